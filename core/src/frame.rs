@@ -1,0 +1,582 @@
+//! Frames: one message, as bytes in a mailbox or in a message of a two-sided transport.
+//!
+//! A frame starts on a 64-byte line and is a multiple of 64 bytes long. All words are little-endian.
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | signal ([`crate::signal`]), stored last |
+//! | 8 | 4 | length of the frame in bytes, a multiple of 64 |
+//! | 12 | 4 | length of the payload in bytes |
+//! | 16 | 1 | kind ([`Kind`]) |
+//! | 17 | 1 | flags ([`Flags`]): low nibble log2 of the payload's alignment |
+//! | 18 | 2 | code index; in a reply its status |
+//! | 20 | 4 | token: the call that this is, or answers |
+//!
+//! then for the kinds that name code ([`Kind::names_code`]):
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 24 | 4 | offset of the image in the frame, 0 if none travels |
+//! | 28 | 4 | length of the image |
+//! | 32 | 16 | code id |
+//! | 48 | 8 | epoch of the target in which the code index is bound |
+//! | 56 | 4 | offset of the payload in the frame |
+//! | 60 | 2 | length of the name |
+//! | 62 | 2 | zero |
+//! | 64 | | the name, UTF-8, for people |
+//!
+//! then the payload, aligned, and in the last 8 bytes of every frame that has [`Flags::TRAILER`] the trailer. A frame of
+//! one line has none where the transport places a line whole. Where a frame carries no code its payload starts at the
+//! first suitably aligned byte from 24 on, so a payload of up to 40 bytes shares the header's line.
+
+use crate::image::{CodeId, MAX_ALIGN_LOG2};
+
+/// Length of a line, in bytes: frames start on one and are whole lines long.
+pub const LINE: usize = 64;
+/// Length of the header that every frame has, in bytes.
+pub const HEADER_LEN: usize = 24;
+/// Length of the header of a frame that names code, in bytes: one line.
+pub const CODE_HEADER_LEN: usize = 64;
+/// Length of the trailer, in bytes.
+pub const TRAILER_LEN: usize = 8;
+/// Largest payload that shares a line with its header, in bytes.
+pub const INLINE_PAYLOAD: usize = LINE - HEADER_LEN;
+/// Largest frame that the format can express, in bytes.
+pub const MAX_FRAME: usize = 1 << 31;
+/// Longest name of an ifunc, in bytes.
+pub const MAX_NAME: usize = 255;
+/// Alignment that payloads get when nothing else is asked and they do not share the header's line: log2 of 64 bytes.
+pub const DEFAULT_ALIGN_LOG2: u8 = 6;
+/// Alignment of a payload that shares the header's line: log2 of 8 bytes.
+pub const INLINE_ALIGN_LOG2: u8 = 3;
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing: the rest of the ring up to its end is unused.
+    Skip = 1,
+    /// Run the code bound to the code index.
+    Call = 2,
+    /// Bind the code index to the image that travels here, and run it.
+    CallCode = 3,
+    /// Bind the code index to a code id that the target may already hold, and run it. A target that does not hold it
+    /// asks for the code over the control connection, and the frame waits.
+    CallId = 4,
+    /// The answer to the call with this token.
+    Reply = 5,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub const fn from_number(number: u8) -> Option<Kind> {
+        Some(match number {
+            1 => Kind::Skip,
+            2 => Kind::Call,
+            3 => Kind::CallCode,
+            4 => Kind::CallId,
+            5 => Kind::Reply,
+            _ => return None,
+        })
+    }
+
+    /// Whether the longer header with code id, epoch and name is there.
+    pub const fn names_code(self) -> bool {
+        matches!(self, Kind::CallCode | Kind::CallId)
+    }
+}
+
+bitflags::bitflags! {
+    /// The flags byte. Its low nibble is no flag but log2 of the payload's alignment.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Flags: u8 {
+        /// log2 of the payload's alignment, 3 to 12.
+        const ALIGN = 0x0f;
+        /// The source waits for a reply with this frame's token.
+        const WANTS_REPLY = 0x10;
+        /// The last 8 bytes of the frame are a trailer.
+        const TRAILER = 0x20;
+    }
+}
+
+/// How a call ended, in a reply's code-index field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum ReplyStatus {
+    /// `NAME_main` returned; the payload is what it replied, possibly nothing.
+    Done = 0,
+    /// The code called `farjump_panic`; the payload is its message.
+    Panicked = 1,
+}
+
+impl ReplyStatus {
+    /// The status with this number.
+    pub const fn from_number(number: u16) -> Option<ReplyStatus> {
+        match number {
+            0 => Some(ReplyStatus::Done),
+            1 => Some(ReplyStatus::Panicked),
+            _ => None,
+        }
+    }
+}
+
+/// What makes bytes no frame. Each names the field and the value found.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Fewer bytes than a header, or than the frame's length says.
+    #[error("frame is truncated: it needs {needed} bytes and {found} are there")]
+    Truncated {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes there.
+        found: usize,
+    },
+    /// Bytes behind the frame in a message that should hold exactly one.
+    #[error("message is overlong: the frame ends at {frame} and {found} bytes came")]
+    Overlong {
+        /// Length of the frame.
+        frame: usize,
+        /// Bytes there.
+        found: usize,
+    },
+    /// A length of 0, not a multiple of 64, or too short for what it should hold.
+    #[error("frame length {len} is not possible (at least {least}, in multiples of 64)")]
+    Length {
+        /// Length given.
+        len: u32,
+        /// What its parts need.
+        least: u64,
+    },
+    /// Longer than the receiver takes.
+    #[error("frame of {len} bytes is over the limit of {limit}")]
+    TooLong {
+        /// Length given.
+        len: u32,
+        /// The receiver's limit.
+        limit: usize,
+    },
+    /// A frame that would reach past the end of the ring.
+    #[error("frame of {len} bytes reaches past the end of the mailbox, {room} bytes on")]
+    PastEnd {
+        /// Length given.
+        len: u32,
+        /// Bytes up to the end.
+        room: usize,
+    },
+    /// A number that is no [`Kind`].
+    #[error("frame kind {0} is unknown")]
+    Kind(u8),
+    /// Reserved bits that are set, or an alignment outside 8 to 4096 bytes.
+    #[error("frame flags {0:#04x} are not possible")]
+    Flags(u8),
+    /// The payload overlaps the header, the name or the image, is not aligned, or reaches past the end.
+    #[error("payload at {offset} of {len} bytes does not fit its frame of {frame}")]
+    Payload {
+        /// Offset in the frame.
+        offset: u64,
+        /// Length of the payload.
+        len: u32,
+        /// Length of the frame.
+        frame: u32,
+    },
+    /// The image overlaps the header or name, or reaches past the end.
+    #[error("image at {offset} of {len} bytes does not fit its frame of {frame}")]
+    Image {
+        /// Offset in the frame.
+        offset: u32,
+        /// Length of the image.
+        len: u32,
+        /// Length of the frame.
+        frame: u32,
+    },
+    /// A name that is too long or does not fit.
+    #[error("name of {0} bytes does not fit its frame, or is over 255")]
+    Name(u16),
+    /// Reserved bytes that are not zero.
+    #[error("reserved bytes of the frame are not zero")]
+    Reserved,
+    /// The signal is not the one that is due: a message of a two-sided transport came twice, was lost or overtaken.
+    #[error("frame carries the signal of another position: one was lost, repeated or overtaken")]
+    Signal,
+    /// A trailer that is not this position's.
+    #[error("frame has no valid trailer")]
+    Trailer,
+}
+
+/// The fields that every frame has, as values of our own: read once, so that a peer that writes while we read cannot
+/// change them after they were checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Length of the frame in bytes, trailer and padding included.
+    pub frame_len: u32,
+    /// Length of the payload in bytes.
+    pub payload_len: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Alignment and flags.
+    pub flags: Flags,
+    /// Code index, or a reply's status.
+    pub index: u16,
+    /// The call that this is, or answers.
+    pub token: u32,
+}
+
+impl Header {
+    /// The two words behind the signal.
+    #[inline]
+    pub const fn to_words(self) -> [u64; 2] {
+        [
+            self.frame_len as u64 | (self.payload_len as u64) << 32,
+            self.kind as u64
+                | (self.flags.bits() as u64) << 8
+                | (self.index as u64) << 16
+                | (self.token as u64) << 32,
+        ]
+    }
+
+    /// Reads the two words behind the signal.
+    ///
+    /// # Errors
+    /// [`FrameError::Kind`], [`FrameError::Flags`]; lengths are checked by [`Header::check`].
+    #[inline]
+    pub fn from_words([lengths, rest]: [u64; 2]) -> Result<Header, FrameError> {
+        let kind = Kind::from_number(rest as u8).ok_or(FrameError::Kind(rest as u8))?;
+        let raw = (rest >> 8) as u8;
+        let flags = Flags::from_bits(raw).ok_or(FrameError::Flags(raw))?;
+        Ok(Header {
+            frame_len: lengths as u32,
+            payload_len: (lengths >> 32) as u32,
+            kind,
+            flags,
+            index: (rest >> 16) as u16,
+            token: (rest >> 32) as u32,
+        })
+    }
+
+    /// log2 of the payload's alignment.
+    #[inline]
+    pub const fn align_log2(&self) -> u8 {
+        self.flags.bits() & Flags::ALIGN.bits()
+    }
+
+    /// Checks every length and offset. `code` gives the five words at 24 of a frame that names code, read once; it is
+    /// called for those kinds only, and only after the frame is known to be long enough. `base` is the frame's address
+    /// modulo 4096: a frame's payload is aligned in memory, not relative to the frame.
+    ///
+    /// # Errors
+    /// The first thing found wrong. Whatever the words say, the parts returned lie inside `frame_len`, do not overlap
+    /// and leave the trailer alone.
+    #[inline]
+    pub fn check(
+        &self,
+        base: usize,
+        room: usize,
+        limit: usize,
+        code: impl FnOnce() -> [u64; 5],
+    ) -> Result<Parts, FrameError> {
+        let len = self.frame_len as usize;
+        if len % LINE != 0 || len == 0 {
+            return Err(FrameError::Length { len: self.frame_len, least: LINE as u64 });
+        }
+        if len > room {
+            return Err(FrameError::PastEnd { len: self.frame_len, room });
+        }
+        if self.kind == Kind::Skip {
+            return Ok(Parts { payload: HEADER_LEN as u32, code: None });
+        }
+        if len > limit {
+            return Err(FrameError::TooLong { len: self.frame_len, limit });
+        }
+        let align_log2 = self.align_log2();
+        if !(INLINE_ALIGN_LOG2..=MAX_ALIGN_LOG2).contains(&align_log2) {
+            return Err(FrameError::Flags(self.flags.bits()));
+        }
+        let end = len - if self.flags.contains(Flags::TRAILER) { TRAILER_LEN } else { 0 };
+        if self.kind.names_code() {
+            return self.check_code(base, end, code());
+        }
+        let payload = payload_offset(base, HEADER_LEN, align_log2);
+        // Neither term is over 2^32, so the sum fits 64 bits on every machine this runs on.
+        if payload as u64 + u64::from(self.payload_len) > end as u64 {
+            return Err(FrameError::Payload {
+                offset: payload as u64,
+                len: self.payload_len,
+                frame: self.frame_len,
+            });
+        }
+        Ok(Parts { payload: payload as u32, code: None })
+    }
+
+    #[cold]
+    fn check_code(&self, base: usize, end: usize, words: [u64; 5]) -> Result<Parts, FrameError> {
+        let part = CodePart::from_words(words);
+        let payload = (words[4]) as u32;
+        let name_end = CODE_HEADER_LEN + usize::from(part.name_len);
+        if usize::from(part.name_len) > MAX_NAME || name_end > end {
+            return Err(FrameError::Name(part.name_len));
+        }
+        if words[4] >> 48 != 0 {
+            return Err(FrameError::Reserved);
+        }
+        let image_error =
+            FrameError::Image { offset: part.image_offset, len: part.image_len, frame: self.frame_len };
+        let behind = match self.kind {
+            Kind::CallCode => {
+                let start = part.image_offset as usize;
+                if start < name_end || part.image_len == 0 || start + part.image_len as usize > end {
+                    return Err(image_error);
+                }
+                start + part.image_len as usize
+            }
+            _ if part.image_offset != 0 || part.image_len != 0 => return Err(image_error),
+            _ => name_end,
+        };
+        let offset = payload as usize;
+        let aligned = (base + offset) % (1 << self.align_log2()) == 0;
+        if offset < behind || !aligned || offset as u64 + u64::from(self.payload_len) > end as u64 {
+            return Err(FrameError::Payload {
+                offset: offset as u64,
+                len: self.payload_len,
+                frame: self.frame_len,
+            });
+        }
+        Ok(Parts { payload, code: Some(part) })
+    }
+}
+
+/// Where the parts of a checked frame lie, as offsets in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Offset of the payload in bytes; its length is in the header.
+    pub payload: u32,
+    /// The code that the frame names.
+    pub code: Option<CodePart>,
+}
+
+/// The longer header's fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodePart {
+    /// Offset of the image in the frame, in bytes; 0 if none travels.
+    pub image_offset: u32,
+    /// Length of the image, in bytes.
+    pub image_len: u32,
+    /// The identity that the code claims; nobody believes it before hashing a copy of the image.
+    pub id: CodeId,
+    /// The target's epoch in which the source binds the index.
+    pub epoch: u64,
+    /// Length of the name at [`CODE_HEADER_LEN`], in bytes.
+    pub name_len: u16,
+}
+
+impl CodePart {
+    fn from_words(words: [u64; 5]) -> CodePart {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&words[1].to_le_bytes());
+        id[8..].copy_from_slice(&words[2].to_le_bytes());
+        CodePart {
+            image_offset: words[0] as u32,
+            image_len: (words[0] >> 32) as u32,
+            id: CodeId(id),
+            epoch: words[3],
+            name_len: (words[4] >> 32) as u16,
+        }
+    }
+
+    /// The five words at 24, with the payload's offset, which shares the last of them.
+    pub fn to_words(&self, payload: u32) -> [u64; 5] {
+        let half = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&self.id.0[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        [
+            u64::from(self.image_offset) | u64::from(self.image_len) << 32,
+            half(0),
+            half(8),
+            self.epoch,
+            u64::from(payload) | u64::from(self.name_len) << 32,
+        ]
+    }
+}
+
+/// First offset from `from` on at which a payload is aligned in memory.
+#[inline]
+const fn payload_offset(base: usize, from: usize, align_log2: u8) -> usize {
+    (base + from).next_multiple_of(1 << align_log2) - base
+}
+
+/// A frame to be made: everything but the payload's final length.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Whether the source waits for a reply.
+    pub wants_reply: bool,
+    /// Code index, or a reply's status.
+    pub index: u16,
+    /// The call that this is, or answers.
+    pub token: u32,
+    /// log2 of the alignment that the image asks for its payload, 0 for the default rule.
+    pub align_log2: u8,
+    /// For the kinds that name code.
+    pub code: Option<PlanCode<'a>>,
+}
+
+/// The code that a planned frame names.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanCode<'a> {
+    /// The whole image for [`Kind::CallCode`], empty for [`Kind::CallId`].
+    pub image: &'a [u8],
+    /// Its identity.
+    pub id: CodeId,
+    /// The target's epoch.
+    pub epoch: u64,
+    /// The name, at most [`MAX_NAME`] bytes.
+    pub name: &'a str,
+}
+
+/// Where the parts of a planned frame go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Offset of the payload in the frame, in bytes.
+    pub payload: usize,
+    /// log2 of the alignment it has.
+    pub align_log2: u8,
+    /// Length of the frame in bytes if the payload takes all of what was planned for it.
+    pub frame_len: usize,
+    /// Whether a trailer ends it.
+    pub trailer: bool,
+}
+
+impl Plan<'_> {
+    /// Lays the frame out at an address that is `base` modulo 4096, for a payload of `payload_len` bytes.
+    /// `line_whole` says that the transport places an aligned line in one piece, so that a frame of one line needs no
+    /// trailer.
+    ///
+    /// A payload without an alignment of its own is aligned to 8 bytes where that puts it into the header's line, else to
+    /// 64.
+    #[inline]
+    pub fn layout(&self, base: usize, payload_len: usize, line_whole: bool) -> Layout {
+        if self.code.is_none() && line_whole && payload_len <= INLINE_PAYLOAD {
+            let align_log2 = if self.align_log2 == 0 { INLINE_ALIGN_LOG2 } else { self.align_log2 };
+            let payload = payload_offset(base, HEADER_LEN, align_log2);
+            if payload + payload_len <= LINE {
+                return Layout { payload, align_log2, frame_len: LINE, trailer: false };
+            }
+        }
+        let align_log2 = if self.align_log2 == 0 { DEFAULT_ALIGN_LOG2 } else { self.align_log2 };
+        let behind = match &self.code {
+            None => HEADER_LEN,
+            Some(code) => self.image_offset(code) + code.image.len(),
+        };
+        let payload = payload_offset(base, behind, align_log2);
+        let frame_len = (payload + payload_len + TRAILER_LEN).next_multiple_of(LINE);
+        Layout { payload, align_log2, frame_len, trailer: true }
+    }
+
+    fn image_offset(&self, code: &PlanCode<'_>) -> usize {
+        let name_end = CODE_HEADER_LEN + code.name.len();
+        if code.image.is_empty() { name_end } else { name_end.next_multiple_of(LINE) }
+    }
+
+    /// The header of the frame laid out as `layout`, with the payload's final length, which is at most what was planned.
+    /// A shorter payload makes a shorter frame.
+    #[inline]
+    pub fn header(&self, layout: &Layout, payload_len: usize) -> Header {
+        let mut flags = Flags::from_bits_retain(layout.align_log2);
+        flags.set(Flags::WANTS_REPLY, self.wants_reply);
+        flags.set(Flags::TRAILER, layout.trailer);
+        let trailer = if layout.trailer { TRAILER_LEN } else { 0 };
+        let frame_len = (layout.payload + payload_len + trailer).next_multiple_of(LINE);
+        Header {
+            frame_len: frame_len as u32,
+            payload_len: payload_len as u32,
+            kind: self.kind,
+            flags,
+            index: self.index,
+            token: self.token,
+        }
+    }
+
+    /// The longer header's fields for a frame that names code.
+    pub fn code_part(&self) -> Option<CodePart> {
+        self.code.as_ref().map(|code| CodePart {
+            image_offset: if code.image.is_empty() { 0 } else { self.image_offset(code) as u32 },
+            image_len: code.image.len() as u32,
+            id: code.id,
+            epoch: code.epoch,
+            name_len: code.name.len() as u16,
+        })
+    }
+}
+
+/// A frame in plain memory whose every length and offset has been checked: what a two-sided transport delivers.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameView<'a> {
+    bytes: &'a [u8],
+    signal: u64,
+    header: Header,
+    parts: Parts,
+}
+
+impl<'a> FrameView<'a> {
+    /// Checks `bytes`, which must be exactly one frame, at an address that is `base` modulo 4096. The signal is not
+    /// compared: the caller knows the position.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn new_checked(bytes: &'a [u8], base: usize, limit: usize) -> Result<Self, FrameError> {
+        if bytes.len() < LINE {
+            return Err(FrameError::Truncated { needed: LINE, found: bytes.len() });
+        }
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let header = Header::from_words([word(8), word(16)])?;
+        let frame_len = header.frame_len as usize;
+        if frame_len > bytes.len() {
+            return Err(FrameError::Truncated { needed: frame_len, found: bytes.len() });
+        }
+        if frame_len < bytes.len() && frame_len != 0 {
+            return Err(FrameError::Overlong { frame: frame_len, found: bytes.len() });
+        }
+        let parts = header.check(base, bytes.len(), limit, || [24, 32, 40, 48, 56].map(word))?;
+        Ok(FrameView { bytes, signal: word(0), header, parts })
+    }
+
+    /// The header's fields.
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
+    /// The signal it carries, to be compared with the one that is due.
+    pub fn signal(&self) -> u64 {
+        self.signal
+    }
+
+    /// Where its parts lie.
+    pub fn parts(&self) -> Parts {
+        self.parts
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &'a [u8] {
+        let start = self.parts.payload as usize;
+        &self.bytes[start..start + self.header.payload_len as usize]
+    }
+
+    /// The image that travels in it, if one does.
+    pub fn image(&self) -> Option<&'a [u8]> {
+        let code = self.parts.code.filter(|code| code.image_len != 0)?;
+        Some(&self.bytes[code.image_offset as usize..][..code.image_len as usize])
+    }
+
+    /// The name of the code it names, as sent.
+    pub fn name(&self) -> Option<&'a [u8]> {
+        let code = self.parts.code?;
+        Some(&self.bytes[CODE_HEADER_LEN..][..usize::from(code.name_len)])
+    }
+}

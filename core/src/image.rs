@@ -1,0 +1,667 @@
+//! Images: what `NAME_main` reaches, linked for one architecture, as bytes that travel.
+//!
+//! An image is parsed once, at the edge, by [`ImageView::new_checked`]; everything past that trusts the view. Placing an
+//! image ([`ImageView::place`]) copies its two spans and patches its sites: the *imports* (a GOT slot, or any other word
+//! that holds the address of something the target offers, plus an addend) and the *relative* sites (a word that holds an
+//! address inside the image itself). There is nothing else to patch: what would need more is refused when it is built.
+//!
+//! The bytes, all little-endian (`docs/protocol.md` has the same table):
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | magic `FJI` and the format's version, 1 |
+//! | 4 | 2 | ELF machine ([`Machine`]) |
+//! | 6 | 1 | ABI: 1 = Linux, System V, LP64 |
+//! | 7 | 1 | low nibble: log2 of the image's alignment; high nibble: log2 of the payload's, 0 = default |
+//! | 8 | 4 | length of span 1 (text, read-only data, GOT) |
+//! | 12 | 4 | entry: offset of `NAME_main` in span 1 |
+//! | 16 | 4 | length of the data at the start of span 2 |
+//! | 20 | 4 | length of the zeroes that follow it (bss) |
+//! | 24 | 2 | number of imports |
+//! | 26 | 2 | number of relative sites |
+//! | 28 | 4 | length of the name table |
+//! | 32 | 16 each | imports, ascending by site: site, name offset (bit 31: weak), addend (signed 64 bit) |
+//! | | 8 each | relative sites, ascending: site, place it points at |
+//! | | | names, each ended by a zero byte; then zeroes up to the next multiple of 16 |
+//! | | | span 1; then, if there is data, zeroes up to the next multiple of 8 and the data |
+//!
+//! A *place* is a 32-bit word: bit 31 says which span (0: span 1, 1: span 2), the rest is the offset in it.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Length of the fixed part of an image, in bytes.
+pub const HEADER_LEN: usize = 32;
+/// How far span 2 lies above span 1 in memory, in bytes. Code reaches its data through this distance, which the linker
+/// script fixes; every place where images are put keeps it.
+pub const SPAN_DISTANCE: u64 = 1 << 30;
+/// Largest length of either span, in bytes: a place keeps one bit for the span.
+pub const MAX_SPAN: usize = 1 << 30;
+/// Largest alignment of an image or of its payload: log2 of 4096 bytes.
+pub const MAX_ALIGN_LOG2: u8 = 12;
+
+const MAGIC: [u8; 4] = *b"FJI\x01";
+const ABI_LINUX: u8 = 1;
+const SPAN2: u32 = 1 << 31;
+const IMPORT_LEN: usize = 16;
+const RELATIVE_LEN: usize = 8;
+
+/// An instruction set, by its ELF `e_machine` number (System V gABI, chapter 4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Machine(pub u16);
+
+impl Machine {
+    /// x86-64, `EM_X86_64`.
+    pub const X86_64: Machine = Machine(62);
+    /// 64-bit Arm, `EM_AARCH64`.
+    pub const AARCH64: Machine = Machine(183);
+    /// 64-bit RISC-V, `EM_RISCV`.
+    pub const RISCV: Machine = Machine(243);
+
+    /// The machine this program was compiled for; `None` where farjump has no name for it.
+    pub const fn native() -> Option<Machine> {
+        if cfg!(target_arch = "x86_64") {
+            Some(Machine::X86_64)
+        } else if cfg!(target_arch = "aarch64") {
+            Some(Machine::AARCH64)
+        } else if cfg!(target_arch = "riscv64") {
+            Some(Machine::RISCV)
+        } else {
+            None
+        }
+    }
+
+    /// The target triple that compilers know this machine by, on Linux with glibc.
+    pub const fn triple(self) -> &'static str {
+        match self {
+            Machine::X86_64 => "x86_64-unknown-linux-gnu",
+            Machine::AARCH64 => "aarch64-unknown-linux-gnu",
+            Machine::RISCV => "riscv64gc-unknown-linux-gnu",
+            Machine(_) => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Machine::X86_64 | Machine::AARCH64 | Machine::RISCV => out.write_str(self.triple()),
+            Machine(number) => write!(out, "machine {number}"),
+        }
+    }
+}
+
+/// The identity of code: the first 16 bytes of the BLAKE3 hash of the canonical image.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CodeId(pub [u8; 16]);
+
+impl fmt::Display for CodeId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for CodeId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "CodeId({self})")
+    }
+}
+
+/// A byte position inside an image: which span, and the offset in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// Offset in span 1: text, read-only data, GOT.
+    Span1(u32),
+    /// Offset in span 2: data, then bss.
+    Span2(u32),
+}
+
+impl Place {
+    fn from_word(word: u32) -> Place {
+        if word & SPAN2 == 0 { Place::Span1(word) } else { Place::Span2(word & !SPAN2) }
+    }
+
+    fn to_word(self) -> u32 {
+        match self {
+            Place::Span1(offset) => offset,
+            Place::Span2(offset) => offset | SPAN2,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Span1(offset) => write!(out, "span 1 + {offset:#x}"),
+            Place::Span2(offset) => write!(out, "span 2 + {offset:#x}"),
+        }
+    }
+}
+
+/// A word that wants the address of something the target offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Import<'a> {
+    /// Where the word is; a multiple of 8.
+    pub site: Place,
+    /// Name of the symbol.
+    pub name: &'a str,
+    /// Added to the symbol's address. Not always zero: a table may point into the middle of an array of the target's.
+    pub addend: i64,
+    /// An unresolved weak import becomes `0 + addend` instead of refusing the image (ELF weak symbols).
+    pub weak: bool,
+}
+
+/// A word that wants an address inside the image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Relative {
+    /// Where the word is; a multiple of 8.
+    pub site: Place,
+    /// What it points at.
+    pub to: Place,
+}
+
+/// What makes bytes no image. Each names the field and the value found.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// Fewer bytes than the fixed part, or than the lengths in it add up to.
+    #[error("image is truncated: it needs {needed} bytes and has {found}")]
+    Truncated {
+        /// Bytes that the fixed part and its lengths ask for.
+        needed: u64,
+        /// Bytes given.
+        found: u64,
+    },
+    /// Bytes behind the end.
+    #[error("image is overlong: its parts end at {end} and it has {found} bytes")]
+    Overlong {
+        /// Where the parts end.
+        end: u64,
+        /// Bytes given.
+        found: u64,
+    },
+    /// The first three bytes are not `FJI`.
+    #[error("these bytes are no image: they do not start with FJI")]
+    Magic,
+    /// Made by another version of farjump.
+    #[error("image has format version {0}, this farjump reads version 1: build the library again")]
+    Version(u8),
+    /// An ABI this farjump does not know.
+    #[error("image is for ABI {0}, this farjump knows ABI 1 (Linux, System V, LP64)")]
+    Abi(u8),
+    /// An alignment above 4096.
+    #[error("image asks for an alignment of 2^{0}, the largest is 2^12")]
+    Alignment(u8),
+    /// Span 1 has no bytes.
+    #[error("image is empty: span 1 has no bytes")]
+    Empty,
+    /// A span longer than [`MAX_SPAN`].
+    #[error("image span {span} is {len} bytes long, the longest is 2^30")]
+    SpanTooLong {
+        /// 1 or 2.
+        span: u8,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// `NAME_main` lies outside span 1.
+    #[error("image entry {entry:#x} lies outside span 1, which has {len} bytes")]
+    Entry {
+        /// Offset given.
+        entry: u32,
+        /// Length of span 1.
+        len: u32,
+    },
+    /// A site, or the place a relative site points at, lies outside its span.
+    #[error("image site {index} ({place}) lies outside its span, which has {len} bytes")]
+    Outside {
+        /// Running number among imports and then relative sites.
+        index: usize,
+        /// The place.
+        place: Place,
+        /// Length of that span in bytes.
+        len: u64,
+    },
+    /// A site that is not a multiple of 8.
+    #[error("image site {index} ({place}) is not aligned to 8 bytes")]
+    Unaligned {
+        /// Running number among imports and then relative sites.
+        index: usize,
+        /// The place.
+        place: Place,
+    },
+    /// Two sites share bytes, or the sites are not in ascending order, which is what rules sharing out.
+    #[error("image site {index} ({place}) overlaps another or is out of order")]
+    Overlap {
+        /// Running number among imports and then relative sites.
+        index: usize,
+        /// The place.
+        place: Place,
+    },
+    /// An import's name is outside the name table, not ended, empty or not printable ASCII.
+    #[error("image import {index} has no usable name")]
+    Name {
+        /// Running number among imports.
+        index: usize,
+    },
+    /// Padding bytes that are not zero: the same code would have two identities.
+    #[error("image has bytes other than zero in its padding")]
+    Padding,
+}
+
+/// Why an image could not be placed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// The target does not offer a symbol that the image needs. The number is the import's position in
+    /// [`ImageView::imports`].
+    #[error("import {0} is not offered by the target")]
+    Unresolved(usize),
+    /// The room given for a span is not exactly as long as the span.
+    #[error("room for span {span} is {found} bytes, the image needs {needed}")]
+    Room {
+        /// 1 or 2.
+        span: u8,
+        /// Bytes the span has.
+        needed: usize,
+        /// Bytes given.
+        found: usize,
+    },
+}
+
+/// An image whose every length, offset, site and name has been checked.
+#[derive(Clone, Copy)]
+pub struct ImageView<'a> {
+    bytes: &'a [u8],
+    names_at: usize,
+    span1_at: usize,
+    data_at: usize,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn i64_at(bytes: &[u8], at: usize) -> i64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    i64::from_le_bytes(word)
+}
+
+impl<'a> ImageView<'a> {
+    /// Checks every length, offset, site and name of `bytes`, which must be memory that nobody else can write: a copy
+    /// of what arrived, never the mailbox itself.
+    ///
+    /// # Errors
+    /// The first thing found wrong, see [`ImageError`]. Nothing is read outside `bytes` whatever they hold.
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self, ImageError> {
+        let found = bytes.len() as u64;
+        if bytes.len() < HEADER_LEN {
+            return Err(ImageError::Truncated { needed: HEADER_LEN as u64, found });
+        }
+        if bytes[..3] != MAGIC[..3] {
+            return Err(ImageError::Magic);
+        }
+        if bytes[3] != MAGIC[3] {
+            return Err(ImageError::Version(bytes[3]));
+        }
+        if bytes[6] != ABI_LINUX {
+            return Err(ImageError::Abi(bytes[6]));
+        }
+        for log2 in [bytes[7] & 15, bytes[7] >> 4] {
+            if log2 > MAX_ALIGN_LOG2 {
+                return Err(ImageError::Alignment(log2));
+            }
+        }
+        let (span1, data, bss) =
+            (u64::from(u32_at(bytes, 8)), u64::from(u32_at(bytes, 16)), u64::from(u32_at(bytes, 20)));
+        if span1 == 0 {
+            return Err(ImageError::Empty);
+        }
+        for (span, len) in [(1, span1), (2, data + bss)] {
+            if len > MAX_SPAN as u64 {
+                return Err(ImageError::SpanTooLong { span, len });
+            }
+        }
+        let entry = u32_at(bytes, 12);
+        if u64::from(entry) >= span1 {
+            return Err(ImageError::Entry { entry, len: span1 as u32 });
+        }
+        // No sum here can overflow: each term is below 2^36.
+        let sites = u64::from(u16_at(bytes, 24)) * IMPORT_LEN as u64
+            + u64::from(u16_at(bytes, 26)) * RELATIVE_LEN as u64;
+        let names_at = HEADER_LEN as u64 + sites;
+        let names_end = names_at + u64::from(u32_at(bytes, 28));
+        let span1_at = names_end.next_multiple_of(16);
+        let span1_end = span1_at + span1;
+        let data_at = if data == 0 { span1_end } else { span1_end.next_multiple_of(8) };
+        let end = data_at + data;
+        if found < end {
+            return Err(ImageError::Truncated { needed: end, found });
+        }
+        if found > end {
+            return Err(ImageError::Overlong { end, found });
+        }
+        let padding = bytes[names_end as usize..span1_at as usize]
+            .iter()
+            .chain(&bytes[span1_end as usize..data_at as usize]);
+        if padding.into_iter().any(|&byte| byte != 0) {
+            return Err(ImageError::Padding);
+        }
+        let view = ImageView {
+            bytes,
+            names_at: names_at as usize,
+            span1_at: span1_at as usize,
+            data_at: data_at as usize,
+        };
+        view.check_sites()?;
+        Ok(view)
+    }
+
+    /// Both lists ascend strictly by eight bytes or more, and a merge of the two finds no pair closer than that.
+    fn check_sites(&self) -> Result<(), ImageError> {
+        let imports = self.import_count();
+        let (mut i, mut r) = (0, 0);
+        let mut last: Option<Place> = None;
+        while i < imports || r < self.relative_count() {
+            let import = (i < imports).then(|| Place::from_word(u32_at(self.bytes, HEADER_LEN + i * IMPORT_LEN)));
+            let relative = (r < self.relative_count()).then(|| self.relative_words(r));
+            let take_import = match (import, relative) {
+                (Some(import), Some((site, _))) => import <= site,
+                (import, _) => import.is_some(),
+            };
+            let (index, site) = if take_import {
+                self.check_name(i)?;
+                i += 1;
+                (i - 1, import)
+            } else {
+                r += 1;
+                let index = imports + r - 1;
+                if let Some((_, to)) = relative {
+                    self.check_place(index, to, 0)?;
+                }
+                (index, relative.map(|(site, _)| site))
+            };
+            let Some(site) = site else { break };
+            self.check_place(index, site, 8)?;
+            let offset = match site {
+                Place::Span1(offset) | Place::Span2(offset) => offset,
+            };
+            if offset % 8 != 0 {
+                return Err(ImageError::Unaligned { index, place: site });
+            }
+            if last.is_some_and(|last| site <= last) {
+                return Err(ImageError::Overlap { index, place: site });
+            }
+            last = Some(site);
+        }
+        Ok(())
+    }
+
+    /// `need` bytes from `place` on lie in its span; a pointer (`need` 0) may also stand one past its end, as C allows.
+    fn check_place(&self, index: usize, place: Place, need: u64) -> Result<(), ImageError> {
+        let (offset, len) = match place {
+            Place::Span1(offset) => (offset, self.span1().len() as u64),
+            Place::Span2(offset) => (offset, self.span2_len() as u64),
+        };
+        if u64::from(offset) + need > len {
+            return Err(ImageError::Outside { index, place, len });
+        }
+        Ok(())
+    }
+
+    fn check_name(&self, index: usize) -> Result<(), ImageError> {
+        let name = self.name_bytes(index).ok_or(ImageError::Name { index })?;
+        if name.is_empty() || !name.iter().all(u8::is_ascii_graphic) {
+            return Err(ImageError::Name { index });
+        }
+        Ok(())
+    }
+
+    fn name_bytes(&self, index: usize) -> Option<&'a [u8]> {
+        let names = &self.bytes[self.names_at..self.names_at + u32_at(self.bytes, 28) as usize];
+        let offset = u32_at(self.bytes, HEADER_LEN + index * IMPORT_LEN + 4) & !SPAN2;
+        let rest = names.get(offset as usize..)?;
+        rest.iter().position(|&byte| byte == 0).map(|end| &rest[..end])
+    }
+
+    fn relative_words(&self, index: usize) -> (Place, Place) {
+        let at = HEADER_LEN + self.import_count() * IMPORT_LEN + index * RELATIVE_LEN;
+        (Place::from_word(u32_at(self.bytes, at)), Place::from_word(u32_at(self.bytes, at + 4)))
+    }
+
+    fn import_count(&self) -> usize {
+        usize::from(u16_at(self.bytes, 24))
+    }
+
+    fn relative_count(&self) -> usize {
+        usize::from(u16_at(self.bytes, 26))
+    }
+
+    /// The whole image as it travels; its hash is the code id.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The instruction set it was linked for.
+    pub fn machine(&self) -> Machine {
+        Machine(u16_at(self.bytes, 4))
+    }
+
+    /// Offset of `NAME_main` in span 1, in bytes.
+    pub fn entry(&self) -> u32 {
+        u32_at(self.bytes, 12)
+    }
+
+    /// log2 of the alignment that both spans need, in bytes: 0 to 12.
+    pub fn align_log2(&self) -> u8 {
+        self.bytes[7] & 15
+    }
+
+    /// log2 of the alignment that the payload needs: 3 to 12, or 0 for the default rule (`docs/protocol.md`: 64 bytes,
+    /// or 8 where the payload shares a line with its header).
+    pub fn payload_align_log2(&self) -> u8 {
+        self.bytes[7] >> 4
+    }
+
+    /// Text, read-only data and GOT, as they travel (sites hold zero).
+    pub fn span1(&self) -> &'a [u8] {
+        &self.bytes[self.span1_at..self.span1_at + u32_at(self.bytes, 8) as usize]
+    }
+
+    /// Where span 1 starts in the image, in bytes.
+    pub fn span1_offset(&self) -> usize {
+        self.span1_at
+    }
+
+    /// Initial contents of the start of span 2.
+    pub fn data(&self) -> &'a [u8] {
+        &self.bytes[self.data_at..]
+    }
+
+    /// Length of span 2, data and bss together, in bytes. 0 for code without writable statics.
+    pub fn span2_len(&self) -> usize {
+        u32_at(self.bytes, 16) as usize + u32_at(self.bytes, 20) as usize
+    }
+
+    /// The imports, ascending by site.
+    pub fn imports(&self) -> impl ExactSizeIterator<Item = Import<'a>> + 'a {
+        let view = *self;
+        (0..self.import_count()).map(move |index| {
+            let at = HEADER_LEN + index * IMPORT_LEN;
+            Import {
+                site: Place::from_word(u32_at(view.bytes, at)),
+                name: view.name_bytes(index).and_then(|name| core::str::from_utf8(name).ok()).unwrap_or(""),
+                addend: i64_at(view.bytes, at + 8),
+                weak: u32_at(view.bytes, at + 4) & SPAN2 != 0,
+            }
+        })
+    }
+
+    /// The relative sites, ascending.
+    pub fn relatives(&self) -> impl ExactSizeIterator<Item = Relative> + 'a {
+        let view = *self;
+        (0..self.relative_count()).map(move |index| {
+            let (site, to) = view.relative_words(index);
+            Relative { site, to }
+        })
+    }
+
+    /// Copies both spans into `room` and patches every site. `resolve` gives an import's address, or `None` where the
+    /// target does not offer it. Returns the address to call.
+    ///
+    /// The caller publishes the code afterwards ([`crate::icache::publish`]) before anything runs it.
+    ///
+    /// # Errors
+    /// [`PlaceError::Unresolved`] with the number of the import; the room then holds garbage and must not be run.
+    pub fn place(
+        &self,
+        room: Room<'_>,
+        mut resolve: impl FnMut(&Import<'_>) -> Option<u64>,
+    ) -> Result<u64, PlaceError> {
+        for (span, needed, found) in
+            [(1, self.span1().len(), room.span1.len()), (2, self.span2_len(), room.span2.len())]
+        {
+            if needed != found {
+                return Err(PlaceError::Room { span, needed, found });
+            }
+        }
+        let Room { span1, span2, address } = room;
+        span1.copy_from_slice(self.span1());
+        let (data, bss) = span2.split_at_mut(self.data().len());
+        data.copy_from_slice(self.data());
+        bss.fill(0);
+        let mut patch = |site: Place, word: u64| {
+            let at = match site {
+                Place::Span1(offset) => &mut span1[offset as usize..offset as usize + 8],
+                Place::Span2(offset) => &mut span2[offset as usize..offset as usize + 8],
+            };
+            at.copy_from_slice(&word.to_le_bytes());
+        };
+        for (index, import) in self.imports().enumerate() {
+            let base = match resolve(&import) {
+                Some(base) => base,
+                None if import.weak => 0,
+                None => return Err(PlaceError::Unresolved(index)),
+            };
+            patch(import.site, base.wrapping_add_signed(import.addend));
+        }
+        for relative in self.relatives() {
+            let to = match relative.to {
+                Place::Span1(offset) => address + u64::from(offset),
+                Place::Span2(offset) => address + SPAN_DISTANCE + u64::from(offset),
+            };
+            patch(relative.site, to);
+        }
+        Ok(address + u64::from(self.entry()))
+    }
+}
+
+impl fmt::Debug for ImageView<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ImageView")
+            .field("machine", &self.machine())
+            .field("span1", &self.span1().len())
+            .field("span2", &self.span2_len())
+            .field("imports", &self.import_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where an image goes: writable views of its two spans, and the address at which span 1 will *run* (which is another
+/// mapping of the same memory; span 2 runs at `address + SPAN_DISTANCE`).
+#[derive(Debug)]
+pub struct Room<'a> {
+    /// Exactly as long as span 1.
+    pub span1: &'a mut [u8],
+    /// Exactly as long as span 2, data and bss.
+    pub span2: &'a mut [u8],
+    /// Address at which the code will run, aligned as the image asks.
+    pub address: u64,
+}
+
+/// The parts of an image, to be encoded. Made by the linker stage of farjump-loader.
+#[derive(Clone, Debug)]
+pub struct ImageParts<'a> {
+    /// Instruction set.
+    pub machine: Machine,
+    /// log2 of the alignment both spans need, 0 to 12.
+    pub align_log2: u8,
+    /// log2 of the payload's alignment, 3 to 12, or 0 for the default.
+    pub payload_align_log2: u8,
+    /// Text, read-only data, GOT; sites hold zero.
+    pub span1: &'a [u8],
+    /// Offset of `NAME_main` in span 1.
+    pub entry: u32,
+    /// Initialised part of span 2; sites hold zero.
+    pub data: &'a [u8],
+    /// Zeroed rest of span 2, in bytes.
+    pub bss_len: u32,
+    /// Imports in any order.
+    pub imports: Vec<Import<'a>>,
+    /// Relative sites in any order.
+    pub relatives: Vec<Relative>,
+}
+
+impl ImageParts<'_> {
+    /// The canonical bytes: sites in order, each name once, in the order in which the sorted imports first use it, so
+    /// that the same code has the same identity whichever linker made it.
+    ///
+    /// # Errors
+    /// What [`ImageView::new_checked`] finds wrong with the result; too many sites or names for their counts show up
+    /// as [`ImageError::Truncated`] or [`ImageError::Overlong`].
+    pub fn encode(&self) -> Result<Vec<u8>, ImageError> {
+        let mut imports = self.imports.clone();
+        imports.sort_by_key(|import| import.site);
+        let mut relatives = self.relatives.clone();
+        relatives.sort_by_key(|relative| relative.site);
+        let mut names = Vec::new();
+        let mut known: Vec<(&str, u32)> = Vec::new();
+        let mut offsets = Vec::with_capacity(imports.len());
+        for import in &imports {
+            let offset = match known.iter().find(|(name, _)| *name == import.name) {
+                Some(&(_, offset)) => offset,
+                None => {
+                    let offset = names.len() as u32;
+                    known.push((import.name, offset));
+                    names.extend_from_slice(import.name.as_bytes());
+                    names.push(0);
+                    offset
+                }
+            };
+            offsets.push(offset | if import.weak { SPAN2 } else { 0 });
+        }
+        let mut out = Vec::new();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&self.machine.0.to_le_bytes());
+        out.push(ABI_LINUX);
+        out.push(self.align_log2.min(15) | self.payload_align_log2.min(15) << 4);
+        for word in [self.span1.len() as u32, self.entry, self.data.len() as u32, self.bss_len] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&(imports.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(relatives.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(names.len() as u32).to_le_bytes());
+        for (import, offset) in imports.iter().zip(offsets) {
+            out.extend_from_slice(&import.site.to_word().to_le_bytes());
+            out.extend_from_slice(&offset.to_le_bytes());
+            out.extend_from_slice(&import.addend.to_le_bytes());
+        }
+        for relative in &relatives {
+            out.extend_from_slice(&relative.site.to_word().to_le_bytes());
+            out.extend_from_slice(&relative.to.to_word().to_le_bytes());
+        }
+        out.extend_from_slice(&names);
+        out.resize(out.len().next_multiple_of(16), 0);
+        out.extend_from_slice(self.span1);
+        if !self.data.is_empty() {
+            out.resize(out.len().next_multiple_of(8), 0);
+            out.extend_from_slice(self.data);
+        }
+        ImageView::new_checked(&out)?;
+        Ok(out)
+    }
+}

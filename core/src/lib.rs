@@ -1,0 +1,28 @@
+//! The core of farjump: frames, signals, mailboxes, images and the transport contract.
+//!
+//! It is `no_std` with `alloc`, knows no operating system and allocates nothing for a message. Embed it in a runtime of
+//! your own, or write a transport against it; programs that just inject functions want the `farjump` crate.
+//!
+//! | module | about |
+//! |---|---|
+//! | [`frame`] | one message, to the bit |
+//! | [`signal`] | the words that say "here, whole, and of this lap" |
+//! | [`image`] | code that travels: parsing, placing, patching its GOT |
+//! | [`icache`] | making placed code visible to the processor |
+//! | [`transport`] | the contract that backends implement |
+//!
+//! # Unsafe
+//! Raw memory is touched in `memory` alone.
+
+#![no_std]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(any(test, loom))]
+extern crate std;
+
+pub mod frame;
+pub mod icache;
+pub mod image;
+pub mod signal;
+pub mod transport;

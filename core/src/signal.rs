@@ -1,0 +1,76 @@
+//! Signals: the words that say "here, whole, and of this lap".
+//!
+//! A signal is a function of the link's random key and of the frame's position, never a constant, so that neither a byte
+//! of an earlier lap nor payload that imitates a frame can pass for one. The position counts bytes since the link was
+//! made and never wraps (2^64 bytes), so no two frames of a link share a signal: for one key the function is a
+//! permutation of the 64-bit words.
+//!
+//! This is no authentication of the source: who may write into a mailbox can write any signal. It keeps *data* apart from
+//! frames, against chance and against whoever supplies payload without knowing the key.
+
+/// The random key of one direction of a link, drawn by its receiver and told to its sender when they meet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LinkKey {
+    header: u64,
+    trailer: u64,
+}
+
+impl core::fmt::Debug for LinkKey {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.write_str("LinkKey(..)")
+    }
+}
+
+impl LinkKey {
+    /// Length of a key in bytes.
+    pub const LEN: usize = 16;
+
+    /// Takes 16 random bytes. They must come from the operating system's generator: whoever can guess them can write
+    /// payload that looks like frames.
+    pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
+        LinkKey {
+            header: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            trailer: u64::from_le_bytes([i, j, k, l, m, n, o, p]),
+        }
+    }
+
+    /// The key as bytes, to be told to the peer.
+    pub const fn to_bytes(self) -> [u8; Self::LEN] {
+        let ([a, b, c, d, e, f, g, h], [i, j, k, l, m, n, o, p]) =
+            (self.header.to_le_bytes(), self.trailer.to_le_bytes());
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
+    }
+
+    /// The signal in the header of the frame at `position`.
+    #[inline]
+    pub const fn header(self, position: u64) -> u64 {
+        mix(position ^ self.header, self.trailer)
+    }
+
+    /// The signal in the trailer of the frame at `position`.
+    #[inline]
+    pub const fn trailer(self, position: u64) -> u64 {
+        mix(position ^ self.trailer, self.header)
+    }
+
+    /// A keyed checksum of a frame, for the arrival rule `Checked`: order matters, every bit counts, and it differs from
+    /// position to position. `words` are the frame's 64-bit words from the word after the header signal up to the
+    /// trailer.
+    pub fn checksum(self, position: u64, words: impl Iterator<Item = u64>) -> u64 {
+        let mut sum = self.trailer(position);
+        for word in words {
+            sum = mix(sum ^ word, self.header);
+        }
+        sum
+    }
+}
+
+/// A permutation of 64-bit words for each `key`: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) between
+/// two exclusive-ors.
+#[inline]
+const fn mix(word: u64, key: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (word ^ (word >> 31)) ^ key
+}
