@@ -25,11 +25,14 @@
 //! | 62 | 2 | zero |
 //! | 64 | | the name, UTF-8, for people |
 //!
-//! then the payload, aligned, and in the last 8 bytes of every frame that has [`Flags::TRAILER`] the trailer. A frame of
-//! one line has none where the transport places a line whole. Where a frame carries no code its payload starts at the
+//! then the payload, aligned, and in the last 8 bytes of every frame that has [`Flags::TRAILER`] the trailer. Where a frame carries no code its payload starts at the
 //! first suitably aligned byte from 24 on, so a payload of up to 40 bytes shares the header's line.
+//!
+//! Whether a frame has a trailer follows from the link's arrival rule ([`Trailer`]): where the signal cannot be seen before
+//! the rest, a trailer would prove nothing and cost the reader a line (`docs/decisions/trailer-by-rule.md`).
 
 use crate::image::{CodeId, MAX_ALIGN_LOG2};
+use crate::transport::ArrivalRules;
 
 /// Length of a line, in bytes: frames start on one and are whole lines long.
 pub const LINE: usize = 64;
@@ -54,7 +57,7 @@ pub const INLINE_ALIGN_LOG2: u8 = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Nothing: the rest of the ring up to its end is unused.
+    /// Nothing: the rest of the ring, exactly up to its end, is unused. Only the first line of it is written.
     Skip = 1,
     /// Run the code bound to the code index.
     Call = 2,
@@ -260,6 +263,12 @@ impl Header {
         self.flags.bits() & Flags::ALIGN.bits()
     }
 
+    /// How many bytes of the frame are written: all, but of a skip only its first line.
+    #[inline]
+    pub const fn extent(&self) -> usize {
+        if matches!(self.kind, Kind::Skip) { LINE } else { self.frame_len as usize }
+    }
+
     /// Checks every length and offset. `code` gives the five words at 24 of a frame that names code, read once; it is
     /// called for those kinds only, and only after the frame is known to be long enough. `base` is the frame's address
     /// modulo 4096: a frame's payload is aligned in memory, not relative to the frame.
@@ -276,13 +285,16 @@ impl Header {
         code: impl FnOnce() -> [u64; 5],
     ) -> Result<Parts, FrameError> {
         let len = self.frame_len as usize;
-        if len % LINE != 0 || len == 0 {
+        if !len.is_multiple_of(LINE) || len == 0 {
             return Err(FrameError::Length { len: self.frame_len, least: LINE as u64 });
         }
         if len > room {
             return Err(FrameError::PastEnd { len: self.frame_len, room });
         }
         if self.kind == Kind::Skip {
+            if len != room {
+                return Err(FrameError::Length { len: self.frame_len, least: room as u64 });
+            }
             return Ok(Parts { payload: HEADER_LEN as u32, code: None });
         }
         if len > limit {
@@ -333,7 +345,7 @@ impl Header {
             _ => name_end,
         };
         let offset = payload as usize;
-        let aligned = (base + offset) % (1 << self.align_log2()) == 0;
+        let aligned = (base + offset).is_multiple_of(1 << self.align_log2());
         if offset < behind || !aligned || offset as u64 + u64::from(self.payload_len) > end as u64 {
             return Err(FrameError::Payload {
                 offset: offset as u64,
@@ -406,6 +418,28 @@ const fn payload_offset(base: usize, from: usize, align_log2: u8) -> usize {
     (base + from).next_multiple_of(1 << align_log2) - base
 }
 
+/// Which frames of a link end with a trailer. Follows from the arrival rule, see [`Trailer::for_rule`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trailer {
+    /// None: the signal is ordered behind everything else.
+    Never,
+    /// Those longer than a line: bytes land in order, and a line lands whole.
+    LongFrames,
+    /// All: a line may be torn too.
+    Always,
+}
+
+impl Trailer {
+    /// What `rule` needs on a path that places lines whole or not.
+    pub fn for_rule(rule: ArrivalRules, line_whole: bool) -> Trailer {
+        match rule {
+            ArrivalRules::IN_ORDER if line_whole => Trailer::LongFrames,
+            ArrivalRules::IN_ORDER | ArrivalRules::CHECKED => Trailer::Always,
+            _ => Trailer::Never,
+        }
+    }
+}
+
 /// A frame to be made: everything but the payload's final length.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
@@ -451,14 +485,12 @@ pub struct Layout {
 
 impl Plan<'_> {
     /// Lays the frame out at an address that is `base` modulo 4096, for a payload of `payload_len` bytes.
-    /// `line_whole` says that the transport places an aligned line in one piece, so that a frame of one line needs no
-    /// trailer.
     ///
     /// A payload without an alignment of its own is aligned to 8 bytes where that puts it into the header's line, else to
     /// 64.
     #[inline]
-    pub fn layout(&self, base: usize, payload_len: usize, line_whole: bool) -> Layout {
-        if self.code.is_none() && line_whole && payload_len <= INLINE_PAYLOAD {
+    pub fn layout(&self, base: usize, payload_len: usize, trailer: Trailer) -> Layout {
+        if self.code.is_none() && trailer != Trailer::Always && payload_len <= INLINE_PAYLOAD {
             let align_log2 = if self.align_log2 == 0 { INLINE_ALIGN_LOG2 } else { self.align_log2 };
             let payload = payload_offset(base, HEADER_LEN, align_log2);
             if payload + payload_len <= LINE {
@@ -471,8 +503,9 @@ impl Plan<'_> {
             Some(code) => self.image_offset(code) + code.image.len(),
         };
         let payload = payload_offset(base, behind, align_log2);
-        let frame_len = (payload + payload_len + TRAILER_LEN).next_multiple_of(LINE);
-        Layout { payload, align_log2, frame_len, trailer: true }
+        let trailer = trailer != Trailer::Never;
+        let end = payload + payload_len + if trailer { TRAILER_LEN } else { 0 };
+        Layout { payload, align_log2, frame_len: end.next_multiple_of(LINE), trailer }
     }
 
     fn image_offset(&self, code: &PlanCode<'_>) -> usize {

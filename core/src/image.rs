@@ -367,7 +367,8 @@ impl<'a> ImageView<'a> {
         let (mut i, mut r) = (0, 0);
         let mut last: Option<Place> = None;
         while i < imports || r < self.relative_count() {
-            let import = (i < imports).then(|| Place::from_word(u32_at(self.bytes, HEADER_LEN + i * IMPORT_LEN)));
+            let import =
+                (i < imports).then(|| Place::from_word(u32_at(self.bytes, HEADER_LEN + i * IMPORT_LEN)));
             let relative = (r < self.relative_count()).then(|| self.relative_words(r));
             let take_import = match (import, relative) {
                 (Some(import), Some((site, _))) => import <= site,
@@ -390,7 +391,7 @@ impl<'a> ImageView<'a> {
             let offset = match site {
                 Place::Span1(offset) | Place::Span2(offset) => offset,
             };
-            if offset % 8 != 0 {
+            if !offset.is_multiple_of(8) {
                 return Err(ImageError::Unaligned { index, place: site });
             }
             if last.is_some_and(|last| site <= last) {

@@ -5,14 +5,17 @@
 //!
 //! | module | about |
 //! |---|---|
+//! | [`channel`] | one end of a link: frames in, frames out, whatever moves them |
 //! | [`frame`] | one message, to the bit |
 //! | [`signal`] | the words that say "here, whole, and of this lap" |
 //! | [`image`] | code that travels: parsing, placing, patching its GOT |
 //! | [`icache`] | making placed code visible to the processor |
+//! | [`mailbox`] | the rings that one-sided transports write into |
 //! | [`transport`] | the contract that backends implement |
+//! | [`wait`] | how long to spin, pause and yield before sleeping |
 //!
 //! # Unsafe
-//! Raw memory is touched in `memory` alone.
+//! Memory that a peer writes is touched in `memory` and `channel` alone.
 
 #![no_std]
 #![deny(missing_docs)]
@@ -21,8 +24,13 @@ extern crate alloc;
 #[cfg(any(test, loom))]
 extern crate std;
 
+pub mod channel;
 pub mod frame;
 pub mod icache;
 pub mod image;
+pub mod mailbox;
+mod memory;
 pub mod signal;
+mod sync;
 pub mod transport;
+pub mod wait;

@@ -158,9 +158,8 @@ pub struct Capabilities {
     /// of two from 64 to 4096. **Not** the payload's alignment, which the frame's layout provides on top; where an image
     /// asks for more than this, the payload of a delivered message is copied to an aligned place first.
     pub alignment: usize,
-    /// An aligned 64-byte line is placed in one piece: whoever sees its signal sees the whole line. Then frames of one
-    /// line carry no trailer. With [`ArrivalRules::STORES`] and [`ArrivalRules::FENCED`] the signal itself is ordered
-    /// behind the line, so this may be `true` whatever the hardware does.
+    /// An aligned 64-byte line is placed in one piece: whoever sees one word of it sees all. Matters under
+    /// [`ArrivalRules::IN_ORDER`] alone, where frames of one line then need no trailer.
     pub line_whole: bool,
     /// Faults noticed without the control connection.
     pub faults: FaultsNoticed,

@@ -1,0 +1,498 @@
+//! One end of a link: frames out, frames in, over either family of transports.
+//!
+//! A [`Channel`] is what everything above core works with. Sending: [`Channel::reserve`] room for a frame, write its
+//! payload there, [`Channel::commit`]. Receiving: [`Channel::poll`], use the frame, [`Channel::release`]. Which transport moves the
+//! bytes, and by which arrival rule, shows only in [`Channel::rule`].
+//!
+//! For memory that is mapped here (`Stores`) nothing on the hot path is a virtual call: a small frame is one line written
+//! and one line read.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+
+use crate::frame::{
+    CODE_HEADER_LEN, FrameError, FrameView, HEADER_LEN, Header, INLINE_PAYLOAD, Kind, LINE, Layout, Parts,
+    Plan, Trailer,
+};
+use crate::mailbox::{self, Seen};
+use crate::memory::{Memory, Region};
+use crate::signal::LinkKey;
+use crate::sync::Ordering;
+use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Messages, Operation, TransportError};
+
+mod one_sided;
+use one_sided::OneSided;
+
+/// What both sides agreed on when they met, as seen by this side.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The arrival rule, a single one.
+    pub rule: ArrivalRules,
+    /// Both sides place lines whole.
+    pub line_whole: bool,
+    /// Key of the frames that this side sends, drawn by the peer.
+    pub send_key: LinkKey,
+    /// Key of the frames that this side receives, drawn by it.
+    pub receive_key: LinkKey,
+    /// Largest frame that the peer takes, in bytes.
+    pub send_limit: usize,
+    /// Largest frame that this side takes, in bytes.
+    pub receive_limit: usize,
+}
+
+/// Room for a frame, reserved.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserved {
+    /// Where the payload goes: aligned as the plan asks, valid for writes of `room` bytes until [`Channel::commit`] or the
+    /// next `reserve`. It may hold anything.
+    pub payload: NonNull<u8>,
+    /// Bytes of payload that fit.
+    pub room: usize,
+    /// Bytes behind the payload up to the end of the frame that may be written too, and mean nothing.
+    pub slack: usize,
+    layout: Layout,
+    start: NonNull<u8>,
+}
+
+/// Why a frame could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The peer has no room now. Nothing is lost: ask again later.
+    #[error("the peer has no room now")]
+    Full,
+    /// The frame can never be sent on this link: longer than the mailbox, or than the peer takes.
+    #[error("a frame of {len} bytes is over this link's limit of {max}")]
+    TooLarge {
+        /// Bytes needed.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The link failed.
+    #[error(transparent)]
+    Failed(#[from] TransportError),
+}
+
+impl SendError {
+    fn from_transport(error: TransportError) -> SendError {
+        match *error.cause() {
+            Cause::Full => SendError::Full,
+            Cause::TooLarge { len, max } => SendError::TooLarge { len, max },
+            _ => SendError::Failed(error),
+        }
+    }
+}
+
+/// What a look at the inbox found.
+#[derive(Debug)]
+pub enum Polled {
+    /// Nothing.
+    Nothing,
+    /// The start of a frame whose rest is not there yet. If that lasts, the peer has stalled.
+    Partial,
+    /// A whole frame, checked.
+    Frame(Received),
+}
+
+/// A frame that has arrived. Its bytes stay where they are until [`Channel::release`]; on a one-sided path the peer, if it
+/// breaks the protocol, can change them meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    header: Header,
+    parts: Parts,
+    start: NonNull<u8>,
+}
+
+impl Received {
+    /// The header's fields, our own copy.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Where its parts lie, checked.
+    #[inline]
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Where the payload is: valid for reads and writes of `header.payload_len` bytes until the frame is released.
+    #[inline]
+    pub fn payload(&self) -> NonNull<u8> {
+        // SAFETY: `parts` was checked to lie within the frame, which starts at `start`.
+        unsafe { self.start.add(self.parts.payload as usize) }
+    }
+
+    /// Whether the payload is aligned to `1 << log2` bytes. Always true in a mailbox for the alignment that the header
+    /// states; a delivered message may start less aligned than that.
+    #[inline]
+    pub fn payload_is_aligned(&self, log2: u8) -> bool {
+        self.payload().as_ptr().addr() & ((1 << log2) - 1) == 0
+    }
+}
+
+/// What to sleep on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Armed {
+    /// Something is there already: do not sleep.
+    Ready,
+    /// Sleep until this descriptor is readable; or, if there is something else to do, until then.
+    Sleep(Descriptor),
+    /// Nothing will tell: nap for a millisecond at most, then look.
+    Nap,
+}
+
+/// One end of a link.
+pub struct Channel {
+    path: Path,
+    terms: Terms,
+    trailer: Trailer,
+    /// A frame handed out by `poll` and not released.
+    held: Option<Received>,
+}
+
+// Both are large, and there is one of them for each link: boxing the larger would put a pointer into the hot path.
+#[allow(clippy::large_enum_variant)]
+enum Path {
+    OneSided(OneSided),
+    TwoSided { messages: Box<dyn Messages>, sent: u64, received: u64, reserved: usize },
+}
+
+impl core::fmt::Debug for Channel {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.debug_struct("Channel").field("rule", &self.terms.rule).finish_non_exhaustive()
+    }
+}
+
+impl Channel {
+    /// Makes a channel of an endpoint and what was agreed.
+    ///
+    /// # Errors
+    /// When the regions are too small for a ring, or the rule does not fit the endpoint.
+    pub fn new(endpoint: Endpoint, terms: Terms) -> Result<Channel, TransportError> {
+        let trailer = Trailer::for_rule(terms.rule, terms.line_whole);
+        let path = match endpoint {
+            Endpoint::OneSided { local, remote } => {
+                Path::OneSided(OneSided::new(local, remote, &terms, trailer)?)
+            }
+            Endpoint::TwoSided(messages) => {
+                if terms.rule != ArrivalRules::DELIVERED {
+                    return Err(failed(
+                        Operation::Connect,
+                        Cause::Unsupported("an arrival rule other than delivered"),
+                    ));
+                }
+                Path::TwoSided { messages, sent: 0, received: 0, reserved: 0 }
+            }
+        };
+        Ok(Channel { path, terms, trailer, held: None })
+    }
+
+    /// The arrival rule in use.
+    pub fn rule(&self) -> ArrivalRules {
+        self.terms.rule
+    }
+
+    /// Largest frame that can be sent, in bytes, all included.
+    pub fn max_frame(&self) -> usize {
+        match &self.path {
+            Path::OneSided(path) => path.out.ring().len().min(self.terms.send_limit),
+            Path::TwoSided { .. } => self.terms.send_limit,
+        }
+    }
+
+    /// Reserves room for the frame `plan` with up to `payload` bytes of payload, and writes everything into it that is
+    /// known already (code and name). The room stays until `commit`; a second `reserve` forgets the first.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] when the peer must consume first.
+    #[inline]
+    pub fn reserve(&mut self, plan: &Plan<'_>, payload: usize) -> Result<Reserved, SendError> {
+        let trailer = self.trailer;
+        // A frame's lengths are 32 bit; far above any limit, so sums below cannot overflow.
+        if payload > self.terms.send_limit {
+            return Err(SendError::TooLarge { len: payload, max: self.max_frame() });
+        }
+        let (start, layout) = match &mut self.path {
+            Path::OneSided(path) => {
+                let (at, layout) = path.reserve(|base| plan.layout(base, payload, trailer), trailer)?;
+                if layout.frame_len > self.terms.send_limit {
+                    return Err(SendError::TooLarge { len: layout.frame_len, max: self.max_frame() });
+                }
+                (path.out.ring().pointer(at, layout.frame_len), layout)
+            }
+            Path::TwoSided { messages, reserved, .. } => {
+                let layout = plan.layout(0, payload, trailer);
+                if layout.frame_len > self.terms.send_limit {
+                    return Err(SendError::TooLarge { len: layout.frame_len, max: self.terms.send_limit });
+                }
+                let start = messages.reserve(layout.frame_len).map_err(SendError::from_transport)?;
+                *reserved = layout.frame_len;
+                (start, layout)
+            }
+        };
+        if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
+            // SAFETY: `start` is `frame_len` bytes of room of which the layout keeps these parts inside.
+            let room = unsafe { Region::new(start, layout.frame_len) };
+            for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
+                room.store(HEADER_LEN + index * 8, word, Ordering::Relaxed);
+            }
+            room.write(CODE_HEADER_LEN, code.name.as_bytes());
+            room.write(part.image_offset as usize, code.image);
+        }
+        // SAFETY: the layout keeps the payload inside the frame.
+        let at = unsafe { start.add(layout.payload) };
+        let slack = layout.frame_len - layout.payload - payload;
+        Ok(Reserved { payload: at, room: payload, slack, layout, start })
+    }
+
+    /// Sends the frame reserved last, with the first `used` bytes of its payload room.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] when the backend cannot take it now: the room stays as it is, commit again.
+    #[inline]
+    pub fn commit(&mut self, plan: &Plan<'_>, reserved: &Reserved, used: usize) -> Result<(), SendError> {
+        debug_assert!(used <= reserved.room);
+        let header = plan.header(&reserved.layout, used.min(reserved.room));
+        match &mut self.path {
+            Path::OneSided(path) => path.commit(header),
+            Path::TwoSided { messages, sent, reserved: room, .. } => {
+                let len = header.frame_len as usize;
+                if *room < len {
+                    return Err(
+                        failed(Operation::Send, Cause::Unsupported("committing without reserving")).into()
+                    );
+                }
+                let [lengths, rest] = header.to_words();
+                // SAFETY: `start` is room for at least `len` bytes, lent by the backend until its commit, aligned to 64.
+                let region = unsafe { Region::new(reserved.start, len) };
+                region.store(0, self.terms.send_key.header(*sent), Ordering::Relaxed);
+                region.store(8, lengths, Ordering::Relaxed);
+                region.store(16, rest, Ordering::Relaxed);
+                messages.commit(len, *sent).map_err(SendError::from_transport)?;
+                *sent += len as u64;
+                *room = 0;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a payload of `len` bytes without an alignment of its own fits into one line with its header, so that
+    /// [`Channel::send_line`] can take it.
+    #[inline]
+    pub fn fits_line(&self, len: usize) -> bool {
+        len <= INLINE_PAYLOAD
+            && self.trailer != Trailer::Always
+            && matches!(&self.path, Path::OneSided(path) if path.is_mapped())
+    }
+
+    /// Sends a frame of one line whose payload is the first `len` bytes of `payload`: reserve, write and commit in one step
+    /// and without a partly written line in between. Only if [`Channel::fits_line`].
+    ///
+    /// # Errors
+    /// As [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
+    #[inline]
+    pub fn send_line(&mut self, plan: &Plan<'_>, payload: &[u64; 5], len: usize) -> Result<(), SendError> {
+        let trailer = self.trailer;
+        let len = len.min(INLINE_PAYLOAD);
+        let Path::OneSided(path) = &mut self.path else {
+            return Err(failed(Operation::Send, Cause::Unsupported("sending a line")).into());
+        };
+        let (at, layout) = path.reserve(|base| plan.layout(base, len, trailer), trailer)?;
+        if layout.frame_len != LINE {
+            return Err(failed(Operation::Send, Cause::Unsupported("a line for this payload")).into());
+        }
+        let ring = path.out.ring();
+        for (index, word) in payload.iter().take(len.div_ceil(8)).enumerate() {
+            ring.store(at + HEADER_LEN + index * 8, *word, Ordering::Relaxed);
+        }
+        path.commit(plan.header(&layout, len))
+    }
+
+    /// Looks for the next frame. The same one until it is released.
+    ///
+    /// # Errors
+    /// When the transport failed or the peer broke the protocol: the link is at its end.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Polled, TransportError> {
+        match &mut self.path {
+            Path::OneSided(path) => match path.poll()? {
+                Seen::Nothing => Ok(Polled::Nothing),
+                Seen::Partial => Ok(Polled::Partial),
+                Seen::Frame(at, header, parts) => {
+                    let start = path.inbound.ring().pointer(at, header.frame_len as usize);
+                    let frame = Received { header, parts, start };
+                    self.held = Some(frame);
+                    Ok(Polled::Frame(frame))
+                }
+            },
+            Path::TwoSided { messages, received, .. } => {
+                let Some((start, len)) = messages.poll()? else { return Ok(Polled::Nothing) };
+                // SAFETY: the backend lends `len` bytes at `start`, which the peer cannot change, until `release`.
+                let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
+                let view = FrameView::new_checked(bytes, 0, self.terms.receive_limit).map_err(protocol)?;
+                if view.signal() != self.terms.receive_key.header(*received) {
+                    return Err(protocol(FrameError::Signal));
+                }
+                let header = view.header();
+                if header.kind == Kind::Skip {
+                    return Err(protocol(FrameError::Kind(Kind::Skip as u8)));
+                }
+                let frame = Received { header, parts: view.parts(), start };
+                self.held = Some(frame);
+                Ok(Polled::Frame(frame))
+            }
+        }
+    }
+
+    /// Gives the frame's room back. What [`Received::payload`] pointed to may be overwritten from now on.
+    ///
+    /// # Errors
+    /// When telling the peer fails.
+    #[inline]
+    pub fn release(&mut self) -> Result<(), TransportError> {
+        let Some(frame) = self.held.take() else { return Ok(()) };
+        let frame_len = frame.header.frame_len;
+        match &mut self.path {
+            Path::OneSided(path) => path.release(frame_len),
+            Path::TwoSided { messages, received, .. } => {
+                *received += u64::from(frame_len);
+                messages.release();
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends the payload of the frame that `poll` returned last to `into`. Without one, or after its release, nothing.
+    pub fn copy_payload(&self, into: &mut impl Extend<u8>) {
+        self.copy(|frame| (frame.parts.payload as usize, frame.header.payload_len as usize), into);
+    }
+
+    /// A copy of the image that travels in the frame that `poll` returned last, in memory that the peer cannot write;
+    /// empty if none does.
+    pub fn copy_image(&self, into: &mut Vec<u8>) {
+        into.clear();
+        let part = |frame: &Received| {
+            frame.parts.code.map_or((0, 0), |code| (code.image_offset as usize, code.image_len as usize))
+        };
+        self.copy(part, into);
+    }
+
+    /// A copy of the name of the code that the frame names; empty if it names none.
+    pub fn copy_name(&self) -> Vec<u8> {
+        let mut name = Vec::new();
+        let part = |frame: &Received| {
+            frame.parts.code.map_or((0, 0), |code| (CODE_HEADER_LEN, usize::from(code.name_len)))
+        };
+        self.copy(part, &mut name);
+        name
+    }
+
+    fn copy(&self, part: impl Fn(&Received) -> (usize, usize), into: &mut impl Extend<u8>) {
+        let Some(frame) = &self.held else { return };
+        let (at, len) = part(frame);
+        // SAFETY: the frame is held, so its bytes are lent, and its parts were checked to lie inside it. On a mapped ring a
+        // peer that breaks the protocol may write meanwhile, and what was copied is then any bytes, which is why code is
+        // copied before it is checked.
+        let bytes = unsafe { core::slice::from_raw_parts(frame.start.add(at).as_ptr(), len) };
+        into.extend(bytes.iter().copied());
+    }
+
+    /// Lets the transport work, and tells the peer what has been consumed when `idle` (nothing was found for a while).
+    /// Returns whether the peer has put something on the control connection since the last call.
+    ///
+    /// # Errors
+    /// What went wrong with frames sent earlier.
+    #[inline]
+    pub fn progress(&mut self, idle: bool) -> Result<bool, TransportError> {
+        match &mut self.path {
+            Path::OneSided(path) => path.progress(idle),
+            Path::TwoSided { messages, .. } => {
+                messages.progress()?;
+                // Two-sided transports have no return line: the control connection is looked at when idle.
+                Ok(idle)
+            }
+        }
+    }
+
+    /// Tells the peer to look at the control connection, where this side has put something for it.
+    ///
+    /// # Errors
+    /// When the transport fails.
+    pub fn call_attention(&mut self) -> Result<(), TransportError> {
+        match &mut self.path {
+            Path::OneSided(path) => path.call_attention(),
+            Path::TwoSided { .. } => Ok(()),
+        }
+    }
+
+    /// Prepares to sleep until a frame comes. After anything but `Ready` the caller sleeps and then calls
+    /// [`Channel::disarm`].
+    ///
+    /// # Errors
+    /// When the transport fails.
+    pub fn arm(&mut self) -> Result<Armed, TransportError> {
+        match &mut self.path {
+            Path::OneSided(path) => path.arm(),
+            Path::TwoSided { messages, .. } => {
+                let descriptor = messages.descriptor();
+                Ok(match (messages.arm()?, descriptor) {
+                    (true, Some(descriptor)) => Armed::Sleep(descriptor),
+                    (true, None) => Armed::Nap,
+                    (false, _) if messages.poll()?.is_some() => Armed::Ready,
+                    (false, _) => Armed::Nap,
+                })
+            }
+        }
+    }
+
+    /// Awake again. Does nothing on a channel that is not armed.
+    ///
+    /// # Errors
+    /// When the transport fails.
+    pub fn disarm(&mut self) -> Result<(), TransportError> {
+        match &mut self.path {
+            Path::OneSided(path) => path.disarm(),
+            Path::TwoSided { messages, .. } => messages.disarm(),
+        }
+    }
+
+    /// The descriptor that [`Channel::arm`] may tell to sleep on; the same for the life of the channel.
+    pub fn descriptor(&self) -> Option<Descriptor> {
+        match &self.path {
+            Path::OneSided(path) => path.local.descriptor(),
+            Path::TwoSided { messages, .. } => messages.descriptor(),
+        }
+    }
+
+    /// Bytes of frames sent that the peer is not known to have consumed; `None` where the transport does not tell.
+    pub fn in_flight(&mut self) -> Option<u64> {
+        match &mut self.path {
+            Path::OneSided(path) => Some(path.out.in_flight()),
+            Path::TwoSided { .. } => None,
+        }
+    }
+}
+
+#[cold]
+fn failed(operation: Operation, cause: Cause) -> TransportError {
+    TransportError::new("core", operation, cause)
+}
+
+#[cold]
+fn protocol(error: FrameError) -> TransportError {
+    failed(Operation::Receive, Cause::Protocol(error))
+}
+
+/// Largest ring, in bytes: lengths in frames are 32 bit.
+const MAX_RING: usize = crate::frame::MAX_FRAME;
+
+fn ring_of(region_len: usize) -> Result<usize, TransportError> {
+    mailbox::ring_len(region_len).filter(|ring| *ring <= MAX_RING).ok_or_else(|| {
+        failed(
+            Operation::Connect,
+            Cause::Address(alloc::format!("a region of {region_len} bytes holds no ring")),
+        )
+    })
+}

@@ -1,0 +1,162 @@
+//! The receiving half of a ring.
+
+use crate::frame::{Flags, FrameError, Header, Kind, LINE, Parts, TRAILER_LEN, Trailer};
+use crate::memory::Memory;
+use crate::signal::LinkKey;
+use crate::sync::Ordering;
+use crate::transport::ArrivalRules;
+
+/// The receiving half: looks for the frame at its position, and says how far it has consumed.
+pub(crate) struct Inbound<M> {
+    ring: M,
+    key: LinkKey,
+    rule: ArrivalRules,
+    trailer: Trailer,
+    /// Largest frame taken, in bytes.
+    limit: usize,
+    position: u64,
+    /// Signal due at `position`, computed ahead of need.
+    signal: u64,
+    /// Position last told to the sender.
+    reported: u64,
+    /// Frames and skips consumed, for the rule that counts completions.
+    taken: u64,
+}
+
+/// What a look at the ring found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// Nothing.
+    Nothing,
+    /// A signal without all that belongs to it.
+    Partial,
+    /// A whole frame at this offset of the ring.
+    Frame(usize, Header, Parts),
+}
+
+impl<M: Memory> Inbound<M> {
+    /// `ring`'s length is a power of two; both sides start at position 0.
+    pub(crate) fn new(ring: M, key: LinkKey, rule: ArrivalRules, trailer: Trailer, limit: usize) -> Self {
+        debug_assert!(ring.len().is_power_of_two());
+        let signal = key.header(0);
+        Inbound { ring, key, rule, trailer, limit, position: 0, signal, reported: 0, taken: 0 }
+    }
+
+    #[inline]
+    fn offset(&self) -> usize {
+        self.position as usize & (self.ring.len() - 1)
+    }
+
+    /// The memory that frames are read from.
+    #[inline]
+    pub(crate) fn ring(&self) -> &M {
+        &self.ring
+    }
+
+    /// Position of the frame that is due.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Looks for the frame that is due. `completions` says how many writes have completed, under the rule that counts them.
+    ///
+    /// # Errors
+    /// When what is there can be no frame. Where bytes may be torn that is told apart from a frame still arriving by time
+    /// alone: it shows as [`Seen::Partial`].
+    #[inline]
+    pub(crate) fn poll(&mut self, completions: Option<u64>) -> Result<Seen, FrameError> {
+        // At most one skip, then a frame: a peer that sends skips without end gets no more of our time than any other.
+        for _ in 0..2 {
+            let at = self.offset();
+            // Pairs with the release store in `Outbound::publish`, or with whatever the arrival rule puts in its place.
+            if self.ring.load(at, Ordering::Acquire) != self.signal {
+                return Ok(Seen::Nothing);
+            }
+            if completions.is_some_and(|completed| completed <= self.taken) {
+                return Ok(Seen::Partial);
+            }
+            let seen = match self.read(at) {
+                Ok(Some(seen)) => seen,
+                Ok(None) => return Ok(Seen::Partial),
+                Err(_) if self.trailer == Trailer::Always => return Ok(Seen::Partial),
+                Err(error) => return Err(error),
+            };
+            if seen.0.kind != Kind::Skip {
+                return Ok(Seen::Frame(at, seen.0, seen.1));
+            }
+            self.release(seen.0.frame_len);
+        }
+        Ok(Seen::Nothing)
+    }
+
+    /// Reads and checks the frame whose signal has been seen; `None` if its trailer is not there.
+    #[inline]
+    fn read(&self, at: usize) -> Result<Option<(Header, Parts)>, FrameError> {
+        let header = Header::from_words(self.header_words(at))?;
+        if header.flags.contains(Flags::TRAILER) != self.expects_trailer(&header) {
+            return Err(FrameError::Flags(header.flags.bits()));
+        }
+        let code = || [24, 32, 40, 48, 56].map(|word| self.ring.load(at + word, Ordering::Relaxed));
+        let parts = header.check(at & 4095, self.ring.len() - at, self.limit, code)?;
+        if self.trailer != Trailer::Never
+            && header.flags.contains(Flags::TRAILER)
+            && !self.arrived(at, &header)
+        {
+            return Ok(None);
+        }
+        if header.kind.names_code() && self.trailer == Trailer::Always {
+            // What was read of the longer header may have been older than the trailer: read it again.
+            return Ok(Some((header, header.check(at & 4095, self.ring.len() - at, self.limit, code)?)));
+        }
+        Ok(Some((header, parts)))
+    }
+
+    #[inline]
+    fn header_words(&self, at: usize) -> [u64; 2] {
+        [self.ring.load(at + 8, Ordering::Relaxed), self.ring.load(at + 16, Ordering::Relaxed)]
+    }
+
+    #[inline]
+    fn expects_trailer(&self, header: &Header) -> bool {
+        match self.trailer {
+            Trailer::Never => false,
+            Trailer::LongFrames => header.extent() > LINE,
+            Trailer::Always => true,
+        }
+    }
+
+    /// Whether the trailer is this position's, and the header still reads as it did before the trailer was seen.
+    #[cold]
+    fn arrived(&self, at: usize, header: &Header) -> bool {
+        let end = at + header.extent() - TRAILER_LEN;
+        let found = self.ring.load(end, Ordering::Acquire);
+        let due = if self.rule == ArrivalRules::CHECKED {
+            let words = (at + 8..end).step_by(8).map(|at| self.ring.load(at, Ordering::Relaxed));
+            self.key.checksum(self.position, words)
+        } else {
+            self.key.trailer(self.position)
+        };
+        found == due && self.header_words(at) == header.to_words()
+    }
+
+    /// Consumes the frame of `frame_len` bytes at the position.
+    #[inline]
+    pub(crate) fn release(&mut self, frame_len: u32) {
+        self.position += u64::from(frame_len);
+        self.signal = self.key.header(self.position);
+        self.taken += 1;
+    }
+
+    /// The position to tell the sender now, if any: every quarter of the ring, or whatever is untold when `idle`.
+    #[inline]
+    pub(crate) fn due(&self, idle: bool) -> Option<u64> {
+        let untold = self.position - self.reported;
+        (untold >= self.ring.len() as u64 / 4 || (idle && untold > 0)).then_some(self.position)
+    }
+
+    /// Notes that `position` was told.
+    #[inline]
+    pub(crate) fn told(&mut self, position: u64) {
+        self.reported = position;
+    }
+}

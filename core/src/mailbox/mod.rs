@@ -1,0 +1,73 @@
+//! The mailbox protocol: how frames move through a ring that the peer writes one-sided.
+//!
+//! A link has two regions, one on each side, each written by the other side only:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 8 | return line: position up to which the writer of this region has consumed what the owner sent |
+//! | 8 | 8 | return line: state of the writer ([`State`]) |
+//! | 4096 | a power of two | the ring of frames from the writer to the owner |
+//!
+//! So everything a side polls is its own memory, and everything it tells is one write away; a stream costs one return line
+//! for a quarter of a ring of frames. A *position* counts the bytes of all frames since the link was made; its offset in
+//! the ring is the position modulo the ring's length. A frame never wraps: where one does not fit before the end, a frame
+//! of kind [`Skip`](crate::frame::Kind::Skip) takes the rest.
+//!
+//! [`Outbound`] is the sending half of one ring, [`Inbound`] the receiving half. Both are generic over the memory so that
+//! loom can check the very code that runs.
+
+mod inbound;
+mod outbound;
+
+pub(crate) use inbound::{Inbound, Seen};
+pub(crate) use outbound::{Finished, NoRoom, Outbound};
+
+/// Bytes at the start of a region that hold no ring.
+pub const CONTROL_LEN: usize = 4096;
+/// Smallest ring, in bytes.
+pub const MIN_RING: usize = 4096;
+/// Offset of the return line's position.
+pub(crate) const CONSUMED_AT: usize = 0;
+/// Offset of the return line's state.
+pub(crate) const STATE_AT: usize = 8;
+
+/// Length of the region that holds a ring of `ring_len` bytes, itself rounded up to a power of two.
+pub const fn region_len(ring_len: usize) -> usize {
+    let ring = if ring_len < MIN_RING { MIN_RING } else { ring_len.next_power_of_two() };
+    CONTROL_LEN + ring
+}
+
+/// Length of the ring in a region of `region_len` bytes: the largest power of two that fits behind the control page, or
+/// `None` if that is less than [`MIN_RING`].
+pub const fn ring_len(region_len: usize) -> Option<usize> {
+    if region_len < CONTROL_LEN + MIN_RING {
+        return None;
+    }
+    Some(1 << (region_len - CONTROL_LEN).ilog2())
+}
+
+/// The state word of a return line.
+///
+/// The low half counts falling asleep and waking up: odd while asleep. The high half counts how often its writer put
+/// something on the control connection that the reader should look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct State(pub(crate) u64);
+
+impl State {
+    pub(crate) const fn asleep(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub(crate) const fn attention(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    pub(crate) const fn toggled(self) -> State {
+        State((self.0 & !0xffff_ffff) | ((self.0 as u32).wrapping_add(1) as u64))
+    }
+
+    pub(crate) const fn with_attention(self) -> State {
+        let attention = self.attention().wrapping_add(1) as u64;
+        State((self.0 & 0xffff_ffff) | (attention << 32))
+    }
+}

@@ -1,0 +1,166 @@
+//! The sending half of a ring.
+
+use crate::frame::{self, Header, Kind, Layout, TRAILER_LEN};
+use crate::memory::Memory;
+use crate::signal::LinkKey;
+use crate::sync::Ordering;
+
+use super::CONSUMED_AT;
+
+/// How many lines ahead of a frame are fetched for writing, so that they come over while earlier ones are filled.
+const PREFETCH_LINES: usize = 12;
+
+/// The sending half: knows what has been sent, what the peer has consumed, and writes frames into `ring`, which is either
+/// the peer's ring itself (mapped) or a twin of it from which a backend moves the bytes.
+pub(crate) struct Outbound<M> {
+    ring: M,
+    /// The region that the peer writes; its return line tells how far it has consumed.
+    returns: M,
+    key: LinkKey,
+    position: u64,
+    /// Last known position up to which the peer has consumed.
+    consumed: u64,
+    /// Signal due at `position`, computed ahead of need.
+    signal: u64,
+}
+
+/// What a frame needs once its bytes are in the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Finished {
+    /// Offset of the frame in the ring.
+    pub(crate) at: usize,
+    /// How many bytes of it are written.
+    pub(crate) len: usize,
+    /// The signal that is still missing.
+    pub(crate) signal: u64,
+    /// Its position.
+    pub(crate) position: u64,
+}
+
+/// The peer has not consumed enough yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoRoom {
+    /// There will be room once the peer has consumed more.
+    Full,
+    /// A `Skip` has to be sent first; there is room for it.
+    SkipFirst,
+    /// The frame is longer than the ring.
+    TooLarge(usize),
+}
+
+impl<M: Memory> Outbound<M> {
+    /// `ring`'s length is a power of two; both sides start at position 0.
+    pub(crate) fn new(ring: M, returns: M, key: LinkKey) -> Self {
+        debug_assert!(ring.len().is_power_of_two());
+        Outbound { ring, returns, key, position: 0, consumed: 0, signal: key.header(0) }
+    }
+
+    #[inline]
+    fn offset(&self) -> usize {
+        self.position as usize & (self.ring.len() - 1)
+    }
+
+    /// Bytes sent that the peer is not known to have consumed.
+    pub(crate) fn in_flight(&mut self) -> u64 {
+        self.refresh();
+        self.position - self.consumed
+    }
+
+    /// Reads the return line. The peer may lie: a position that is not between the known one and ours changes nothing.
+    fn refresh(&mut self) {
+        // Pairs with the release store in `Inbound::report` (or with the transport's ordering): what the peer read before
+        // it gave the room back, it read before we write there again.
+        let told = self.returns.load(CONSUMED_AT, Ordering::Acquire);
+        if told > self.consumed && told <= self.position {
+            self.consumed = told;
+        }
+    }
+
+    /// Whether `len` bytes from the position on are free.
+    #[inline]
+    fn free(&mut self, len: usize) -> bool {
+        let ring = self.ring.len() as u64;
+        if self.position + len as u64 - self.consumed <= ring {
+            return true;
+        }
+        self.refresh();
+        self.position + len as u64 - self.consumed <= ring
+    }
+
+    /// Finds room for a frame that `layout` lays out for a given base (address modulo 4096). The room is at the current
+    /// position, and stays reserved until [`Outbound::finish`]; asking again forgets the first.
+    #[inline]
+    pub(crate) fn reserve(&mut self, layout: impl Fn(usize) -> Layout) -> Result<(usize, Layout), NoRoom> {
+        let at = self.offset();
+        let plan = layout(at & 4095);
+        let to_end = self.ring.len() - at;
+        if plan.frame_len <= to_end {
+            return if self.free(plan.frame_len) { Ok((at, plan)) } else { Err(NoRoom::Full) };
+        }
+        let from_start = layout(0).frame_len;
+        if from_start > self.ring.len() {
+            return Err(NoRoom::TooLarge(from_start));
+        }
+        Err(if self.free(to_end) { NoRoom::SkipFirst } else { NoRoom::Full })
+    }
+
+    /// Writes the `Skip` that [`NoRoom::SkipFirst`] asks for: all but its signal.
+    pub(crate) fn skip(&mut self, trailer: bool) -> Finished {
+        let len = self.ring.len() - self.offset();
+        let flags = if trailer { frame::Flags::TRAILER } else { frame::Flags::empty() };
+        self.finish(Header {
+            frame_len: len as u32,
+            payload_len: 0,
+            kind: Kind::Skip,
+            flags,
+            index: 0,
+            token: 0,
+        })
+    }
+
+    /// Writes header and trailer of the frame at the position, all but its signal, and moves on.
+    #[inline]
+    pub(crate) fn finish(&mut self, header: Header) -> Finished {
+        let at = self.offset();
+        let len = header.frame_len as usize;
+        let [lengths, rest] = header.to_words();
+        self.ring.store(at + 8, lengths, Ordering::Relaxed);
+        self.ring.store(at + 16, rest, Ordering::Relaxed);
+        let finished = Finished { at, len: header.extent(), signal: self.signal, position: self.position };
+        self.position += len as u64;
+        self.signal = self.key.header(self.position);
+        let ahead = (at + len + PREFETCH_LINES * frame::LINE) & (self.ring.len() - 1);
+        self.ring.prefetch_write(ahead);
+        finished
+    }
+
+    /// Writes the trailer of a finished frame: this position's word, or under `checked` the frame's keyed checksum.
+    pub(crate) fn trail(&self, frame: &Finished, checked: bool) {
+        let end = frame.at + frame.len - TRAILER_LEN;
+        let word = if checked {
+            let words = (frame.at + 8..end).step_by(8).map(|at| self.ring.load(at, Ordering::Relaxed));
+            self.key.checksum(frame.position, words)
+        } else {
+            self.key.trailer(frame.position)
+        };
+        self.ring.store(end, word, Ordering::Relaxed);
+    }
+
+    /// Stores the signal: the frame is there. For a mapped ring, where this is all it takes.
+    #[inline]
+    pub(crate) fn publish(&self, frame: &Finished) {
+        // Pairs with the acquire load in `Inbound::poll`: all of the frame is stored before its signal.
+        self.ring.store(frame.at, frame.signal, Ordering::Release);
+    }
+
+    /// Stores the signal in the twin, from which it is moved together with the frame.
+    pub(crate) fn stage_signal(&self, frame: &Finished) {
+        self.ring.store(frame.at, frame.signal, Ordering::Relaxed);
+    }
+
+    /// The memory that frames are written into.
+    #[inline]
+    pub(crate) fn ring(&self) -> &M {
+        &self.ring
+    }
+}

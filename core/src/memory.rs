@@ -1,0 +1,116 @@
+//! Memory that another process writes at the same time: the only place in core that touches raw bytes.
+//!
+//! Everything the protocol reads, it reads once through here into a value of its own. Words that both sides touch are
+//! atomic; the rest of a frame is ordered by its signal (or, where the peer lies, may be any bytes: nothing read this way is
+//! trusted before it is checked).
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+
+use crate::sync::Ordering;
+
+/// A range of bytes shared with another process, addressed by offset. Every access is bounds-checked: an offset outside
+/// is a bug of ours and panics.
+pub(crate) trait Memory {
+    /// Length in bytes.
+    fn len(&self) -> usize;
+    /// One aligned word, read whole.
+    fn load(&self, at: usize, order: Ordering) -> u64;
+    /// One aligned word, written whole.
+    fn store(&self, at: usize, word: u64, order: Ordering);
+    /// Copies in.
+    fn write(&self, at: usize, from: &[u8]);
+    /// Says that the line at `at` will soon be written by this processor.
+    fn prefetch_write(&self, at: usize);
+}
+
+/// Mapped memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a Region is an address range; that different threads may use it is part of what `Region::new` asks for, and
+// `Memory`'s accesses to shared words are atomic.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// # Safety
+    /// `base` must be aligned to 64 bytes and valid for reads and writes of `len` bytes for as long as the value, or a
+    /// copy of it, is used, from whichever thread uses it. Other processes may write the bytes; in this process they are
+    /// reached only through this module and by the injected function that is running.
+    pub(crate) unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
+        Region { base, len }
+    }
+
+    /// The address of `len` bytes at `at`.
+    #[inline]
+    pub(crate) fn pointer(&self, at: usize, len: usize) -> NonNull<u8> {
+        assert!(at <= self.len && len <= self.len - at, "offset outside the region");
+        // SAFETY: `at` is within the range that `new`'s caller vouches for.
+        unsafe { self.base.add(at) }
+    }
+
+    /// The bytes at `at`, as a slice.
+    ///
+    /// # Safety
+    /// Nobody writes them while the slice lives.
+    pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
+        let start = self.pointer(at, len);
+        // SAFETY: in range by `pointer`; not written by the caller's promise.
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// A part of the region.
+    pub(crate) fn part(&self, at: usize, len: usize) -> Region {
+        Region { base: self.pointer(at, len), len }
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8), "unaligned word");
+        // SAFETY: in range by `pointer`, aligned because base is and `at` is a multiple of 8. The reference lives for one
+        // access; the other accesses to these bytes are atomic or by another process.
+        unsafe { self.pointer(at, 8).cast::<AtomicU64>().as_ref() }
+    }
+}
+
+impl Memory for Region {
+    #[inline]
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        u64::from_le(self.word(at).load(order))
+    }
+
+    #[inline]
+    fn store(&self, at: usize, word: u64, order: Ordering) {
+        self.word(at).store(word.to_le(), order);
+    }
+
+    fn write(&self, at: usize, from: &[u8]) {
+        let to = self.pointer(at, from.len());
+        // SAFETY: in range by `pointer`; `from` is a live slice elsewhere, and in this process nobody else writes here: a
+        // ring has one sender, which is the caller.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }
+    }
+
+    #[inline]
+    fn prefetch_write(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let line = self.pointer(at, 8);
+            // SAFETY: a prefetch faults nowhere and changes no register; processors without PREFETCHW execute it as a
+            // no-operation (AMD64 manual volume 3; Intel SDM volume 2).
+            unsafe {
+                core::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags, readonly));
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+}

@@ -1,0 +1,8 @@
+//! Atomics: the processor's, or loom's when the protocol is model-checked (`--cfg loom`).
+
+pub(crate) use core::sync::atomic::Ordering;
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::fence;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::fence;
