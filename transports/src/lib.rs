@@ -1,1 +1,13 @@
-//! See the workspace README.
+//! How two farjump processes meet, and the backends that move their frames.
+//!
+//! [`meet`] is the control connection and what is agreed on over it. Each backend is a folder behind a feature of its own
+//! and implements the contract in [`farjump_core::transport`]; [`available`] lists them all, compiled in or not.
+//!
+//! | feature | backends |
+//! |---|---|
+//! | `shm` (default) | `shm`: memory shared between processes of one machine |
+
+mod error;
+pub mod meet;
+
+pub use error::Error;

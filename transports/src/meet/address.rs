@@ -1,0 +1,118 @@
+//! Where a target can be met, as users type it.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::Error;
+
+/// Longest path of a Unix socket, in bytes: `sun_path` of unix(7) less its closing zero.
+pub const MAX_PATH: usize = 107;
+
+/// Where a target listens: `unix:PATH` or `tcp:HOST:PORT`.
+///
+/// ```
+/// use farjump_transports::meet::PeerAddress;
+/// let address: PeerAddress = "unix:store.sock".parse()?;
+/// assert_eq!(address.to_string(), "unix:store.sock");
+/// # Ok::<(), farjump_transports::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum PeerAddress {
+    /// A Unix socket at this path, absolute or relative to the working directory.
+    Unix(PathBuf),
+    /// A TCP port. Parsed, but neither listened on nor connected to in this version ([`Error::TcpUnsupported`]).
+    Tcp {
+        /// Name or number of the host, an IPv6 number without its brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+impl PeerAddress {
+    /// The address of a Unix socket at `path`.
+    ///
+    /// # Errors
+    /// [`Error::AddressEmptyPath`], [`Error::AddressPathTooLong`], [`Error::AddressPathZero`].
+    pub fn unix(path: impl Into<PathBuf>) -> Result<PeerAddress, Error> {
+        let path = path.into();
+        let bytes = path.as_os_str().as_bytes();
+        match bytes.len() {
+            0 => Err(Error::AddressEmptyPath),
+            len if len > MAX_PATH => Err(Error::AddressPathTooLong { path, len }),
+            _ if bytes.contains(&0) => Err(Error::AddressPathZero { path }),
+            _ => Ok(PeerAddress::Unix(path)),
+        }
+    }
+}
+
+impl FromStr for PeerAddress {
+    type Err = Error;
+
+    fn from_str(given: &str) -> Result<PeerAddress, Error> {
+        if let Some(path) = given.strip_prefix("unix:") {
+            return PeerAddress::unix(OsStr::new(path));
+        }
+        if let Some(rest) = given.strip_prefix("tcp:") {
+            let wrong = || Error::AddressTcp { given: given.to_owned() };
+            let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
+            let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            // Without brackets the last group of an IPv6 number would pass for the port.
+            if bare.unwrap_or(host).is_empty() || (bare.is_none() && host.contains(':')) {
+                return Err(wrong());
+            }
+            let port = port.parse().map_err(|_| wrong())?;
+            return Ok(PeerAddress::Tcp { host: bare.unwrap_or(host).to_owned(), port });
+        }
+        Err(Error::AddressScheme { given: given.to_owned() })
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddress::Unix(path) => write!(out, "unix:{}", path.display()),
+            PeerAddress::Tcp { host, port } if host.contains(':') => write!(out, "tcp:[{host}]:{port}"),
+            PeerAddress::Tcp { host, port } => write!(out, "tcp:{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_displayed_parses_to_the_same_address() {
+        for text in ["unix:a", "unix:/run/user/0/x y.sock", "tcp:node7:7471", "tcp:[::1]:1"] {
+            assert_eq!(text.parse::<PeerAddress>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_path_of_107_bytes_is_taken_and_one_of_108_is_refused_with_its_length() {
+        let longest = format!("unix:{}", "x".repeat(MAX_PATH));
+        assert_eq!(longest.parse::<PeerAddress>().unwrap().to_string(), longest);
+        let error = format!("{longest}x").parse::<PeerAddress>().unwrap_err();
+        assert!(matches!(error, Error::AddressPathTooLong { len: 108, .. }), "{error}");
+        assert!(error.to_string().contains("108") && error.to_string().contains("107"), "{error}");
+    }
+
+    #[test]
+    fn each_way_to_mistype_an_address_has_its_own_error() {
+        let error = |text: &str| text.parse::<PeerAddress>().unwrap_err();
+        assert!(matches!(error("unix:"), Error::AddressEmptyPath));
+        assert!(matches!(error("unix:a\0b"), Error::AddressPathZero { .. }));
+        for text in ["store.sock", "", "udp:x:1", "UNIX:a"] {
+            assert!(matches!(error(text), Error::AddressScheme { .. }), "{text}");
+        }
+        for text in ["tcp:", "tcp:x", "tcp:x:", "tcp::1", "tcp:x:65536", "tcp:x:-1", "tcp:::1:5", "tcp:[]:1"]
+        {
+            assert!(matches!(error(text), Error::AddressTcp { .. }), "{text}");
+        }
+    }
+}

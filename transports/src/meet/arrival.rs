@@ -1,0 +1,199 @@
+//! The target's side of a meeting: driven step by step, so that no process that connects can hold up the others.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use farjump_core::image::Machine;
+use farjump_core::transport::{OpenRequest, Transport};
+
+use super::control::{Control, Role, tell};
+use super::identity::{PeerIdentity, plain};
+use super::message::{MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
+use super::source::{out_of_order, refused};
+use super::terms::{Connect, Met, OwnEnd, own_machine};
+use crate::Error;
+
+/// What a target tells each source that it meets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ArrivalOptions {
+    /// Name of the program, shown to the people at the source.
+    pub program: String,
+    /// The target's epoch: another each time it starts.
+    pub epoch: u64,
+    /// The target's own end: the mailbox that the source writes into, and the largest frame taken.
+    pub request: OpenRequest,
+    /// How long the meeting may take, from connection to link. 2 s unless set.
+    pub patience: Duration,
+}
+
+impl ArrivalOptions {
+    /// Options of the target `program` in `epoch` whose own end is as `request` says.
+    pub fn new(program: impl Into<String>, epoch: u64, request: OpenRequest) -> ArrivalOptions {
+        ArrivalOptions { program: program.into(), epoch, request, patience: Duration::from_secs(2) }
+    }
+}
+
+/// A process that has connected and is being met.
+pub struct Arrival {
+    /// There until the meeting has ended, one way or the other.
+    control: Option<Control>,
+    options: ArrivalOptions,
+    deadline: Instant,
+    peer: PeerIdentity,
+    state: State,
+}
+
+/// How far a meeting is.
+#[derive(Debug)]
+pub enum Progress {
+    /// The source's next message is due.
+    Pending,
+    /// Done. Frames may flow; messages to the source may still wait ([`Control::wants_write`]).
+    Met(Box<Met>),
+}
+
+enum State {
+    /// `Hello` is due.
+    Connected,
+    /// `Welcome` was sent and `Ready` is due.
+    Welcomed { own_end: OwnEnd, peer_machine: Machine },
+    /// Nothing more is due.
+    Over,
+}
+
+impl Arrival {
+    /// Begins to meet the process behind `control`, which must have come from [`super::Listener::accept`] or be trusted
+    /// otherwise: who may connect is decided there.
+    pub fn new(control: Control, options: ArrivalOptions) -> Arrival {
+        let deadline = Instant::now() + options.patience;
+        let peer = control.peer().clone();
+        Arrival { control: Some(control), options, deadline, peer, state: State::Connected }
+    }
+
+    /// Goes on as far as is possible without waiting; the transport's own connecting may wait, up to the deadline
+    /// ([`farjump_core::transport::Opening::connect`]). Call it when [`Arrival::as_fd`] is readable, or writable while
+    /// [`Arrival::wants_write`], and at [`Arrival::deadline`]. Of `transports`, whose order does not matter, the first that
+    /// the source names is used.
+    ///
+    /// # Errors
+    /// The meeting has failed, and the source was told why if it still listens. Drop the arrival; nothing is left behind.
+    /// [`Error::TooLate`] past the deadline, [`Error::Refused`] when the source gave up, and as [`super::meet_target`].
+    /// After an error or [`Progress::Met`] every further call gives [`Error::PeerGone`].
+    pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, Error> {
+        let Some(mut control) = self.control.take() else {
+            return Err(Error::PeerGone { peer: self.peer.to_string() });
+        };
+        match self.step(&mut control, transports) {
+            Ok(None) => {
+                self.control = Some(control);
+                Ok(Progress::Pending)
+            }
+            Ok(Some(connect)) => {
+                let mut met = connect.run(control)?;
+                met.control.send(&Message::Go, &[])?;
+                Ok(Progress::Met(Box::new(met)))
+            }
+            Err(error) => Err(tell(control, error)),
+        }
+    }
+
+    /// Until when the meeting must be done. [`Arrival::advance`] after it fails.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether something waits for the connection to become writable.
+    pub fn wants_write(&self) -> bool {
+        self.control.as_ref().is_some_and(Control::wants_write)
+    }
+
+    /// The connection to wait for; `None` once the meeting has ended.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.control.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Who has connected.
+    pub fn peer(&self) -> &PeerIdentity {
+        &self.peer
+    }
+
+    /// Takes the messages that are here. `Some` when only connecting is left.
+    fn step(
+        &mut self,
+        control: &mut Control,
+        transports: &mut [Box<dyn Transport>],
+    ) -> Result<Option<Connect>, Error> {
+        control.flush()?;
+        while let Some((message, descriptors)) = control.recv()? {
+            if let Message::Refuse { cause, text } = &message {
+                return Err(refused(control, *cause, text));
+            }
+            match (std::mem::replace(&mut self.state, State::Over), message) {
+                (State::Connected, Message::Hello { machine, program, transports: offered, .. }) => {
+                    control.introduce(&program);
+                    self.peer = control.peer().clone();
+                    let own_end = self.welcome(control, &offered, transports)?;
+                    self.state = State::Welcomed { own_end, peer_machine: Machine(machine) };
+                }
+                (State::Welcomed { own_end, peer_machine }, Message::Ready { end }) => {
+                    let rule = own_end.agree(control.peer(), &end)?;
+                    let (role, epoch, deadline) = (Role::Target, self.options.epoch, self.deadline);
+                    return Ok(Some(Connect {
+                        own_end,
+                        end,
+                        descriptors,
+                        role,
+                        rule,
+                        epoch,
+                        peer_machine,
+                        deadline,
+                    }));
+                }
+                (State::Connected, other) => return Err(out_of_order(control, "Hello", &other)),
+                (_, other) => return Err(out_of_order(control, "Ready", &other)),
+            }
+        }
+        if Instant::now() >= self.deadline {
+            let waiting_for = match self.state {
+                State::Connected => "its hello",
+                _ => "its end of the link",
+            };
+            return Err(Error::TooLate { peer: control.peer().to_string(), waiting_for });
+        }
+        Ok(None)
+    }
+
+    /// Chooses the transport, opens this side's end and tells the source of it.
+    fn welcome(
+        &self,
+        control: &mut Control,
+        offered: &[String],
+        transports: &mut [Box<dyn Transport>],
+    ) -> Result<OwnEnd, Error> {
+        if offered.len() > MAX_TRANSPORTS || offered.iter().any(|name| name.len() > MAX_TRANSPORT_NAME) {
+            let what = format!("it names {} transports, or one with too long a name", offered.len());
+            return Err(Error::Terms { peer: control.peer().to_string(), what });
+        }
+        let chosen = offered
+            .iter()
+            .find_map(|name| transports.iter().position(|transport| transport.name() == name))
+            .ok_or_else(|| Error::NoCommonTransport {
+                source_has: listed(offered.iter().map(String::as_str)),
+                target_has: listed(transports.iter().map(|transport| transport.name())),
+            })?;
+        let own_end = OwnEnd::open(transports[chosen].as_mut(), &self.options.request)?;
+        log::debug!("{}: meeting over {}", control.peer(), own_end.transport());
+        own_end.tell(|end, descriptors| {
+            let (epoch, machine, pid) = (self.options.epoch, own_machine(), std::process::id());
+            let program = self.options.program.clone();
+            control.send(&Message::Welcome { epoch, machine, pid, program, end }, descriptors)
+        })?;
+        Ok(own_end)
+    }
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.map(|name| plain(name, MAX_TRANSPORT_NAME)).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

@@ -1,0 +1,117 @@
+//! Who is at the other end, and whether it may be there.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::{fs, io, mem, ptr};
+
+use crate::Error;
+
+/// Longest name kept of a program, in characters.
+const MAX_NAME: usize = 64;
+
+/// The process at the other end of a control connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerIdentity {
+    /// Process id when it connected or began to listen, as the system says; 0 where it has none in this process's PID
+    /// namespace.
+    pub pid: u32,
+    /// Effective user id at that time, as the system says.
+    pub uid: u32,
+    /// Name of the program, without control characters. For people: the peer chose it.
+    pub name: String,
+}
+
+impl PeerIdentity {
+    /// Asks the system who is connected to `socket` (`SO_PEERCRED` of unix(7)).
+    pub(super) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, Error> {
+        let credentials = credentials(socket)
+            .map_err(|source| Error::system("asking who is at the other end of a connection", source))?;
+        let pid = u32::try_from(credentials.pid).unwrap_or(0);
+        let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut identity = PeerIdentity { pid, uid: credentials.uid, name: String::new() };
+        identity.rename(String::from_utf8_lossy(&comm).trim_end());
+        Ok(identity)
+    }
+
+    /// Takes the name that the peer gives itself.
+    pub(super) fn rename(&mut self, name: &str) {
+        self.name = plain(name, MAX_NAME);
+        if self.name.is_empty() {
+            self.name = "unnamed".to_owned();
+        }
+    }
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} (pid {})", self.name, self.pid)
+    }
+}
+
+/// Whether a process of user `peer_uid` may meet one of user `own_uid` (effective user ids): only if they are the same.
+/// Root is no exception, in either role: injected code runs with the target's rights.
+pub const fn admit(peer_uid: u32, own_uid: u32) -> bool {
+    peer_uid == own_uid
+}
+
+/// `text` from a peer, made fit for a terminal or a log: at most `limit` characters, none of them a control character.
+pub(super) fn plain(text: &str, limit: usize) -> String {
+    text.chars().take(limit).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// `getsockopt(SO_PEERCRED)`, by hand: rustix gives the process id a type that cannot be 0, but 0 is what the system says
+/// of a peer in another PID namespace.
+fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = mem::size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers are to values of ours that outlive the call, and `len` is the length of the first.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            ptr::from_mut(&mut credentials).cast(),
+            &mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if len as usize != mem::size_of::<libc::ucred>() {
+        return Err(io::Error::other("the system gave no credentials"));
+    }
+    Ok(credentials)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn only_the_same_user_is_admitted_and_root_is_no_exception() {
+        assert!(admit(1000, 1000) && admit(0, 0));
+        assert!(!admit(1000, 1001) && !admit(0, 1000) && !admit(1000, 0));
+    }
+
+    #[test]
+    fn the_system_says_who_is_at_the_other_end() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let identity = PeerIdentity::of(ours.as_fd()).unwrap();
+        assert_eq!(identity.pid, std::process::id());
+        assert_eq!(identity.uid, rustix::process::geteuid().as_raw());
+        assert!(!identity.name.is_empty());
+    }
+
+    #[test]
+    fn a_name_cannot_write_to_the_terminal() {
+        let mut identity = PeerIdentity { pid: 1, uid: 1, name: String::new() };
+        identity.rename("\x1b[2Jevil\nname");
+        assert_eq!(identity.to_string(), "?[2Jevil?name (pid 1)");
+        identity.rename(&"x".repeat(1000));
+        assert_eq!(identity.name.len(), MAX_NAME);
+        identity.rename("");
+        assert_eq!(identity.name, "unnamed");
+    }
+}

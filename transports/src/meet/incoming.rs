@@ -1,0 +1,187 @@
+//! The receiving half of a control connection: bytes and descriptors as they come, messages when they are whole.
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+
+use super::identity::PeerIdentity;
+use super::message::{HEAD_LEN, MAGIC, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message, PREFIX_LEN, VERSION};
+use crate::Error;
+
+/// Least and most bytes that are read at once.
+const READ: (usize, usize) = (4096, 256 * 1024);
+
+/// What came and was not yet taken.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    /// Bytes not yet taken: a message's beginning, or nothing.
+    bytes: Vec<u8>,
+    /// Descriptors that came with them, oldest first. The system delivers a message's descriptors with its first byte,
+    /// so when a message is whole its descriptors are here.
+    descriptors: VecDeque<OwnedFd>,
+    /// The prefix came and was right.
+    greeted: bool,
+    /// Longest body taken, in bytes.
+    limit: usize,
+}
+
+/// What one look at the socket found.
+#[derive(PartialEq, Eq)]
+pub(super) enum Filled {
+    /// Something came.
+    Some,
+    /// Nothing there now.
+    Nothing,
+    /// The peer closed its side.
+    End,
+}
+
+impl Incoming {
+    pub(super) fn new() -> Incoming {
+        Incoming {
+            bytes: Vec::new(),
+            descriptors: VecDeque::new(),
+            greeted: false,
+            limit: MAX_MEETING_MESSAGE,
+        }
+    }
+
+    /// Takes bodies of up to `limit` bytes from now on.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// The next message, if it is whole. After an error nothing more can be taken.
+    pub(super) fn next(&mut self, peer: &PeerIdentity) -> Result<Option<(Message, Vec<OwnedFd>)>, Error> {
+        if !self.greeted && !self.check_prefix(peer)? {
+            return Ok(None);
+        }
+        let Some((len, announced)) = self.head(peer)? else { return Ok(None) };
+        let Some(body) = self.bytes.get(HEAD_LEN..HEAD_LEN + len) else { return Ok(None) };
+        let garbled = |what: String| Error::Garbled { peer: peer.to_string(), what };
+        let (message, rest) = postcard::take_from_bytes::<Message>(body)
+            .map_err(|error| garbled(format!("its {len} bytes do not decode ({error})")))?;
+        if !rest.is_empty() {
+            return Err(garbled(format!("{} bytes follow a whole {}", rest.len(), message.name())));
+        }
+        let expected = message.max_descriptors();
+        if announced > expected {
+            return Err(Error::Descriptors { peer: peer.to_string(), found: announced, expected });
+        }
+        if announced > self.descriptors.len() {
+            let found = self.descriptors.len();
+            return Err(Error::Descriptors { peer: peer.to_string(), found, expected: announced });
+        }
+        self.bytes.drain(..HEAD_LEN + len);
+        if self.bytes.is_empty() {
+            // An image may have passed through; do not keep its room for the rest of the link.
+            self.bytes = Vec::new();
+            // Bytes that could claim more have not come, so what is left was never announced.
+            if self.descriptors.len() > announced {
+                let found = self.descriptors.len();
+                return Err(Error::Descriptors { peer: peer.to_string(), found, expected: announced });
+            }
+        }
+        Ok(Some((message, self.descriptors.drain(..announced).collect())))
+    }
+
+    /// Reads once from `socket`, which does not block.
+    pub(super) fn fill(&mut self, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Result<Filled, Error> {
+        let have = self.bytes.len();
+        let due = match self.greeted {
+            true => self.head(peer)?.map_or(HEAD_LEN, |(len, _)| HEAD_LEN + len),
+            false => PREFIX_LEN,
+        };
+        self.bytes.resize(have + due.saturating_sub(have).clamp(READ.0, READ.1), 0);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let read = loop {
+            let mut room = [IoSliceMut::new(&mut self.bytes[have..])];
+            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+            match recvmsg(socket, &mut room, &mut ancillary, flags) {
+                Err(Errno::INTR) => {}
+                read => break read,
+            }
+        };
+        self.bytes.truncate(have + read.as_ref().map_or(0, |read| read.bytes));
+        let came = ancillary.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(rights) => rights.collect(),
+            _ => Vec::new(),
+        });
+        self.descriptors.extend(came);
+        let read = match read {
+            Ok(read) => read,
+            Err(Errno::AGAIN) => return Ok(Filled::Nothing),
+            Err(Errno::CONNRESET) => return Ok(Filled::End),
+            Err(error) => return Err(Error::system(format!("receiving from {peer}"), error)),
+        };
+        // A reading stops behind the bytes that descriptors came with, so of two messages that are not both whole at most
+        // `MAX_DESCRIPTORS` each can be here.
+        if read.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
+            let found = self.descriptors.len();
+            self.descriptors.clear();
+            return Err(Error::Descriptors {
+                peer: peer.to_string(),
+                found: found.max(MAX_DESCRIPTORS + 1),
+                expected: MAX_DESCRIPTORS,
+            });
+        }
+        Ok(if read.bytes == 0 { Filled::End } else { Filled::Some })
+    }
+
+    /// What is wrong when the connection ends now: a message may be cut short.
+    pub(super) fn end(&self, peer: &PeerIdentity) -> Error {
+        let peer_name = peer.to_string();
+        let needed = match self.head(peer) {
+            _ if self.bytes.is_empty() => return Error::PeerGone { peer: peer_name },
+            _ if !self.greeted => PREFIX_LEN,
+            Ok(Some((len, _))) => HEAD_LEN + len,
+            _ => HEAD_LEN,
+        };
+        Error::CutShort { peer: peer_name, found: self.bytes.len(), needed }
+    }
+
+    /// Whether the prefix is there; as soon as a byte of it is wrong, an error.
+    fn check_prefix(&mut self, peer: &PeerIdentity) -> Result<bool, Error> {
+        let have = self.bytes.len().min(MAGIC.len());
+        if self.bytes[..have] != MAGIC[..have] {
+            return Err(Error::NotFarjump { peer: peer.to_string() });
+        }
+        let Some(prefix) = self.bytes.first_chunk::<PREFIX_LEN>() else { return Ok(false) };
+        let theirs = u16::from_le_bytes([prefix[8], prefix[9]]);
+        if theirs != VERSION {
+            return Err(Error::Version { peer: peer.to_string(), theirs, ours: VERSION });
+        }
+        if prefix[10..] != [0, 0] {
+            let what = "the reserved bytes of its prefix are not zero".to_owned();
+            return Err(Error::Garbled { peer: peer.to_string(), what });
+        }
+        self.bytes.drain(..PREFIX_LEN);
+        self.greeted = true;
+        Ok(true)
+    }
+
+    /// Length of the next body and number of its descriptors, once its head is there.
+    fn head(&self, peer: &PeerIdentity) -> Result<Option<(usize, usize)>, Error> {
+        let Some(&[a, b, c, d, descriptors, r, s, t]) = self.bytes.first_chunk::<HEAD_LEN>() else {
+            return Ok(None);
+        };
+        let len = u32::from_le_bytes([a, b, c, d]) as usize;
+        if len > self.limit {
+            return Err(Error::MessageTooLong { peer: peer.to_string(), len, limit: self.limit });
+        }
+        if [r, s, t] != [0; 3] {
+            let what = "the reserved bytes of its head are not zero".to_owned();
+            return Err(Error::Garbled { peer: peer.to_string(), what });
+        }
+        if usize::from(descriptors) > MAX_DESCRIPTORS {
+            let (found, expected) = (descriptors.into(), MAX_DESCRIPTORS);
+            return Err(Error::Descriptors { peer: peer.to_string(), found, expected });
+        }
+        Ok(Some((len, descriptors.into())))
+    }
+}

@@ -1,0 +1,356 @@
+//! What travels on the control connection.
+//!
+//! Each direction starts with a prefix of 12 bytes: [`MAGIC`], the protocol's version ([`VERSION`]), two zero bytes. So
+//! another version is told apart before anything is parsed. Then come messages: a head of 8 bytes (length of the body,
+//! `u32`; number of file descriptors that travel beside it, `u8`; three zero bytes) and the body, a [`Message`] in
+//! postcard's encoding. All numbers outside the body are little-endian.
+//!
+//! New kinds are added at the end of an enum; the numbers of those that are there never change within a version.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The first bytes of each direction.
+pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
+/// Version of the protocol. Sides of different versions do not meet.
+pub const VERSION: u16 = 1;
+/// Length of the prefix in bytes.
+pub const PREFIX_LEN: usize = 12;
+/// Length of a message's head in bytes.
+pub const HEAD_LEN: usize = 8;
+/// Longest body of a message until both sides have met, in bytes.
+pub const MAX_MEETING_MESSAGE: usize = 64 * 1024;
+/// Longest image that travels on a control connection, in bytes.
+pub const MAX_CODE: usize = 64 * 1024 * 1024;
+/// Longest body of a message after the meeting, in bytes: an image and what goes with it.
+pub const MAX_MESSAGE: usize = MAX_CODE + 4096;
+/// Most file descriptors that travel with one message.
+pub const MAX_DESCRIPTORS: usize = 8;
+/// Most transports that a source may name.
+pub const MAX_TRANSPORTS: usize = 16;
+/// Longest name of a transport, in bytes.
+pub const MAX_TRANSPORT_NAME: usize = 32;
+
+/// The prefix that this version sends.
+pub(super) const fn prefix() -> [u8; PREFIX_LEN] {
+    let [a, b, c, d, e, f, g, h] = MAGIC;
+    let [low, high] = VERSION.to_le_bytes();
+    [a, b, c, d, e, f, g, h, low, high, 0, 0]
+}
+
+/// One message of the control connection. The first five are the meeting, in this order; the rest may come at any time
+/// after it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Message {
+    /// Source to target: who asks.
+    Hello {
+        /// ELF machine number of the source.
+        machine: u16,
+        /// Process id, as the source sees itself. For people; the target relies on what the system says.
+        pid: u32,
+        /// Name of the program, for people.
+        program: String,
+        /// Transports that it could use, best first.
+        transports: Vec<String>,
+    },
+    /// Target to source: who answers, and the target's end of the link. The end's descriptors travel beside it.
+    Welcome {
+        /// The target's epoch: another each time a target starts. Code indices are bound within one.
+        epoch: u64,
+        /// ELF machine number of the target. A source with no image for it need not go on.
+        machine: u16,
+        /// Process id, as the target sees itself.
+        pid: u32,
+        /// Name of the program, for people.
+        program: String,
+        /// Its end.
+        end: End,
+    },
+    /// Source to target: the source's end of the link. The end's descriptors travel beside it.
+    Ready {
+        /// Its end.
+        end: End,
+    },
+    /// Target to source: both ends are connected, frames may flow.
+    Go,
+    /// Either way, at any time before [`Message::Go`]: no link. The sender closes the connection after it.
+    Refuse {
+        /// Why.
+        cause: MeetRefusal,
+        /// Why, in a sentence for people.
+        text: String,
+    },
+    /// Target to source: a frame was not run. The call with this token fails with this.
+    Refused {
+        /// Token of the frame; 0 where the frame was so damaged that it had none.
+        token: u32,
+        /// Why.
+        cause: RefusalCause,
+        /// Why, in a sentence for people.
+        text: String,
+    },
+    /// Target to source: the frame at the head of the mailbox names code that the target does not hold. It waits until
+    /// [`Message::Code`] or [`Message::NoCode`] comes.
+    NeedCode {
+        /// The code index that the frame binds.
+        index: u16,
+        /// The code id.
+        id: [u8; 16],
+    },
+    /// Target to source: the target stops; frames not run by now will not be.
+    Closing {
+        /// Why, in a sentence for people.
+        text: String,
+    },
+    /// Source to target: the code that was asked for.
+    Code {
+        /// The code id.
+        id: [u8; 16],
+        /// The image, at most [`MAX_CODE`] bytes.
+        #[serde(with = "serde_bytes")]
+        image: Vec<u8>,
+    },
+    /// Source to target: the source no longer has that code. The waiting frame is refused.
+    NoCode {
+        /// The code id.
+        id: [u8; 16],
+    },
+    /// Source to target: the source is done with the link. Frames sent before it are still run.
+    Bye,
+}
+
+impl Message {
+    /// Its name, for error texts and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Message::Hello { .. } => "Hello",
+            Message::Welcome { .. } => "Welcome",
+            Message::Ready { .. } => "Ready",
+            Message::Go => "Go",
+            Message::Refuse { .. } => "Refuse",
+            Message::Refused { .. } => "Refused",
+            Message::NeedCode { .. } => "NeedCode",
+            Message::Closing { .. } => "Closing",
+            Message::Code { .. } => "Code",
+            Message::NoCode { .. } => "NoCode",
+            Message::Bye => "Bye",
+        }
+    }
+
+    /// How many file descriptors may travel with it.
+    pub(super) fn max_descriptors(&self) -> usize {
+        match self {
+            Message::Welcome { .. } | Message::Ready { .. } => MAX_DESCRIPTORS,
+            _ => 0,
+        }
+    }
+}
+
+/// One side's end of a link, as it tells the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct End {
+    /// Name of the transport.
+    pub transport: String,
+    /// The transport's address, opaque to all but the transport; its descriptors travel beside the message.
+    #[serde(with = "serde_bytes")]
+    pub address: Vec<u8>,
+    /// Key of the frames that this side receives ([`farjump_core::signal::LinkKey`]).
+    pub key: [u8; 16],
+    /// The arrival rules that this side can honour, as bits of [`farjump_core::transport::ArrivalRules`]. Unknown bits
+    /// are ignored.
+    pub rules: u8,
+    /// Whether this side's transport places an aligned line whole.
+    pub line_whole: bool,
+    /// Largest frame in bytes that this side receives, all included.
+    pub max_frame: u32,
+    /// One-sided: length in bytes of the region that this side receives in. Two-sided: a hint.
+    pub region_len: u64,
+}
+
+/// Why a process would not meet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum MeetRefusal {
+    /// It admits processes of its own user only.
+    OtherUser,
+    /// No transport in common.
+    NoCommonTransport,
+    /// No arrival rule in common.
+    NoCommonRule,
+    /// The transport could not make or connect its end.
+    TransportFailed,
+    /// A message that makes no sense, is not due, or offers what cannot be.
+    Protocol,
+    /// The time for the meeting ran out.
+    TooLate,
+    /// It has as many links as it takes.
+    Full,
+    /// It is stopping.
+    Stopping,
+    /// Its policy.
+    Policy,
+}
+
+impl fmt::Display for MeetRefusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            MeetRefusal::OtherUser => "another user",
+            MeetRefusal::NoCommonTransport => "no transport in common",
+            MeetRefusal::NoCommonRule => "no arrival rule in common",
+            MeetRefusal::TransportFailed => "the transport failed",
+            MeetRefusal::Protocol => "protocol broken",
+            MeetRefusal::TooLate => "too late",
+            MeetRefusal::Full => "too many links",
+            MeetRefusal::Stopping => "stopping",
+            MeetRefusal::Policy => "policy",
+        })
+    }
+}
+
+/// Why a target did not run a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum RefusalCause {
+    /// Lengths, offsets, kind or flags that no frame can have.
+    BadFrame,
+    /// The header's signal came and the rest of the frame did not, in the time given.
+    Stalled,
+    /// The image is damaged, or could never run.
+    BadImage,
+    /// The code's hash is not the id that it came with.
+    IdMismatch,
+    /// The image is for another instruction set.
+    WrongMachine,
+    /// The code imports a symbol that the target does not offer.
+    UnresolvedImport,
+    /// The target has no memory left for code.
+    NoRoom,
+    /// The frame was made for an earlier run of the target.
+    StaleEpoch,
+    /// A code index that nothing is bound to.
+    UnknownIndex,
+    /// The frame, or its payload, is larger than the target takes.
+    TooLarge,
+    /// The target asked for the code and did not get it.
+    CodeMissing,
+    /// The code replied with more than the source takes.
+    ReplyTooLarge,
+    /// The target's policy.
+    Policy,
+    /// The ifunc's name is not one: empty, too long, or with `/` or `..`.
+    Name,
+}
+
+impl RefusalCause {
+    /// All causes, in the order of [`RefusalCause::index`].
+    pub const ALL: [RefusalCause; 14] = [
+        RefusalCause::BadFrame,
+        RefusalCause::Stalled,
+        RefusalCause::BadImage,
+        RefusalCause::IdMismatch,
+        RefusalCause::WrongMachine,
+        RefusalCause::UnresolvedImport,
+        RefusalCause::NoRoom,
+        RefusalCause::StaleEpoch,
+        RefusalCause::UnknownIndex,
+        RefusalCause::TooLarge,
+        RefusalCause::CodeMissing,
+        RefusalCause::ReplyTooLarge,
+        RefusalCause::Policy,
+        RefusalCause::Name,
+    ];
+
+    /// How many causes there are: the length of an array of counters.
+    pub const fn count() -> usize {
+        Self::ALL.len()
+    }
+
+    /// Its place in an array of counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for RefusalCause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            RefusalCause::BadFrame => "damaged frame",
+            RefusalCause::Stalled => "unfinished frame",
+            RefusalCause::BadImage => "unusable image",
+            RefusalCause::IdMismatch => "code does not match its id",
+            RefusalCause::WrongMachine => "code for another machine",
+            RefusalCause::UnresolvedImport => "unresolved import",
+            RefusalCause::NoRoom => "no room for code",
+            RefusalCause::StaleEpoch => "frame for an earlier run of the target",
+            RefusalCause::UnknownIndex => "unknown code index",
+            RefusalCause::TooLarge => "too large",
+            RefusalCause::CodeMissing => "code missing",
+            RefusalCause::ReplyTooLarge => "reply too large",
+            RefusalCause::Policy => "policy",
+            RefusalCause::Name => "impossible name",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_cause_has_its_own_place_words_and_number_on_the_wire() {
+        for (place, cause) in RefusalCause::ALL.into_iter().enumerate() {
+            assert_eq!(cause.index(), place);
+            assert_eq!(postcard::to_stdvec(&cause).unwrap(), [place as u8]);
+            let words = cause.to_string();
+            assert_eq!(RefusalCause::ALL.iter().filter(|other| other.to_string() == words).count(), 1);
+        }
+        // One past the last is no cause: ALL holds every one of them.
+        assert!(postcard::from_bytes::<RefusalCause>(&[RefusalCause::count() as u8]).is_err());
+    }
+
+    #[test]
+    fn the_encoding_of_each_message_is_the_documented_one() {
+        let end = End {
+            transport: "shm".into(),
+            address: vec![9, 8],
+            key: [7; 16],
+            rules: 5,
+            line_whole: true,
+            max_frame: 64,
+            region_len: 8192,
+        };
+        let mut end_bytes = vec![3, b's', b'h', b'm', 2, 9, 8];
+        end_bytes.extend([7; 16]);
+        end_bytes.extend([5, 1, 64, 0x80, 0x40]);
+        let with = |head: &[u8], tail: &[u8]| [head, tail].concat();
+        let id = [3; 16];
+        let cases = [
+            (
+                Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] },
+                vec![0, 62, 1, 1, b'p', 1, 3, b's', b'h', b'm'],
+            ),
+            (
+                Message::Welcome { epoch: 2, machine: 62, pid: 1, program: "p".into(), end: end.clone() },
+                with(&[1, 2, 62, 1, 1, b'p'], &end_bytes),
+            ),
+            (Message::Ready { end }, with(&[2], &end_bytes)),
+            (Message::Go, vec![3]),
+            (Message::Refuse { cause: MeetRefusal::Policy, text: "t".into() }, vec![4, 8, 1, b't']),
+            (
+                Message::Refused { token: 300, cause: RefusalCause::Name, text: String::new() },
+                vec![5, 0xac, 2, 13, 0],
+            ),
+            (Message::NeedCode { index: 4, id }, with(&[6, 4], &id)),
+            (Message::Closing { text: "t".into() }, vec![7, 1, b't']),
+            (Message::Code { id, image: vec![1, 2] }, [&[8][..], &id, &[2, 1, 2]].concat()),
+            (Message::NoCode { id }, with(&[9], &id)),
+            (Message::Bye, vec![10]),
+        ];
+        for (message, bytes) in cases {
+            assert_eq!(postcard::to_stdvec(&message).unwrap(), bytes, "{}", message.name());
+            assert_eq!(postcard::from_bytes::<Message>(&bytes).unwrap(), message);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! How two processes meet: the control connection, and what they agree on over it.
+//!
+//! A target has a [`Listener`]; each process that connects becomes a [`Control`] and, while it is being met, an
+//! [`Arrival`] that is driven without waiting. A source calls [`meet_target`], which waits up to a deadline. Both end
+//! with [`Met`]: a connected [`Endpoint`](farjump_core::transport::Endpoint), the terms of each direction, and the control
+//! connection, which stays open. **Its end is the peer's death**, whatever the transport notices, and slow things travel
+//! on it ([`Message`]).
+//!
+//! ```text
+//! source                                target
+//! prefix, Hello           ─────────────▶
+//!                         ◀───────────── prefix, Welcome  + descriptors of its end
+//! Ready + descriptors     ─────────────▶ connects
+//! connects                ◀───────────── Go
+//! ```
+//! Either may send `Refuse` instead, with a reason for people, and close.
+//!
+//! Nothing received is believed before it is checked. A process that connects and sends nonsense, half a message or
+//! nothing at all costs the target a bounded amount of memory (64 KiB and 16 descriptors) for a bounded time.
+
+mod address;
+mod arrival;
+mod control;
+mod identity;
+mod incoming;
+mod listener;
+mod message;
+mod outgoing;
+mod source;
+mod terms;
+
+pub use address::{MAX_PATH, PeerAddress};
+pub use arrival::{Arrival, ArrivalOptions, Progress};
+pub use control::Control;
+pub use identity::{PeerIdentity, admit};
+pub use listener::Listener;
+pub use message::{
+    End, HEAD_LEN, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORT_NAME,
+    MAX_TRANSPORTS, MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
+};
+pub use source::{SourceOptions, meet_target};
+pub use terms::{Direction, Met};

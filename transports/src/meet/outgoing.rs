@@ -1,0 +1,135 @@
+//! The sending half of a control connection: messages that wait until the socket takes them.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::identity::PeerIdentity;
+use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
+use crate::Error;
+
+/// Bytes of messages that wait while the sides meet, at most.
+const MEETING_QUEUE: usize = 2 * MAX_MEETING_MESSAGE;
+
+/// What waits to be sent, oldest first.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    parts: VecDeque<Part>,
+    /// Sum of the bytes in `parts` not yet sent.
+    queued: usize,
+    /// Most bytes that may wait.
+    queue_limit: usize,
+    /// Longest body sent, in bytes.
+    limit: usize,
+}
+
+/// One message, with its head.
+#[derive(Debug)]
+struct Part {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// They travel with the first byte.
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Outgoing {
+    /// Starts with `prefix`.
+    pub(super) fn new(prefix: &[u8]) -> Outgoing {
+        let first = Part { bytes: prefix.to_vec(), sent: 0, descriptors: Vec::new() };
+        Outgoing {
+            queued: first.bytes.len(),
+            parts: [first].into(),
+            queue_limit: MEETING_QUEUE,
+            limit: MAX_MEETING_MESSAGE,
+        }
+    }
+
+    /// Sends bodies of up to `limit` bytes from now on, and lets `queue_limit` bytes wait.
+    pub(super) fn set_limits(&mut self, limit: usize, queue_limit: usize) {
+        (self.limit, self.queue_limit) = (limit, queue_limit);
+    }
+
+    /// Takes a message. Nothing of it was taken if this fails.
+    pub(super) fn push(
+        &mut self,
+        message: &Message,
+        descriptors: &[BorrowedFd<'_>],
+        peer: &PeerIdentity,
+    ) -> Result<(), Error> {
+        let most = message.max_descriptors();
+        if descriptors.len() > most {
+            let what =
+                format!("sending {} with {} descriptors, {most} at most", message.name(), descriptors.len());
+            return Err(Error::system(what, Errno::INVAL));
+        }
+        let bytes = postcard::to_extend(message, vec![0; HEAD_LEN])
+            .map_err(|error| Error::system(format!("encoding {}: {error}", message.name()), Errno::INVAL))?;
+        let len = bytes.len() - HEAD_LEN;
+        if len > self.limit {
+            return Err(Error::MessageTooLong { peer: peer.to_string(), len, limit: self.limit });
+        }
+        let queued = self.queued + bytes.len();
+        if queued > self.queue_limit {
+            return Err(Error::Congested { peer: peer.to_string(), queued, limit: self.queue_limit });
+        }
+        let descriptors = descriptors
+            .iter()
+            .map(|descriptor| descriptor.try_clone_to_owned())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Error::system("duplicating a file descriptor", error))?;
+        let mut part = Part { bytes, sent: 0, descriptors };
+        // Both fit: the limits above are far below 2^32, and there are at most 8 descriptors.
+        part.bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        part.bytes[4] = part.descriptors.len() as u8;
+        self.queued = queued;
+        self.parts.push_back(part);
+        Ok(())
+    }
+
+    /// Whether anything waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Sends what `socket` takes without blocking.
+    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Result<(), Error> {
+        while let Some(part) = self.parts.front_mut() {
+            match part.send(socket) {
+                Ok(sent) => {
+                    part.sent += sent;
+                    part.descriptors.clear();
+                    self.queued -= sent;
+                    if part.sent == part.bytes.len() {
+                        self.parts.pop_front();
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    return Err(Error::PeerGone { peer: peer.to_string() });
+                }
+                Err(error) => return Err(Error::system(format!("sending to {peer}"), error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn send(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let borrowed: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !borrowed.is_empty() {
+            let fits = ancillary.push(SendAncillaryMessage::ScmRights(&borrowed));
+            debug_assert!(fits, "the space is made for as many as a message may have");
+        }
+        // Without NOSIGNAL a peer that died would kill this process by SIGPIPE.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(socket, &[IoSlice::new(&self.bytes[self.sent..])], &mut ancillary, flags)
+    }
+}

@@ -1,0 +1,119 @@
+//! The source's side of a meeting: it waits, up to a deadline.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use farjump_core::image::Machine;
+use farjump_core::transport::{OpenRequest, Transport};
+
+use super::address::PeerAddress;
+use super::control::{Control, Role, tell};
+use super::identity::{admit, plain};
+use super::message::{MAX_TRANSPORTS, MeetRefusal, Message};
+use super::terms::{Connect, Met, OwnEnd, own_machine};
+use crate::Error;
+
+/// What a source asks for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SourceOptions {
+    /// Name of the program, shown to the people at the target.
+    pub program: String,
+    /// The source's own end: the region that the target writes replies into, and the largest of them.
+    pub request: OpenRequest,
+}
+
+impl SourceOptions {
+    /// Options of the program `program` whose own end is as `request` says.
+    pub fn new(program: impl Into<String>, request: OpenRequest) -> SourceOptions {
+        SourceOptions { program: program.into(), request }
+    }
+}
+
+/// Meets the target at `address`, over the first of `transports` that it also has. Returns once frames may flow.
+///
+/// # Errors
+/// At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target
+/// runs as another user. What [`Control::connect`] and [`Control::recv`] say, [`Error::OutOfOrder`], [`Error::Terms`],
+/// [`Error::NoCommonTransport`], [`Error::NoCommonRule`], [`Error::Transport`]. Where the reason lies on this side the
+/// target is told.
+pub fn meet_target(
+    address: &PeerAddress,
+    transports: &mut [Box<dyn Transport>],
+    options: &SourceOptions,
+    deadline: Instant,
+) -> Result<Met, Error> {
+    let mut control = Control::connect(address, deadline)?;
+    let connect = match agree(&mut control, transports, options, deadline) {
+        Ok(connect) => connect,
+        Err(error) => return Err(tell(control, error)),
+    };
+    let mut met = connect.run(control)?;
+    match next(&mut met.control, deadline, "its go") {
+        Ok((Message::Go, _)) => Ok(met),
+        Ok((other, _)) => Err(out_of_order(&met.control, "Go", &other)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The meeting up to the point where both ends are open and each knows of the other.
+fn agree(
+    control: &mut Control,
+    transports: &mut [Box<dyn Transport>],
+    options: &SourceOptions,
+    deadline: Instant,
+) -> Result<Connect, Error> {
+    let names = transports.iter().take(MAX_TRANSPORTS).map(|transport| transport.name().to_owned());
+    let hello = Message::Hello {
+        machine: own_machine(),
+        pid: std::process::id(),
+        program: options.program.clone(),
+        transports: names.collect(),
+    };
+    match control.send(&hello, &[]) {
+        // A target that refuses at once may have closed already: its reason is in what can be received.
+        Ok(()) | Err(Error::PeerGone { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let (welcome, descriptors) = next(control, deadline, "its welcome")?;
+    let Message::Welcome { epoch, machine, program, end, .. } = welcome else {
+        return Err(out_of_order(control, "Welcome", &welcome));
+    };
+    control.introduce(&program);
+    // A target that admits anybody could be another user's, who put it where ours was expected.
+    let (uid, own) = (control.peer().uid, rustix::process::geteuid().as_raw());
+    if !admit(uid, own) {
+        return Err(Error::OtherUser { peer: control.peer().to_string(), uid, own });
+    }
+    let Some(transport) = transports.iter_mut().find(|transport| transport.name() == end.transport) else {
+        let what = format!("it chose transport {:?}, which was not offered", plain(&end.transport, 64));
+        return Err(Error::Terms { peer: control.peer().to_string(), what });
+    };
+    let own_end = OwnEnd::open(transport.as_mut(), &options.request)?;
+    let rule = own_end.agree(control.peer(), &end)?;
+    own_end.tell(|end, descriptors| control.send(&Message::Ready { end }, descriptors))?;
+    let peer_machine = Machine(machine);
+    Ok(Connect { own_end, end, descriptors, role: Role::Source, rule, epoch, peer_machine, deadline })
+}
+
+/// The next message of the meeting; a refusal is an error.
+fn next(
+    control: &mut Control,
+    deadline: Instant,
+    expected: &'static str,
+) -> Result<(Message, Vec<OwnedFd>), Error> {
+    match control.recv_until(deadline, expected)? {
+        (Message::Refuse { cause, text }, _) => Err(refused(control, cause, &text)),
+        message => Ok(message),
+    }
+}
+
+/// What a refusal of the peer is to this side.
+pub(super) fn refused(control: &Control, cause: MeetRefusal, text: &str) -> Error {
+    Error::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
+}
+
+/// A message that was not due.
+pub(super) fn out_of_order(control: &Control, expected: &'static str, got: &Message) -> Error {
+    Error::OutOfOrder { peer: control.peer().to_string(), expected, got: got.name() }
+}

@@ -1,0 +1,222 @@
+//! What two sides agree on, and the checks of what the other one offers. Both roles use the same.
+
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::image::Machine;
+use farjump_core::signal::LinkKey;
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Descriptor, Endpoint, OpenRequest, Opening, Transport,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::control::{Control, Role, tell};
+use super::identity::PeerIdentity;
+use super::message::End;
+use crate::Error;
+
+/// Two processes that have met: a connected link and its terms.
+#[derive(Debug)]
+pub struct Met {
+    /// The control connection. Its end is the peer's death.
+    pub control: Control,
+    /// The connected end of this side.
+    pub endpoint: Endpoint,
+    /// Name of the transport.
+    pub transport: String,
+    /// The arrival rule of both directions: a single one.
+    pub rule: ArrivalRules,
+    /// Terms of the frames that this side sends.
+    pub send: Direction,
+    /// Terms of the frames that this side receives.
+    pub receive: Direction,
+    /// The target's epoch: the peer's for a source, its own for a target.
+    pub epoch: u64,
+    /// Who the peer is.
+    pub peer: PeerIdentity,
+    /// The peer's instruction set, as it says. Another than this side's is no reason not to meet: a library may carry
+    /// images for several.
+    pub peer_machine: Machine,
+}
+
+/// The terms of one direction of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Direction {
+    /// Key of the direction's signals, drawn by its receiver.
+    pub key: LinkKey,
+    /// Largest frame in bytes, all included.
+    pub max_frame: usize,
+    /// Both transports place an aligned line whole: a frame of one line needs no trailer.
+    pub line_whole: bool,
+    /// One-sided: length in bytes of the region that the receiver reads; the endpoint's may be longer. Two-sided: a hint.
+    pub region_len: usize,
+}
+
+/// This side's end, opened and not yet connected.
+pub(super) struct OwnEnd {
+    opening: Box<dyn Opening>,
+    transport: String,
+    capabilities: Capabilities,
+    key: [u8; LinkKey::LEN],
+    max_frame: u32,
+    region_len: usize,
+}
+
+impl OwnEnd {
+    /// Opens an end of `transport` and draws its key.
+    pub(super) fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<OwnEnd, Error> {
+        let capabilities = transport.capabilities();
+        let max_frame = request.max_frame.min(capabilities.max_frame).min(MAX_FRAME);
+        let mut key = [0; LinkKey::LEN];
+        match getrandom(&mut key[..], GetRandomFlags::empty()) {
+            Ok(LinkKey::LEN) => {}
+            Ok(_) => return Err(Error::system("drawing a random key", rustix::io::Errno::IO)),
+            Err(error) => return Err(Error::system("drawing a random key", error)),
+        }
+        Ok(OwnEnd {
+            opening: transport.open(request)?,
+            transport: transport.name().to_owned(),
+            capabilities,
+            key,
+            max_frame: max_frame as u32,
+            region_len: request.region_len,
+        })
+    }
+
+    /// Its transport's name.
+    pub(super) fn transport(&self) -> &str {
+        &self.transport
+    }
+
+    /// Gives `use_it` what the peer is told, with the descriptors that go beside it.
+    pub(super) fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
+        let address = self.opening.address();
+        let descriptors: Vec<_> = address
+            .descriptors
+            .iter()
+            // SAFETY: an opening promises that the descriptors of its address are open as long as it is
+            // (`Address::descriptors`), and `self` holds it while these borrows live.
+            .map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor.0) })
+            .collect();
+        let end = End {
+            transport: self.transport.clone(),
+            address: address.bytes,
+            key: self.key,
+            rules: self.capabilities.arrival.bits(),
+            line_whole: self.capabilities.line_whole,
+            max_frame: self.max_frame,
+            region_len: self.region_len as u64,
+        };
+        use_it(end, &descriptors)
+    }
+
+    /// The rule that this end and the peer's use, and the sanity of the numbers that the peer states.
+    pub(super) fn agree(&self, peer: &PeerIdentity, end: &End) -> Result<ArrivalRules, Error> {
+        let terms = |what: String| Error::Terms { peer: peer.to_string(), what };
+        if end.transport != self.transport {
+            return Err(terms(format!(
+                "its end is of transport {:?}, not {}",
+                end.transport, self.transport
+            )));
+        }
+        if !(LINE..=MAX_FRAME).contains(&(end.max_frame as usize)) {
+            return Err(terms(format!("it takes frames of up to {} bytes", end.max_frame)));
+        }
+        if usize::try_from(end.region_len).is_err() {
+            return Err(terms(format!("its region is {} bytes long", end.region_len)));
+        }
+        let theirs = ArrivalRules::from_bits_truncate(end.rules);
+        self.capabilities.arrival.agree(theirs).ok_or_else(|| Error::NoCommonRule {
+            transport: self.transport.clone(),
+            peer: peer.to_string(),
+            ours: named(self.capabilities.arrival),
+            theirs: named(theirs),
+        })
+    }
+}
+
+/// Both ends are open and each knows of the other; what is left is to connect them.
+pub(super) struct Connect {
+    pub(super) own_end: OwnEnd,
+    /// The peer's end, and the descriptors that came with it.
+    pub(super) end: End,
+    pub(super) descriptors: Vec<OwnedFd>,
+    pub(super) role: Role,
+    pub(super) rule: ArrivalRules,
+    pub(super) epoch: u64,
+    pub(super) peer_machine: Machine,
+    pub(super) deadline: Instant,
+}
+
+impl Connect {
+    /// Connects. If that fails the peer is told why.
+    pub(super) fn run(self, mut control: Control) -> Result<Met, Error> {
+        let OwnEnd { opening, transport, capabilities, key, max_frame, region_len } = self.own_end;
+        let address = Address {
+            bytes: self.end.address,
+            // The backend closes them, whatever happens.
+            descriptors: self.descriptors.into_iter().map(|owned| Descriptor(owned.into_raw_fd())).collect(),
+        };
+        // It fits: `OwnEnd::agree` has looked.
+        let peer_region_len = self.end.region_len as usize;
+        let endpoint = match reach(opening, address, peer_region_len, self.deadline, control.peer()) {
+            Ok(endpoint) => endpoint,
+            Err(error) => return Err(tell(control, error)),
+        };
+        control.met(self.role);
+        let line_whole = capabilities.line_whole && self.end.line_whole;
+        Ok(Met {
+            peer: control.peer().clone(),
+            control,
+            endpoint,
+            transport,
+            rule: self.rule,
+            send: Direction {
+                key: LinkKey::from_bytes(self.end.key),
+                max_frame: (self.end.max_frame as usize).min(capabilities.max_frame),
+                line_whole,
+                region_len: peer_region_len,
+            },
+            receive: Direction {
+                key: LinkKey::from_bytes(key),
+                max_frame: max_frame as usize,
+                line_whole,
+                region_len,
+            },
+            epoch: self.epoch,
+            peer_machine: self.peer_machine,
+        })
+    }
+}
+
+/// Connects `opening` to the peer's address, and checks that the region there is as long as the peer stated.
+fn reach(
+    opening: Box<dyn Opening>,
+    address: Address,
+    region_len: usize,
+    deadline: Instant,
+    peer: &PeerIdentity,
+) -> Result<Endpoint, Error> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let endpoint = opening
+        .connect(address, u32::try_from(left.as_millis()).unwrap_or(u32::MAX))
+        .map_err(|error| error.with_peer(peer.to_string()))?;
+    match &endpoint {
+        Endpoint::OneSided { remote, .. } if remote.len() < region_len => {
+            let what = format!("it states a region of {region_len} bytes and gives one of {}", remote.len());
+            Err(Error::Terms { peer: peer.to_string(), what })
+        }
+        _ => Ok(endpoint),
+    }
+}
+
+/// The ELF machine number of this process, 0 where farjump has no name for it.
+pub(super) fn own_machine() -> u16 {
+    Machine::native().map_or(0, |machine| machine.0)
+}
+
+fn named(rules: ArrivalRules) -> String {
+    if rules.is_empty() { "none".to_owned() } else { rules.describe() }
+}
