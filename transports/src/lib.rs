@@ -9,5 +9,9 @@
 
 mod error;
 pub mod meet;
+mod registry;
+#[cfg(feature = "shm")]
+pub mod shm;
 
 pub use error::Error;
+pub use registry::{BackendInfo, available, make};

@@ -119,6 +119,13 @@ pub enum Message {
     },
     /// Source to target: the source is done with the link. Frames sent before it are still run.
     Bye,
+    /// Target to source: an image was placed for the first time; how long that took, for people's figures.
+    Linked {
+        /// The code index that was bound to it.
+        index: u16,
+        /// From the copy in the target's own memory to code that can be called.
+        nanoseconds: u64,
+    },
 }
 
 impl Message {
@@ -136,6 +143,7 @@ impl Message {
             Message::Code { .. } => "Code",
             Message::NoCode { .. } => "NoCode",
             Message::Bye => "Bye",
+            Message::Linked { .. } => "Linked",
         }
     }
 
@@ -241,11 +249,13 @@ pub enum RefusalCause {
     Policy,
     /// The ifunc's name is not one: empty, too long, or with `/` or `..`.
     Name,
+    /// The code ran and called `farjump_panic`, and no reply was asked for that could say so.
+    Panicked,
 }
 
 impl RefusalCause {
     /// All causes, in the order of [`RefusalCause::index`].
-    pub const ALL: [RefusalCause; 14] = [
+    pub const ALL: [RefusalCause; 15] = [
         RefusalCause::BadFrame,
         RefusalCause::Stalled,
         RefusalCause::BadImage,
@@ -260,6 +270,7 @@ impl RefusalCause {
         RefusalCause::ReplyTooLarge,
         RefusalCause::Policy,
         RefusalCause::Name,
+        RefusalCause::Panicked,
     ];
 
     /// How many causes there are: the length of an array of counters.
@@ -290,6 +301,7 @@ impl fmt::Display for RefusalCause {
             RefusalCause::ReplyTooLarge => "reply too large",
             RefusalCause::Policy => "policy",
             RefusalCause::Name => "impossible name",
+            RefusalCause::Panicked => "panicked",
         })
     }
 }

@@ -76,7 +76,7 @@ impl OwnEnd {
             Err(error) => return Err(Error::system("drawing a random key", error)),
         }
         Ok(OwnEnd {
-            opening: transport.open(request)?,
+            opening: transport.open(&OpenRequest::new(request.region_len, max_frame))?,
             transport: transport.name().to_owned(),
             capabilities,
             key,

@@ -1,0 +1,118 @@
+//! Which backends there are, by name.
+
+use farjump_core::transport::{Capabilities, Transport};
+
+use crate::Error;
+
+/// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
+const BACKENDS: [Backend; 5] = [
+    Backend { name: "shm", maker: SHM, instead: "build with --features shm" },
+    Backend { name: "ucx-put", maker: None, instead: NOT_YET },
+    Backend { name: "ucx-am", maker: None, instead: NOT_YET },
+    Backend { name: "verbs-write", maker: None, instead: NOT_YET },
+    Backend { name: "verbs-send", maker: None, instead: NOT_YET },
+];
+
+const NOT_YET: &str = "this version of farjump has no such backend; between processes of one machine use shm";
+
+#[cfg(feature = "shm")]
+const SHM: Option<Maker> =
+    Some(Maker { usable: crate::shm::Shm::usable, make: || Box::new(crate::shm::Shm::new()) });
+#[cfg(not(feature = "shm"))]
+const SHM: Option<Maker> = None;
+
+struct Backend {
+    name: &'static str,
+    /// There if it is compiled in.
+    maker: Option<Maker>,
+    /// What to do where it is not.
+    instead: &'static str,
+}
+
+#[derive(Clone, Copy)]
+struct Maker {
+    usable: fn() -> Result<Capabilities, String>,
+    make: fn() -> Box<dyn Transport>,
+}
+
+/// What is to be known of a backend before any peer is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct BackendInfo {
+    /// Its name, as users type it.
+    pub name: &'static str,
+    /// Whether it is in this build.
+    pub compiled: bool,
+    /// What it can do on this machine, or why it cannot be used and the mend, in a sentence for people.
+    pub usable: Result<Capabilities, String>,
+}
+
+/// Every backend, in this build or not, usable or not. The order is always the same.
+pub fn available() -> Vec<BackendInfo> {
+    BACKENDS.iter().map(Backend::look).collect()
+}
+
+/// A backend by name.
+///
+/// # Errors
+/// [`Error::UnknownTransport`] for a name that none has; [`Error::Unusable`] where it is not in this build or does not work
+/// on this machine.
+pub fn make(name: &str) -> Result<Box<dyn Transport>, Error> {
+    let backend = BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| {
+        let known = BACKENDS.map(|backend| backend.name).join(", ");
+        Error::UnknownTransport { name: name.to_owned(), known }
+    })?;
+    backend.make()
+}
+
+impl Backend {
+    fn look(&self) -> BackendInfo {
+        let usable = match self.maker {
+            Some(maker) => (maker.usable)(),
+            None => Err(self.instead.to_owned()),
+        };
+        BackendInfo { name: self.name, compiled: self.maker.is_some(), usable }
+    }
+
+    fn make(&self) -> Result<Box<dyn Transport>, Error> {
+        let unusable = |why| Error::Unusable { name: self.name, why };
+        let maker = self.maker.ok_or_else(|| unusable(self.instead.to_owned()))?;
+        (maker.usable)().map_err(unusable)?;
+        Ok((maker.make)())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_backend_is_listed_and_made_exactly_if_it_is_usable() {
+        let listed = available();
+        let names: Vec<_> = listed.iter().map(|backend| backend.name).collect();
+        assert_eq!(names, ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"]);
+        for backend in listed {
+            match (make(backend.name), backend.usable) {
+                (Ok(transport), Ok(capabilities)) => {
+                    assert!(backend.compiled);
+                    assert_eq!(transport.name(), backend.name);
+                    assert_eq!(transport.capabilities(), capabilities);
+                }
+                (Err(error), Err(why)) => assert!(error.to_string().contains(&why), "{error}"),
+                _ => panic!("{} is listed as one thing and made as another", backend.name),
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "shm")]
+    fn shm_is_usable_on_every_machine_that_runs_the_tests() {
+        assert!(available()[0].usable.is_ok(), "{:?}", available()[0]);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = make("smoke-signals").err().expect("there is no such transport").to_string();
+        assert!(error.contains("smoke-signals") && error.contains("shm, ucx-put"), "{error}");
+    }
+}
