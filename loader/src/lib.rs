@@ -1,1 +1,43 @@
-//! See the workspace README.
+//! Images and ifunc libraries: what a source opens, and where a target holds the code that it was sent.
+//!
+//! | module | about | used by |
+//! |---|---|---|
+//! | [`library`] | ifunc libraries: their routines, and the images in them | source |
+//! | [`bundle`] | the bytes that a library carries its images in | source, build |
+//! | [`resolve`] | what injected code may import: exports, named libraries, the process | target |
+//! | [`store`] | code that was placed, by its identity | target |
+//! | [`arena`] | the memory it is placed in: mapped twice, never writable and executable at one address | target |
+//! | `build`, `inspect` | making ifunc libraries, and reading them without running anything (feature `build`) | authors |
+//!
+//! Native code in a process is trusted code: opening a library runs what its author wrote, and so does calling code that
+//! was placed. What this crate promises is that bytes are checked before they are believed, that what was placed is
+//! exactly what its identity says, and that nothing is linked to it that was not offered.
+
+#![deny(missing_docs)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "farjump-loader maps memory and opens libraries as Linux does: it needs target_os = \"linux\""
+);
+
+pub mod arena;
+#[cfg(feature = "build")]
+pub mod build;
+pub mod bundle;
+mod code_id;
+mod error;
+#[cfg(feature = "build")]
+pub mod inspect;
+pub mod library;
+mod loaded;
+mod refused;
+pub mod resolve;
+mod rooms;
+pub mod store;
+
+pub use arena::Arena;
+pub use code_id::code_id;
+pub use error::Error;
+pub use library::{Library, LibraryImage};
+pub use resolve::{Exports, Resolver};
+pub use store::{Linked, Refused, Store};

@@ -1,0 +1,351 @@
+//! Memory for injected code: mapped twice, so that no address is ever writable and executable.
+//!
+//! ```text
+//! reservation:  | code, executable | no access ...          | data, writable   | mark |
+//!               base               base + len               base + 1 GiB
+//! twin:         | the same code, writable: for the loader alone |
+//! ```
+//!
+//! The code span is anonymous shared memory, doubled by `mremap` with an old size of 0, and one of the two mappings then
+//! made executable by `mprotect`. A memfd would do the same, but needs no less privilege, is subject to the policies on
+//! memfds, and perf does not attribute samples in it. Data lies [`SPAN_DISTANCE`] above the code that reaches for it, so
+//! an image takes the same offset in both, and no page of code is ever written by what it runs.
+//!
+//! Every byte of code that belongs to no image is a trap: an address that outlived its code ends the program there and
+//! then, and never runs something else.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farjump_core::icache;
+use farjump_core::image::{ImageView, Import, Room, SPAN_DISTANCE};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use crate::error::Error;
+use crate::rooms::Rooms;
+
+/// Lengths are whole multiples of this many bytes: the largest page that Linux has on the machines farjump is made for.
+const GRANULE: usize = 64 * 1024;
+const DISTANCE: usize = SPAN_DISTANCE as usize;
+/// `int3` on x86-64.
+const TRAP: u8 = 0xcc;
+/// What the mark holds; in a forked child it reads 0.
+const OURS: u8 = 1;
+
+/// Memory in which images are placed. A clone is another handle on the same memory, which lasts until the last handle
+/// and the last [`Block`] are gone. It can be shared between threads; placing and freeing take a lock, running does not.
+///
+/// A forked child has nothing of it: there, placing fails with [`Error::ArenaForked`], calling code faults, and dropping
+/// handles and blocks does nothing.
+#[derive(Clone)]
+pub struct Arena(Arc<Memory>);
+
+impl Arena {
+    /// Reserves 1 GiB of addresses and `len` bytes more, and maps `len` bytes (rounded up to 64 KiB) of code and as many
+    /// of data. Both are backed by memory at once, so an arena takes twice `len` of it, and placing an image never waits
+    /// for a page; kernels before 5.14 leave this to the first use of each page of data.
+    ///
+    /// # Errors
+    /// [`Error::ArenaLength`] at 0 and above [`SPAN_DISTANCE`] bytes, [`Error::ArenaMemory`] where the system has too
+    /// little, [`Error::ExecForbidden`] where this process may not run code from memory that it wrote.
+    pub fn new(len: usize) -> Result<Arena, Error> {
+        Memory::map(len).map(|memory| Arena(Arc::new(memory)))
+    }
+
+    /// Length of the code span in bytes, and of the data span.
+    pub fn capacity(&self) -> usize {
+        self.0.len
+    }
+
+    /// Bytes in use: images, rounded up to lines, and the line kept free behind each.
+    pub fn used(&self) -> usize {
+        self.0.rooms().used()
+    }
+
+    /// Puts an image into the first gap that is long enough for both its spans, patches its sites with what `resolve`
+    /// finds, and makes the code fit to run.
+    ///
+    /// # Errors
+    /// [`Error::ArenaFull`], [`Error::ArenaForked`], or [`Error::Place`] with the import that `resolve` did not find. The
+    /// room is free again then.
+    pub fn place(
+        &self,
+        image: &ImageView<'_>,
+        resolve: impl FnMut(&Import<'_>) -> Option<u64>,
+    ) -> Result<Block, Error> {
+        let mut block = self.allocate(image)?;
+        block.entry = image.place(block.room(), resolve)?;
+        block.publish();
+        Ok(block)
+    }
+
+    fn allocate(&self, image: &ImageView<'_>) -> Result<Block, Error> {
+        let memory = &self.0;
+        if !memory.is_ours() {
+            return Err(Error::ArenaForked);
+        }
+        let (span1, span2) = (image.span1().len(), image.span2_len());
+        let needed = span1.max(span2);
+        let mut rooms = memory.rooms();
+        let taken = rooms.take(needed, 1 << image.align_log2()).ok_or_else(|| Error::ArenaFull {
+            needed,
+            largest: rooms.largest(),
+            used: rooms.used(),
+            capacity: memory.len,
+        })?;
+        drop(rooms);
+        Ok(Block {
+            memory: Arc::clone(memory),
+            range: taken.range,
+            reused: taken.reused,
+            span1,
+            span2,
+            entry: 0,
+        })
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Arena").field("capacity", &self.capacity()).field("used", &self.used()).finish()
+    }
+}
+
+/// The room of one image that was placed. Dropping it ends the code: its bytes become traps and the room is free again,
+/// so whoever may call the code must hold the block meanwhile.
+pub struct Block {
+    memory: Arc<Memory>,
+    range: Range<usize>,
+    reused: bool,
+    span1: usize,
+    span2: usize,
+    entry: u64,
+}
+
+impl Block {
+    /// Address to call.
+    pub fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    /// Address at which span 1 starts, where it is executed; span 2 starts [`SPAN_DISTANCE`] above it.
+    pub fn address(&self) -> u64 {
+        (self.memory.reservation.start.addr().get() + self.range.start) as u64
+    }
+
+    /// Length of span 1 in bytes.
+    pub fn code_len(&self) -> usize {
+        self.span1
+    }
+
+    /// Length of span 2 in bytes.
+    pub fn data_len(&self) -> usize {
+        self.span2
+    }
+
+    /// Writable views of both spans.
+    fn room(&mut self) -> Room<'_> {
+        let start = self.range.start;
+        // SAFETY: the room lies inside both spans and is this block's alone until it is dropped; the twin and the data
+        // are mapped writable as long as the arena's memory, which the block holds. No code runs in it yet: it is run
+        // by those who got the block from `Arena::place`, and this is called before that returns.
+        let (span1, span2) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(self.memory.twin.start.add(start).as_ptr(), self.span1),
+                std::slice::from_raw_parts_mut(
+                    self.memory.reservation.start.add(DISTANCE + start).as_ptr(),
+                    self.span2,
+                ),
+            )
+        };
+        Room { span1, span2, address: self.address() }
+    }
+
+    /// Makes the code fit to run on every core.
+    ///
+    /// In room that held other code before, a processor that ran that code may still have parts of it decoded. x86-64
+    /// promises the new code only after a serialising instruction (Intel SDM volume 3, 9.1.3), and any thread of this
+    /// process may be the one that runs it: `membarrier` has each of them execute one (membarrier(2), "sync core").
+    fn publish(&self) {
+        icache::publish(self.address(), self.span1);
+        if self.reused && membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err() {
+            icache::serialise();
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if !self.memory.is_ours() {
+            return;
+        }
+        // SAFETY: the room is this block's alone, inside the twin, which is mapped writable as long as the memory that
+        // the block still holds. Whoever may run the code holds the block, so nobody does.
+        unsafe { self.memory.twin.start.add(self.range.start).write_bytes(TRAP, self.range.len()) };
+        self.memory.rooms().give_back(self.range.clone());
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Block")
+            .field("address", &format_args!("{:#x}", self.address()))
+            .field("code_len", &self.span1)
+            .field("data_len", &self.span2)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Memory {
+    reservation: ManuallyDrop<Mapping>,
+    twin: ManuallyDrop<Mapping>,
+    len: usize,
+    rooms: Mutex<Rooms>,
+}
+
+// SAFETY: the mappings are reached by no thread in particular; who may touch which part is decided by `rooms`, under its
+// lock, and by who holds the block.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn map(asked: usize) -> Result<Memory, Error> {
+        let length = Error::ArenaLength { len: asked, max: DISTANCE };
+        if asked == 0 || asked > DISTANCE {
+            return Err(length);
+        }
+        let len = asked.next_multiple_of(GRANULE);
+        let failed = |step| move |errno: Errno| Error::ArenaMemory { len, step, source: errno.into() };
+
+        let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let reservation = Mapping::new(DISTANCE + len + GRANULE, ProtFlags::empty(), reserve)
+            .map_err(failed("reserving addresses"))?;
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        let twin = Mapping::new(len, writable, MapFlags::SHARED).map_err(failed("mapping code"))?;
+        let (code, data) = (reservation.start, reservation.at(DISTANCE));
+        let mark = reservation.at(DISTANCE + len);
+        // SAFETY: the twin is shared memory of `len` bytes, so an old size of 0 makes a second mapping of it
+        // (mremap(2)); what it replaces is the start of the reservation, which is ours and not in use.
+        unsafe { rustix::mm::mremap_fixed(address(twin.start), 0, len, MremapFlags::MAYMOVE, address(code)) }
+            .map_err(failed("mapping code a second time"))?;
+        // The second mapping was made writable like the first, and changes to executable in one step.
+        // SAFETY: these `len` bytes are ours, and no reference into them exists.
+        unsafe { rustix::mm::mprotect(address(code), len, MprotectFlags::READ | MprotectFlags::EXEC) }
+            .map_err(|errno| match errno {
+                Errno::ACCESS | Errno::PERM => Error::ExecForbidden { source: errno.into() },
+                _ => failed("making code executable")(errno),
+            })?;
+        // SAFETY: data and mark are `len` and `GRANULE` bytes at the end of the reservation, without references.
+        unsafe {
+            let protection = MprotectFlags::READ | MprotectFlags::WRITE;
+            rustix::mm::mprotect(address(data), len + GRANULE, protection).map_err(failed("mapping data"))?;
+        }
+        advise(reservation.start, DISTANCE + len, Advice::LinuxDontFork)
+            .and_then(|()| advise(twin.start, len, Advice::LinuxDontFork))
+            .and_then(|()| advise(mark, GRANULE, Advice::LinuxWipeOnFork))
+            .map_err(failed("keeping it from forked children"))?;
+
+        // Writing first: what cannot be had is an error here, and a fault when it is touched.
+        populate(twin.start, len, Advice::LinuxPopulateWrite)
+            .and_then(|()| populate(data, len, Advice::LinuxPopulateWrite))
+            .map_err(failed("backing it with memory"))?;
+        // SAFETY: the twin and the mark are mapped writable, and nobody else knows of them yet.
+        unsafe {
+            twin.start.write_bytes(TRAP, len);
+            mark.write(OURS);
+        }
+        populate(code, len, Advice::LinuxPopulateRead).map_err(failed("backing it with memory"))?;
+
+        // Where it is refused, reused room is published for the thread that places alone, see `Block::publish`.
+        let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedSyncCore);
+        Ok(Memory {
+            reservation: ManuallyDrop::new(reservation),
+            twin: ManuallyDrop::new(twin),
+            len,
+            rooms: Mutex::new(Rooms::new(len)),
+        })
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+        // Nothing panics while it holds the lock, so the list is whole even then.
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self) -> NonNull<u8> {
+        self.reservation.at(DISTANCE + self.len)
+    }
+
+    /// Whether this is the process that mapped it. A forked child has only the mark, and finds it wiped.
+    fn is_ours(&self) -> bool {
+        // SAFETY: the mark is mapped as long as `self`, in children too, and written by nobody after `map`.
+        unsafe { AtomicU8::from_ptr(self.mark().as_ptr()) }.load(Ordering::Relaxed) == OURS
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: each is dropped once, here, and not used afterwards. No block is left: blocks hold the memory.
+            unsafe {
+                ManuallyDrop::drop(&mut self.reservation);
+                ManuallyDrop::drop(&mut self.twin);
+            }
+        } else {
+            // In a forked child other things may lie where the mappings were.
+            drop(Mapping { start: self.mark(), len: GRANULE });
+        }
+    }
+}
+
+/// Anonymous memory, unmapped when dropped.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    fn new(len: usize, protection: ProtFlags, flags: MapFlags) -> Result<Mapping, Errno> {
+        // SAFETY: the system chooses an address at which nothing is.
+        let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, protection, flags) }?;
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Mapping { start, len })
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset < self.len);
+        // SAFETY: `offset` lies inside the mapping, see each caller.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's alone. The call fails only for arguments that `mmap` did not give.
+        let _ = unsafe { rustix::mm::munmap(address(self.start), self.len) };
+    }
+}
+
+fn address(start: NonNull<u8>) -> *mut c_void {
+    start.as_ptr().cast()
+}
+
+fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> Result<(), Errno> {
+    // SAFETY: none of the advice given in this file changes what the memory holds for this process.
+    unsafe { rustix::mm::madvise(address(start), len, advice) }
+}
+
+/// Has the system back `len` bytes now, where it can do so by itself (Linux 5.14).
+fn populate(start: NonNull<u8>, len: usize, how: Advice) -> Result<(), Errno> {
+    match advise(start, len, how) {
+        Err(Errno::INVAL) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,1 @@
+//! Reading ifunc libraries without running anything.

@@ -1,0 +1,140 @@
+//! A shared library in this process, and the symbols that it defines itself.
+
+use std::ffi::{OsStr, c_int, c_void};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use libloading::os::unix;
+
+/// A library held open. `dlsym` also finds what the library's *dependencies* define; [`Loaded::symbol`] does not, so that
+/// naming a library in a policy offers that library and not all of libc with it.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    library: unix::Library,
+    extent: Range<usize>,
+}
+
+impl Loaded {
+    /// `dlopen` with all symbols bound at once and none offered to other libraries. Runs the library's constructors.
+    ///
+    /// # Errors
+    /// What the dynamic linker said.
+    pub(crate) fn open(name: &OsStr) -> Result<Loaded, String> {
+        // SAFETY: loading runs the library's constructors, and its destructors later. That they are sound to run is
+        // the trust that whoever names a library puts in it; the docs of `Library::open` and of
+        // `Resolver::allow_library` say so.
+        let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) };
+        let handle = library.map_err(said)?.into_raw();
+        // SAFETY: `handle` is from `into_raw` just above, and nobody else has it.
+        let library = unsafe { unix::Library::from_raw(handle) };
+        let extent = extent_of(handle).ok_or("the dynamic linker does not say where it put it")?;
+        Ok(Loaded { library, extent })
+    }
+
+    /// Address of `name` if this very library defines it.
+    pub(crate) fn symbol(&self, name: &str) -> Option<NonNull<c_void>> {
+        let address = find(&self.library, name)?;
+        self.extent.contains(&address.addr().get()).then_some(address)
+    }
+
+    /// How many bytes of the library lie at and behind `address`, which [`Loaded::symbol`] gave.
+    pub(crate) fn bytes_from(&self, address: NonNull<c_void>) -> usize {
+        self.extent.end.saturating_sub(address.addr().get())
+    }
+}
+
+/// What the dynamic linker said.
+fn said(error: libloading::Error) -> String {
+    match error {
+        libloading::Error::DlOpen { source } => source.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Address of `name` in a library or in what it depends on. Names with a zero byte are never found.
+pub(crate) fn find(library: &unix::Library, name: &str) -> Option<NonNull<c_void>> {
+    // SAFETY: the symbol is not used as the type that is named here, only its address is taken.
+    let symbol = unsafe { library.get::<*mut c_void>(name) };
+    NonNull::new(symbol.ok()?.as_raw_ptr())
+}
+
+/// The start of glibc's and musl's `struct link_map` (link.h).
+#[repr(C)]
+struct LinkMap {
+    bias: usize,
+    name: *const libc::c_char,
+    dynamic: *const c_void,
+}
+
+/// The addresses of the library with this handle.
+fn extent_of(handle: *mut c_void) -> Option<Range<usize>> {
+    let mut map: *const LinkMap = std::ptr::null();
+    // SAFETY: `handle` is an open library, and RTLD_DI_LINKMAP stores one pointer where the third argument points
+    // (dlinfo(3)).
+    let failed = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+    if failed != 0 || map.is_null() {
+        return None;
+    }
+    // SAFETY: the dynamic linker's description of a library stays valid and unchanged while the library is open.
+    let dynamic = unsafe { (*map).dynamic }.addr();
+    let mut search = Search { address: dynamic, found: None };
+    // SAFETY: `visit` takes its third argument for a `Search`, which `search` is until the call returns.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+struct Search {
+    address: usize,
+    found: Option<Range<usize>>,
+}
+
+/// Stops at the object whose loaded segments span the address sought.
+unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    // SAFETY: `extent_of` passes a `Search` that only this call uses.
+    let search = unsafe { &mut *search.cast::<Search>() };
+    // SAFETY: dl_iterate_phdr(3) gives a valid description, and in it the address and number of the program headers.
+    let (bias, headers) = unsafe {
+        let info = &*info;
+        (info.dlpi_addr as usize, std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)))
+    };
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let extent = loaded.fold(usize::MAX..0, |extent, header| {
+        let start = bias.wrapping_add(header.p_vaddr as usize);
+        extent.start.min(start)..extent.end.max(start.wrapping_add(header.p_memsz as usize))
+    });
+    if !extent.contains(&search.address) {
+        return 0;
+    }
+    search.found = Some(extent);
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_offers_what_it_defines_and_not_what_its_dependencies_do() {
+        let libm = Loaded::open(OsStr::new("libm.so.6")).unwrap();
+        assert!(libm.symbol("log2").is_some());
+        assert!(find(&libm.library, "getpid").is_some(), "dlsym looks into libc, which libm depends on");
+        assert!(libm.symbol("getpid").is_none());
+        assert!(libm.symbol("no_such_symbol").is_none());
+        assert!(libm.symbol("log2\0").is_some(), "a name may carry its own end");
+    }
+
+    #[test]
+    fn the_bytes_behind_a_symbol_end_with_the_library() {
+        let libm = Loaded::open(OsStr::new("libm.so.6")).unwrap();
+        let log2 = libm.symbol("log2").unwrap();
+        let behind = libm.bytes_from(log2);
+        assert_eq!(log2.addr().get() + behind, libm.extent.end);
+        assert!(behind > 0);
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named_by_the_dynamic_linker() {
+        let error = Loaded::open(OsStr::new("libno-such-library.so.7")).unwrap_err();
+        assert!(error.contains("libno-such-library.so.7"), "{error}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Why a target refuses code, in the words that the source's user reads.
+
+use farjump_core::image::{CodeId, ImageError, Machine};
+
+use crate::error::Error;
+
+/// Why code was not linked. The text is a whole sentence that names the ifunc, says that the target refused it, and what
+/// to do: it travels to the source as it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Something that cannot name an ifunc.
+    #[error(
+        "the target refused code named {name:?}: an ifunc's name is a C identifier of at most 255 characters"
+    )]
+    Name {
+        /// The start of the name, as it came.
+        name: String,
+    },
+    /// The bytes are no image, or a damaged one.
+    #[error("the target refused `{ifunc}`: {source}")]
+    BadImage {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// What is wrong with it.
+        source: ImageError,
+    },
+    /// The bytes are not those that the identity was made of.
+    #[error(
+        "the target refused `{ifunc}`: its code is {found}, but came as {claimed}; it was damaged on the way or \
+         changed while it was read"
+    )]
+    IdMismatch {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Identity that the source claimed.
+        claimed: CodeId,
+        /// Identity of the bytes.
+        found: CodeId,
+    },
+    /// Code for another machine.
+    #[error(
+        "the target refused `{ifunc}`: the code is for {image} and the target runs on {target}; send the image for \
+         that machine, or build one"
+    )]
+    WrongMachine {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Machine that the code was linked for.
+        image: Machine,
+        /// Machine of the target.
+        target: Machine,
+    },
+    /// The target's own machine is one that farjump cannot run injected code on.
+    #[error("the target refused `{ifunc}`: {reason}")]
+    UnsupportedMachine {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// What is missing.
+        reason: &'static str,
+    },
+    /// The code needs something that the target does not offer.
+    #[error(
+        "the target refused `{ifunc}`: it exports no `{symbol}` (it offers {offered}{}). Export it with \
+         Target::export, or serve with --export LIB.so.",
+        DidYouMean(suggestion)
+    )]
+    UnresolvedImport {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Name of the symbol.
+        symbol: String,
+        /// The export whose name looks most like it, if any does.
+        suggestion: Option<String>,
+        /// What is on offer, cut where it is long.
+        offered: String,
+    },
+    /// The arena has no gap that is long enough.
+    #[error(
+        "the target refused `{ifunc}`: it has no room for {needed} bytes of code or data, the longest gap is {largest}; \
+         have it forget code, or give it a larger arena"
+    )]
+    ArenaFull {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Length of the longer of the image's two spans, in bytes.
+        needed: usize,
+        /// Longest that would fit, in bytes.
+        largest: usize,
+    },
+    /// The arena cannot be used.
+    #[error("the target refused `{ifunc}`: {source}")]
+    Arena {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Why.
+        source: Error,
+    },
+}
+
+struct DidYouMean<'a>(&'a Option<String>);
+
+impl std::fmt::Display for DidYouMean<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(name) => write!(out, "; did you mean {name}?"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What injected code may import: exports first, then what the target's policy adds.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, c_void};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::path::Path;
+
+use farjump_core::image::Import;
+use libloading::os::unix;
+
+use crate::error::Error;
+use crate::loaded::{Loaded, find};
+
+/// Names more different than this are not suggested (0: nothing in common, 1: equal).
+const LIKENESS: f64 = 0.4;
+/// How many names a message lists at most.
+const LISTED: usize = 12;
+
+/// What a target offers by name: functions and data of its own.
+///
+/// `memcpy`, `memmove`, `memset` and `memcmp` are always among them, because compilers call them unasked.
+#[derive(Clone)]
+pub struct Exports(BTreeMap<String, u64>);
+
+impl Exports {
+    /// The four that are always there, from libc.
+    pub fn new() -> Exports {
+        let mut exports = Exports(BTreeMap::new());
+        exports.insert("memcpy", libc::memcpy as *const c_void);
+        exports.insert("memmove", libc::memmove as *const c_void);
+        exports.insert("memset", libc::memset as *const c_void);
+        exports.insert("memcmp", libc::memcmp as *const c_void);
+        exports
+    }
+
+    /// Offers `address` as `name`, in place of what was offered by that name before, if anything.
+    ///
+    /// The address is given to code that is placed from now on, which will call it or read there for as long as it is
+    /// held: it must stay valid that long, and be what the authors of ifuncs were told it is. A function of Rust must be
+    /// `extern "C"`, must not unwind, and is cast: `store_get as *const c_void`.
+    pub fn insert(&mut self, name: impl Into<String>, address: *const c_void) {
+        self.0.insert(name.into(), address.expose_provenance() as u64);
+    }
+
+    /// The address offered as `name`.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    /// The names on offer, in alphabetical order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+impl Default for Exports {
+    fn default() -> Exports {
+        Exports::new()
+    }
+}
+
+impl fmt::Debug for Exports {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_set().entries(self.names()).finish()
+    }
+}
+
+/// Finds what an import names: among the exports, then in each library that was allowed, in the order in which they were,
+/// and last, if that was allowed, among the symbols of the whole process.
+#[derive(Debug, Default)]
+pub struct Resolver {
+    exports: Exports,
+    libraries: Vec<Allowed>,
+    process: Option<unix::Library>,
+}
+
+/// Never unloaded: code that outlives the resolver may hold addresses in it.
+#[derive(Debug)]
+struct Allowed {
+    name: String,
+    loaded: ManuallyDrop<Loaded>,
+}
+
+impl Resolver {
+    /// Nothing but these exports.
+    pub fn new(exports: Exports) -> Resolver {
+        Resolver { exports, libraries: Vec::new(), process: None }
+    }
+
+    /// The exports.
+    pub fn exports(&self) -> &Exports {
+        &self.exports
+    }
+
+    /// The exports, to add to them. Code placed before keeps the addresses that it was given.
+    pub fn exports_mut(&mut self) -> &mut Exports {
+        &mut self.exports
+    }
+
+    /// Allows imports of what this shared library defines *itself*, not what the libraries define that it depends on. A
+    /// name with a slash is a path; one without is searched for as the dynamic linker does (`libm.so.6`). The library is
+    /// loaded now, which runs its constructors, and stays loaded until the process ends.
+    ///
+    /// Functions that a library takes from the kernel's vDSO instead of defining them (`time` and `gettimeofday` of glibc)
+    /// are not found this way; export them.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn allow_library(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
+        let name = name.as_ref();
+        let loaded =
+            Loaded::open(name).map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
+        self.libraries
+            .push(Allowed { name: name.to_string_lossy().into_owned(), loaded: ManuallyDrop::new(loaded) });
+        Ok(())
+    }
+
+    /// Allows imports of every symbol that the program and the libraries loaded with it export: all of libc among them.
+    /// The program's own functions are found if it was linked with `-rdynamic` (`-C link-args=-rdynamic`).
+    pub fn allow_process_symbols(&mut self) {
+        self.process = Some(unix::Library::this());
+    }
+
+    /// The address of what `import` names, without its addend; `None` where nothing of that name is offered.
+    pub fn resolve(&self, import: &Import<'_>) -> Option<u64> {
+        self.exports.get(import.name).or_else(|| self.resolve_elsewhere(import.name))
+    }
+
+    #[cold]
+    fn resolve_elsewhere(&self, name: &str) -> Option<u64> {
+        let mut libraries = self.libraries.iter();
+        let address = libraries
+            .find_map(|allowed| allowed.loaded.symbol(name))
+            .or_else(|| self.process.as_ref().and_then(|process| find(process, name)))?;
+        Some(address.expose_provenance().get() as u64)
+    }
+
+    /// The export whose name looks most like `name`, if any does.
+    pub fn suggestion(&self, name: &str) -> Option<&str> {
+        let likeness = |other: &str| strsim::normalized_damerau_levenshtein(name, other);
+        let nearest = self.exports.names().map(|other| (likeness(other), other));
+        let (likeness, other) = nearest.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+        (likeness >= LIKENESS).then_some(other)
+    }
+
+    /// What is on offer, for messages: `memcmp, memcpy, kv_get and what libkv.so defines`.
+    pub fn offered(&self) -> String {
+        let mut names: Vec<&str> = self.exports.names().take(LISTED).collect();
+        let more = self.exports.names().len() - names.len();
+        let more = format!("{more} more");
+        if self.exports.names().len() > names.len() {
+            names.push(&more);
+        }
+        let mut text = names.join(", ");
+        for allowed in &self.libraries {
+            text += &format!(" and what {} defines", allowed.name);
+        }
+        if self.process.is_some() {
+            text += " and the symbols of its process";
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farjump_core::image::Place;
+
+    fn import(name: &str) -> Import<'_> {
+        Import { site: Place::Span1(0), name, addend: 0, weak: false }
+    }
+
+    static DATUM: u64 = 7;
+
+    fn datum() -> *const c_void {
+        (&raw const DATUM).cast()
+    }
+
+    #[test]
+    fn the_four_that_compilers_call_are_always_there_and_work() {
+        let resolver = Resolver::default();
+        let address = resolver.resolve(&import("memcpy")).unwrap();
+        // SAFETY: that export is libc's memcpy, which has this signature.
+        let memcpy: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8 =
+            unsafe { std::mem::transmute(address as usize) };
+        let mut to = [0; 4];
+        // SAFETY: both arrays are four bytes long.
+        unsafe { memcpy(to.as_mut_ptr(), [1, 2, 3, 4].as_ptr(), 4) };
+        assert_eq!(to, [1, 2, 3, 4]);
+        assert_eq!(resolver.exports().names().collect::<Vec<_>>(), ["memcmp", "memcpy", "memmove", "memset"]);
+    }
+
+    #[test]
+    fn nothing_else_is_found_unless_allowed() {
+        let mut resolver = Resolver::default();
+        assert_eq!(resolver.resolve(&import("getpid")), None);
+        assert_eq!(resolver.resolve(&import("log2")), None);
+        resolver.allow_library("libm.so.6").unwrap();
+        assert!(resolver.resolve(&import("log2")).is_some());
+        assert_eq!(resolver.resolve(&import("getpid")), None, "libm depends on libc and does not define it");
+        resolver.allow_process_symbols();
+        assert_eq!(resolver.resolve(&import("getpid")), Some((libc::getpid as *const c_void).addr() as u64));
+        assert_eq!(resolver.resolve(&import("no_such_symbol")), None);
+    }
+
+    #[test]
+    fn exports_come_first_then_libraries_in_order_then_the_process() {
+        let mut resolver = Resolver::default();
+        resolver.allow_process_symbols();
+        let process = resolver.resolve(&import("log2")).or(resolver.resolve(&import("malloc"))).unwrap();
+        assert_ne!(process, datum().addr() as u64);
+        resolver.allow_library("libm.so.6").unwrap();
+        let libm = resolver.resolve(&import("log2")).unwrap();
+        resolver.exports_mut().insert("log2", datum());
+        assert_eq!(resolver.resolve(&import("log2")), Some(datum().addr() as u64));
+        assert_ne!(libm, datum().addr() as u64);
+        resolver.exports_mut().insert("memcpy", datum());
+        assert_eq!(resolver.resolve(&import("memcpy")), Some(datum().addr() as u64));
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_an_error_that_names_it() {
+        let error = Resolver::default().allow_library("./libno-such.so").unwrap_err();
+        assert!(error.to_string().starts_with("cannot load `./libno-such.so`: "), "{error}");
+    }
+
+    #[test]
+    fn the_nearest_export_is_suggested_and_a_strange_one_is_not() {
+        let mut exports = Exports::new();
+        exports.insert("kv_get", datum());
+        exports.insert("kv_put", datum());
+        let resolver = Resolver::new(exports);
+        assert_eq!(resolver.suggestion("store_get"), Some("kv_get"));
+        assert_eq!(resolver.suggestion("kv_ptu"), Some("kv_put"));
+        assert_eq!(resolver.suggestion("printf"), None);
+    }
+
+    #[test]
+    fn the_offer_is_listed_and_a_long_one_is_cut() {
+        let mut resolver = Resolver::default();
+        assert_eq!(resolver.offered(), "memcmp, memcpy, memmove, memset");
+        for number in 0..12 {
+            resolver.exports_mut().insert(format!("f{number:02}"), datum());
+        }
+        resolver.allow_library("libm.so.6").unwrap();
+        resolver.allow_process_symbols();
+        assert_eq!(
+            resolver.offered(),
+            "f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11, 4 more and what libm.so.6 defines and the \
+             symbols of its process"
+        );
+    }
+}

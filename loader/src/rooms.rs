@@ -1,0 +1,211 @@
+//! Who has which part of an arena: first fit over a list of gaps, in offsets alone.
+
+use std::ops::Range;
+
+/// Unit of what is given out, and the least distance between two rooms: one cache line, in bytes. The line between is
+/// there because a processor that runs one image fetches ahead into the next line as *code*, and writing that line then
+/// costs it a pipeline clear.
+pub(crate) const LINE: usize = 64;
+
+/// The gaps of an arena, ascending; no two touch.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    len: usize,
+    gaps: Vec<Range<usize>>,
+    /// Everything from here on has never been given out.
+    high_water: usize,
+}
+
+/// Part of an arena that was given out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Whole lines, the one left free at the end included.
+    pub(crate) range: Range<usize>,
+    /// Whether some of it was given out before.
+    pub(crate) reused: bool,
+}
+
+impl Rooms {
+    /// One gap of `len` bytes.
+    pub(crate) fn new(len: usize) -> Rooms {
+        let gap = 0..len;
+        Rooms { len, gaps: if gap.is_empty() { Vec::new() } else { vec![gap] }, high_water: 0 }
+    }
+
+    /// Whole lines for `len` bytes and the line behind them; `None` for what no arena has.
+    fn needed(len: usize) -> Option<usize> {
+        len.max(1).checked_next_multiple_of(LINE)?.checked_add(LINE)
+    }
+
+    /// The first gap in which `len` bytes at a multiple of `align` (a power of two) fit with the line behind them.
+    pub(crate) fn take(&mut self, len: usize, align: usize) -> Option<Taken> {
+        let needed = Self::needed(len)?;
+        let align = align.max(LINE);
+        let (index, start) = self.gaps.iter().enumerate().find_map(|(index, gap)| {
+            let start = gap.start.checked_next_multiple_of(align)?;
+            (start.checked_add(needed)? <= gap.end).then_some((index, start))
+        })?;
+        let taken = start..start + needed;
+        let gap = self.gaps[index].clone();
+        match (gap.start == taken.start, gap.end == taken.end) {
+            (true, true) => {
+                self.gaps.remove(index);
+            }
+            (true, false) => self.gaps[index].start = taken.end,
+            (false, true) => self.gaps[index].end = taken.start,
+            (false, false) => {
+                self.gaps[index].end = taken.start;
+                self.gaps.insert(index + 1, taken.end..gap.end);
+            }
+        }
+        let reused = taken.start < self.high_water;
+        self.high_water = self.high_water.max(taken.end);
+        Some(Taken { range: taken, reused })
+    }
+
+    /// Takes a range back that [`Rooms::take`] gave out and nobody else gave back. Never needs more memory than the
+    /// list already had when the range was taken, except where it lies between two that are still out.
+    pub(crate) fn give_back(&mut self, range: Range<usize>) {
+        let next = self.gaps.partition_point(|gap| gap.start < range.start);
+        debug_assert!(next == 0 || self.gaps[next - 1].end <= range.start, "{range:?} was free");
+        debug_assert!(next == self.gaps.len() || range.end <= self.gaps[next].start, "{range:?} was free");
+        let joins_last = next > 0 && self.gaps[next - 1].end == range.start;
+        let joins_next = next < self.gaps.len() && self.gaps[next].start == range.end;
+        match (joins_last, joins_next) {
+            (true, true) => self.gaps[next - 1].end = self.gaps.remove(next).end,
+            (true, false) => self.gaps[next - 1].end = range.end,
+            (false, true) => self.gaps[next].start = range.start,
+            (false, false) => self.gaps.insert(next, range),
+        }
+    }
+
+    /// Bytes not given out.
+    pub(crate) fn free(&self) -> usize {
+        self.gaps.iter().map(ExactSizeIterator::len).sum()
+    }
+
+    /// Bytes given out.
+    pub(crate) fn used(&self) -> usize {
+        self.len - self.free()
+    }
+
+    /// The longest image that would fit now if it asked for no alignment, in bytes.
+    pub(crate) fn largest(&self) -> usize {
+        self.gaps.iter().map(|gap| (gap.len() & !(LINE - 1)).saturating_sub(LINE)).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_first_gap_that_fits_is_taken() {
+        let mut rooms = Rooms::new(4096);
+        let taken: Vec<_> = (0..4).map(|_| rooms.take(100, 1).unwrap().range).collect();
+        assert_eq!(taken, [0..192, 192..384, 384..576, 576..768]);
+        rooms.give_back(192..384);
+        assert_eq!(rooms.take(129, 1).unwrap().range, 768..1024, "a gap of 192 has no line to spare for 129");
+        assert_eq!(rooms.take(128, 1).unwrap().range, 192..384);
+    }
+
+    #[test]
+    fn a_line_stays_free_behind_every_room() {
+        let mut rooms = Rooms::new(4096);
+        for len in [1, 63, 64, 65, 128] {
+            let range = rooms.take(len, 1).unwrap().range;
+            assert!(range.end - (range.start + len) >= LINE, "{len}");
+        }
+    }
+
+    #[test]
+    fn alignment_leaves_the_gap_before_it_to_others() {
+        let mut rooms = Rooms::new(3 * 4096);
+        assert_eq!(rooms.take(1, 1).unwrap().range.start, 0);
+        assert_eq!(rooms.take(1, 4096).unwrap().range.start, 4096);
+        assert_eq!(rooms.take(1, 1).unwrap().range.start, 128);
+    }
+
+    #[test]
+    fn what_was_given_out_before_is_said_to_be_reused() {
+        let mut rooms = Rooms::new(4096);
+        let first = rooms.take(64, 1).unwrap();
+        assert!(!first.reused);
+        assert!(!rooms.take(64, 1).unwrap().reused);
+        rooms.give_back(first.range.clone());
+        assert_eq!(rooms.take(64, 1).unwrap(), Taken { range: first.range, reused: true });
+        assert!(!rooms.take(64, 1).unwrap().reused);
+    }
+
+    #[test]
+    fn what_fits_is_told_exactly() {
+        let mut rooms = Rooms::new(1024);
+        assert_eq!(rooms.largest(), 960);
+        assert_eq!(rooms.take(961, 1), None);
+        let all = rooms.take(960, 1).unwrap();
+        assert_eq!((rooms.largest(), rooms.free(), rooms.used()), (0, 0, 1024));
+        assert_eq!(rooms.take(1, 1), None);
+        rooms.give_back(all.range);
+        assert_eq!((rooms.largest(), rooms.used()), (960, 0));
+    }
+
+    #[test]
+    fn lengths_that_overflow_are_refused() {
+        let mut rooms = Rooms::new(4096);
+        for len in [usize::MAX, usize::MAX - 64, usize::MAX / 2 + 1, 4096] {
+            assert_eq!(rooms.take(len, 4096), None, "{len}");
+        }
+        assert_eq!(rooms.free(), 4096);
+        assert_eq!(Rooms::new(0).take(1, 1), None);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Take { len: usize, align_log2: u32 },
+        GiveBack { which: prop::sample::Index },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0_usize..3000, 0_u32..=12).prop_map(|(len, align_log2)| Step::Take { len, align_log2 }),
+            2 => any::<prop::sample::Index>().prop_map(|which| Step::GiveBack { which }),
+        ];
+        prop::collection::vec(step, 1..120)
+    }
+
+    proptest! {
+        #[test]
+        fn rooms_never_overlap_and_all_comes_back(steps in steps()) {
+            const LEN: usize = 64 * 1024;
+            let mut rooms = Rooms::new(LEN);
+            let mut out: Vec<Range<usize>> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Take { len, align_log2 } => {
+                        let largest = rooms.largest();
+                        match rooms.take(len, 1 << align_log2) {
+                            Some(Taken { range, .. }) => {
+                                prop_assert_eq!(range.start % (1 << align_log2), 0);
+                                prop_assert!(range.len() >= len + LINE && range.end <= LEN);
+                                prop_assert!(out.iter().all(|o| o.end <= range.start || range.end <= o.start));
+                                out.push(range);
+                            }
+                            None => prop_assert!(len > largest || align_log2 > 6),
+                        }
+                    }
+                    Step::GiveBack { which } if !out.is_empty() => {
+                        rooms.give_back(out.swap_remove(which.index(out.len())));
+                    }
+                    Step::GiveBack { .. } => {}
+                }
+                prop_assert_eq!(rooms.used(), out.iter().map(ExactSizeIterator::len).sum::<usize>());
+                prop_assert!(rooms.gaps.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+            for range in out {
+                rooms.give_back(range);
+            }
+            prop_assert_eq!(rooms.gaps, vec![0..LEN]);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The code store: linked images by their identity.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farjump_core::icache;
+use farjump_core::image::{CodeId, ImageView, PlaceError};
+
+use crate::arena::{Arena, Block};
+use crate::bundle::is_name;
+use crate::code_id::code_id;
+use crate::error::Error;
+use crate::library::MainRoutine;
+use crate::resolve::Resolver;
+
+pub use crate::refused::Refused;
+
+/// Code that was placed and can be called.
+///
+/// Its statics live as long as this value does, and there is one copy of them. Whoever may be running the code holds an
+/// `Arc` of it: the last one dropped frees the room and turns the code into traps.
+pub struct Linked {
+    id: CodeId,
+    main: MainRoutine,
+    payload_align_log2: u8,
+    link_time: Duration,
+    /// The image, and behind it the name.
+    bytes: Box<[u8]>,
+    image_len: usize,
+    block: Block,
+}
+
+impl Linked {
+    /// Its identity.
+    pub fn id(&self) -> CodeId {
+        self.id
+    }
+
+    /// The name it came by first. For people: two sources may call different code by one name, and the same code by two.
+    pub fn name(&self) -> &str {
+        // What follows the image was a string when it was put there.
+        std::str::from_utf8(&self.bytes[self.image_len..]).unwrap_or("")
+    }
+
+    /// `NAME_main`, where it was placed. Valid as long as this value is held. Calling it runs native code that somebody
+    /// else wrote: the caller vouches that this is wanted, that the payload is valid for its length and aligned to
+    /// [`Linked::payload_align_log2`], and that the target's arguments are what the code was told to expect.
+    #[inline]
+    pub fn main(&self) -> MainRoutine {
+        self.main
+    }
+
+    /// log2 of the alignment that the payload needs, in bytes: 3 to 12, or 0 for the default rule.
+    #[inline]
+    pub fn payload_align_log2(&self) -> u8 {
+        self.payload_align_log2
+    }
+
+    /// The image as it came, before its sites were patched.
+    pub fn image(&self) -> &[u8] {
+        &self.bytes[..self.image_len]
+    }
+
+    /// How long it took from the copy of the image to code that can be called.
+    pub fn link_time(&self) -> Duration {
+        self.link_time
+    }
+
+    /// Where it was placed.
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+}
+
+impl fmt::Debug for Linked {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Linked")
+            .field("name", &self.name())
+            .field("id", &self.id)
+            .field("block", &self.block)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a target holds, by identity. One thread uses a store at a time; several stores may share an arena.
+#[derive(Debug)]
+pub struct Store {
+    arena: Arena,
+    held: HashMap<CodeId, Arc<Linked>>,
+    bytes: usize,
+}
+
+impl Store {
+    /// An empty store that places code in `arena`.
+    pub fn new(arena: Arena) -> Store {
+        Store { arena, held: HashMap::new(), bytes: 0 }
+    }
+
+    /// The arena that code is placed in.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Links an image that nobody else can write, see [`Store::insert_shared`].
+    ///
+    /// # Errors
+    /// As [`Store::insert_shared`].
+    pub fn insert(
+        &mut self,
+        image: &[u8],
+        claimed: CodeId,
+        name: &str,
+        resolver: &Resolver,
+    ) -> Result<Arc<Linked>, Refused> {
+        // SAFETY: `image` is valid for reads of its length.
+        unsafe { self.insert_shared(image.as_ptr(), image.len(), claimed, name, resolver) }
+    }
+
+    /// Links an image: copies it, compares the copy's identity with the one claimed, checks it, places it, patches its
+    /// sites with what `resolver` offers. If the store already holds code of that identity, that is what is returned, and
+    /// neither `name` nor `resolver` matters.
+    ///
+    /// The image is read once, while it is copied; another process may be writing to it meanwhile, and then the copy is
+    /// of no known identity and refused.
+    ///
+    /// # Errors
+    /// See [`Refused`]. Nothing is held afterwards that was not held before.
+    ///
+    /// # Safety
+    /// `image` must be valid for reads of `len` bytes, and no thread of this process may be writing there.
+    pub unsafe fn insert_shared(
+        &mut self,
+        image: *const u8,
+        len: usize,
+        claimed: CodeId,
+        name: &str,
+        resolver: &Resolver,
+    ) -> Result<Arc<Linked>, Refused> {
+        let start = Instant::now();
+        if !is_name(name) {
+            return Err(Refused::Name { name: name.chars().take(64).collect() });
+        }
+        let mut bytes = Vec::with_capacity(len + name.len());
+        // SAFETY: the caller vouches for the image, and the vector has room for `len` bytes, which the copy initialises.
+        unsafe {
+            ptr::copy_nonoverlapping(image, bytes.as_mut_ptr(), len);
+            bytes.set_len(len);
+        }
+        let vacant = match self.held.entry(claimed) {
+            Entry::Occupied(held) if held.get().image() == bytes => return Ok(Arc::clone(held.get())),
+            Entry::Occupied(_) => {
+                return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found: code_id(&bytes) });
+            }
+            Entry::Vacant(vacant) => vacant,
+        };
+        let found = code_id(&bytes);
+        if found != claimed {
+            return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found });
+        }
+        let view = ImageView::new_checked(&bytes)
+            .map_err(|source| Refused::BadImage { ifunc: name.to_owned(), source })?;
+        let machine = icache::supported()
+            .map_err(|reason| Refused::UnsupportedMachine { ifunc: name.to_owned(), reason })?;
+        if view.machine() != machine {
+            return Err(Refused::WrongMachine {
+                ifunc: name.to_owned(),
+                image: view.machine(),
+                target: machine,
+            });
+        }
+        let block = match self.arena.place(&view, |import| resolver.resolve(import)) {
+            Ok(block) => block,
+            Err(error) => return Err(refusal(error, &view, name, resolver)),
+        };
+        // SAFETY: the entry lies inside the code just placed, which was linked for this machine, and its identity says
+        // that it is what the source's linker made. That it is a function of this signature is what an image promises;
+        // whoever calls it vouches for that (`Linked::main`).
+        let main = unsafe {
+            std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
+        };
+        let payload_align_log2 = view.payload_align_log2();
+        bytes.extend_from_slice(name.as_bytes());
+        self.bytes += len;
+        let linked = Linked {
+            id: claimed,
+            main,
+            payload_align_log2,
+            link_time: start.elapsed(),
+            bytes: bytes.into_boxed_slice(),
+            image_len: len,
+            block,
+        };
+        Ok(Arc::clone(vacant.insert(Arc::new(linked))))
+    }
+
+    /// The code with this identity.
+    pub fn get(&self, id: &CodeId) -> Option<&Arc<Linked>> {
+        self.held.get(id)
+    }
+
+    /// Gives the code with this identity up; `false` if it is not held. It stays placed until the last `Arc` of it is
+    /// dropped. Sent again, it is linked anew, with statics as they were at first.
+    pub fn forget(&mut self, id: &CodeId) -> bool {
+        let Some(linked) = self.held.remove(id) else { return false };
+        self.bytes -= linked.image_len;
+        true
+    }
+
+    /// How many images are held.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Length of the images held, as they travelled, in bytes. What they take of the arena is [`Arena::used`].
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What is held, in no order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Linked>> {
+        self.held.values()
+    }
+}
+
+/// What the source is told when an image could not be placed.
+#[cold]
+fn refusal(error: Error, view: &ImageView<'_>, name: &str, resolver: &Resolver) -> Refused {
+    let ifunc = name.to_owned();
+    match error {
+        Error::ArenaFull { needed, largest, .. } => Refused::ArenaFull { ifunc, needed, largest },
+        Error::Place(PlaceError::Unresolved(index)) => {
+            let symbol = view.imports().nth(index).map_or("", |import| import.name);
+            Refused::UnresolvedImport {
+                ifunc,
+                symbol: symbol.to_owned(),
+                suggestion: resolver.suggestion(symbol).map(str::to_owned),
+                offered: resolver.offered(),
+            }
+        }
+        source => Refused::Arena { ifunc, source },
+    }
+}
