@@ -11,6 +11,7 @@
 //! | [`image`] | code that travels: parsing, placing, patching its GOT |
 //! | [`icache`] | making placed code visible to the processor |
 //! | [`mailbox`] | the rings that one-sided transports write into |
+//! | [`middleware`] | transports that wrap a transport: to trace, to count, to go wrong on purpose |
 //! | [`transport`] | the contract that backends implement |
 //! | [`wait`] | how long to spin, pause and yield before sleeping |
 //!
@@ -30,6 +31,7 @@ pub mod icache;
 pub mod image;
 pub mod mailbox;
 mod memory;
+pub mod middleware;
 pub mod signal;
 mod sync;
 pub mod transport;

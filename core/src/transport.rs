@@ -50,7 +50,8 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub struct ArrivalRules: u8 {
         /// Plain stores into memory mapped in both processes; the signal is stored last with release order.
-        /// Needs [`RemoteMemory::mapped`].
+        /// Needs [`RemoteMemory::mapped`]. A backend that has it lists `FENCED` and `CHECKED` too, and carries puts, fences
+        /// and words out over its mapping: that is how frames travel where middleware hides the mapping, on either side.
         const STORES = 1 << 0;
         /// One write, whose bytes become visible in ascending order: the signal that ends it proves all before it.
         /// The receiver asks its device (`ibv_query_qp_data_in_order`), not the sender.
@@ -293,20 +294,22 @@ pub unsafe trait RemoteMemory: Send {
         self.len() == 0
     }
 
-    /// Where the region is mapped in this process, if it is. Then core writes it with plain stores, and of this trait
-    /// only [`RemoteMemory::ring`] and [`RemoteMemory::store_load_ordered`] are used.
+    /// Where the region is mapped in this process, if it is. Then core writes it with plain stores under
+    /// [`ArrivalRules::STORES`], and of this trait only [`RemoteMemory::ring`] and [`RemoteMemory::store_load_ordered`] are
+    /// used. Under the other rules it is not asked for, and puts carry the bytes.
     fn mapped(&self) -> Option<NonNull<u8>> {
         None
     }
 
     /// Starts moving `bytes` to `offset` in the peer's region. It may take effect at any time up to the completion of a
-    /// later [`RemoteMemory::fence`], and in any order with other puts.
+    /// later [`RemoteMemory::fence`], and in any order with other puts, even with those to the same bytes.
     ///
     /// Zero bytes are legal and do nothing. `offset + bytes.len()` is at most [`RemoteMemory::len`]: core checks before it
     /// calls, and a backend checks again, because a put past the end corrupts somebody (UCX over shared memory: the
     /// sender). `frame` is the position of the frame that the bytes belong to, for errors reported later.
     ///
-    /// `bytes` stay unchanged until the peer has returned credit for them, so they need not be copied.
+    /// `bytes` stay unchanged until the peer has returned credit for them or this value is dropped, so they need not be
+    /// copied. What the peer has not returned credit for when this value is dropped may never arrive.
     ///
     /// # Errors
     /// [`Cause::Full`] when the backend's queue is full and [`RemoteMemory::progress`] must be called first: nothing was
@@ -327,7 +330,8 @@ pub unsafe trait RemoteMemory: Send {
     fn fence(&mut self) -> Result<(), TransportError>;
 
     /// Moves `bytes` as [`RemoteMemory::put`] does and adds one to the peer's [`LocalMemory::completions`] once all of them
-    /// are visible there. Only called under [`ArrivalRules::WRITE_IMM`].
+    /// are visible there: in the order of these calls, so that a count of `n` proves the first `n` of them. Only called
+    /// under [`ArrivalRules::WRITE_IMM`].
     ///
     /// # Errors
     /// As [`RemoteMemory::put`]; [`Cause::Unsupported`] in a backend that does not list the rule.

@@ -1,0 +1,276 @@
+//! What an observer of a transport is told: one event for each operation that was carried out or failed.
+
+use core::fmt;
+
+use crate::transport::TransportError;
+
+/// One operation of one end of a link, after it was tried. Its `Display` is one line for people:
+/// `shm#0 put 120 bytes at 4104, frame at 0`, and `: failed: there is no room now` behind it where it failed.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Event<'a> {
+    /// Name of the transport.
+    pub transport: &'a str,
+    /// Which end: how many ends this wrapper had opened before.
+    pub link: u64,
+    /// What was done.
+    pub action: Action<'a>,
+    /// Why it was not, where it failed.
+    pub failure: Option<&'a TransportError>,
+}
+
+impl<'a> Event<'a> {
+    pub(super) fn new(
+        transport: &'a str,
+        link: u64,
+        action: Action<'a>,
+        failure: Option<&'a TransportError>,
+    ) -> Self {
+        Event { transport, link, action, failure }
+    }
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}#{} {}", self.transport, self.link, self.action)?;
+        match self.failure {
+            Some(failure) => write!(out, ": failed: {}", failure.cause()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An operation with its arguments. Lengths and offsets are in bytes, offsets count from the start of the peer's region,
+/// `frame` is the position (two-sided: the running number) that the caller gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Action<'a> {
+    /// An end was asked for.
+    Open {
+        /// Length of the local region asked for.
+        region_len: usize,
+        /// Largest frame that this side receives.
+        max_frame: usize,
+    },
+    /// The peer's address was used.
+    Connect {
+        /// Length of the address.
+        address_len: usize,
+        /// Descriptors that came with it.
+        descriptors: usize,
+    },
+    /// Bytes for the peer's region.
+    Put {
+        /// Where they go.
+        offset: usize,
+        /// The bytes.
+        bytes: &'a [u8],
+        /// The frame.
+        frame: u64,
+    },
+    /// One word for the peer's region.
+    PutWord {
+        /// Where it goes.
+        offset: usize,
+        /// The word.
+        word: u64,
+        /// The frame.
+        frame: u64,
+    },
+    /// Bytes for the peer's region, and a completion there.
+    PutWithCompletion {
+        /// Where they go.
+        offset: usize,
+        /// The bytes.
+        bytes: &'a [u8],
+        /// The frame.
+        frame: u64,
+    },
+    /// Order was asked for between earlier and later puts.
+    Fence,
+    /// The backend was let work. [`super::Trace`] tells only of those that failed.
+    Progress,
+    /// The peer's sleeper was woken.
+    Ring,
+    /// Completions arrived since they were asked for last.
+    Completions {
+        /// All of them since the link was made.
+        count: u64,
+    },
+    /// Room for a message was asked for.
+    Reserve {
+        /// Its length.
+        len: usize,
+    },
+    /// A message was sent.
+    Commit {
+        /// Its length.
+        len: usize,
+        /// Its running number.
+        frame: u64,
+    },
+    /// A message was handed over, for the first time.
+    Deliver {
+        /// Its length; 0 where looking for one failed.
+        len: usize,
+    },
+    /// A message was given back.
+    Release,
+    /// Sleep was prepared.
+    Arm {
+        /// Whether the descriptor will tell.
+        promised: bool,
+    },
+    /// The sleeper woke.
+    Disarm,
+    /// The end is gone.
+    Close,
+}
+
+impl Action<'_> {
+    /// Which operation it is, without its arguments.
+    pub fn step(&self) -> Step {
+        match self {
+            Action::Open { .. } => Step::Open,
+            Action::Connect { .. } => Step::Connect,
+            Action::Put { .. } => Step::Put,
+            Action::PutWord { .. } => Step::PutWord,
+            Action::PutWithCompletion { .. } => Step::PutWithCompletion,
+            Action::Fence => Step::Fence,
+            Action::Progress => Step::Progress,
+            Action::Ring => Step::Ring,
+            Action::Completions { .. } => Step::Completions,
+            Action::Reserve { .. } => Step::Reserve,
+            Action::Commit { .. } => Step::Commit,
+            Action::Deliver { .. } => Step::Deliver,
+            Action::Release => Step::Release,
+            Action::Arm { .. } => Step::Arm,
+            Action::Disarm => Step::Disarm,
+            Action::Close => Step::Close,
+        }
+    }
+
+    /// Bytes that the operation moves between the peers: of puts, words, messages sent and delivered; 0 for the rest.
+    pub fn bytes_moved(&self) -> usize {
+        match self {
+            Action::Put { bytes, .. } | Action::PutWithCompletion { bytes, .. } => bytes.len(),
+            Action::PutWord { word, .. } => size_of_val(word),
+            Action::Commit { len, .. } | Action::Deliver { len } => *len,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Action<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = self.step();
+        match *self {
+            Action::Open { region_len, max_frame } => {
+                write!(out, "{step} a region of {region_len} bytes for frames of up to {max_frame}")
+            }
+            Action::Connect { address_len, descriptors } => {
+                write!(out, "{step} to an address of {address_len} bytes and {descriptors} descriptors")
+            }
+            Action::Put { offset, bytes, frame } | Action::PutWithCompletion { offset, bytes, frame } => {
+                write!(out, "{step} {} bytes at {offset}, frame at {frame}", bytes.len())
+            }
+            Action::PutWord { offset, word, frame } => {
+                write!(out, "{step} {word:#018x} at {offset}, frame at {frame}")
+            }
+            Action::Completions { count } => write!(out, "{step} {count}"),
+            Action::Reserve { len } | Action::Deliver { len } => write!(out, "{step} {len} bytes"),
+            Action::Commit { len, frame } => write!(out, "{step} {len} bytes, frame {frame}"),
+            Action::Arm { promised: true } => write!(out, "{step}, the descriptor will tell"),
+            Action::Arm { promised: false } => write!(out, "{step}, no promise"),
+            Action::Fence
+            | Action::Progress
+            | Action::Ring
+            | Action::Release
+            | Action::Disarm
+            | Action::Close => write!(out, "{step}"),
+        }
+    }
+}
+
+/// The operations of a transport by name, of both families.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Step {
+    /// [`crate::transport::Transport::open`]
+    Open,
+    /// [`crate::transport::Opening::connect`]
+    Connect,
+    /// [`crate::transport::RemoteMemory::put`]
+    Put,
+    /// [`crate::transport::RemoteMemory::put_word`]
+    PutWord,
+    /// [`crate::transport::RemoteMemory::put_with_completion`]
+    PutWithCompletion,
+    /// [`crate::transport::RemoteMemory::fence`]
+    Fence,
+    /// `progress` of either family
+    Progress,
+    /// [`crate::transport::RemoteMemory::ring`]
+    Ring,
+    /// [`crate::transport::LocalMemory::completions`], where it told of new ones
+    Completions,
+    /// [`crate::transport::Messages::reserve`]
+    Reserve,
+    /// [`crate::transport::Messages::commit`]
+    Commit,
+    /// [`crate::transport::Messages::poll`], where it handed over a message that it had not before
+    Deliver,
+    /// [`crate::transport::Messages::release`] of a message delivered
+    Release,
+    /// [`crate::transport::LocalMemory::before_sleep`], [`crate::transport::Messages::arm`]
+    Arm,
+    /// [`crate::transport::LocalMemory::after_sleep`], [`crate::transport::Messages::disarm`]
+    Disarm,
+    /// The end of an end
+    Close,
+}
+
+impl Step {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Step; 16] = [
+        Step::Open,
+        Step::Connect,
+        Step::Put,
+        Step::PutWord,
+        Step::PutWithCompletion,
+        Step::Fence,
+        Step::Progress,
+        Step::Ring,
+        Step::Completions,
+        Step::Reserve,
+        Step::Commit,
+        Step::Deliver,
+        Step::Release,
+        Step::Arm,
+        Step::Disarm,
+        Step::Close,
+    ];
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Step::Open => "open",
+            Step::Connect => "connect",
+            Step::Put => "put",
+            Step::PutWord => "put word",
+            Step::PutWithCompletion => "put with completion",
+            Step::Fence => "fence",
+            Step::Progress => "progress",
+            Step::Ring => "ring",
+            Step::Completions => "completions",
+            Step::Reserve => "reserve",
+            Step::Commit => "commit",
+            Step::Deliver => "deliver",
+            Step::Release => "release",
+            Step::Arm => "arm",
+            Step::Disarm => "disarm",
+            Step::Close => "close",
+        })
+    }
+}

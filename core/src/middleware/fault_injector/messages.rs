@@ -1,0 +1,162 @@
+//! Faults in messages.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+
+use super::dice::{Dice, FOREVER};
+use super::{Fault, Link};
+use crate::frame::LINE;
+use crate::middleware::pages::Pages;
+use crate::transport::{Cause, Descriptor, Messages, Operation, TransportError};
+
+/// Messages held before room for the next is refused.
+const QUEUE: usize = 64;
+/// Length of a word, in bytes.
+const WORD: usize = 8;
+
+pub(super) struct FaultyMessages {
+    inner: Box<dyn Messages>,
+    dice: Dice,
+    link: Arc<Link>,
+    max_frame: usize,
+    /// The room reserved and not committed.
+    room: Option<Pages>,
+    /// What is not yet given to `inner`, oldest first.
+    queue: VecDeque<Message>,
+    /// Copied into room of `inner`, which could not yet take it: length and running number.
+    copied: Option<(usize, u64)>,
+}
+
+struct Message {
+    pages: Pages,
+    frame: u64,
+    /// `progress` calls that it still waits.
+    wait: u64,
+    /// Later ones wait for it.
+    ordered: bool,
+}
+
+impl FaultyMessages {
+    pub(super) fn new(inner: Box<dyn Messages>, dice: Dice, max_frame: usize) -> Self {
+        let link = dice.link().clone();
+        FaultyMessages { inner, dice, link, max_frame, room: None, queue: VecDeque::new(), copied: None }
+    }
+
+    fn failed(&self, operation: Operation, cause: Cause) -> TransportError {
+        TransportError::new(self.link.name.as_str(), operation, cause)
+    }
+
+    /// Gives the inner transport what may go: whatever waits no longer, up to the first that later ones wait for.
+    fn flush(&mut self) -> Result<(), TransportError> {
+        let mut at = 0;
+        loop {
+            if let Some((len, frame)) = self.copied {
+                match self.inner.commit(len, frame) {
+                    Err(error) if error.is_full() => return Ok(()),
+                    result => result?,
+                }
+                self.copied = None;
+            }
+            let Some(message) = self.queue.get(at) else { return Ok(()) };
+            if message.wait > 0 {
+                if message.ordered {
+                    return Ok(());
+                }
+                at += 1;
+                continue;
+            }
+            let len = message.pages.len();
+            match self.inner.reserve(len) {
+                // SAFETY: the room is `len` bytes lent by the inner transport until its commit, and no memory of ours.
+                Ok(room) => unsafe { message.pages.copy_to(room) },
+                Err(error) if error.is_full() => return Ok(()),
+                Err(error) => return Err(error.with_frame(message.frame)),
+            }
+            self.copied = Some((len, message.frame));
+            self.queue.remove(at);
+        }
+    }
+}
+
+impl Messages for FaultyMessages {
+    fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
+        self.link.check(Operation::Send)?;
+        if len > self.max_frame {
+            return Err(self.failed(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
+        }
+        if self.queue.len() >= QUEUE {
+            return Err(self.failed(Operation::Send, Cause::Full));
+        }
+        Ok(self.room.insert(Pages::zeroed(len)).start())
+    }
+
+    fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
+        self.link.check(Operation::Send)?;
+        let Some(mut pages) = self.room.take_if(|room| len <= room.len()) else {
+            let cause = Cause::Unsupported("committing more than was reserved");
+            return Err(self.failed(Operation::Send, cause).with_frame(frame));
+        };
+        pages.truncate(len);
+        let fault = self.dice.draw(|fault| match fault {
+            Fault::Truncate => len >= 2 * LINE,
+            Fault::HoldLastWord => len >= WORD,
+            Fault::FlipBit => len > 0,
+            Fault::Delay | Fault::Overtake | Fault::Kill => true,
+        });
+        let (mut wait, mut ordered) = (0, true);
+        match fault {
+            None => {}
+            Some(Fault::Delay) => wait = self.dice.turns(),
+            Some(Fault::Overtake) => (wait, ordered) = (self.dice.turns(), false),
+            Some(Fault::Truncate) => pages.truncate((1 + self.dice.below(len / LINE - 1)) * LINE),
+            Some(Fault::HoldLastWord) => pages.bytes_mut()[len - WORD..].fill(0),
+            Some(Fault::FlipBit) => self.dice.flip(pages.bytes_mut()),
+            Some(Fault::Kill) => {
+                self.queue.clear();
+                return Err(self.link.kill(Operation::Send, frame));
+            }
+        }
+        self.queue.push_back(Message { pages, frame, wait, ordered });
+        self.flush()
+    }
+
+    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        self.link.check(Operation::Receive)?;
+        self.inner.poll()
+    }
+
+    fn release(&mut self) {
+        self.inner.release();
+    }
+
+    fn progress(&mut self) -> Result<(), TransportError> {
+        if let Err(gone) = self.link.check(Operation::Progress) {
+            self.queue.clear();
+            return Err(gone);
+        }
+        for message in &mut self.queue {
+            if message.wait != FOREVER {
+                message.wait = message.wait.saturating_sub(1);
+            }
+        }
+        self.inner.progress()?;
+        self.flush()
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        self.inner.descriptor()
+    }
+
+    fn arm(&mut self) -> Result<bool, TransportError> {
+        self.link.check(Operation::Wake)?;
+        // While something is held back this end has to come back and make progress, so it must not sleep without end.
+        Ok(self.inner.arm()? && self.queue.is_empty() && self.copied.is_none())
+    }
+
+    fn disarm(&mut self) -> Result<(), TransportError> {
+        self.link.check(Operation::Wake)?;
+        self.inner.disarm()
+    }
+}

@@ -1,0 +1,264 @@
+//! A transport whose every operation is told to a sink: what [`super::Trace`] and [`super::Metered`] are made of.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+
+use super::event::{Action, Event};
+use super::{require_a_rule, without_mapping};
+use crate::transport::{
+    Address, Capabilities, Descriptor, Endpoint, LocalMemory, Messages, OpenRequest, Opening, RemoteMemory,
+    Transport, TransportError,
+};
+
+/// Who is told. Called on the thread that works with the end, in the middle of its work.
+pub(super) type Sink = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+
+/// Whether the peer's region stays reachable by plain stores, which no sink sees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mapping {
+    Shown,
+    Hidden,
+}
+
+pub(super) struct Observed {
+    inner: Box<dyn Transport>,
+    sink: Sink,
+    mapping: Mapping,
+    opened: u64,
+}
+
+impl Observed {
+    pub(super) fn new(inner: Box<dyn Transport>, mapping: Mapping, sink: Sink) -> Self {
+        Observed { inner, sink, mapping, opened: 0 }
+    }
+}
+
+impl Transport for Observed {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        match self.mapping {
+            Mapping::Shown => self.inner.capabilities(),
+            Mapping::Hidden => without_mapping(self.inner.capabilities()),
+        }
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        if self.mapping == Mapping::Hidden {
+            require_a_rule(self.inner.name(), &self.capabilities())?;
+        }
+        let number = self.opened;
+        self.opened += 1;
+        let result = self.inner.open(request);
+        let name = self.inner.name();
+        let action = Action::Open { region_len: request.region_len, max_frame: request.max_frame };
+        (self.sink)(&Event::new(name, number, action, result.as_ref().err()));
+        let inner = result?;
+        let link = Link { name: name.into(), number, sink: self.sink.clone(), mapping: self.mapping };
+        Ok(Box::new(ObservedOpening { inner, link: Arc::new(link) }))
+    }
+}
+
+/// One end. Whoever drops the last reference tells of its end.
+struct Link {
+    name: String,
+    number: u64,
+    sink: Sink,
+    mapping: Mapping,
+}
+
+impl Link {
+    fn tell(&self, action: Action<'_>, failure: Option<&TransportError>) {
+        (self.sink)(&Event::new(&self.name, self.number, action, failure));
+    }
+
+    /// Tells of `action`, which had this result, and hands the result on.
+    fn told<T>(&self, action: Action<'_>, result: Result<T, TransportError>) -> Result<T, TransportError> {
+        self.tell(action, result.as_ref().err());
+        result
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.tell(Action::Close, None);
+    }
+}
+
+// In each of these `inner` stands before `link`, so that the end is told of after it came.
+
+struct ObservedOpening {
+    inner: Box<dyn Opening>,
+    link: Arc<Link>,
+}
+
+impl Opening for ObservedOpening {
+    fn address(&self) -> Address {
+        self.inner.address()
+    }
+
+    fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        let ObservedOpening { inner, link } = *self;
+        let action = Action::Connect { address_len: peer.bytes.len(), descriptors: peer.descriptors.len() };
+        Ok(match link.told(action, inner.connect(peer, deadline_ms))? {
+            Endpoint::OneSided { local, remote } => Endpoint::OneSided {
+                local: Box::new(ObservedLocal { inner: local, completions: 0, link: link.clone() }),
+                remote: Box::new(ObservedRemote { inner: remote, link }),
+            },
+            Endpoint::TwoSided(messages) => {
+                Endpoint::TwoSided(Box::new(ObservedMessages { inner: messages, handed_over: false, link }))
+            }
+        })
+    }
+}
+
+struct ObservedRemote {
+    inner: Box<dyn RemoteMemory>,
+    link: Arc<Link>,
+}
+
+// SAFETY: the pointer and the length are those of `inner`, which keeps the promise and lives as long as this value.
+unsafe impl RemoteMemory for ObservedRemote {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn mapped(&self) -> Option<NonNull<u8>> {
+        match self.link.mapping {
+            Mapping::Shown => self.inner.mapped(),
+            Mapping::Hidden => None,
+        }
+    }
+
+    fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
+        self.link.told(Action::Put { offset, bytes, frame }, self.inner.put(offset, bytes, frame))
+    }
+
+    fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
+        self.link.told(Action::PutWord { offset, word, frame }, self.inner.put_word(offset, word, frame))
+    }
+
+    fn fence(&mut self) -> Result<(), TransportError> {
+        self.link.told(Action::Fence, self.inner.fence())
+    }
+
+    fn put_with_completion(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
+        let result = self.inner.put_with_completion(offset, bytes, frame);
+        self.link.told(Action::PutWithCompletion { offset, bytes, frame }, result)
+    }
+
+    fn progress(&mut self) -> Result<(), TransportError> {
+        self.link.told(Action::Progress, self.inner.progress())
+    }
+
+    fn ring(&mut self) -> Result<(), TransportError> {
+        self.link.told(Action::Ring, self.inner.ring())
+    }
+
+    fn store_load_ordered(&self) -> bool {
+        self.inner.store_load_ordered()
+    }
+}
+
+struct ObservedLocal {
+    inner: Box<dyn LocalMemory>,
+    /// Completions that were told of.
+    completions: u64,
+    link: Arc<Link>,
+}
+
+// SAFETY: the pointers and the length are those of `inner`, which keeps the promise and lives as long as this value.
+unsafe impl LocalMemory for ObservedLocal {
+    fn base(&self) -> NonNull<u8> {
+        self.inner.base()
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn executable(&self) -> Option<NonNull<u8>> {
+        self.inner.executable()
+    }
+
+    fn completions(&mut self) -> Result<u64, TransportError> {
+        let result = self.inner.completions();
+        let count = *result.as_ref().unwrap_or(&self.completions);
+        if result.is_err() || count != self.completions {
+            self.completions = count;
+            self.link.tell(Action::Completions { count }, result.as_ref().err());
+        }
+        result
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        self.inner.descriptor()
+    }
+
+    fn before_sleep(&mut self) -> Result<bool, TransportError> {
+        let result = self.inner.before_sleep();
+        self.link.told(Action::Arm { promised: matches!(result, Ok(true)) }, result)
+    }
+
+    fn after_sleep(&mut self) -> Result<(), TransportError> {
+        self.link.told(Action::Disarm, self.inner.after_sleep())
+    }
+}
+
+struct ObservedMessages {
+    inner: Box<dyn Messages>,
+    /// The message that [`Messages::poll`] returns was told of.
+    handed_over: bool,
+    link: Arc<Link>,
+}
+
+impl Messages for ObservedMessages {
+    fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
+        self.link.told(Action::Reserve { len }, self.inner.reserve(len))
+    }
+
+    fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
+        self.link.told(Action::Commit { len, frame }, self.inner.commit(len, frame))
+    }
+
+    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        let result = self.inner.poll();
+        match &result {
+            Ok(Some((_, len))) if !self.handed_over => {
+                self.handed_over = true;
+                self.link.tell(Action::Deliver { len: *len }, None);
+            }
+            Ok(_) => {}
+            Err(error) => self.link.tell(Action::Deliver { len: 0 }, Some(error)),
+        }
+        result
+    }
+
+    fn release(&mut self) {
+        self.inner.release();
+        if core::mem::take(&mut self.handed_over) {
+            self.link.tell(Action::Release, None);
+        }
+    }
+
+    fn progress(&mut self) -> Result<(), TransportError> {
+        self.link.told(Action::Progress, self.inner.progress())
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        self.inner.descriptor()
+    }
+
+    fn arm(&mut self) -> Result<bool, TransportError> {
+        let result = self.inner.arm();
+        self.link.told(Action::Arm { promised: matches!(result, Ok(true)) }, result)
+    }
+
+    fn disarm(&mut self) -> Result<(), TransportError> {
+        self.link.told(Action::Disarm, self.inner.disarm())
+    }
+}

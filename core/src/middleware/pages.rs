@@ -1,0 +1,55 @@
+//! Memory for a message, aligned to 4096 bytes as strictly as any transport's: where middleware keeps what it holds back.
+
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+/// Zeroed bytes that start on a page and do not move.
+pub(super) struct Pages {
+    pages: Vec<Page>,
+    len: usize,
+}
+
+impl Pages {
+    pub(super) fn zeroed(len: usize) -> Pages {
+        Pages { pages: alloc::vec![Page([0; 4096]); len.div_ceil(4096)], len }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Makes it shorter; longer it does not get.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// The first byte, for a caller that writes the room itself: valid for `len` bytes as long as this value, and while
+    /// no slice of it is taken.
+    pub(super) fn start(&mut self) -> NonNull<u8> {
+        NonNull::from(self.pages.as_mut_slice()).cast()
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: the vector owns at least `len` bytes (`zeroed`, and `truncate` only shortens), all initialised, and `Page`
+        // is nothing but bytes; borrowed from `self`, so nobody writes them meanwhile.
+        unsafe { core::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, borrowed from `self` for writing.
+        unsafe { core::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
+    }
+
+    /// Copies all bytes to `room`.
+    ///
+    /// # Safety
+    /// `room` is valid for writes of `len` bytes, and none of them is ours.
+    pub(super) unsafe fn copy_to(&self, room: NonNull<u8>) {
+        // SAFETY: the source is `len` bytes of ours, the destination by the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(self.bytes().as_ptr(), room.as_ptr(), self.len) }
+    }
+}
