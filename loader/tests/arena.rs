@@ -1,0 +1,429 @@
+//! What the memory of injected code is, to the rest of the process and to others.
+
+mod child;
+mod code;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use code::{COUNT_UNTIL_STOPPED, DECREMENT, INCREMENT, image, importing, static_counter, text};
+use farjump_core::image::{ImageParts, ImageView, PlaceError, SPAN_DISTANCE};
+use farjump_loader::{Arena, Error, Linked, Refused, Resolver, Store, code_id};
+
+fn insert(store: &mut Store, image: &[u8]) -> Arc<Linked> {
+    store.insert(image, code_id(image), "code", &Resolver::default()).unwrap()
+}
+
+/// A line of `/proc/self/maps` (proc_pid_maps(5)).
+#[derive(Debug)]
+struct Mapped {
+    start: u64,
+    end: u64,
+    rights: String,
+    /// Device and inode.
+    object: String,
+}
+
+fn maps() -> Vec<Mapped> {
+    let text = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let parse = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (start, end) = fields[0].split_once('-').unwrap();
+        Mapped {
+            start: u64::from_str_radix(start, 16).unwrap(),
+            end: u64::from_str_radix(end, 16).unwrap(),
+            rights: fields[1].to_owned(),
+            object: format!("{} {}", fields[3], fields[4]),
+        }
+    };
+    text.lines().map(parse).collect()
+}
+
+fn at(maps: &[Mapped], address: u64) -> &Mapped {
+    maps.iter().find(|mapped| (mapped.start..mapped.end).contains(&address)).unwrap()
+}
+
+#[test]
+fn no_page_is_writable_and_executable_while_code_runs() {
+    let mut store = Store::new(Arena::new(64 * 1024).unwrap());
+    // Statics, so that there is a second span; the code itself only counts until it is told to stop.
+    let bytes = ImageParts { bss_len: 64, ..text(&COUNT_UNTIL_STOPPED) }.encode().unwrap();
+    let linked = insert(&mut store, &bytes);
+    let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let runner = std::thread::spawn({
+        let (linked, words) = (Arc::clone(&linked), Arc::clone(&words));
+        // SAFETY: the code reads the first word and writes the second, as the loops below do, atomically on x86-64.
+        move || unsafe { (linked.main())(std::ptr::null_mut(), 0, words.as_ptr().cast_mut().cast()) }
+    });
+    let count = || words[1].load(Ordering::SeqCst);
+    while count() == 0 && !runner.is_finished() {
+        std::thread::yield_now();
+    }
+
+    let before = count();
+    let maps = maps();
+    let (code, data) = (linked.block().address(), linked.block().address() + SPAN_DISTANCE);
+    assert_eq!(at(&maps, code).rights, "r-xs");
+    assert_eq!(at(&maps, data).rights, "rw-p");
+    let object = &at(&maps, code).object;
+    let doubles: Vec<_> = maps.iter().filter(|mapped| &mapped.object == object && inode != "0").collect();
+    let mut rights: Vec<_> = doubles.iter().map(|mapped| mapped.rights.as_str()).collect();
+    rights.sort_unstable();
+    assert_eq!(rights, ["r-xs", "rw-s"], "the code is mapped twice: {doubles:?}");
+    for mapped in &maps {
+        assert!(!(mapped.rights.contains('w') && mapped.rights.contains('x')), "{mapped:?}");
+    }
+    while count() == before && !runner.is_finished() {
+        std::thread::yield_now();
+    }
+    assert!(!runner.is_finished(), "the code was running all the time");
+    words[0].store(1, Ordering::SeqCst);
+    runner.join().unwrap();
+}
+
+#[test]
+fn code_cannot_write_its_own_got() {
+    let name = "code_cannot_write_its_own_got";
+    if child::is_child(name) {
+        let mut store = Store::new(Arena::new(64 * 1024).unwrap());
+        // incq here(%rip) of its own first bytes
+        let linked = insert(&mut store, &image(&[0x48, 0xff, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc3]));
+        // SAFETY: it ends this process, which is there for that.
+        unsafe { (linked.main())(std::ptr::null_mut(), 0, std::ptr::null_mut()) };
+        return;
+    }
+    let (status, text) = child::run(name, Path::new("."));
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status} {text}");
+}
+
+#[test]
+fn code_that_was_freed_and_all_that_never_was_code_is_traps() {
+    let arena = Arena::new(64 * 1024).unwrap();
+    let mut store = Store::new(arena.clone());
+    let bytes = image(&INCREMENT);
+    let linked = insert(&mut store, &bytes);
+    let start = linked.block().address() as usize as *const u8;
+    // SAFETY: the arena's code is mapped readable for its length as long as the arena, and nobody writes to it here but
+    // this thread, between the calls.
+    let code = || unsafe { std::slice::from_raw_parts(start, arena.capacity()) }.to_vec();
+    let placed = code();
+    assert_eq!(placed[..4], INCREMENT);
+    assert!(placed[4..].iter().all(|&byte| byte == 0xcc));
+    assert!(store.forget(&code_id(&bytes)));
+    assert_eq!(code(), placed, "it is held");
+    drop(linked);
+    assert!(code().iter().all(|&byte| byte == 0xcc));
+}
+
+#[test]
+fn calling_code_that_was_freed_ends_the_process_at_once() {
+    let name = "calling_code_that_was_freed_ends_the_process_at_once";
+    if child::is_child(name) {
+        let mut store = Store::new(Arena::new(64 * 1024).unwrap());
+        let bytes = image(&INCREMENT);
+        let linked = insert(&mut store, &bytes);
+        let main = linked.main();
+        let mut number = 0_u64;
+        // SAFETY: the code is held.
+        unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
+        assert_eq!(number, 1);
+        store.forget(&code_id(&bytes));
+        drop(linked);
+        // SAFETY: it ends this process, which is there for that.
+        unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
+        return;
+    }
+    let (status, text) = child::run(name, Path::new("."));
+    assert_eq!(status.signal(), Some(libc::SIGTRAP), "{status} {text}");
+}
+
+#[test]
+fn an_image_that_cannot_be_resolved_leaves_nothing_behind() {
+    let arena = Arena::new(64 * 1024).unwrap();
+    let bytes = importing("absent");
+    let view = ImageView::new_checked(&bytes).unwrap();
+    let error = arena.place(&view, |_| None).unwrap_err();
+    assert!(matches!(error, Error::Place(PlaceError::Unresolved(0))));
+    assert_eq!(arena.used(), 0);
+    let block = arena.place(&view, |_| Some(1)).unwrap();
+    assert_eq!(block.entry(), block.address());
+    assert_eq!(arena.used(), 128);
+}
+
+#[test]
+fn images_stand_a_line_apart() {
+    let arena = Arena::new(64 * 1024).unwrap();
+    let bytes = image(&[0xc3; 64]);
+    let view = ImageView::new_checked(&bytes).unwrap();
+    let blocks: Vec<_> = (0..4).map(|_| arena.place(&view, |_| None).unwrap()).collect();
+    for pair in blocks.windows(2) {
+        assert_eq!(pair[1].address() - pair[0].address(), 128);
+    }
+}
+
+#[test]
+fn a_forked_child_has_nothing_of_the_arena_and_can_drop_it() {
+    let arena = Arena::new(64 * 1024).unwrap();
+    let mut store = Store::new(arena.clone());
+    let span1 = static_counter();
+    let bytes = ImageParts { bss_len: 8, ..text(&span1) }.encode().unwrap();
+    let linked = insert(&mut store, &bytes);
+    let (code, data) = (linked.block().address(), linked.block().address() + SPAN_DISTANCE);
+    let ours = maps();
+    let twin = ours
+        .iter()
+        .find(|mapped| mapped.object == at(&ours, code).object && mapped.rights == "rw-s")
+        .map(|mapped| mapped.start)
+        .unwrap();
+
+    let exit_code = child::fork(|| {
+        let theirs = maps();
+        let mapped = |address| theirs.iter().any(|mapped| (mapped.start..mapped.end).contains(&address));
+        if mapped(code) || mapped(data) || mapped(twin) {
+            return 1;
+        }
+        let view = ImageView::new_checked(&bytes).unwrap();
+        if !matches!(arena.place(&view, |_| None), Err(Error::ArenaForked)) {
+            return 2;
+        }
+        let other = image(&DECREMENT);
+        let refused = store.insert(&other, code_id(&other), "code", &Resolver::default());
+        if !matches!(refused, Err(Refused::Arena { source: Error::ArenaForked, .. })) {
+            return 3;
+        }
+        // Something else where the code was: it has to outlive the arena.
+        // SAFETY: nothing is mapped there, so no mapping is replaced.
+        let new = unsafe {
+            libc::mmap(
+                code as usize as *mut libc::c_void,
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        if new.addr() as u64 != code {
+            return 4;
+        }
+        drop((linked, store, arena));
+        if !maps().iter().any(|mapped| (mapped.start..mapped.end).contains(&code)) {
+            return 5;
+        }
+        let mut own = Store::new(Arena::new(64 * 1024).unwrap());
+        let mut number = 0_u64;
+        // SAFETY: the code writes one word to its arguments.
+        unsafe { (insert(&mut own, &bytes).main())(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
+        if number == 1 { 0 } else { 6 }
+    });
+    assert_eq!(exit_code, 0);
+}
+
+#[test]
+fn a_fork_leaves_the_parent_what_it_had() {
+    let mut store = Store::new(Arena::new(64 * 1024).unwrap());
+    let linked = insert(&mut store, &image(&INCREMENT));
+    assert_eq!(child::fork(|| 7), 7);
+    let mut number = 0_u64;
+    // SAFETY: the code writes one word to its arguments.
+    unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
+    assert_eq!(number, 1);
+    insert(&mut store, &image(&DECREMENT));
+    assert_eq!(store.len(), 2);
+}
+
+#[test]
+fn where_memory_may_not_become_executable_the_error_says_so() {
+    let name = "where_memory_may_not_become_executable_the_error_says_so";
+    // linux/prctl.h
+    const PR_SET_MDWE: i32 = 65;
+    const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
+    let zero: libc::c_ulong = 0;
+    if child::is_child(name) {
+        // SAFETY: takes rights from this process, which is there for that.
+        let set = unsafe { libc::prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, zero, zero, zero) };
+        if set != 0 {
+            eprintln!(
+                "skipped: this kernel has no PR_SET_MDWE (Linux 6.3): {}",
+                std::io::Error::last_os_error()
+            );
+            return;
+        }
+        match Arena::new(64 * 1024) {
+            Err(Error::ExecForbidden { .. }) => eprintln!("forbidden"),
+            other => panic!("{other:?}"),
+        }
+        return;
+    }
+    let (status, text) = child::run(name, Path::new("."));
+    assert!(status.success(), "{text}");
+    assert!(text.contains("forbidden") || text.contains("skipped"), "{text}");
+    eprint!("{text}");
+    let error = Error::ExecForbidden { source: std::io::Error::from_raw_os_error(libc::EACCES) };
+    for cause in ["may not make memory executable", "SELinux", "noexec", "MemoryDenyWriteExecute"] {
+        assert!(error.to_string().contains(cause), "{error}");
+    }
+}
+
+#[test]
+fn where_there_is_no_memory_the_error_says_so() {
+    let name = "where_there_is_no_memory_the_error_says_so";
+    if child::is_child(name) {
+        let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: 1 << 30 };
+        // SAFETY: takes memory from this process, which is there for that.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        eprintln!("{}", Arena::new(100_000).unwrap_err());
+        return;
+    }
+    let (status, text) = child::run(name, Path::new("."));
+    assert!(status.success(), "{text}");
+    assert!(
+        text.contains("no memory for an arena of 131072 bytes (reserving addresses: Cannot allocate memory"),
+        "{text}"
+    );
+}
+
+#[test]
+fn lengths_that_no_arena_can_have_are_refused() {
+    for len in [0, SPAN_DISTANCE as usize + 1, usize::MAX] {
+        let error = Arena::new(len).unwrap_err();
+        assert!(matches!(error, Error::ArenaLength { len: asked, .. } if asked == len), "{error}");
+    }
+    assert_eq!(Arena::new(1).unwrap().capacity(), 64 * 1024);
+}
+
+#[test]
+fn an_arena_that_is_dropped_gives_its_memory_back() {
+    let arena = Arena::new(64 * 1024).unwrap();
+    let bytes = image(&INCREMENT);
+    let block = arena.place(&ImageView::new_checked(&bytes).unwrap(), |_| None).unwrap();
+    let object = at(&maps(), block.address()).object.clone();
+    drop(arena);
+    assert!(maps().iter().any(|mapped| mapped.object == object), "the block holds it");
+    drop(block);
+    assert!(maps().iter().all(|mapped| mapped.object != object));
+}
+
+fn faults() -> i64 {
+    // SAFETY: all zeroes is a valid rusage, and the call fills it in.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+        usage.ru_minflt + usage.ru_majflt
+    }
+}
+
+#[test]
+fn placing_and_running_waits_for_no_page() {
+    const IMAGES: usize = 200;
+    let arena = Arena::new(IMAGES * 8192).unwrap();
+    let mut span1 = static_counter();
+    span1.resize(4096, 0);
+    let bytes = ImageParts { bss_len: 4096, ..text(&span1) }.encode().unwrap();
+    let view = ImageView::new_checked(&bytes).unwrap();
+    let mut blocks = Vec::with_capacity(IMAGES);
+    let mut number = 0_u64;
+    let before = faults();
+    for _ in 0..IMAGES {
+        let block = arena.place(&view, |_| None).unwrap();
+        // SAFETY: the code is held, and writes one word to its arguments.
+        unsafe {
+            let main: unsafe extern "C" fn(*mut u8, usize, *mut u64) =
+                std::mem::transmute(block.entry() as usize);
+            main(std::ptr::null_mut(), 0, &raw mut number);
+        }
+        assert_eq!(number, 1);
+        blocks.push(block);
+    }
+    let faults = faults() - before;
+    assert!(faults < IMAGES as i64 / 4, "{faults} faults for {IMAGES} images of a page");
+}
+
+#[test]
+fn threads_that_share_an_arena_do_not_disturb_one_another() {
+    let arena = Arena::new(64 * 1024).unwrap();
+    let barrier = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for thread in 0_u8..4 {
+            let (arena, barrier) = (arena.clone(), &barrier);
+            scope.spawn(move || {
+                let step: i64 = if thread % 2 == 0 { 1 } else { -1 };
+                let text = if thread % 2 == 0 { INCREMENT } else { DECREMENT };
+                let bytes = image(&[&text[..], &[thread]].concat());
+                let mut store = Store::new(arena);
+                barrier.wait();
+                for round in 0..300 {
+                    let linked = insert(&mut store, &bytes);
+                    let mut number = round;
+                    // SAFETY: the code changes one word at its arguments.
+                    unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
+                    assert_eq!(number, round + step);
+                    assert!(store.forget(&linked.id()));
+                }
+            });
+        }
+    });
+    assert_eq!(arena.used(), 0);
+}
+
+#[test]
+fn an_image_that_is_written_while_it_is_read_is_whole_or_refused() {
+    let bytes = image(&[&INCREMENT[..], &[0; 300]].concat());
+    // SAFETY: a new mapping, at an address that the system chooses.
+    let shared = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    }
+    .cast::<u8>();
+    // SAFETY: the page is longer than the image.
+    unsafe { shared.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    // SAFETY: the child only writes to the page, until it is killed or its alarm rings.
+    let writer = unsafe { libc::fork() };
+    if writer == 0 {
+        // SAFETY: as above; the byte is the last of the image.
+        unsafe {
+            libc::alarm(60);
+            let last = shared.add(bytes.len() - 1);
+            for value in (0_u8..2).cycle() {
+                last.write_volatile(value);
+            }
+        }
+    }
+    let mut store = Store::new(Arena::new(64 * 1024).unwrap());
+    let (mut placed, mut refused) = (0, 0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while (placed < 1000 || refused < 1000) && Instant::now() < deadline {
+        // SAFETY: the page is readable, and only another process writes to it.
+        let result = unsafe {
+            store.insert_shared(shared, bytes.len(), code_id(&bytes), "code", &Resolver::default())
+        };
+        match result {
+            Ok(linked) => {
+                assert_eq!(linked.image(), bytes);
+                placed += 1;
+                store.forget(&linked.id());
+            }
+            Err(Refused::IdMismatch { .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    // SAFETY: the child is ours and not waited for yet; nobody uses the page any more.
+    unsafe {
+        libc::kill(writer, libc::SIGKILL);
+        libc::waitpid(writer, std::ptr::null_mut(), 0);
+        libc::munmap(shared.cast(), 4096);
+    }
+    assert!(
+        placed > 0 && refused > 0,
+        "{placed} placed, {refused} refused: nothing happened at the same time"
+    );
+}
