@@ -1,0 +1,350 @@
+//! Opening ifunc libraries, and everything that only looks like one.
+
+mod child;
+mod code;
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use code::{INCREMENT, image, text};
+use farjump_core::image::{ImageError, ImageParts, Machine};
+use farjump_loader::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
+use farjump_loader::{Error, Library, Resolver, Store, code_id};
+use tempfile::TempDir;
+
+const SIZES: Sizes = Sizes { text: 4, rodata: 0, got: 0, data: 0, bss: 0 };
+
+/// The routines of an ifunc called `sum`: the payload is the arguments backwards.
+const MAIN: &str =
+    "void sum_main(void *payload, unsigned long size, void *args) { ++*(unsigned long *)args; }\n";
+const MAX_SIZE: &str =
+    "unsigned long sum_payload_get_max_size(void *args, unsigned long size) { return size + 7; }\n";
+const INIT: &str = "int sum_payload_init(char *payload, unsigned long size, const char *args, unsigned long len) {\n\
+    if (len && args[0] == '!') return args[1];\n\
+    for (unsigned long i = 0; i < len; i++) payload[i] = args[len - 1 - i];\n\
+    return 0; }\n";
+const SHRINK: &str = "int sum_payload_init_shrink(char *payload, unsigned long *size, const char *args, unsigned long len) {\n\
+    if (len && args[0] == '!') return args[1];\n\
+    if (len && args[0] == '+') { ++*size; return 0; }\n\
+    for (unsigned long i = 0; i < len; i++) payload[i] = args[len - 1 - i];\n\
+    *size = len;\n\
+    return 0; }\n";
+
+/// Compiles C to a shared library at `path`.
+fn compile(path: &Path, source: &str, options: &[&str]) {
+    let c_file = path.with_extension("c");
+    std::fs::write(&c_file, source).unwrap();
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let output = Command::new(&compiler)
+        .args(["-shared", "-fPIC", "-O1", "-w", "-o"])
+        .args([path, &c_file])
+        .args(options)
+        .output()
+        .unwrap_or_else(|error| panic!("these tests need a C compiler: {compiler:?}: {error}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// C that carries these bytes as `farjump build` does.
+fn carrying(bundle: &[u8]) -> String {
+    let bytes: Vec<String> = bundle.iter().map(u8::to_string).collect();
+    format!("const unsigned char {SYMBOL}[] __attribute__((aligned(64))) = {{{}}};\n", bytes.join(","))
+}
+
+fn bundle_of(images: &[&[u8]]) -> Vec<u8> {
+    let images = images.iter().map(|bytes| BundleImage { sizes: SIZES, bytes }).collect();
+    Bundle { name: "sum", images }.encode().unwrap()
+}
+
+fn foreign_image() -> Vec<u8> {
+    ImageParts { machine: Machine::AARCH64, ..text(&INCREMENT) }.encode().unwrap()
+}
+
+/// A library in a directory of its own.
+struct Made {
+    path: PathBuf,
+    _directory: TempDir,
+}
+
+fn make(source: &[&str], bundle: &[u8]) -> Made {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("libsum.so");
+    compile(&path, &(source.concat() + &carrying(bundle)), &[]);
+    Made { path, _directory: directory }
+}
+
+fn write(name: &str, bytes: &[u8]) -> Made {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    Made { path, _directory: directory }
+}
+
+fn good(init: &str) -> Made {
+    make(&[MAIN, MAX_SIZE, init], &bundle_of(&[&image(&INCREMENT)]))
+}
+
+fn refused(made: &Made) -> Error {
+    Library::open(&made.path).unwrap_err()
+}
+
+fn init(library: &Library, room: &mut [u8], args: &[u8]) -> Result<usize, Error> {
+    // SAFETY: the room is a slice.
+    unsafe { library.payload_init(room.as_mut_ptr(), room.len(), args) }
+}
+
+#[test]
+fn a_library_says_what_it_is_and_carries() {
+    let (own, foreign) = (image(&INCREMENT), foreign_image());
+    let made = make(&[MAIN, MAX_SIZE, INIT], &bundle_of(&[&own, &foreign]));
+    let library = Library::open(&made.path).unwrap();
+    assert_eq!((library.name(), library.path()), ("sum", made.path.as_path()));
+    let images: Vec<_> =
+        library.images().iter().map(|image| (image.machine(), image.id(), image.bytes())).collect();
+    assert_eq!(
+        images,
+        [(Machine::X86_64, code_id(&own), &own[..]), (Machine::AARCH64, code_id(&foreign), &foreign[..])]
+    );
+    let image = library.image_for(Machine::X86_64).unwrap();
+    assert_eq!((image.id(), image.sizes(), image.payload_align_log2()), (code_id(&own), SIZES, 0));
+    assert_eq!(image.bytes().as_ptr().addr() % 64, 0);
+}
+
+#[test]
+fn a_library_without_an_image_for_the_target_says_which_it_has() {
+    let made = make(&[MAIN, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT), &foreign_image()]));
+    let error = Library::open(&made.path).unwrap().image_for(Machine::RISCV).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`sum` has no image for riscv64gc-unknown-linux-gnu (it has x86_64-unknown-linux-gnu, \
+         aarch64-unknown-linux-gnu): build it for that machine too"
+    );
+}
+
+#[test]
+fn payload_init_fills_all_of_the_room() {
+    let made = good(INIT);
+    let library = Library::open(&made.path).unwrap();
+    assert_eq!(library.payload_max_size(b"abc"), 10);
+    let mut room = [0; 10];
+    assert_eq!(init(&library, &mut room, b"abc").unwrap(), 10);
+    assert_eq!(&room, b"cba\0\0\0\0\0\0\0");
+    assert_eq!(init(&library, &mut [], b"").unwrap(), 0);
+}
+
+#[test]
+fn payload_init_shrink_says_how_much_of_the_room_it_took() {
+    let made = good(SHRINK);
+    let library = Library::open(&made.path).unwrap();
+    let mut room = [9; 10];
+    assert_eq!(init(&library, &mut room, b"abc").unwrap(), 3);
+    assert_eq!(&room, b"cba\x09\x09\x09\x09\x09\x09\x09");
+    assert_eq!(init(&library, &mut room, b"").unwrap(), 0);
+}
+
+#[test]
+fn a_payload_routine_that_fails_is_named_with_what_it_returned() {
+    for routine in [INIT, SHRINK] {
+        let made = good(routine);
+        let error = init(&Library::open(&made.path).unwrap(), &mut [0; 10], b"!\x05").unwrap_err();
+        assert!(matches!(&error, Error::PayloadInit { name, value: 5 } if name == "sum"));
+        assert_eq!(error.to_string(), "the payload routine of `sum` failed with 5: nothing was sent");
+    }
+}
+
+#[test]
+fn a_payload_routine_that_says_it_took_more_than_the_room_is_an_error() {
+    let made = good(SHRINK);
+    let error = init(&Library::open(&made.path).unwrap(), &mut [0; 10], b"+").unwrap_err();
+    assert!(matches!(error, Error::PayloadOverrun { used: 11, room: 10, .. }));
+}
+
+#[test]
+fn what_the_library_carries_can_be_placed_and_equals_its_own_function() {
+    let made = good(INIT);
+    let library = Library::open(&made.path).unwrap();
+    let image = library.image_for(Machine::X86_64).unwrap();
+    let mut store = Store::new(farjump_loader::Arena::new(4096).unwrap());
+    let linked = store.insert(image.bytes(), image.id(), library.name(), &Resolver::default()).unwrap();
+    let mut number = 0_u64;
+    for main in [library.main(), linked.main()] {
+        // SAFETY: both add one to the word that their arguments point at.
+        unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
+    }
+    assert_eq!(number, 2);
+}
+
+#[test]
+fn a_clone_keeps_the_library_open_and_works_on_another_thread() {
+    let made = good(INIT);
+    let library = Library::open(&made.path).unwrap();
+    let clone = library.clone();
+    drop(library);
+    let answer = std::thread::spawn(move || {
+        assert_eq!(clone.images()[0].bytes(), image(&INCREMENT));
+        clone.payload_max_size(b"four")
+    });
+    assert_eq!(answer.join().unwrap(), 11);
+}
+
+#[test]
+fn a_library_that_is_dropped_is_unloaded() {
+    let made = good(INIT);
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(made.path.to_str().unwrap());
+    let library = Library::open(&made.path).unwrap();
+    assert!(mapped());
+    drop(library);
+    assert!(!mapped());
+}
+
+#[test]
+fn a_bare_file_name_is_a_file_of_the_current_directory() {
+    let name = "a_bare_file_name_is_a_file_of_the_current_directory";
+    if child::is_child(name) {
+        let library = Library::open("libsum.so").unwrap();
+        assert_eq!(library.path(), Path::new("./libsum.so"));
+        // The dynamic linker would find this one.
+        assert!(matches!(Library::open("libm.so.6"), Err(Error::NoSuchFile { .. })));
+        return;
+    }
+    let made = good(INIT);
+    let (status, text) = child::run(name, made.path.parent().unwrap());
+    assert!(status.success(), "{text}");
+}
+
+#[test]
+fn each_routine_that_is_missing_is_named() {
+    let bundle = bundle_of(&[&image(&INCREMENT)]);
+    for (routines, missing) in [
+        ([MAX_SIZE, INIT], "sum_main"),
+        ([MAIN, INIT], "sum_payload_get_max_size"),
+        ([MAIN, MAX_SIZE], "sum_payload_init` or `sum_payload_init_shrink"),
+    ] {
+        let made = make(&routines, &bundle);
+        let text = refused(&made).to_string();
+        assert!(text.contains(&format!("libsum.so` has no routine `{missing}`")), "{text}");
+    }
+}
+
+#[test]
+fn a_library_with_both_ways_to_fill_a_payload_is_refused() {
+    let made = make(&[MAIN, MAX_SIZE, INIT, SHRINK], &bundle_of(&[&image(&INCREMENT)]));
+    assert!(matches!(refused(&made), Error::TwoInits { name, .. } if name == "sum"));
+}
+
+#[test]
+fn an_ordinary_library_is_refused_even_if_it_depends_on_an_ifunc_library() {
+    let made = good(INIT);
+    let directory = made.path.parent().unwrap();
+    let plain = directory.join("libplain.so");
+    let depends = ["-Wl,--no-as-needed", "-L", directory.to_str().unwrap(), "-lsum", "-Wl,-rpath,$ORIGIN"];
+    compile(&plain, "int plain;", &depends);
+    let error = Library::open(&plain).unwrap_err();
+    assert!(matches!(error, Error::NoBundle { .. }), "{error}");
+    assert!(error.to_string().ends_with("carries no images: was it built with `farjump build`?"), "{error}");
+}
+
+#[test]
+fn a_damaged_bundle_is_refused() {
+    let bundle = bundle_of(&[&image(&INCREMENT)]);
+    let damaged = |at: usize, bytes: &[u8]| {
+        let mut bundle = bundle.clone();
+        bundle[at..at + bytes.len()].copy_from_slice(bytes);
+        match refused(&make(&[MAIN, MAX_SIZE, INIT], &bundle)) {
+            Error::Bundle { source, .. } => source,
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(damaged(0, b"XYZ"), BundleError::Magic);
+    assert_eq!(damaged(3, &[9]), BundleError::Version(9));
+    for name in [b"../", b"a/b", b"a b", b"\x1b[m"] {
+        assert_eq!(damaged(12, name), BundleError::Name);
+    }
+    assert!(matches!(damaged(4, &u32::MAX.to_le_bytes()), BundleError::Truncated { .. }), "past the library");
+    let mut longer = bundle.len() as u32;
+    longer += 1;
+    assert!(matches!(damaged(4, &longer.to_le_bytes()), BundleError::Overlong { .. }));
+}
+
+#[test]
+fn a_damaged_image_is_refused() {
+    let mut bytes = image(&INCREMENT);
+    bytes[12] = 4;
+    let made = make(&[MAIN, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT), &bytes]));
+    let error = refused(&made);
+    assert!(
+        matches!(error, Error::Image { index: 1, source: ImageError::Entry { entry: 4, len: 4 }, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_not_there_is_said_to_be_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = Library::open(directory.path().join("libsum.so")).unwrap_err();
+    assert!(matches!(error, Error::NoSuchFile { .. }));
+    let text = error.to_string();
+    assert!(text.starts_with("there is no file `/") && text.contains("libsum.so`: build one"), "{text}");
+    let made = write("file", b"");
+    assert!(matches!(Library::open(made.path.join("libsum.so")), Err(Error::Unreadable { .. })));
+}
+
+#[test]
+fn what_is_no_shared_library_is_refused_for_what_it_is() {
+    let elf = std::fs::read(good(INIT).path).unwrap();
+    let patched = |at: usize, byte: u8| {
+        let mut elf = elf.clone();
+        elf[at] = byte;
+        elf
+    };
+    for (bytes, what) in [
+        (vec![], "an empty file"),
+        (b"#!/bin/sh\nexit 0 # long enough\n".to_vec(), "not an ELF file"),
+        (b"!<arch>\nlong enough to be one".to_vec(), "a static archive"),
+        (elf[..19].to_vec(), "not an ELF file"),
+        (patched(4, 1), "an ELF file, but not a 64-bit little-endian one"),
+        (patched(16, 1), "an ELF file, but not a shared library"),
+    ] {
+        let made = write("libsum.so", &bytes);
+        match refused(&made) {
+            Error::NotALibrary { found, .. } => assert_eq!(found, what),
+            other => panic!("{other}"),
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    assert!(matches!(
+        Library::open(directory.path()),
+        Err(Error::NotALibrary { found: "a directory or a device", .. })
+    ));
+}
+
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("libsum.so");
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: `name` is a string that ends with a zero byte.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    assert!(matches!(Library::open(&path), Err(Error::NotALibrary { found: "a directory or a device", .. })));
+}
+
+#[test]
+fn a_library_of_another_machine_is_refused_by_its_name() {
+    let mut elf = std::fs::read(good(INIT).path).unwrap();
+    elf[18] = 183;
+    let error = refused(&write("libsum.so", &elf));
+    assert!(matches!(error, Error::ForeignLibrary { machine: Machine::AARCH64, .. }));
+    assert!(error.to_string().contains("was built for aarch64-unknown-linux-gnu"), "{error}");
+}
+
+#[test]
+fn what_the_dynamic_linker_refuses_is_refused_in_its_words() {
+    let needs =
+        "void absent_function(void); void sum_main(void *p, long n, void *a) { absent_function(); }\n";
+    let made = make(&[needs, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT)]));
+    let error = refused(&made);
+    assert!(matches!(error, Error::Load { .. }));
+    let text = error.to_string();
+    assert!(text.starts_with("cannot load `/") && text.contains("absent_function"), "{text}");
+}
