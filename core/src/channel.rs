@@ -39,6 +39,11 @@ pub struct Terms {
     pub send_limit: usize,
     /// Largest frame that this side takes, in bytes.
     pub receive_limit: usize,
+    /// One-sided: length in bytes of the peer's region as the peer stated it. The ring in it is the largest power of two
+    /// behind the control page ([`mailbox::ring_len`]), so both sides must take the same length.
+    pub send_region: usize,
+    /// One-sided: length in bytes of this side's region as it stated it.
+    pub receive_region: usize,
 }
 
 /// Room for a frame, reserved.
@@ -287,7 +292,8 @@ impl Channel {
             && matches!(&self.path, Path::OneSided(path) if path.is_mapped())
     }
 
-    /// Sends a frame of one line whose payload is the first `len` bytes of `payload`: reserve, write and commit in one step
+    /// Sends a frame of one line whose payload is the first `len` bytes of `payload`, words as they lie in memory on a
+    /// little-endian machine: reserve, write and commit in one step
     /// and without a partly written line in between. Only if [`Channel::fits_line`].
     ///
     /// # Errors
@@ -308,6 +314,27 @@ impl Channel {
             ring.store(at + HEADER_LEN + index * 8, *word, Ordering::Relaxed);
         }
         path.commit(plan.header(&layout, len))
+    }
+
+    /// Sends a frame whose payload is `bytes`: reserve, copy and commit in one step.
+    ///
+    /// # Errors
+    /// As [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
+    #[inline]
+    pub fn send_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Result<(), SendError> {
+        if plan.code.is_none() && plan.align_log2 == 0 && self.fits_line(bytes.len()) {
+            let mut words = [0; INLINE_PAYLOAD / 8];
+            for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+                let mut whole = [0; 8];
+                whole[..chunk.len()].copy_from_slice(chunk);
+                *word = u64::from_le_bytes(whole);
+            }
+            return self.send_line(plan, &words, bytes.len());
+        }
+        let room = self.reserve(plan, bytes.len())?;
+        // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which overlap nothing of the caller's.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), room.payload.as_ptr(), bytes.len()) };
+        self.commit(plan, &room, bytes.len())
     }
 
     /// Looks for the next frame. The same one until it is released.
@@ -414,6 +441,12 @@ impl Channel {
                 Ok(idle)
             }
         }
+    }
+
+    /// Whether [`Channel::progress`] has to be called for frames to move at all. Not where memory is mapped.
+    #[inline]
+    pub fn needs_progress(&self) -> bool {
+        self.terms.rule != ArrivalRules::STORES
     }
 
     /// Tells the peer to look at the control connection, where this side has put something for it.

@@ -68,6 +68,8 @@ pub enum Kind {
     CallId = 4,
     /// The answer to the call with this token.
     Reply = 5,
+    /// Nothing to run: to be answered once everything before it has run.
+    Flush = 6,
 }
 
 impl Kind {
@@ -79,6 +81,7 @@ impl Kind {
             3 => Kind::CallCode,
             4 => Kind::CallId,
             5 => Kind::Reply,
+            6 => Kind::Flush,
             _ => return None,
         })
     }

@@ -1,1 +1,69 @@
-//! See the workspace README.
+//! farjump injects functions into other processes: machine code and payload go straight into the other's memory, and the
+//! other links the code against what it has, and calls it.
+//!
+//! | to | see |
+//! |---|---|
+//! | inject | [`Library::open`], [`Link::connect`], [`Link::inject`] |
+//! | be injected into | [`Target::listen`], [`Target::poll`] |
+//! | bring frames in a buffer of your own | [`buffer`] |
+//! | write a transport | [`farjump_core::transport`] and `docs/writing-a-transport.md` |
+//!
+//! Native code in a process is trusted code: let in only who may do anything that the target may do (`docs/security.md`).
+
+#![deny(missing_docs)]
+
+pub mod buffer;
+mod error;
+mod execute;
+mod held;
+mod link;
+mod refusal;
+mod sleep;
+mod stats;
+mod target;
+
+pub use error::Error;
+pub use execute::{CodeTable, Executor, ExecutorBuilder, ExportFn};
+pub use farjump_core::image::{CodeId, Machine};
+pub use farjump_core::transport::ArrivalRules;
+pub use farjump_core::wait::WaitPolicy;
+pub use farjump_loader::{Library, LibraryImage};
+pub use farjump_transports::meet::{PeerIdentity, RefusalCause};
+pub use farjump_transports::{BackendInfo, available};
+pub use held::HeldImage;
+pub use link::{Link, LinkBuilder, LinkStats, Pending, Reply};
+pub use refusal::Refusal;
+pub use stats::Stats;
+pub use target::{Stopper, Target, TargetBuilder, TargetThread};
+
+pub use farjump_core as core;
+#[cfg(feature = "build")]
+pub use farjump_loader::{build, inspect};
+
+use farjump_core::transport::Transport;
+
+/// The built-in transports that work on this machine, best first.
+fn usable_transports() -> impl Iterator<Item = Box<dyn Transport>> {
+    available()
+        .into_iter()
+        .filter(|backend| backend.usable.is_ok())
+        .filter_map(|backend| farjump_transports::make(backend.name).ok())
+}
+
+/// The name of this program's executable.
+fn program_name() -> String {
+    std::env::current_exe()
+        .ok()
+        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+        .unwrap_or_else(|| "farjump".into())
+}
+
+/// Fills `bytes` from the system's generator.
+fn random(bytes: &mut [u8]) -> Result<(), Error> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+            .map_err(Error::system("drawing random bytes"))?;
+    }
+    Ok(())
+}

@@ -65,7 +65,13 @@ impl OneSided {
         terms: &Terms,
         trailer: Trailer,
     ) -> Result<Self, TransportError> {
-        let (in_ring, out_ring) = (ring_of(local.len())?, ring_of(remote.len())?);
+        let (in_ring, out_ring) = (ring_of(terms.receive_region)?, ring_of(terms.send_region)?);
+        for (stated, len) in [(terms.receive_region, local.len()), (terms.send_region, remote.len())] {
+            if len < stated {
+                let cause = Cause::OutOfRegion { offset: 0, len: stated, region: len };
+                return Err(failed(Operation::Connect, cause));
+            }
+        }
         // SAFETY: `LocalMemory` promises its base and length until it is dropped; it is dropped after this value's regions.
         let returns = unsafe { Region::new(local.base(), local.len()) };
         // SAFETY: the same promise of `RemoteMemory::mapped`.

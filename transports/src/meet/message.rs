@@ -359,6 +359,7 @@ mod tests {
             (Message::Code { id, image: vec![1, 2] }, [&[8][..], &id, &[2, 1, 2]].concat()),
             (Message::NoCode { id }, with(&[9], &id)),
             (Message::Bye, vec![10]),
+            (Message::Linked { index: 4, nanoseconds: 300 }, vec![11, 4, 0xac, 2]),
         ];
         for (message, bytes) in cases {
             assert_eq!(postcard::to_stdvec(&message).unwrap(), bytes, "{}", message.name());

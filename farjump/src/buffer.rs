@@ -1,0 +1,282 @@
+//! The lower floor: frames in buffers of the caller's, for runtimes that move bytes themselves.
+//!
+//! A [`FrameWriter`] makes one frame at the start of a buffer; a [`FrameRunner`] looks at a buffer and runs the frame in it.
+//! Nothing here waits, connects or moves a byte, and there is no control connection: whoever moves the buffer answers for its
+//! having arrived whole, and supplies code that is missing by sending it again.
+//!
+//! Both sides count frames: the `n`-th written is the `n`-th run. A buffer that holds an earlier frame, or anything else,
+//! reads as empty, so buffers need not be cleared between uses.
+//!
+//! ```
+//! # fn library() -> Option<farjump::Library> { None }
+//! # fn main() -> Result<(), farjump::Error> {
+//! use farjump::Executor;
+//! use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
+//! use farjump::core::signal::LinkKey;
+//!
+//! let mut executor = Executor::builder().build()?;
+//! let key = LinkKey::from_bytes(*b"sixteen  random!");
+//! let mut writer = FrameWriter::new(key, executor.epoch());
+//! let mut runner = FrameRunner::new(key);
+//! let mut buffer = AlignedBuffer::new(4096);
+//! # let Some(library) = library() else { return Ok(()) };
+//! let len = writer.write(&mut buffer, &library, b"arguments")?;
+//! // … move `len` bytes to where the other side's buffer is …
+//! match runner.run(&mut executor, &mut buffer)? {
+//!     Ran::Done { reply, .. } => println!("it replied {} bytes", reply.len()),
+//!     other => println!("{other:?}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::HashMap;
+
+use farjump_core::frame::{
+    CODE_HEADER_LEN, FrameView, HEADER_LEN, Kind, LINE, MAX_FRAME, Plan, PlanCode, Trailer,
+};
+use farjump_core::image::{CodeId, Machine};
+use farjump_core::signal::LinkKey;
+use farjump_loader::Library;
+
+use crate::execute::{CodeTable, Ended, Executor, Named, Ready};
+use crate::link::run_payload_init;
+use crate::{Error, Refusal};
+
+/// Bytes aligned to 4096, as frames with any payload alignment want them. Any other memory aligned to 64 bytes will do too.
+#[derive(Debug)]
+pub struct AlignedBuffer {
+    pages: Vec<Page>,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+impl AlignedBuffer {
+    /// `len` zero bytes.
+    pub fn new(len: usize) -> Self {
+        AlignedBuffer { pages: vec![Page([0; 4096]); len.div_ceil(4096)], len }
+    }
+}
+
+impl std::ops::Deref for AlignedBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the pages are plain bytes without padding, at least `len` of them.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
+    }
+}
+
+impl std::ops::DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+/// Makes frames. One for each receiver.
+#[derive(Debug)]
+pub struct FrameWriter {
+    key: LinkKey,
+    epoch: u64,
+    machine: Machine,
+    written: u64,
+    codes: HashMap<CodeId, u16>,
+}
+
+impl FrameWriter {
+    /// For a receiver with this key, whose executor has this epoch. The key should be random ([`LinkKey::from_bytes`]).
+    pub fn new(key: LinkKey, epoch: u64) -> Self {
+        let machine = Machine::native().unwrap_or(Machine::X86_64);
+        FrameWriter { key, epoch, machine, written: 0, codes: HashMap::new() }
+    }
+
+    /// For a receiver with another instruction set.
+    #[must_use]
+    pub fn for_machine(mut self, machine: Machine) -> Self {
+        self.machine = machine;
+        self
+    }
+
+    /// Makes the next frame at the start of `buffer`: a call of the function of `library`, whose payload routines run on
+    /// `args` right in the buffer. The code travels in the first frame of each function. Returns the frame's length, a
+    /// multiple of 64: what has to be moved.
+    ///
+    /// # Errors
+    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes, [`Error::TooLarge`] when it is too short, and when a payload
+    /// routine fails. The frame then does not count.
+    pub fn write(&mut self, buffer: &mut [u8], library: &Library, args: &[u8]) -> Result<usize, Error> {
+        let base = aligned(buffer)?;
+        let image = library.image_for(self.machine)?;
+        let next = u16::try_from(self.codes.len()).map_err(|_| Error::TooManyFunctions)?;
+        let known = self.codes.get(&image.id()).copied();
+        let index = known.unwrap_or(next);
+        let named =
+            PlanCode { image: image.bytes(), id: image.id(), epoch: self.epoch, name: library.name() };
+        let plan = Plan {
+            kind: if known.is_some() { Kind::Call } else { Kind::CallCode },
+            wants_reply: true,
+            index,
+            token: self.written as u32,
+            align_log2: image.payload_align_log2(),
+            code: known.is_none().then_some(named),
+        };
+        let max = library.payload_max_size(args);
+        let too_large =
+            |len| Error::TooLarge { ifunc: library.name().into(), len, max: buffer.len().min(MAX_FRAME) };
+        if max > MAX_FRAME {
+            return Err(too_large(max));
+        }
+        let room = max + crate::link::CANARY_LEN;
+        let layout = plan.layout(base, room, Trailer::Never);
+        if layout.frame_len > buffer.len() {
+            return Err(too_large(layout.frame_len));
+        }
+        let payload = &mut buffer[layout.payload..layout.payload + room];
+        // SAFETY: `payload` is room for `max` bytes and the canary.
+        let used = unsafe { run_payload_init(library, payload.as_mut_ptr(), max, args)? };
+        if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
+            for (word, bytes) in
+                part.to_words(layout.payload as u32).iter().zip(buffer[HEADER_LEN..].chunks_mut(8))
+            {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+            buffer[CODE_HEADER_LEN..][..code.name.len()].copy_from_slice(code.name.as_bytes());
+            buffer[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
+        }
+        let header = plan.header(&layout, used);
+        let [lengths, rest] = header.to_words();
+        for (word, bytes) in [self.key.header(self.written), lengths, rest].iter().zip(buffer.chunks_mut(8)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        self.codes.insert(image.id(), index);
+        self.written += 1;
+        Ok(header.frame_len as usize)
+    }
+
+    /// Forgets which code was sent: the receiver asked for it ([`Ran::NeedsCode`]), and the next frame of each function
+    /// carries it again. The frame that the receiver did not run is the caller's to write again.
+    pub fn resend_code(&mut self) {
+        self.codes.clear();
+        self.written = self.written.saturating_sub(1);
+    }
+}
+
+/// What [`FrameRunner::run`] found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Ran<'a> {
+    /// No frame, or not the one that is due.
+    Empty,
+    /// It ran.
+    Done {
+        /// Length of the frame in the buffer.
+        frame_len: usize,
+        /// What it replied.
+        reply: &'a [u8],
+    },
+    /// It ran and called `farjump_panic` with this message.
+    Panicked {
+        /// Length of the frame in the buffer.
+        frame_len: usize,
+        /// The message.
+        message: &'a [u8],
+    },
+    /// It names code that the executor does not hold. The frame still counts as not run.
+    NeedsCode(CodeId),
+    /// It was refused, counts as consumed, and nothing ran.
+    Refused(Refusal),
+}
+
+/// Runs frames. One for each sender.
+#[derive(Debug)]
+pub struct FrameRunner {
+    key: LinkKey,
+    run: u64,
+    table: CodeTable,
+}
+
+impl FrameRunner {
+    /// For a sender that writes with this key.
+    pub fn new(key: LinkKey) -> Self {
+        FrameRunner { key, run: 0, table: CodeTable::new() }
+    }
+
+    /// Looks at the start of `buffer` and runs the frame there, if it is the one that is due. The function may change its
+    /// payload, in the buffer.
+    ///
+    /// The caller vouches for the frame having arrived whole: `buffer` is borrowed, so nobody writes it now.
+    ///
+    /// # Errors
+    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes. What is wrong with a frame is no error but
+    /// [`Ran::Refused`].
+    pub fn run<'e>(&mut self, executor: &'e mut Executor, buffer: &mut [u8]) -> Result<Ran<'e>, Error> {
+        let base = aligned(buffer)?;
+        let due = self.key.header(self.run);
+        if buffer.len() < LINE || buffer[..8] != due.to_le_bytes() {
+            return Ok(Ran::Empty);
+        }
+        let mut len = [0; 4];
+        len.copy_from_slice(&buffer[8..12]);
+        let frame_len = (u32::from_le_bytes(len) as usize).clamp(LINE, buffer.len());
+        let (view, header) = match FrameView::new_checked(&buffer[..frame_len], base, MAX_FRAME) {
+            Ok(view) => (view, view.header()),
+            Err(error) => {
+                return Ok(self.refuse(Refusal::new(crate::RefusalCause::BadFrame, error.to_string())));
+            }
+        };
+        let parts = view.parts();
+        let ready = match (header.kind, parts.code) {
+            (Kind::CallCode | Kind::CallId, Some(code)) => {
+                let (name, image) = (view.name().unwrap_or_default(), view.image().unwrap_or_default());
+                let named = Named { id: code.id, epoch: code.epoch, name, image };
+                executor.bind(&mut self.table, header.index, &named)
+            }
+            (Kind::Call, _) => executor.ready(&self.table, header.index),
+            (kind, _) => {
+                let text = format!("a frame of kind {kind:?} has nothing to run");
+                Err(Refusal::new(crate::RefusalCause::BadFrame, text))
+            }
+        };
+        match ready {
+            Ok(Ready::Yes) => {}
+            Ok(Ready::Needs(id)) => return Ok(Ran::NeedsCode(id)),
+            Err(refusal) => return Ok(self.refuse(refusal)),
+        }
+        self.run += 1;
+        let payload = &mut buffer[parts.payload as usize..][..header.payload_len as usize];
+        let align = executor.payload_align_log2(&self.table, header.index).max(3);
+        if payload.as_ptr().align_offset(1 << align) != 0 {
+            let text =
+                format!("its payload wants an alignment of {} bytes: use a buffer that has it", 1 << align);
+            return Ok(Ran::Refused(Refusal::new(crate::RefusalCause::BadFrame, text)));
+        }
+        let (address, len) = (payload.as_mut_ptr(), payload.len());
+        // SAFETY: the payload is borrowed exclusively for the call and aligned; the code is ready.
+        let ended = unsafe { executor.run(&self.table, header.index, address.cast(), len, usize::MAX) };
+        Ok(match ended {
+            Ended::Panicked => Ran::Panicked { frame_len, message: executor.reply() },
+            Ended::Returned => Ran::Done { frame_len, reply: executor.reply() },
+            Ended::ReplyTooLarge => {
+                let text = "it replied with more than the executor's limit";
+                Ran::Refused(Refusal::new(crate::RefusalCause::ReplyTooLarge, text))
+            }
+        })
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Ran<'static> {
+        self.run += 1;
+        Ran::Refused(refusal)
+    }
+}
+
+/// The buffer's address modulo 4096.
+fn aligned(buffer: &[u8]) -> Result<usize, Error> {
+    let address = buffer.as_ptr().addr();
+    if !address.is_multiple_of(LINE) {
+        return Err(Error::Buffer("is not aligned to 64 bytes: use an AlignedBuffer, or align it"));
+    }
+    Ok(address % 4096)
+}

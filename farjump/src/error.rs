@@ -1,0 +1,100 @@
+//! What can go wrong, one variant for each cause.
+
+use farjump_core::transport::TransportError;
+use farjump_transports::{Error as MeetError, meet::RefusalCause};
+
+/// An error of farjump. Its text says what was wrong, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An ifunc library or its code.
+    #[error(transparent)]
+    Library(#[from] farjump_loader::Error),
+    /// The two processes could not meet.
+    #[error(transparent)]
+    Meet(#[from] MeetError),
+    /// Memory for code, or the machine.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The target refused a frame; nothing ran.
+    #[error("{text}")]
+    Refused {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// The kind of reason.
+        cause: RefusalCause,
+        /// The reason, in the target's words.
+        text: String,
+    },
+    /// The injected code called `farjump_panic`.
+    #[error("`{ifunc}` panicked at the target: {message}")]
+    Panicked {
+        /// Name of the ifunc, or what is known of it.
+        ifunc: String,
+        /// What it said.
+        message: String,
+    },
+    /// The target ended, or the connection to it did.
+    #[error("the target {peer} is gone: {why}")]
+    PeerGone {
+        /// The target, as it was addressed.
+        peer: String,
+        /// How it was noticed.
+        why: String,
+    },
+    /// A deadline passed.
+    #[error("{what}: the deadline passed")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+    },
+    /// The mailbox has no room now, and the caller did not want to wait.
+    #[error("the target has no room for another frame now: poll for replies, then try again")]
+    Full,
+    /// A frame that can never be sent on this link.
+    #[error(
+        "`{ifunc}` needs a frame of {len} bytes, this link takes at most {max}: ask for a larger mailbox at the target"
+    )]
+    TooLarge {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Bytes needed.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// `NAME_payload_init` wrote past the room that `NAME_payload_get_max_size` had asked for. Memory of this process may be
+    /// damaged; nothing was sent.
+    #[error(
+        "`{ifunc}_payload_init` wrote past the {max} bytes that `{ifunc}_payload_get_max_size` asked for: nothing was sent; mend the library, this process may be damaged"
+    )]
+    PayloadOverrun {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Bytes asked for.
+        max: usize,
+    },
+    /// Too many calls of one link wait for an answer.
+    #[error("{0} calls of this link wait for an answer: take some answers first")]
+    TooManyCalls(usize),
+    /// More different functions than a link can bind.
+    #[error("this link has bound 65,536 different functions: make a new link")]
+    TooManyFunctions,
+    /// The caller's buffer does not suit.
+    #[error("the buffer {0}")]
+    Buffer(&'static str),
+    /// The operating system.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
+        move |errno| Error::System { what, source: errno.into() }
+    }
+}

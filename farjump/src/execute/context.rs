@@ -1,0 +1,112 @@
+//! The call that is running on this thread, as the services see it.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr;
+
+use super::call::{self, Main};
+
+thread_local! {
+    static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// What a call leaves behind. One for each target, reused: a call allocates only when its reply outgrows all before it.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// What `farjump_reply` was given, in order; after a panic its message.
+    reply: Vec<u8>,
+    /// Most bytes that a reply may have.
+    limit: usize,
+    overflowed: bool,
+    panicked: bool,
+    way_out: usize,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// It returned.
+    Returned,
+    /// It called `farjump_panic`; the reply is the message.
+    Panicked,
+    /// It replied more than the limit; the reply is empty.
+    ReplyTooLarge,
+}
+
+impl Context {
+    pub(crate) fn new() -> Self {
+        Context { reply: Vec::new(), limit: usize::MAX, overflowed: false, panicked: false, way_out: 0 }
+    }
+
+    /// What the last call replied.
+    pub(crate) fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+
+    /// Calls `main`, whose replies may have up to `limit` bytes in all.
+    ///
+    /// # Safety
+    /// `main` must be code that may be called with these arguments; it can do whatever native code can.
+    #[inline]
+    pub(crate) unsafe fn call(
+        &mut self,
+        main: Main,
+        payload: *mut c_void,
+        size: usize,
+        args: *mut c_void,
+        limit: usize,
+    ) -> Ended {
+        self.reply.clear();
+        self.limit = limit;
+        (self.overflowed, self.panicked) = (false, false);
+        let context: *mut Context = self;
+        let outer = CURRENT.replace(context);
+        // SAFETY: what `main` may be is the caller's promise; `way_out` is a field of a live value. Inside, the services
+        // reach this value through `CURRENT` while nothing here touches it.
+        let left = unsafe { call::enter(main, payload, size, args, &raw mut (*context).way_out) };
+        CURRENT.set(outer);
+        if left == 0 && !self.overflowed {
+            return Ended::Returned;
+        }
+        if self.panicked {
+            return Ended::Panicked;
+        }
+        self.reply.clear();
+        Ended::ReplyTooLarge
+    }
+}
+
+/// Appends to the reply of the call that runs on this thread. `false` if none runs or the reply gets too long.
+pub(super) fn append(bytes: &[u8]) -> bool {
+    let context = CURRENT.get();
+    if context.is_null() {
+        return false;
+    }
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, whose borrow of the context is idle meanwhile; a service
+    // runs on the same thread and none calls another.
+    let context = unsafe { &mut *context };
+    if context.overflowed || bytes.len() > context.limit - context.reply.len() {
+        context.overflowed = true;
+        return false;
+    }
+    context.reply.extend_from_slice(bytes);
+    true
+}
+
+/// Ends the call that runs on this thread, with a message of which at most the limit is kept. Returns only if none runs.
+pub(super) fn abandon(message: &[u8]) {
+    let context = CURRENT.get();
+    if context.is_null() {
+        return;
+    }
+    // SAFETY: as in `append`. The reference is not used after the jump, and owns nothing; `way_out` was written by the
+    // `enter` of this call, which has not returned, and between it and here there is only injected code and the service
+    // that called this (see `call`).
+    unsafe {
+        let context = &mut *context;
+        context.reply.clear();
+        context.reply.extend_from_slice(&message[..message.len().min(context.limit)]);
+        context.panicked = true;
+        call::leave(context.way_out)
+    }
+}

@@ -1,0 +1,40 @@
+//! What every target offers to injected code: `farjump_ifunc.h`, seen from the other side.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use farjump_loader::Exports;
+
+use super::context;
+
+/// Adds the services to `exports`.
+pub(super) fn offer(exports: &mut Exports) {
+    exports.insert("farjump_reply", farjump_reply as *const c_void);
+    exports.insert("farjump_panic", farjump_panic as *const c_void);
+}
+
+/// Appends `len` bytes to this call's reply. 0, or -1 if the reply would get too long.
+unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
+    if len == 0 {
+        return 0;
+    }
+    if bytes.is_null() {
+        return -1;
+    }
+    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code is.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
+    if context::append(bytes) { 0 } else { -1 }
+}
+
+/// Ends this call; the source's wait fails with the message.
+unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+    let message: &[u8] = if message.is_null() || len == 0 {
+        b"(no message)"
+    } else {
+        // SAFETY: as in `farjump_reply`.
+        unsafe { std::slice::from_raw_parts(message.cast::<u8>(), len) }
+    };
+    context::abandon(message);
+    // No call runs on this thread: the code called us from a thread of its own, and there is nothing to go back to.
+    eprintln!("farjump: injected code panicked outside a call: {}", String::from_utf8_lossy(message));
+    std::process::abort()
+}

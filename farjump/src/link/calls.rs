@@ -1,0 +1,191 @@
+//! The calls of a link that wait for an answer.
+
+use smallvec::SmallVec;
+
+use crate::Error;
+
+/// A reply's bytes: those of one line are kept without an allocation.
+pub(crate) type ReplyBytes = SmallVec<[u8; 40]>;
+
+/// Slots for calls in flight. A token is a slot and the slot's generation, so that a late answer to a call given up long
+/// ago finds nobody. Slots are reused: in the steady state nothing is allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Counts reuses; never 0, so that no token is 0.
+    generation: u16,
+    /// Code index of the function called, to name it in errors.
+    code: u16,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    Waiting,
+    /// Given up by its owner; the answer is still to come and frees the slot.
+    Abandoned,
+    Answered(Result<ReplyBytes, Error>),
+}
+
+/// Most calls in flight on one link.
+pub(crate) const MAX_CALLS: usize = 1 << 15;
+
+fn token(slot: usize, generation: u16) -> u32 {
+    slot as u32 | u32::from(generation) << 16
+}
+
+impl Calls {
+    /// A token for a new call; `None` when [`MAX_CALLS`] are in flight.
+    #[inline]
+    pub(crate) fn open(&mut self, code: u16) -> Option<u32> {
+        let Some(slot) = self.free.pop() else { return self.grow(code) };
+        let entry = &mut self.slots[usize::from(slot)];
+        (entry.state, entry.code) = (State::Waiting, code);
+        Some(token(usize::from(slot), entry.generation))
+    }
+
+    #[cold]
+    fn grow(&mut self, code: u16) -> Option<u32> {
+        let slot = self.slots.len();
+        if slot == MAX_CALLS {
+            return None;
+        }
+        self.slots.push(Slot { generation: 1, code, state: State::Waiting });
+        self.free.reserve(self.slots.len());
+        Some(token(slot, 1))
+    }
+
+    #[inline]
+    fn slot(&mut self, token: u32) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(usize::from(token as u16))?;
+        (slot.generation == (token >> 16) as u16).then_some(slot)
+    }
+
+    /// Code index of the function that the call with this token runs.
+    pub(crate) fn code(&mut self, token: u32) -> Option<u16> {
+        self.slot(token).map(|slot| slot.code)
+    }
+
+    /// Notes the answer to a call. `false` if nobody waits for it.
+    #[inline]
+    pub(crate) fn answer(&mut self, token: u32, answer: impl FnOnce() -> Result<ReplyBytes, Error>) -> bool {
+        let Some(slot) = self.slot(token) else { return false };
+        match slot.state {
+            State::Waiting => {
+                slot.state = State::Answered(answer());
+                true
+            }
+            State::Abandoned => {
+                self.free(token);
+                true
+            }
+            State::Free | State::Answered(_) => false,
+        }
+    }
+
+    /// The answer, if it is there; the token is then void.
+    #[inline]
+    pub(crate) fn take(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
+        let slot = self.slot(token)?;
+        let State::Answered(_) = slot.state else { return None };
+        let State::Answered(answer) = std::mem::replace(&mut slot.state, State::Free) else { return None };
+        self.free(token);
+        Some(answer)
+    }
+
+    /// Gives the call up. Its answer, when it comes, is dropped.
+    pub(crate) fn abandon(&mut self, token: u32) {
+        let Some(slot) = self.slot(token) else { return };
+        match slot.state {
+            State::Waiting => slot.state = State::Abandoned,
+            State::Answered(_) => self.free(token),
+            State::Free | State::Abandoned => {}
+        }
+    }
+
+    /// Takes a token back for which nothing was sent.
+    pub(crate) fn close(&mut self, token: u32) {
+        if self.slot(token).is_some() {
+            self.free(token);
+        }
+    }
+
+    fn free(&mut self, token: u32) {
+        let Some(slot) = self.slot(token) else { return };
+        slot.state = State::Free;
+        slot.generation = slot.generation.checked_add(1).unwrap_or(1);
+        self.free.push(token as u16);
+    }
+
+    /// Answers every waiting call with an error, and frees those given up.
+    pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            let token = token(index, slot.generation);
+            match slot.state {
+                State::Waiting => slot.state = State::Answered(Err(error())),
+                State::Abandoned => self.free(token),
+                State::Free | State::Answered(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str) -> Result<ReplyBytes, Error> {
+        Ok(SmallVec::from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn answers_find_their_calls_in_any_order() {
+        let mut calls = Calls::default();
+        let (a, b) = (calls.open(0).unwrap(), calls.open(0).unwrap());
+        assert!(calls.answer(b, || bytes("b")) && calls.take(a).is_none());
+        assert!(calls.answer(a, || bytes("a")));
+        assert_eq!(calls.take(a).unwrap().unwrap().as_slice(), b"a");
+        assert_eq!(calls.take(b).unwrap().unwrap().as_slice(), b"b");
+        assert!(calls.take(b).is_none());
+    }
+
+    #[test]
+    fn an_answer_to_a_call_given_up_reaches_nobody_and_frees_the_slot() {
+        let mut calls = Calls::default();
+        let first = calls.open(0).unwrap();
+        calls.abandon(first);
+        let second = calls.open(0).unwrap();
+        assert_ne!(first as u16, second as u16, "the slot is taken until the answer has come");
+        assert!(calls.answer(first, || bytes("late")));
+        let third = calls.open(0).unwrap();
+        assert_eq!(first as u16, third as u16);
+        assert!(!calls.answer(first, || bytes("later still")), "the old token is void");
+        assert!(calls.take(third).is_none());
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_no_token_is_zero() {
+        let mut calls = Calls::default();
+        for _ in 0..MAX_CALLS {
+            assert_ne!(calls.open(0).unwrap(), 0);
+        }
+        assert!(calls.open(0).is_none());
+    }
+
+    #[test]
+    fn a_link_that_ends_answers_every_waiting_call() {
+        let mut calls = Calls::default();
+        let (kept, given_up) = (calls.open(0).unwrap(), calls.open(0).unwrap());
+        calls.abandon(given_up);
+        calls.fail_all(|| Error::Timeout { what: "test".into() });
+        assert!(calls.take(kept).unwrap().is_err());
+        assert_eq!(calls.open(0).unwrap() as u16, kept as u16);
+    }
+}

@@ -1,0 +1,97 @@
+//! What a link's target knows of the code that this source has used.
+
+use std::collections::HashMap;
+
+use farjump_core::image::{CodeId, Machine};
+use farjump_loader::Library;
+
+use crate::Error;
+
+/// The code that a link has used. The position is the code index; indices are never reused within a link, and the target
+/// binds them in the order of frames.
+#[derive(Debug, Default)]
+pub(crate) struct Codes {
+    entries: Vec<Code>,
+    by_id: HashMap<CodeId, u16>,
+    /// The code used last: a program that injects one function again and again pays one comparison.
+    last: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Code {
+    pub(crate) id: CodeId,
+    /// Keeps the image in memory: the target may ask for it again at any time.
+    pub(crate) library: Library,
+    pub(crate) known: Known,
+    pub(crate) align_log2: u8,
+}
+
+/// What the target knows of a code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    /// Nothing: the code has to travel.
+    Nothing,
+    /// Perhaps the code, from before a reconnect: its id has to travel, and the target asks if it has it no longer.
+    Perhaps,
+    /// The index is bound on this link.
+    Bound,
+}
+
+impl Codes {
+    /// The index of the code in `library` for `machine`.
+    ///
+    /// # Errors
+    /// When the library has no image for the target's machine, or all indices are taken.
+    #[inline]
+    pub(crate) fn index(&mut self, library: &Library, machine: Machine) -> Result<usize, Error> {
+        let image = library.image_for(machine)?;
+        match self.entries.get(self.last) {
+            Some(code) if code.id == image.id() => Ok(self.last),
+            _ => self.find(library, image.id(), image.payload_align_log2()),
+        }
+    }
+
+    fn find(&mut self, library: &Library, id: CodeId, align_log2: u8) -> Result<usize, Error> {
+        self.last = match self.by_id.get(&id) {
+            Some(&index) => usize::from(index),
+            None => {
+                let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
+                self.by_id.insert(id, index);
+                self.entries.push(Code { id, library: library.clone(), known: Known::Nothing, align_log2 });
+                usize::from(index)
+            }
+        };
+        Ok(self.last)
+    }
+
+    /// How many codes have an index.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The code with an index that this table gave.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> &Code {
+        &self.entries[index]
+    }
+
+    /// The target has bound the index, or refused it.
+    pub(crate) fn set_known(&mut self, index: usize, known: Known) {
+        if let Some(code) = self.entries.get_mut(index) {
+            code.known = known;
+        }
+    }
+
+    pub(crate) fn by_id(&self, id: &CodeId) -> Option<&Code> {
+        self.by_id.get(id).map(|&index| &self.entries[usize::from(index)])
+    }
+
+    /// A new link to the same address: what was bound is at best in the target's store.
+    pub(crate) fn unbind(&mut self) {
+        for code in &mut self.entries {
+            if code.known == Known::Bound {
+                code.known = Known::Perhaps;
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Connecting: what a source may choose, and the meeting that follows.
+
+use std::time::{Duration, Instant};
+
+use farjump_core::channel::{Channel, Terms};
+use farjump_core::image::Machine;
+use farjump_core::mailbox;
+use farjump_core::transport::{OpenRequest, Transport};
+use farjump_core::wait::WaitPolicy;
+use farjump_transports::meet::{Control, Met, PeerAddress, SourceOptions, meet_target};
+
+use super::inner::Inner;
+use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
+use crate::{Error, Refusal};
+
+/// Room for replies, in bytes, unless asked for otherwise.
+const DEFAULT_REPLY_RING: usize = 1 << 20;
+
+/// A connection to be made. Every choice has a default that suits a program on the same machine as its target.
+#[must_use]
+pub struct LinkBuilder {
+    settings: Settings,
+    transport: Option<String>,
+}
+
+impl std::fmt::Debug for LinkBuilder {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("LinkBuilder").field("address", &self.settings.address).finish_non_exhaustive()
+    }
+}
+
+pub(super) struct Settings {
+    pub(super) address: String,
+    pub(super) send_timeout: Duration,
+    pub(super) wait: WaitPolicy,
+    pub(super) on_refused: Option<RefusalHandler>,
+    pub(super) on_peer_gone: Option<PeerGoneHandler>,
+    pub(super) on_code_missing: Option<CodeMissingHandler>,
+    transports: Vec<Box<dyn Transport>>,
+    connect_timeout: Duration,
+    reply_ring: usize,
+    program: Option<String>,
+}
+
+/// What a meeting gave.
+pub(super) struct Linked {
+    pub(super) channel: Channel,
+    pub(super) control: Control,
+    pub(super) machine: Machine,
+    pub(super) epoch: u64,
+    pub(super) transport: String,
+}
+
+impl LinkBuilder {
+    pub(super) fn new(address: &str) -> Self {
+        LinkBuilder {
+            settings: Settings {
+                address: address.to_owned(),
+                send_timeout: Duration::from_secs(10),
+                wait: crate::sleep::default_wait(),
+                on_refused: None,
+                on_peer_gone: None,
+                on_code_missing: None,
+                transports: Vec::new(),
+                connect_timeout: Duration::from_secs(5),
+                reply_ring: DEFAULT_REPLY_RING,
+                program: None,
+            },
+            transport: None,
+        }
+    }
+
+    /// Takes this transport and no other, by the name that `farjump transports` shows.
+    pub fn transport(mut self, name: &str) -> Self {
+        self.transport = Some(name.to_owned());
+        self
+    }
+
+    /// Adds a transport of the caller's. Those added come before the built-in ones in the source's wishes.
+    pub fn with_transport(mut self, transport: Box<dyn Transport>) -> Self {
+        self.settings.transports.push(transport);
+        self
+    }
+
+    /// How long connecting may take in all. 5 seconds unless set.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// How long an injection may wait for room at the target. 10 seconds unless set.
+    pub fn send_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.send_timeout = timeout;
+        self
+    }
+
+    /// Bytes of replies that the target may have written and this source not yet taken, rounded up to a power of two;
+    /// also the largest reply. 1 MiB unless set.
+    pub fn reply_room(mut self, bytes: usize) -> Self {
+        self.settings.reply_ring = bytes;
+        self
+    }
+
+    /// How long to spin before sleeping while waiting.
+    pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
+        self.settings.wait = policy;
+        self
+    }
+
+    /// The name that the target's people see. The program's own unless set.
+    pub fn program(mut self, name: &str) -> Self {
+        self.settings.program = Some(name.to_owned());
+        self
+    }
+
+    /// Runs `handler` for each frame sent with [`Link::send`] that the target refuses. It must not use the link.
+    pub fn on_refused(mut self, handler: impl FnMut(&Refusal) + Send + 'static) -> Self {
+        self.settings.on_refused = Some(Box::new(handler));
+        self
+    }
+
+    /// Runs `handler` once when the target is gone, with the reason. It must not use the link.
+    pub fn on_peer_gone(mut self, handler: impl FnMut(&str) + Send + 'static) -> Self {
+        self.settings.on_peer_gone = Some(Box::new(handler));
+        self
+    }
+
+    /// Runs `handler` with an ifunc's name when the target asks for its code again. It must not use the link.
+    pub fn on_code_missing(mut self, handler: impl FnMut(&str) + Send + 'static) -> Self {
+        self.settings.on_code_missing = Some(Box::new(handler));
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// When the address makes no sense, nobody listens there, the target refuses, or no transport is common to both.
+    pub fn connect(mut self) -> Result<Link, Error> {
+        match &self.transport {
+            Some(name) if self.settings.transports.iter().any(|own| own.name() == name) => {
+                self.settings.transports.retain(|own| own.name() == name);
+            }
+            Some(name) => self.settings.transports = vec![farjump_transports::make(name)?],
+            None => self.settings.transports.extend(crate::usable_transports()),
+        }
+        Ok(Link { inner: std::cell::RefCell::new(Inner::connect(self.settings)?) })
+    }
+}
+
+impl Settings {
+    /// Meets the target at the address.
+    pub(super) fn meet(&mut self) -> Result<Linked, Error> {
+        let address: PeerAddress = self.address.parse()?;
+        let region = mailbox::region_len(self.reply_ring);
+        let program = self.program.clone().unwrap_or_else(crate::program_name);
+        let options = SourceOptions::new(program, OpenRequest::new(region, region - mailbox::CONTROL_LEN));
+        let deadline = Instant::now()
+            .checked_add(self.connect_timeout)
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+        let met = meet_target(&address, &mut self.transports, &options, deadline)?;
+        let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
+        let (channel, control) = into_channel(met)?;
+        Ok(Linked { channel, control, machine, epoch, transport })
+    }
+}
+
+/// A channel over what two sides agreed on.
+pub(crate) fn into_channel(met: Met) -> Result<(Channel, Control), Error> {
+    let terms = Terms {
+        rule: met.rule,
+        line_whole: met.send.line_whole,
+        send_key: met.send.key,
+        receive_key: met.receive.key,
+        send_limit: met.send.max_frame,
+        receive_limit: met.receive.max_frame,
+        send_region: met.send.region_len,
+        receive_region: met.receive.region_len,
+    };
+    let peer = met.peer.to_string();
+    let channel = Channel::new(met.endpoint, terms).map_err(|error| error.with_peer(peer))?;
+    Ok((channel, met.control))
+}

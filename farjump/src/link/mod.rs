@@ -1,0 +1,296 @@
+//! The source's side of a link: inject functions, wait for what they reply.
+
+mod calls;
+mod codes;
+mod connect;
+mod inner;
+mod send;
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use farjump_core::transport::ArrivalRules;
+use farjump_loader::Library;
+use farjump_transports::meet::PeerIdentity;
+
+pub use connect::LinkBuilder;
+pub(crate) use connect::into_channel;
+use inner::Inner;
+pub(crate) use send::{CANARY_LEN, run_payload_init};
+
+use crate::{Error, Refusal};
+
+/// A connection to a target.
+///
+/// One thread uses a link at a time; it may move between threads. Several calls may be in flight: each [`Link::inject`]
+/// returns a [`Pending`] of its own, and answers are matched to calls whatever order they are taken in. Functions run at the
+/// target in the order in which they were injected.
+///
+/// ```no_run
+/// # fn main() -> Result<(), farjump::Error> {
+/// use std::time::Duration;
+/// use farjump::{Library, Link};
+///
+/// let histogram = Library::open("libhistogram.so")?;
+/// let link = Link::connect("unix:store.sock")?;
+/// let reply = link.inject(&histogram, b"column=3")?.wait(Duration::from_secs(1))?;
+/// println!("{} bytes came back", reply.len());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Link {
+    inner: RefCell<Inner>,
+}
+
+/// What a function replied: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held without an
+/// allocation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply(calls::ReplyBytes);
+
+impl Reply {
+    /// The bytes.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.0.into_vec()
+    }
+}
+
+impl std::ops::Deref for Reply {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Reply {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What a link has sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct LinkStats {
+    /// Frames sent that run something.
+    pub frames: u64,
+    /// Of those, frames that carried code.
+    pub frames_with_code: u64,
+    /// Bytes of images sent, in frames and on request.
+    pub code_bytes: u64,
+    /// Bytes of payload sent.
+    pub payload_bytes: u64,
+}
+
+impl Link {
+    /// Connects to a target at `address` (`unix:PATH`) with the defaults of [`Link::builder`].
+    ///
+    /// # Errors
+    /// When nobody listens there, the target refuses, or no transport is common to both.
+    pub fn connect(address: &str) -> Result<Link, Error> {
+        Link::builder(address).connect()
+    }
+
+    /// A connection with choices: transport, time limits, sizes, handlers.
+    pub fn builder(address: &str) -> LinkBuilder {
+        LinkBuilder::new(address)
+    }
+
+    /// Injects the function of `library`: runs its payload routines on `args` here, sends the frame, and returns without
+    /// waiting for it to run. The code itself travels the first time only.
+    ///
+    /// While the target has no room it waits, up to the builder's send limit; [`Link::try_inject`] does not.
+    ///
+    /// # Errors
+    /// When a payload routine fails, the frame is too large for the link, the wait took too long or the target is gone.
+    /// Nothing was sent then.
+    #[inline]
+    pub fn inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
+        let token = self.inner.borrow_mut().inject(library, args, true, true)?;
+        Ok(Pending { link: self, token })
+    }
+
+    /// As [`Link::inject`], but fails with [`Error::Full`] instead of waiting for room.
+    ///
+    /// # Errors
+    /// As [`Link::inject`], and [`Error::Full`].
+    #[inline]
+    pub fn try_inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
+        let token = self.inner.borrow_mut().inject(library, args, true, false)?;
+        Ok(Pending { link: self, token })
+    }
+
+    /// Injects without asking for a reply: the cheapest way. Whether it ran shows at the next [`Link::flush`], and refusals
+    /// in the builder's handler.
+    ///
+    /// # Errors
+    /// As [`Link::inject`].
+    #[inline]
+    pub fn send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
+        self.inner.borrow_mut().inject(library, args, false, true).map(|_| ())
+    }
+
+    /// As [`Link::send`], but fails with [`Error::Full`] instead of waiting for room.
+    ///
+    /// # Errors
+    /// As [`Link::send`], and [`Error::Full`].
+    #[inline]
+    pub fn try_send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
+        self.inner.borrow_mut().inject(library, args, false, false).map(|_| ())
+    }
+
+    /// Injects, and appends the reply to `into` once it is there: the call that allocates nothing, whatever the reply's
+    /// length, once `into` has grown to it.
+    ///
+    /// # Errors
+    /// As [`Link::inject`] and [`Pending::wait`].
+    #[inline]
+    pub fn call_into(
+        &self,
+        library: &Library,
+        args: &[u8],
+        timeout: Duration,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut inner = self.inner.borrow_mut();
+        let token = inner.inject(library, args, true, true)?;
+        inner.wait_into(token, timeout, into)
+    }
+
+    /// Waits until everything sent before has run.
+    ///
+    /// # Errors
+    /// The first refusal of a frame sent with [`Link::send`] since the last flush; a deadline that passed; a target that is
+    /// gone, which also means that frames may not have run.
+    pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
+        self.inner.borrow_mut().flush(timeout)
+    }
+
+    /// Looks once for answers and for news of the target, without waiting. Programs that own their loop call this, and
+    /// [`Pending::poll`].
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn progress(&self) -> Result<(), Error> {
+        self.inner.borrow_mut().look()
+    }
+
+    /// Connects to the same address again, after the target went away or restarted. Calls that were in flight fail. Code is
+    /// offered by its id: a target that no longer has it asks for it.
+    ///
+    /// # Errors
+    /// As [`Link::connect`]; the link is then as it was.
+    pub fn reconnect(&mut self) -> Result<(), Error> {
+        self.inner.get_mut().reconnect()
+    }
+
+    /// Time that the target took to place the code of `library`, as it reported; `None` if it was not placed on this link
+    /// (the target had it already), or no report came within `timeout`.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn link_time(&self, library: &Library, timeout: Duration) -> Result<Option<Duration>, Error> {
+        self.inner.borrow_mut().link_time(library, timeout)
+    }
+
+    /// What this link has sent.
+    pub fn stats(&self) -> LinkStats {
+        self.inner.borrow().stats()
+    }
+
+    /// Name of the transport in use.
+    pub fn transport(&self) -> String {
+        self.inner.borrow().transport().to_owned()
+    }
+
+    /// The arrival rule in use.
+    pub fn rule(&self) -> ArrivalRules {
+        self.inner.borrow().rule()
+    }
+
+    /// Who the target is.
+    pub fn peer(&self) -> PeerIdentity {
+        self.inner.borrow().peer().clone()
+    }
+
+    /// The target's epoch: another one after it restarted.
+    pub fn epoch(&self) -> u64 {
+        self.inner.borrow().epoch()
+    }
+
+    /// Largest frame that can be sent, in bytes, with header and code.
+    pub fn max_frame(&self) -> usize {
+        self.inner.borrow().max_frame()
+    }
+}
+
+/// A call in flight. Dropping it gives the call up: it still runs, and its answer is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it gives the answer up: use Link::send where none is wanted"]
+pub struct Pending<'l> {
+    link: &'l Link,
+    token: u32,
+}
+
+impl Pending<'_> {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// When the target refused the function, it panicked, `timeout` passed (the call is then given up) or the target is
+    /// gone.
+    #[inline]
+    pub fn wait(self, timeout: Duration) -> Result<Reply, Error> {
+        let mut inner = self.link.inner.borrow_mut();
+        let answer = inner.wait(self.token, timeout);
+        drop(inner);
+        answer.map(Reply)
+    }
+
+    /// Looks once, without waiting: `None` if the answer is not there yet. After an answer it is `None` for ever.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`], but for the deadline.
+    pub fn poll(&mut self) -> Result<Option<Reply>, Error> {
+        let mut inner = self.link.inner.borrow_mut();
+        Ok(inner.poll_call(self.token)?.map(Reply))
+    }
+
+    /// Gives the call up.
+    pub fn cancel(self) {}
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        // A handler that runs inside the link may drop a Pending; the borrow is then taken and the slot is freed when the
+        // answer comes.
+        if let Ok(mut inner) = self.link.inner.try_borrow_mut() {
+            inner.abandon(self.token);
+        }
+    }
+}
+
+/// Runs when the target refuses a frame sent without asking for a reply.
+pub(crate) type RefusalHandler = Box<dyn FnMut(&Refusal) + Send>;
+/// Runs once when the target is gone, with the reason.
+pub(crate) type PeerGoneHandler = Box<dyn FnMut(&str) + Send>;
+/// Runs when the target asks for code, with the ifunc's name.
+pub(crate) type CodeMissingHandler = Box<dyn FnMut(&str) + Send>;
+
+/// When to stop waiting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// `timeout` from now; one that the clock cannot hold is none.
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Deadline(Instant::now().checked_add(timeout))
+    }
+
+    pub(crate) fn left(self) -> Duration {
+        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    pub(crate) fn passed(self) -> bool {
+        self.left() == Duration::ZERO
+    }
+}

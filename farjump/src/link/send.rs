@@ -1,0 +1,151 @@
+//! Making the frame of a call: the payload routines run right where the bytes go.
+
+use farjump_core::channel::{Channel, SendError};
+use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan, PlanCode};
+use farjump_core::image::CodeId;
+use farjump_loader::Library;
+
+use super::Deadline;
+use super::codes::{Code, Known};
+use crate::Error;
+
+/// Stands behind the payload while `NAME_payload_init` runs; if it changed, the routine wrote too far.
+const CANARY: u64 = 0x66f5_0c7a_91d3_e82b;
+pub(crate) const CANARY_LEN: usize = 8;
+
+/// One call to be sent.
+pub(super) struct Call<'a> {
+    pub(super) library: &'a Library,
+    pub(super) args: &'a [u8],
+    pub(super) index: u16,
+    pub(super) token: u32,
+    pub(super) wants_reply: bool,
+    pub(super) epoch: u64,
+    /// How long a frame that is made may wait for a backend to take it.
+    pub(super) deadline: Deadline,
+}
+
+/// What was sent.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) payload: usize,
+    pub(super) code: usize,
+}
+
+/// Why not.
+pub(super) enum Failed {
+    Send(SendError),
+    Other(Error),
+}
+
+impl From<SendError> for Failed {
+    fn from(error: SendError) -> Self {
+        Failed::Send(error)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Failed::Other(error)
+    }
+}
+
+impl Call<'_> {
+    /// Sends the call if there is room.
+    #[inline]
+    pub(super) fn send(&self, channel: &mut Channel, code: &Code) -> Result<Sent, Failed> {
+        let max = self.library.payload_max_size(self.args);
+        let plan = Plan {
+            kind: Kind::Call,
+            wants_reply: self.wants_reply,
+            index: self.index,
+            token: self.token,
+            align_log2: code.align_log2,
+            code: None,
+        };
+        if code.known == Known::Bound {
+            if code.align_log2 == 0 && channel.fits_line(max) {
+                self.send_line(channel, &plan, max)
+            } else {
+                self.send_frame(channel, &plan, max)
+            }
+        } else {
+            self.send_with_code(channel, plan, code, max)
+        }
+    }
+
+    #[cold]
+    fn send_with_code(
+        &self,
+        channel: &mut Channel,
+        plan: Plan<'_>,
+        code: &Code,
+        max: usize,
+    ) -> Result<Sent, Failed> {
+        let image = image_of(self.library, &code.id);
+        let (kind, image) = match code.known {
+            Known::Nothing => (Kind::CallCode, image),
+            _ => (Kind::CallId, &[][..]),
+        };
+        let named = PlanCode { image, id: code.id, epoch: self.epoch, name: self.library.name() };
+        let sent = self.send_frame(channel, &Plan { kind, code: Some(named), ..plan }, max)?;
+        Ok(Sent { code: image.len(), ..sent })
+    }
+
+    /// A frame of one line is made in registers and stored whole, so that a target that polls never pulls over a line that
+    /// is half written.
+    #[inline]
+    fn send_line(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
+        const WORDS: usize = INLINE_PAYLOAD / 8;
+        let mut scratch = [0_u64; WORDS + 1];
+        // SAFETY: `max` is at most 40 (`fits_line`), so the room and the canary behind it lie in the 48 bytes of `scratch`.
+        let used = unsafe { run_payload_init(self.library, scratch.as_mut_ptr().cast(), max, self.args)? };
+        let [words @ .., _] = scratch;
+        channel.send_line(plan, &words, used)?;
+        Ok(Sent { payload: used, code: 0 })
+    }
+
+    fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
+        // Room for the canary too; it does not travel, because the frame ends where the payload does.
+        let room = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
+        let used = unsafe { run_payload_init(self.library, room.payload.as_ptr(), max, self.args)? };
+        while let Err(error) = channel.commit(plan, &room, used) {
+            // A backend that cannot take it now keeps the room; what is full empties by progress alone.
+            match error {
+                SendError::Full if !self.deadline.passed() => {
+                    channel.progress(false).map_err(SendError::Failed)?;
+                }
+                error => return Err(error.into()),
+            }
+        }
+        Ok(Sent { payload: used, code: 0 })
+    }
+}
+
+/// The image with this identity; empty if the library has none, which only a library that changed its images could.
+pub(super) fn image_of<'l>(library: &'l Library, id: &CodeId) -> &'l [u8] {
+    library.images().iter().find(|image| image.id() == *id).map_or(&[], |image| image.bytes())
+}
+
+/// Runs `NAME_payload_init` on `max` bytes at `room`; returns how many it used.
+///
+/// # Safety
+/// `room` must be valid for writes of `max + CANARY_LEN` bytes.
+#[inline]
+pub(crate) unsafe fn run_payload_init(
+    library: &Library,
+    room: *mut u8,
+    max: usize,
+    args: &[u8],
+) -> Result<usize, Error> {
+    // SAFETY: the caller vouches for the room; the library's routine for writing only `max` bytes, which is checked.
+    unsafe {
+        room.add(max).cast::<u64>().write_unaligned(CANARY);
+        let used = library.payload_init(room, max, args)?;
+        if room.add(max).cast::<u64>().read_unaligned() != CANARY {
+            return Err(Error::PayloadOverrun { ifunc: library.name().into(), max });
+        }
+        Ok(used)
+    }
+}

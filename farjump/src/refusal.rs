@@ -1,0 +1,40 @@
+//! Refusals: what a target will not run, why, and in words for the source's user.
+
+use farjump_loader::Refused;
+use farjump_transports::meet::RefusalCause;
+
+/// A frame that a target did not run, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The kind of reason, as counted.
+    pub cause: RefusalCause,
+    /// A whole sentence: what was wrong, where, and what to do.
+    pub text: String,
+}
+
+impl Refusal {
+    /// A frame refused because of `reason`, which goes on after a colon.
+    pub(crate) fn new(cause: RefusalCause, reason: impl std::fmt::Display) -> Self {
+        Refusal { cause, text: format!("the target refused a frame: {reason}") }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let cause = match &refused {
+            Refused::Name { .. } => RefusalCause::Name,
+            Refused::BadImage { .. } => RefusalCause::BadImage,
+            Refused::IdMismatch { .. } => RefusalCause::IdMismatch,
+            Refused::WrongMachine { .. } | Refused::UnsupportedMachine { .. } => RefusalCause::WrongMachine,
+            Refused::UnresolvedImport { .. } => RefusalCause::UnresolvedImport,
+            _ => RefusalCause::NoRoom,
+        };
+        Refusal { cause, text: refused.to_string() }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a target counts.
+
+use std::time::Duration;
+
+use farjump_transports::meet::RefusalCause;
+
+/// Counters of a target since it was built.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// Calls made.
+    pub calls: u64,
+    /// Images placed.
+    pub images_linked: u64,
+    /// Time spent placing images.
+    pub link_time: Duration,
+    /// Links made.
+    pub links: u64,
+    /// Links that ended.
+    pub links_ended: u64,
+    refusals: [u64; RefusalCause::count()],
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats {
+            calls: 0,
+            images_linked: 0,
+            link_time: Duration::ZERO,
+            links: 0,
+            links_ended: 0,
+            refusals: [0; RefusalCause::count()],
+        }
+    }
+}
+
+impl Stats {
+    /// Frames refused for `cause`.
+    pub fn refused(&self, cause: RefusalCause) -> u64 {
+        self.refusals[cause.index()]
+    }
+
+    /// Frames refused, whatever the cause.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.iter().sum()
+    }
+
+    pub(crate) fn refuse(&mut self, cause: RefusalCause) {
+        self.refusals[cause.index()] += 1;
+    }
+
+    #[inline]
+    pub(crate) fn called(&mut self) {
+        self.calls += 1;
+    }
+
+    pub(crate) fn linked(&mut self, time: Duration) {
+        self.images_linked += 1;
+        self.link_time += time;
+    }
+}

@@ -1,0 +1,270 @@
+//! What a target may choose.
+
+use std::any::TypeId;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::time::Duration;
+
+use farjump_core::image::CodeId;
+use farjump_core::mailbox;
+use farjump_core::transport::Transport;
+use farjump_core::wait::WaitPolicy;
+use farjump_transports::meet::{Listener, PeerAddress, PeerIdentity};
+
+use super::Target;
+use crate::execute::{ExecutorBuilder, ExportFn};
+use crate::{Error, Refusal};
+
+/// Bytes of frames that one source may have written and this target not yet run, unless asked for otherwise.
+const DEFAULT_MAILBOX: usize = 4 << 20;
+
+/// What runs on events of a target. None of them can use the target.
+#[derive(Default)]
+pub(super) struct Handlers {
+    refused: Option<Box<dyn FnMut(&PeerIdentity, &Refusal) + Send>>,
+    code_missing: Option<Box<dyn FnMut(&PeerIdentity, &CodeId) + Send>>,
+    peer_joined: Option<Box<dyn FnMut(&PeerIdentity) + Send>>,
+    peer_gone: Option<Box<dyn FnMut(&PeerIdentity, &str) + Send>>,
+}
+
+impl Handlers {
+    pub(super) fn refused(&mut self, peer: &PeerIdentity, refusal: &Refusal) {
+        log::info!("refused a frame of {peer}: {refusal}");
+        if let Some(handler) = &mut self.refused {
+            handler(peer, refusal);
+        }
+    }
+
+    pub(super) fn code_missing(&mut self, peer: &PeerIdentity, id: &CodeId) {
+        log::debug!("asked {peer} for code {id}");
+        if let Some(handler) = &mut self.code_missing {
+            handler(peer, id);
+        }
+    }
+
+    pub(super) fn peer_joined(&mut self, peer: &PeerIdentity) {
+        log::debug!("{peer} has connected");
+        if let Some(handler) = &mut self.peer_joined {
+            handler(peer);
+        }
+    }
+
+    pub(super) fn peer_gone(&mut self, peer: &PeerIdentity, why: &str) {
+        log::debug!("{peer} is gone: {why}");
+        if let Some(handler) = &mut self.peer_gone {
+            handler(peer, why);
+        }
+    }
+}
+
+/// A target to be built. `'a` is the life of what [`TargetBuilder::args`] borrows.
+#[must_use]
+pub struct TargetBuilder<'a> {
+    address: String,
+    executor: ExecutorBuilder,
+    target_args: (*mut c_void, Option<TypeId>),
+    settings: Settings,
+    handlers: Handlers,
+    transports: Vec<Box<dyn Transport>>,
+    only: Option<String>,
+    args: PhantomData<&'a mut ()>,
+}
+
+/// The numbers of a target.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) mailbox: usize,
+    pub(super) wait: WaitPolicy,
+    pub(super) stall_limit: Duration,
+    pub(super) meeting_limit: Duration,
+    pub(super) control_interval: Duration,
+    pub(super) max_sources: usize,
+    pub(super) program: String,
+}
+
+impl std::fmt::Debug for TargetBuilder<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("TargetBuilder").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl<'a> TargetBuilder<'a> {
+    pub(super) fn new(address: &str) -> Self {
+        TargetBuilder {
+            address: address.to_owned(),
+            executor: ExecutorBuilder::default(),
+            target_args: (std::ptr::null_mut(), None),
+            settings: Settings {
+                mailbox: DEFAULT_MAILBOX,
+                wait: crate::sleep::default_wait(),
+                stall_limit: Duration::from_secs(1),
+                meeting_limit: Duration::from_secs(2),
+                control_interval: Duration::from_millis(1),
+                max_sources: 256,
+                program: crate::program_name(),
+            },
+            handlers: Handlers::default(),
+            transports: Vec::new(),
+            only: None,
+            args: PhantomData,
+        }
+    }
+
+    /// What every injected function gets as its third argument: the address of `args`, which the target borrows. In the
+    /// loop around [`Target::poll`] it is reached by [`Target::args_mut`].
+    pub fn args<T: Send + 'static>(mut self, args: &'a mut T) -> TargetBuilder<'a> {
+        self.target_args = ((&raw mut *args).cast(), Some(TypeId::of::<T>()));
+        self
+    }
+
+    /// As [`TargetBuilder::args`], for a pointer that C gave.
+    ///
+    /// # Safety
+    /// `args` must be valid for whatever injected functions do with it, on the thread that polls the target, until the
+    /// target is dropped.
+    pub unsafe fn args_raw(mut self, args: *mut c_void) -> Self {
+        self.target_args = (args, None);
+        self
+    }
+
+    /// Offers a function to injected code, and nothing but what is offered can be linked against. Exports win over
+    /// libraries and the process's symbols.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), farjump::Error> {
+    /// extern "C" fn twice(x: u64) -> u64 {
+    ///     2 * x
+    /// }
+    /// # let socket = std::env::temp_dir().join(format!("farjump-doc-export-{}", std::process::id()));
+    /// # let address = format!("unix:{}", socket.display());
+    /// let target = farjump::Target::listen(&address).export("twice", twice as extern "C" fn(_) -> _).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn export<F: ExportFn>(mut self, name: &str, function: F) -> Self {
+        self.executor = self.executor.export(name, function);
+        self
+    }
+
+    /// Offers the address of data to injected code: `extern T name;` in C.
+    pub fn export_data<T: Sync>(mut self, name: &str, data: &'static T) -> Self {
+        self.executor = self.executor.export_data(name, data);
+        self
+    }
+
+    /// Offers every symbol of a shared library, by path or soname.
+    pub fn export_library(mut self, path: impl AsRef<Path>) -> Self {
+        self.executor = self.executor.library(path);
+        self
+    }
+
+    /// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and what the program was
+    /// linked with. Off unless set.
+    pub fn process_symbols(mut self, offered: bool) -> Self {
+        self.executor = self.executor.process_symbols(offered);
+        self
+    }
+
+    /// Room for code in bytes. 16 MiB unless set.
+    pub fn code_room(mut self, bytes: usize) -> Self {
+        self.executor = self.executor.code_room(bytes);
+        self
+    }
+
+    /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of two; also the
+    /// largest frame. Each source has its own. 4 MiB unless set.
+    pub fn mailbox(mut self, bytes: usize) -> Self {
+        self.settings.mailbox = bytes;
+        self
+    }
+
+    /// How long to spin before sleeping when there is nothing to do.
+    pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
+        self.settings.wait = policy;
+        self
+    }
+
+    /// How long the rest of a frame may take after its signal, before its source's link is cut. 1 second unless set.
+    pub fn stall_limit(mut self, limit: Duration) -> Self {
+        self.settings.stall_limit = limit;
+        self
+    }
+
+    /// How long a process that connects may take to make its link. 2 seconds unless set.
+    pub fn meeting_limit(mut self, limit: Duration) -> Self {
+        self.settings.meeting_limit = limit;
+        self
+    }
+
+    /// How often a target that is busy looks for new connections, at most. 1 millisecond unless set. Sources that want to be
+    /// heard sooner say so in memory that the target reads anyway.
+    pub fn control_interval(mut self, interval: Duration) -> Self {
+        self.settings.control_interval = interval;
+        self
+    }
+
+    /// Most sources at a time. 256 unless set.
+    pub fn max_sources(mut self, sources: usize) -> Self {
+        self.settings.max_sources = sources;
+        self
+    }
+
+    /// Takes this transport and no other, by the name that `farjump transports` shows.
+    pub fn transport(mut self, name: &str) -> Self {
+        self.only = Some(name.to_owned());
+        self
+    }
+
+    /// Adds a transport of the caller's.
+    pub fn with_transport(mut self, transport: Box<dyn Transport>) -> Self {
+        self.transports.push(transport);
+        self
+    }
+
+    /// Runs `handler` for each frame refused.
+    pub fn on_refused(mut self, handler: impl FnMut(&PeerIdentity, &Refusal) + Send + 'static) -> Self {
+        self.handlers.refused = Some(Box::new(handler));
+        self
+    }
+
+    /// Runs `handler` each time a source is asked for code.
+    pub fn on_code_missing(mut self, handler: impl FnMut(&PeerIdentity, &CodeId) + Send + 'static) -> Self {
+        self.handlers.code_missing = Some(Box::new(handler));
+        self
+    }
+
+    /// Runs `handler` for each source that has connected.
+    pub fn on_peer_joined(mut self, handler: impl FnMut(&PeerIdentity) + Send + 'static) -> Self {
+        self.handlers.peer_joined = Some(Box::new(handler));
+        self
+    }
+
+    /// Runs `handler` for each source that is gone, with the reason.
+    pub fn on_peer_gone(mut self, handler: impl FnMut(&PeerIdentity, &str) + Send + 'static) -> Self {
+        self.handlers.peer_gone = Some(Box::new(handler));
+        self
+    }
+
+    /// Builds the target and starts to listen. Sources that connect are served by [`Target::poll`].
+    ///
+    /// # Errors
+    /// When the address is taken or makes no sense, memory cannot be made executable, a library cannot be opened, or no
+    /// transport is usable.
+    pub fn build(mut self) -> Result<Target<'a>, Error> {
+        match &self.only {
+            Some(name) if self.transports.iter().any(|own| own.name() == name) => {
+                self.transports.retain(|own| own.name() == name);
+            }
+            Some(name) => self.transports = vec![farjump_transports::make(name)?],
+            None => self.transports.extend(crate::usable_transports()),
+        }
+        let address: PeerAddress = self.address.parse()?;
+        let mut executor = self.executor.build()?;
+        // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.
+        unsafe { executor.set_target_args(self.target_args.0) };
+        let listener = Listener::bind(&address)?;
+        self.settings.mailbox = mailbox::region_len(self.settings.mailbox) - mailbox::CONTROL_LEN;
+        Target::new(listener, self.transports, executor, self.settings, self.handlers, self.target_args)
+    }
+}

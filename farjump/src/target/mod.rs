@@ -1,0 +1,492 @@
+//! The target: a process, or a thread of one, that injected functions run in.
+
+mod builder;
+mod session;
+mod stop;
+mod watch;
+
+use std::any::TypeId;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use farjump_core::channel::Armed;
+use farjump_core::image::CodeId;
+use farjump_core::mailbox;
+use farjump_core::transport::{OpenRequest, Transport};
+use farjump_core::wait::{Turn, Waiter};
+use farjump_transports::meet::{Arrival, ArrivalOptions, Listener, MeetRefusal, Message, Met, Progress};
+
+pub use builder::TargetBuilder;
+use builder::{Handlers, Settings};
+use session::{End, Session, Shared, Staging};
+pub use stop::{Stopper, TargetThread};
+use watch::{Event, Watch};
+
+use crate::execute::Executor;
+use crate::link::into_channel;
+use crate::{Error, HeldImage, Stats};
+
+/// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Naps where nothing rings, from the first to the longest: they double.
+const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+/// Polls between looks at the clock.
+const POLLS_TO_CLOCK: u32 = 256;
+
+/// A process, or a thread of one, that injected functions run in.
+///
+/// It does nothing by itself: call [`Target::poll`] in a loop of your own, or [`Target::run`], or hand it to a thread with
+/// [`Target::spawn`].
+///
+/// ```no_run
+/// # struct Store;
+/// # extern "C" fn store_get(_: *mut Store, _: u64) -> u64 { 0 }
+/// # fn turn() -> Result<(), farjump::Error> { Ok(()) }
+/// # fn main() -> Result<(), farjump::Error> {
+/// use farjump::Target;
+///
+/// let mut store = Store;
+/// let mut target = Target::listen("unix:store.sock")
+///     .args(&mut store)
+///     .export("store_get", store_get as extern "C" fn(_, _) -> _)
+///     .build()?;
+/// loop {
+///     target.poll()?;
+///     turn()?;
+/// }
+/// # }
+/// ```
+pub struct Target<'a> {
+    executor: Executor,
+    sessions: Vec<Session>,
+    handlers: Handlers,
+    staging: Staging,
+    settings: Settings,
+    polls: u32,
+    /// Polls in a row that found nothing.
+    idle: u32,
+    last_control: Instant,
+    nap: Duration,
+    listener: Listener,
+    arrivals: Vec<(u64, Arrival)>,
+    transports: Vec<Box<dyn Transport>>,
+    watch: Watch,
+    stopper: Stopper,
+    next_id: u64,
+    target_args: (*mut c_void, Option<TypeId>),
+    args: PhantomData<&'a mut ()>,
+}
+
+// SAFETY: `target_args` points to a `T: Send` that is borrowed for `'a` (`TargetBuilder::args`), or to what the caller of
+// `args_raw` vouched for on whichever thread polls.
+unsafe impl Send for Target<'_> {}
+
+impl std::fmt::Debug for Target<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Target")
+            .field("path", &self.listener.path())
+            .field("sources", &self.sessions.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Target<'a> {
+    /// A target that listens at `address` (`unix:PATH`).
+    pub fn listen(address: &str) -> TargetBuilder<'a> {
+        TargetBuilder::new(address)
+    }
+
+    fn new(
+        listener: Listener,
+        transports: Vec<Box<dyn Transport>>,
+        executor: Executor,
+        settings: Settings,
+        handlers: Handlers,
+        target_args: (*mut c_void, Option<TypeId>),
+    ) -> Result<Self, Error> {
+        let stopper = Stopper::new()?;
+        let watch = Watch::new()?;
+        watch.add(listener.as_fd(), Event::Listener, false)?;
+        watch.add(stopper.as_fd(), Event::Stop, false)?;
+        Ok(Target {
+            executor,
+            sessions: Vec::new(),
+            handlers,
+            staging: Staging::default(),
+            settings,
+            polls: 0,
+            idle: 0,
+            last_control: Instant::now(),
+            nap: NAPS.0,
+            listener,
+            arrivals: Vec::new(),
+            transports,
+            watch,
+            stopper,
+            next_id: 0,
+            target_args,
+            args: PhantomData,
+        })
+    }
+
+    /// Runs what has arrived, at most a batch from each source, and returns how many frames that was. Never waits. Now and
+    /// then it also looks for new sources and for those that are gone.
+    ///
+    /// # Errors
+    /// When the system fails the target itself. What a source does wrong ends its own link only.
+    #[inline]
+    pub fn poll(&mut self) -> Result<usize, Error> {
+        let mut ran = 0;
+        let mut index = 0;
+        while index < self.sessions.len() {
+            match self.with_session(index, Session::poll) {
+                Ok(frames) => ran += frames,
+                Err(end) => {
+                    self.end(index, end);
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        self.idle = if ran == 0 { self.idle.saturating_add(1) } else { 0 };
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_TO_CLOCK) {
+            self.now_and_then()?;
+        }
+        Ok(ran)
+    }
+
+    /// Serves until a [`Stopper`] says stop: polls, spins for a while when there is nothing, then sleeps.
+    ///
+    /// # Errors
+    /// As [`Target::poll`].
+    pub fn run(&mut self) -> Result<(), Error> {
+        let mut waiter = Waiter::new(self.settings.wait);
+        while !self.stopper.is_stopped() {
+            if self.poll()? != 0 {
+                waiter.reset();
+                continue;
+            }
+            match waiter.turn() {
+                Turn::Again => {}
+                Turn::Yield => std::thread::yield_now(),
+                // What woke us may be work: spin for it again.
+                Turn::Sleep if self.wait(LONGEST_SLEEP)? => waiter.reset(),
+                Turn::Sleep => {}
+            }
+        }
+        self.close("the target stops");
+        Ok(())
+    }
+
+    /// Sleeps until a frame, a connection or a stop comes, at most `timeout`. `false` if nothing came. What comes is for the
+    /// next [`Target::poll`].
+    ///
+    /// # Errors
+    /// As [`Target::poll`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
+        let longest = self.arm()?;
+        let woken = match longest {
+            Some(longest) => self.watch.wait(timeout.min(longest)),
+            None => self.watch.wait(Duration::ZERO),
+        };
+        self.disarm();
+        let events = woken?;
+        self.serve(&events)?;
+        Ok(longest.is_none() || !events.is_empty())
+    }
+
+    /// Prepares to sleep on [`Target::as_fd`] in an event loop of the caller's: how long at most, or `None` if there is
+    /// something to do already. [`Target::disarm`] comes after it in any case.
+    ///
+    /// # Errors
+    /// As [`Target::poll`].
+    pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
+        let mut longest = LONGEST_SLEEP;
+        let mut index = 0;
+        while index < self.sessions.len() {
+            let session = &mut self.sessions[index];
+            match session.channel.arm() {
+                Ok(Armed::Ready) => return Ok(None),
+                Ok(Armed::Sleep(_)) if !session.must_nap() => {}
+                Ok(_) => longest = longest.min(self.nap),
+                Err(error) => {
+                    self.end(index, error.into());
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        if let Some(deadline) = self.arrivals.iter().map(|(_, arrival)| arrival.deadline()).min() {
+            longest = longest.min(deadline.saturating_duration_since(Instant::now()));
+        }
+        self.nap = (self.nap * 2).min(NAPS.1);
+        Ok(Some(longest))
+    }
+
+    /// Awake again: sources need not ring any more.
+    pub fn disarm(&mut self) {
+        let mut index = 0;
+        while index < self.sessions.len() {
+            match self.sessions[index].channel.disarm() {
+                Ok(()) => index += 1,
+                Err(error) => self.end(index, error.into()),
+            }
+        }
+    }
+
+    /// What becomes readable when there is something to do while armed.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// Hands the target to a thread of its own, which runs it until [`TargetThread::stop`].
+    ///
+    /// # Errors
+    /// When the thread cannot be made.
+    pub fn spawn(self) -> Result<TargetThread, Error>
+    where
+        'a: 'static,
+    {
+        TargetThread::start(self)
+    }
+
+    /// A handle that stops [`Target::run`], from any thread or from a signal handler.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// What [`TargetBuilder::args`] borrowed, between polls; `None` if it was of another type.
+    pub fn args_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        let (args, type_id) = self.target_args;
+        if type_id != Some(TypeId::of::<T>()) {
+            return None;
+        }
+        // SAFETY: it points to a `T` that is borrowed for longer than `self` lives; injected code uses it only inside `poll`,
+        // which needs `self` exclusively, as this borrow does.
+        Some(unsafe { &mut *args.cast::<T>() })
+    }
+
+    /// What was counted.
+    pub fn stats(&self) -> &Stats {
+        &self.executor.stats
+    }
+
+    /// Sources that are connected.
+    pub fn sources(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// The code held.
+    pub fn images(&self) -> Vec<HeldImage> {
+        self.executor.images().map(|linked| HeldImage::of(linked)).collect()
+    }
+
+    /// This target's epoch: another one each time a target is built.
+    pub fn epoch(&self) -> u64 {
+        self.executor.epoch()
+    }
+
+    /// Drops code from the store; `false` if it is not held. Its statics are gone. A source that calls it again is asked for
+    /// it.
+    pub fn forget(&mut self, id: &CodeId) -> bool {
+        for session in &mut self.sessions {
+            session.forget(id);
+        }
+        self.executor.forget(id)
+    }
+
+    /// Ends all links, telling sources why.
+    pub fn close(&mut self, why: &str) {
+        for mut session in std::mem::take(&mut self.sessions) {
+            // Best effort: a source that does not read learns it from the end of the connection.
+            drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
+            drop(session.channel.call_attention());
+            self.executor.stats.links_ended += 1;
+        }
+        self.arrivals.clear();
+    }
+
+    #[inline]
+    fn with_session<T>(
+        &mut self,
+        index: usize,
+        act: impl FnOnce(&mut Session, &mut Shared<'_>) -> Result<T, End>,
+    ) -> Result<T, End> {
+        let mut shared = Shared {
+            executor: &mut self.executor,
+            handlers: &mut self.handlers,
+            stall_limit: self.settings.stall_limit,
+            staging: &mut self.staging,
+        };
+        act(&mut self.sessions[index], &mut shared)
+    }
+
+    /// What need not be done in every poll: credits to sources that may be short of them, news on control connections whose
+    /// sources ask for attention, and, as often as the interval says, everything that only the system can tell.
+    #[cold]
+    fn now_and_then(&mut self) -> Result<(), Error> {
+        let idle = self.idle >= POLLS_TO_CLOCK;
+        let mut index = 0;
+        while index < self.sessions.len() {
+            match self.with_session(index, |session, shared| session.progress(idle, shared)) {
+                Ok(()) => index += 1,
+                Err(end) => self.end(index, end),
+            }
+        }
+        if self.last_control.elapsed() >= self.settings.control_interval {
+            let events = self.watch.wait(Duration::ZERO)?;
+            self.serve(&events)?;
+        }
+        Ok(())
+    }
+
+    /// Does what the system says is to be done.
+    fn serve(&mut self, events: &[Event]) -> Result<(), Error> {
+        self.last_control = Instant::now();
+        for event in events {
+            match *event {
+                Event::Listener => self.accept()?,
+                Event::Arrival(id) => self.advance(id),
+                Event::Control(id) => {
+                    self.nap = NAPS.0;
+                    if let Some(index) = self.sessions.iter().position(|session| session.id == id)
+                        && let Err(end) = self.with_session(index, Session::read_control)
+                    {
+                        self.end(index, end);
+                    }
+                }
+                // A frame: the next poll finds it. A stop: `run` looks.
+                Event::Doorbell(_) => self.nap = NAPS.0,
+                Event::Stop => {}
+            }
+        }
+        let late: Vec<_> = self
+            .arrivals
+            .iter()
+            .filter(|(_, arrival)| arrival.deadline() <= self.last_control)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            self.advance(id);
+        }
+        self.rewatch()
+    }
+
+    /// Connections that have something to write are watched for room.
+    fn rewatch(&mut self) -> Result<(), Error> {
+        for session in &self.sessions {
+            self.watch.wants_write(
+                session.control.as_fd(),
+                Event::Control(session.id),
+                session.control.wants_write(),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<(), Error> {
+        loop {
+            let control = match self.listener.accept() {
+                Ok(Some(control)) => control,
+                Ok(None) => return Ok(()),
+                // What is wrong with one that connects concerns only it.
+                Err(error) => {
+                    log::info!("a process that connected was turned away: {error}");
+                    return Ok(());
+                }
+            };
+            if self.sessions.len() + self.arrivals.len() >= self.settings.max_sources {
+                let text = format!("this target takes {} sources at a time", self.settings.max_sources);
+                control.refuse(MeetRefusal::Full, &text);
+                continue;
+            }
+            let request = OpenRequest::new(mailbox::region_len(self.settings.mailbox), self.settings.mailbox);
+            let mut options =
+                ArrivalOptions::new(self.settings.program.clone(), self.executor.epoch(), request);
+            options.patience = self.settings.meeting_limit;
+            let arrival = Arrival::new(control, options);
+            let id = self.next_id;
+            self.next_id += 1;
+            if let Some(fd) = arrival.as_fd() {
+                self.watch.add(fd, Event::Arrival(id), false)?;
+            }
+            self.arrivals.push((id, arrival));
+            self.advance(id);
+        }
+    }
+
+    /// Goes on with a meeting.
+    fn advance(&mut self, id: u64) {
+        let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else { return };
+        let arrival = &mut self.arrivals[index].1;
+        let outcome = arrival.advance(&mut self.transports);
+        if let (Ok(Progress::Pending), Some(fd)) = (&outcome, arrival.as_fd()) {
+            drop(self.watch.wants_write(fd, Event::Arrival(id), arrival.wants_write()));
+            return;
+        }
+        let (_, arrival) = self.arrivals.swap_remove(index);
+        match outcome {
+            Ok(Progress::Met(met)) => {
+                if let Err(error) = self.join(id, *met) {
+                    log::info!("{}: the link could not be made: {error}", arrival.peer());
+                }
+            }
+            Ok(Progress::Pending) => {}
+            Err(error) => log::info!("{}: no link was made: {error}", arrival.peer()),
+        }
+    }
+
+    fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
+        let (channel, control) = into_channel(met)?;
+        self.watch.replace(control.as_fd(), Event::Control(id))?;
+        if let Some(descriptor) = channel.descriptor() {
+            // SAFETY: the channel lends the descriptor as long as it lives; it is taken out of the watch before.
+            self.watch.add(unsafe { crate::sleep::borrow(&descriptor) }, Event::Doorbell(id), false)?;
+        }
+        let session = Session::new(id, channel, control);
+        self.handlers.peer_joined(&session.peer);
+        self.executor.stats.links += 1;
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    /// Ends a link: what was sent before a source ended is still run, its memory is freed.
+    #[cold]
+    fn end(&mut self, index: usize, end: End) {
+        let why = match end {
+            End::Bye | End::Gone(_) => {
+                // What it sent before is whole or it is not there: it does not matter how the source ended.
+                drop(self.with_session(index, |session, shared| Ok(session.drain(shared))));
+                match end {
+                    End::Gone(why) => why,
+                    _ => "it closed the link".to_owned(),
+                }
+            }
+            End::Broken(refusal) => {
+                self.executor.stats.refuse(refusal.cause);
+                let session = &mut self.sessions[index];
+                self.handlers.refused(&session.peer, &refusal);
+                drop(session.control.send(&Message::Closing { text: refusal.text.clone() }, &[]));
+                drop(session.channel.call_attention());
+                refusal.text
+            }
+        };
+        let session = self.sessions.swap_remove(index);
+        if let Some(descriptor) = session.channel.descriptor() {
+            // SAFETY: the channel lives until the end of this function.
+            self.watch.remove(unsafe { crate::sleep::borrow(&descriptor) });
+        }
+        self.watch.remove(session.control.as_fd());
+        self.executor.stats.links_ended += 1;
+        self.handlers.peer_gone(&session.peer, &why);
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        self.close("the target ended");
+    }
+}

@@ -1,0 +1,99 @@
+//! Stopping a target, and running one on a thread.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::Target;
+use crate::Error;
+
+/// Stops a target's [`Target::run`], also one that sleeps. May be cloned, sent to other threads and used in a signal handler.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    stopped: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Stopper {
+    pub(super) fn new() -> Result<Stopper, Error> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(Error::system("making an event descriptor"))?;
+        Ok(Stopper { inner: Arc::new(Inner { stopped: AtomicBool::new(false), wake }) })
+    }
+
+    /// Stops the target after the frames that it is at.
+    pub fn stop(&self) {
+        self.inner.stopped.store(true, Ordering::Release);
+        // The only failure is a counter that is full, and then the target is awake.
+        let _ = rustix::io::write(&self.inner.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether [`Stopper::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        self.inner.stopped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.wake.as_fd()
+    }
+}
+
+/// A target on a thread of its own. Dropping it stops the target and waits for it.
+#[derive(Debug)]
+pub struct TargetThread {
+    stopper: Stopper,
+    thread: Option<JoinHandle<Result<Target<'static>, Error>>>,
+}
+
+impl TargetThread {
+    pub(super) fn start(mut target: Target<'static>) -> Result<TargetThread, Error> {
+        let stopper = target.stopper();
+        let thread = std::thread::Builder::new()
+            .name("farjump-target".into())
+            .spawn(move || target.run().map(|()| target))
+            .map_err(|source| Error::System { what: "starting the target's thread", source })?;
+        Ok(TargetThread { stopper, thread: Some(thread) })
+    }
+
+    /// Stops the target and gives it back, with what it counted.
+    ///
+    /// # Errors
+    /// What ended the target before it was stopped.
+    pub fn stop(mut self) -> Result<Target<'static>, Error> {
+        self.stopper.stop();
+        self.join()
+    }
+
+    /// A handle that stops the target without waiting for it.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    fn join(&mut self) -> Result<Target<'static>, Error> {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(target)) => target,
+            // Only a handler of the caller's can have panicked: go on with its panic.
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => unreachable!("joined once, by value or on drop"),
+        }
+    }
+}
+
+impl Drop for TargetThread {
+    fn drop(&mut self) {
+        if self.thread.is_some() && !std::thread::panicking() {
+            self.stopper.stop();
+            if let Err(error) = self.join() {
+                log::warn!("the target had ended: {error}");
+            }
+        }
+    }
+}

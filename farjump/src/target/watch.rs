@@ -1,0 +1,121 @@
+//! What a target sleeps on: one epoll instance for its listener, its sources' control connections and doorbells.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll;
+
+use crate::Error;
+use crate::sleep::timespec;
+
+/// What happened, and to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    /// Somebody connects.
+    Listener,
+    /// A [`super::Stopper`] was used.
+    Stop,
+    /// A process that is being met.
+    Arrival(u64),
+    /// A source's control connection.
+    Control(u64),
+    /// A source rang.
+    Doorbell(u64),
+}
+
+impl Event {
+    fn to_data(self) -> u64 {
+        match self {
+            Event::Listener => 0,
+            Event::Stop => 1,
+            Event::Arrival(id) => id << 2 | 2,
+            // Ids count up from 0; 2^61 sources do not connect to one target.
+            Event::Control(id) => id << 3 | 3,
+            Event::Doorbell(id) => id << 3 | 7,
+        }
+    }
+
+    fn from_data(data: u64) -> Event {
+        match (data & 3, data & 7) {
+            (0, _) => Event::Listener,
+            (1, _) => Event::Stop,
+            (2, _) => Event::Arrival(data >> 2),
+            (_, 3) => Event::Control(data >> 3),
+            _ => Event::Doorbell(data >> 3),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Watch {
+    epoll: OwnedFd,
+}
+
+impl Watch {
+    pub(super) fn new() -> Result<Watch, Error> {
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("making an epoll instance"))?;
+        Ok(Watch { epoll })
+    }
+
+    pub(super) fn add(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))
+            .map_err(Error::system("watching a descriptor"))
+    }
+
+    /// From now on `fd`, which is watched, means `event`.
+    pub(super) fn replace(&self, fd: BorrowedFd<'_>, event: Event) -> Result<(), Error> {
+        self.wants_write(fd, event, false)
+    }
+
+    /// Whether `fd` is also watched for room to write.
+    pub(super) fn wants_write(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
+        epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))
+            .map_err(Error::system("watching a descriptor"))
+    }
+
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
+        // It is closed right after, which removes it too; but a copy of it in another process would keep it.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Waits for something to happen, at most `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Result<Vec<Event>, Error> {
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
+        match epoll::wait(&self.epoll, &mut events[..], Some(&timespec(timeout))) {
+            Ok(count) => Ok(events[..count].iter().map(|event| Event::from_data(event.data.u64())).collect()),
+            Err(rustix::io::Errno::INTR) => Ok(Vec::new()),
+            Err(errno) => Err(Error::system("waiting for sources")(errno)),
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+fn flags(write: bool) -> epoll::EventFlags {
+    if write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_comes_back_as_what_it_was() {
+        let mut seen = Vec::new();
+        for id in [0, 1, 2, 3, 1 << 40] {
+            for event in
+                [Event::Listener, Event::Stop, Event::Arrival(id), Event::Control(id), Event::Doorbell(id)]
+            {
+                assert_eq!(Event::from_data(event.to_data()), event);
+                seen.push(event.to_data());
+            }
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 2 + 3 * 5);
+    }
+}
