@@ -329,8 +329,8 @@ fn find_routines(
         )
     };
     let init = match (find("_payload_init"), find("_payload_init_shrink")) {
-        // SAFETY: as above.
         (Some(init), None) => {
+            // SAFETY: as above.
             Init::Exact(unsafe { std::mem::transmute::<NonNull<c_void>, InitRoutine>(init) })
         }
         (None, Some(init)) => {

@@ -97,11 +97,13 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
         let info = &*info;
         (info.dlpi_addr as usize, std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)))
     };
-    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-    let extent = loaded.fold(usize::MAX..0, |extent, header| {
-        let start = bias.wrapping_add(header.p_vaddr as usize);
-        extent.start.min(start)..extent.end.max(start.wrapping_add(header.p_memsz as usize))
-    });
+    let (mut start, mut end) = (usize::MAX, 0);
+    for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
+        let segment = bias.wrapping_add(header.p_vaddr as usize);
+        start = start.min(segment);
+        end = end.max(segment.wrapping_add(header.p_memsz as usize));
+    }
+    let extent = start..end;
     if !extent.contains(&search.address) {
         return 0;
     }
