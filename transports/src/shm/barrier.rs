@@ -56,7 +56,8 @@ pub(super) fn spares_fence(sender: Barriers, sleeper: Barriers) -> bool {
 /// (`sender_has_no_fence`), with the one that `membarrier` makes it pass. Either the sender's load comes before that fence,
 /// then its frame was stored before it and our look finds it; or it comes after, then it sees "asleep" and rings.
 pub(super) fn between_sleeping_and_looking(sender_has_no_fence: bool) -> bool {
-    // Also for the compiler, which must not move the two accesses across the call.
+    // For senders with a fence of their own; and the compiler, too, must keep the store before what follows. It keeps the look
+    // behind the call by itself, which may change any memory for all it knows.
     fence(Ordering::SeqCst);
     // The call worked when the end was opened. Should it fail now (a sandbox put up since) the sender's fence is missing
     // all the same: better nap than sleep.

@@ -1,0 +1,408 @@
+//! Peers that lie. Each lie ends in an error that says what it was, the liar is told, and the target serves on.
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+
+use farjump_core::transport::{OpenRequest, Opening, Transport};
+use farjump_transports::Error;
+use farjump_transports::meet::{
+    Arrival, Control, End, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_TRANSPORTS, MeetRefusal, Message,
+    VERSION,
+};
+use farjump_transports::shm::Shm;
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::stage::{
+    Place, SOURCE_REGION, Watchdog, accept, arrive, drive, is_closed, meet, met_over, next, shm,
+    target_options,
+};
+
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x01\0\0\0";
+
+/// A message with its head, which announces `descriptors`.
+fn framed(message: &Message, descriptors: u8) -> Vec<u8> {
+    let body = postcard::to_stdvec(message).unwrap();
+    [&(body.len() as u32).to_le_bytes()[..], &[descriptors, 0, 0, 0], &body].concat()
+}
+
+fn hello() -> Message {
+    Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports: vec!["shm".into()] }
+}
+
+fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::empty()).unwrap();
+    assert_eq!(sent, bytes.len());
+}
+
+/// Has `lie` told to a target: what the target says of it. The target introduces itself and tells the liar why it is refused,
+/// unless the liar left in the middle. Afterwards the same target meets an honest source.
+fn told(lie: impl FnOnce(&mut UnixStream) + Send) -> Error {
+    let (error, answer) = answered(lie);
+    assert_eq!(answer[..PREFIX.len()], PREFIX, "the target does not introduce itself");
+    error
+}
+
+/// The same, with what the liar reads behind its lie.
+fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (Error, Vec<u8>) {
+    let place = Place::new();
+    let listener = place.listener();
+    let (error, answer) = thread::scope(|scope| {
+        let liar = scope.spawn(|| {
+            let mut stream = UnixStream::connect(place.path()).unwrap();
+            lie(&mut stream);
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut answer = Vec::new();
+            // A target that closes with bytes of ours unread resets the connection; its words come before that.
+            let _ = stream.read_to_end(&mut answer);
+            answer
+        });
+        let error = arrive(&listener).expect_err("the lie was believed");
+        (error, liar.join().unwrap())
+    });
+    let text = String::from_utf8_lossy(&answer);
+    if !matches!(error, Error::CutShort { .. } | Error::PeerGone { .. } | Error::Refused { .. }) {
+        assert!(text.contains(&error.to_string()), "{error}: the liar was told only {text:?}");
+    }
+    met_over(&place, &listener);
+    (error, answer)
+}
+
+#[test]
+fn another_protocol_is_told_apart_at_its_first_byte() {
+    let error = told(|stream| stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
+    assert!(matches!(error, Error::NotFarjump { .. }), "{error}");
+    let error = told(|stream| stream.write_all(b"X").unwrap());
+    assert!(matches!(error, Error::NotFarjump { .. }), "{error}");
+}
+
+#[test]
+fn another_version_is_named_before_anything_is_parsed() {
+    let error = told(|stream| {
+        stream.write_all(&[&MAGIC[..], &2u16.to_le_bytes(), &[0xff; 100]].concat()).unwrap();
+    });
+    assert!(matches!(error, Error::Version { theirs: 2, ours: VERSION, .. }), "{error}");
+    assert!(error.to_string().contains("speaks version 2 of the protocol, this farjump speaks 1"), "{error}");
+}
+
+#[test]
+fn reserved_bytes_must_be_zero() {
+    let error = told(|stream| stream.write_all(b"FARJUMP\0\x01\0\0\x01").unwrap());
+    assert!(matches!(error, Error::Garbled { .. }), "{error}");
+    let error = told(|stream| stream.write_all(&[&PREFIX[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
+    assert!(matches!(error, Error::Garbled { .. }), "{error}");
+}
+
+#[test]
+fn a_giant_length_is_refused_when_it_is_announced() {
+    for length in [u32::MAX, MAX_MEETING_MESSAGE as u32 + 1] {
+        let error = told(move |stream| {
+            stream.write_all(&[&PREFIX[..], &length.to_le_bytes(), &[0; 4]].concat()).unwrap();
+        });
+        let Error::MessageTooLong { len, limit, .. } = error else { panic!("{error}") };
+        assert_eq!((len, limit), (length as usize, MAX_MEETING_MESSAGE));
+    }
+}
+
+#[test]
+fn what_is_cut_short_says_how_much_came() {
+    let error = told(|_| {});
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    let error = told(|stream| stream.write_all(&PREFIX[..7]).unwrap());
+    assert!(matches!(error, Error::CutShort { found: 7, needed: 12, .. }), "{error}");
+    let error = told(|stream| stream.write_all(&[&PREFIX[..], &[100, 0, 0]].concat()).unwrap());
+    assert!(matches!(error, Error::CutShort { found: 3, needed: 8, .. }), "{error}");
+    let error = told(|stream| {
+        stream.write_all(&[&PREFIX[..], &100u32.to_le_bytes(), &[0; 4], &[7; 10]].concat()).unwrap();
+    });
+    assert!(matches!(error, Error::CutShort { found: 18, needed: 108, .. }), "{error}");
+}
+
+#[test]
+fn bytes_that_are_no_message_are_refused() {
+    let lies = [vec![], vec![0xff; 20], vec![11], vec![0, 62, 1, 0xff, 0xff, 0xff, 0xff, 0x0f]];
+    for body in lies {
+        let error = told(move |stream| {
+            stream
+                .write_all(&[&PREFIX[..], &(body.len() as u32).to_le_bytes(), &[0; 4], &body].concat())
+                .unwrap();
+        });
+        assert!(matches!(error, Error::Garbled { .. }), "{error}");
+    }
+    let error = told(|stream| {
+        let mut bytes = framed(&hello(), 0);
+        bytes[0] += 3;
+        stream.write_all(&[&PREFIX[..], &bytes, &[0; 3]].concat()).unwrap();
+    });
+    assert!(error.to_string().contains("3 bytes follow a whole Hello"), "{error}");
+}
+
+#[test]
+fn a_message_that_is_not_due_is_refused_by_name() {
+    for message in [Message::Go, Message::Bye, Message::Code { id: [0; 16], image: vec![1] }] {
+        let name = message.name();
+        let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
+        assert!(matches!(error, Error::OutOfOrder { expected: "Hello", got, .. } if got == name), "{error}");
+    }
+    let error = told(|stream| {
+        let twice = framed(&hello(), 0).repeat(2);
+        stream.write_all(&[&PREFIX[..], &twice].concat()).unwrap();
+    });
+    assert!(matches!(error, Error::OutOfOrder { expected: "Ready", got: "Hello", .. }), "{error}");
+}
+
+#[test]
+fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
+    let refuse = Message::Refuse { cause: MeetRefusal::Policy, text: "\x1b[31mno\n".into() };
+    let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&refuse, 0)].concat()).unwrap());
+    assert!(
+        matches!(&error, Error::Refused { cause: MeetRefusal::Policy, text, .. } if text == "?[31mno?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn too_many_transports_or_too_long_a_name_are_refused() {
+    for transports in [vec!["x".to_owned(); MAX_TRANSPORTS + 1], vec!["x".repeat(33)]] {
+        let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
+        let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
+        assert!(matches!(error, Error::Terms { .. }), "{error}");
+    }
+}
+
+#[test]
+fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed() {
+    type Lie = (Vec<u8>, usize);
+    let lies: [Lie; 5] = [
+        // More with one message than any may have.
+        (framed(&hello(), 0), 9),
+        (framed(&hello(), 0), 60),
+        // A message that may have none, announced and not.
+        (framed(&hello(), 1), 1),
+        (framed(&hello(), 0), 1),
+        // More announced than any may have.
+        (framed(&hello(), 200), 1),
+    ];
+    for (bytes, count) in lies {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let error = told(move |stream| {
+            send_with(stream, &[&PREFIX[..], &bytes].concat(), &vec![writer.as_fd(); count]);
+        });
+        assert!(matches!(error, Error::Descriptors { .. }), "{count}: {error}");
+        assert!(is_closed(reader), "{count}: a descriptor was kept");
+    }
+}
+
+/// Says hello honestly and reads the welcome; then `ready` makes a lie of the source's honest end.
+fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn Opening) + Send) -> Error {
+    let lie = |stream: &mut UnixStream| {
+        let mut control = Control::from_stream(stream.try_clone().unwrap()).unwrap();
+        control.send(&hello(), &[]).unwrap();
+        let Message::Welcome { end: theirs, .. } = next(&mut control).unwrap() else { panic!("no welcome") };
+        let opening = Shm.open(&OpenRequest::new(SOURCE_REGION, 4096)).unwrap();
+        let end = End {
+            address: opening.address().bytes,
+            region_len: SOURCE_REGION as u64,
+            max_frame: 4096,
+            ..theirs
+        };
+        stream.set_nonblocking(false).unwrap();
+        ready(end, stream, opening.as_ref());
+    };
+    answered(lie).0
+}
+
+/// The opening's own descriptors: memfd and eventfd.
+fn honest(opening: &dyn Opening) -> [OwnedFd; 2] {
+    let address = opening.address();
+    let [memfd, eventfd] = address.descriptors[..] else { panic!("shm has two descriptors") };
+    [memfd, eventfd].map(|descriptor| {
+        // SAFETY: the opening, which the caller holds, keeps them open.
+        unsafe { BorrowedFd::borrow_raw(descriptor.0) }.try_clone_to_owned().unwrap()
+    })
+}
+
+fn send_ready(stream: &UnixStream, end: End, descriptors: &[OwnedFd]) {
+    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    send_with(stream, &framed(&Message::Ready { end }, descriptors.len() as u8), &borrowed);
+}
+
+#[test]
+fn a_region_other_than_stated_is_refused() {
+    let error = ready_told(|mut end, stream, opening| {
+        end.region_len += 4096;
+        send_ready(stream, end, &honest(opening));
+    });
+    assert!(matches!(error, Error::Terms { .. }), "{error}");
+    let error = ready_told(|mut end, stream, opening| {
+        let stated = end.region_len + 4096;
+        end.address[8..].copy_from_slice(&stated.to_le_bytes());
+        send_ready(stream, end, &honest(opening));
+    });
+    assert!(error.to_string().contains("is stated to be 16384 bytes long and is 12288"), "{error}");
+    for stated in [0, 1, u64::MAX, 1 << 40] {
+        let error = ready_told(move |mut end, stream, opening| {
+            end.address[8..].copy_from_slice(&u64::to_le_bytes(stated));
+            send_ready(stream, end, &honest(opening));
+        });
+        assert!(matches!(error, Error::Transport(_)), "{error}");
+    }
+}
+
+#[test]
+fn a_memfd_that_could_shrink_is_refused() {
+    let error = ready_told(|end, stream, opening| {
+        let memfd = memfd_create("liar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::fallocate(&memfd, rustix::fs::FallocateFlags::empty(), 0, SOURCE_REGION as u64).unwrap();
+        let [_, eventfd] = honest(opening);
+        send_ready(stream, end, &[memfd, eventfd]);
+    });
+    assert!(error.to_string().contains("not sealed against shrinking"), "{error}");
+}
+
+#[test]
+fn descriptors_of_a_wrong_kind_or_number_are_refused_and_closed() {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let error = ready_told(|end, stream, opening| {
+        let [_, eventfd] = honest(opening);
+        send_ready(stream, end, &[writer, eventfd]);
+    });
+    assert!(error.to_string().contains("its region is no memfd"), "{error}");
+    assert!(is_closed(reader));
+
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let error = ready_told(|end, stream, opening| {
+        let [memfd, _] = honest(opening);
+        send_ready(stream, end, &[memfd, writer]);
+    });
+    assert!(error.to_string().contains("its doorbell is no eventfd"), "{error}");
+    assert!(is_closed(reader));
+
+    let error = ready_told(|end, stream, opening| {
+        let [memfd, eventfd] = honest(opening);
+        send_ready(stream, end, &[eventfd, memfd]);
+    });
+    assert!(error.to_string().contains("no memfd"), "{error}");
+
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let error = ready_told(|end, stream, opening| {
+        let [memfd, eventfd] = honest(opening);
+        send_ready(stream, end, &[memfd, eventfd, writer]);
+    });
+    assert!(error.to_string().contains("3 descriptors came"), "{error}");
+    assert!(is_closed(reader));
+
+    let error = ready_told(|end, stream, _| {
+        (&*stream).write_all(&framed(&Message::Ready { end }, 2)).unwrap();
+    });
+    assert!(matches!(error, Error::Descriptors { found: 0, expected: 2, .. }), "{error}");
+}
+
+#[test]
+fn an_end_that_cannot_be_is_refused() {
+    let with = |change: fn(&mut End)| {
+        ready_told(move |mut end, stream, opening| {
+            change(&mut end);
+            send_ready(stream, end, &honest(opening));
+        })
+    };
+    let error = with(|end| end.transport = "verbs-write".into());
+    assert!(matches!(error, Error::Terms { .. }), "{error}");
+    for error in [with(|end| end.max_frame = 63), with(|end| end.max_frame = u32::MAX)] {
+        assert!(matches!(error, Error::Terms { .. }), "{error}");
+    }
+    let error = with(|end| end.rules = 0);
+    assert!(matches!(error, Error::NoCommonRule { .. }), "{error}");
+    for error in [with(|end| end.address.truncate(15)), with(|end| end.address[0] = 2)] {
+        assert!(matches!(error, Error::Transport(_)), "{error}");
+    }
+}
+
+/// Has a source meet a target that first sends `lie` and then waits until the source has closed: what the source says.
+fn source_told(lie: Vec<u8>) -> Error {
+    let place = Place::new();
+    let listener = UnixListener::bind(place.path()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&lie).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            // May be reset, if the source closes first.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        meet(&place.address()).expect_err("the lie was believed")
+    })
+}
+
+#[test]
+fn a_target_that_lies_is_refused_by_the_source() {
+    let end = End {
+        transport: "shm".into(),
+        address: Vec::new(),
+        key: [0; 16],
+        rules: 1,
+        line_whole: true,
+        max_frame: 4096,
+        region_len: 8192,
+    };
+    let welcome = |end: End| {
+        let message = Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end };
+        [&PREFIX[..], &framed(&message, 0)].concat()
+    };
+    let error = source_told(b"HTTP/1.1 400 Bad Request\r\n".to_vec());
+    assert!(matches!(error, Error::NotFarjump { .. }), "{error}");
+    let error = source_told([&MAGIC[..], &[9, 0, 0, 0]].concat());
+    assert!(matches!(error, Error::Version { theirs: 9, .. }), "{error}");
+    let error = source_told(Vec::new());
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    let error = source_told([&PREFIX[..], &framed(&Message::Go, 0)].concat());
+    assert!(matches!(error, Error::OutOfOrder { expected: "Welcome", got: "Go", .. }), "{error}");
+    let error = source_told(welcome(End { transport: "\x1bother".into(), ..end.clone() }));
+    assert!(error.to_string().contains("\"?other\", which was not offered"), "{error}");
+    let error = source_told(welcome(end));
+    assert!(matches!(error, Error::Transport(_)), "{error}");
+}
+
+proptest! {
+    /// Whatever bytes of an honest source's are changed, dropped or doubled, the target ends with an answer.
+    #[test]
+    fn no_bytes_make_a_target_panic_or_wait(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 0..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let _watchdog = Watchdog::new();
+        let mut bytes = [&PREFIX[..], &framed(&hello(), 0), &framed(&Message::Bye, 0)].concat();
+        for (at, byte, change) in changes {
+            let at = at.index(bytes.len());
+            match change {
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                _ if bytes.len() > 1 => drop(bytes.remove(at)),
+                _ => {}
+            }
+        }
+        bytes.truncate(cut.index(bytes.len() + 1).max(bytes.len() / 2));
+        let (mut liar, ours) = UnixStream::pair().unwrap();
+        liar.write_all(&bytes).unwrap();
+        liar.shutdown(Shutdown::Write).unwrap();
+        let mut arrival = Arrival::new(Control::from_stream(ours).unwrap(), target_options());
+        prop_assert!(drive(&mut arrival, &mut shm()).is_err());
+    }
+}
+
+#[test]
+fn a_listener_hands_out_a_connection_that_is_gone_already() {
+    let place = Place::new();
+    let listener: Listener = place.listener();
+    drop(UnixStream::connect(place.path()).unwrap());
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
+    assert!(matches!(drive(&mut arrival, &mut shm()), Err(Error::PeerGone { .. })));
+}

@@ -1,0 +1,10 @@
+//! Two sides meet, lie, stall and die, in one process and in several.
+
+mod control;
+mod liars;
+mod listening;
+mod meeting;
+mod memory;
+mod players;
+mod processes;
+mod stage;

@@ -1,0 +1,243 @@
+//! Honest meetings: what both sides know afterwards, and what they tell each other when they cannot meet.
+
+use std::time::{Duration, Instant};
+use std::{process, thread};
+
+use farjump_core::image::Machine;
+use farjump_core::transport::{
+    ArrivalRules, Capabilities, Cause, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
+};
+use farjump_transports::Error;
+use farjump_transports::meet::{Arrival, MeetRefusal, Message, Progress, SourceOptions, meet_target};
+use farjump_transports::shm::Shm;
+
+use crate::stage::{
+    EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, drive, far, met_over, met_pair, next, shm,
+    source_options, target_options,
+};
+
+/// `shm` under another name, with other rules, or failing to open.
+struct Disguised {
+    name: &'static str,
+    rules: ArrivalRules,
+    opens: bool,
+}
+
+impl Disguised {
+    fn named(name: &'static str) -> Box<dyn Transport> {
+        Box::new(Disguised { name, rules: ArrivalRules::STORES, opens: true })
+    }
+
+    fn with_rules(rules: ArrivalRules) -> Box<dyn Transport> {
+        Box::new(Disguised { name: "shm", rules, opens: true })
+    }
+
+    fn failing() -> Box<dyn Transport> {
+        Box::new(Disguised { name: "shm", rules: ArrivalRules::STORES, opens: false })
+    }
+}
+
+impl Transport for Disguised {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Shm.capabilities();
+        capabilities.arrival = self.rules;
+        capabilities
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        if !self.opens {
+            let cause = Cause::System("no memory for a region".to_owned());
+            return Err(TransportError::new(self.name, Operation::Open, cause));
+        }
+        Shm.open(request)
+    }
+}
+
+/// Lets a source with `offered` and a target with `had` meet: both results.
+fn meeting_of(
+    mut offered: Vec<Box<dyn Transport>>,
+    mut had: Vec<Box<dyn Transport>>,
+) -> (Result<String, Error>, Result<String, Error>) {
+    let place = Place::new();
+    let listener = place.listener();
+    let address = place.address();
+    let source = thread::spawn(move || meet_target(&address, &mut offered, &source_options(), far()));
+    let control = accept(&listener).unwrap();
+    let target = drive(&mut Arrival::new(control, target_options()), &mut had);
+    let source = source.join().unwrap();
+    (source.map(|met| met.transport), target.map(|met| met.transport))
+}
+
+#[test]
+fn both_sides_end_with_the_same_terms() {
+    let place = Place::new();
+    let (source, target) = met_pair(&place);
+    for met in [&source, &target] {
+        assert_eq!(met.transport, "shm");
+        assert_eq!(met.rule, ArrivalRules::STORES);
+        assert_eq!(met.epoch, EPOCH);
+        assert_eq!(Some(met.peer_machine), Machine::native());
+        assert_eq!((met.peer.pid, met.peer.uid), (process::id(), rustix::process::geteuid().as_raw()));
+        assert_eq!(&met.peer, met.control.peer());
+    }
+    assert_eq!((source.peer.name.as_str(), target.peer.name.as_str()), ("target program", "source program"));
+    assert_eq!(source.send, target.receive);
+    assert_eq!(target.send, source.receive);
+    assert_ne!(source.send.key, source.receive.key);
+    assert_eq!((source.send.region_len, source.send.max_frame), (TARGET_REGION, 32768));
+    assert_eq!((target.send.region_len, target.send.max_frame), (SOURCE_REGION, 4096));
+    assert!(source.send.line_whole && target.send.line_whole);
+}
+
+#[test]
+fn each_meeting_draws_new_keys() {
+    let place = Place::new();
+    let listener = place.listener();
+    let (one, _one) = met_over(&place, &listener);
+    let (other, _other) = met_over(&place, &listener);
+    assert_ne!(one.send.key, other.send.key);
+    assert_ne!(one.receive.key, other.receive.key);
+}
+
+#[test]
+fn what_one_side_writes_the_other_finds_in_its_region() {
+    let place = Place::new();
+    let (source, target) = met_pair(&place);
+    let crossing = [(&source.endpoint, &target.endpoint), (&target.endpoint, &source.endpoint)];
+    for (sender, receiver) in crossing {
+        let (Endpoint::OneSided { remote, .. }, Endpoint::OneSided { local, .. }) = (sender, receiver) else {
+            panic!("shm is one-sided")
+        };
+        assert_eq!(remote.len(), local.len());
+        let (to, from) = (remote.mapped().unwrap(), local.base());
+        // SAFETY: both mappings are `len` bytes long and live as long as the endpoints; only this thread uses them.
+        unsafe {
+            assert!((0..local.len()).all(|at| from.add(at).read_volatile() == 0));
+            to.add(local.len() - 1).write_volatile(0xa5);
+            assert_eq!(from.add(local.len() - 1).read_volatile(), 0xa5);
+        }
+    }
+}
+
+#[test]
+fn the_source_names_its_wishes_in_order_and_the_target_takes_the_first_it_has() {
+    let source = || vec![Disguised::named("far"), Disguised::named("near"), Disguised::named("third")];
+    let (met, same) = meeting_of(source(), vec![Disguised::named("third"), Disguised::named("near")]);
+    assert_eq!((met.unwrap().as_str(), same.unwrap().as_str()), ("near", "near"));
+}
+
+#[test]
+fn without_a_transport_in_common_both_sides_name_both_lists() {
+    let (source, target) =
+        meeting_of(vec![Disguised::named("a"), Disguised::named("b")], vec![Disguised::named("c")]);
+    let (source, target) = (source.unwrap_err(), target.unwrap_err());
+    assert!(matches!(source, Error::Refused { cause: MeetRefusal::NoCommonTransport, .. }), "{source}");
+    assert!(matches!(target, Error::NoCommonTransport { .. }), "{target}");
+    for text in [source.to_string(), target.to_string()] {
+        assert!(text.contains("the source offers a, b") && text.contains("the target has c"), "{text}");
+    }
+}
+
+#[test]
+fn the_rule_is_the_best_that_both_have() {
+    let place = Place::new();
+    let listener = place.listener();
+    let address = place.address();
+    let mut offered = vec![Disguised::with_rules(ArrivalRules::FENCED | ArrivalRules::IN_ORDER)];
+    let source = thread::spawn(move || meet_target(&address, &mut offered, &source_options(), far()));
+    let target = arrive(&listener).unwrap();
+    assert_eq!(target.rule, ArrivalRules::FENCED);
+    assert_eq!(source.join().unwrap().unwrap().rule, ArrivalRules::FENCED);
+}
+
+#[test]
+fn without_a_rule_in_common_both_sides_say_so() {
+    let (source, target) = meeting_of(vec![Disguised::with_rules(ArrivalRules::WRITE_IMM)], shm());
+    let (source, target) = (source.unwrap_err(), target.unwrap_err());
+    assert!(matches!(source, Error::NoCommonRule { .. }), "{source}");
+    assert!(matches!(target, Error::Refused { cause: MeetRefusal::NoCommonRule, .. }), "{target}");
+    for text in [source.to_string(), target.to_string()] {
+        assert!(text.contains("write-imm") && text.contains("stores"), "{text}");
+    }
+}
+
+#[test]
+fn a_side_that_cannot_open_its_end_tells_the_other_why() {
+    let (source, target) = meeting_of(shm(), vec![Disguised::failing()]);
+    let (source, target) = (source.unwrap_err(), target.unwrap_err());
+    assert!(matches!(target, Error::Transport(_)), "{target}");
+    assert!(matches!(source, Error::Refused { cause: MeetRefusal::TransportFailed, .. }), "{source}");
+    assert!(source.to_string().contains("no memory for a region"), "{source}");
+
+    let (source, target) = meeting_of(vec![Disguised::failing()], shm());
+    let (source, target) = (source.unwrap_err(), target.unwrap_err());
+    assert!(matches!(source, Error::Transport(_)), "{source}");
+    assert!(matches!(target, Error::Refused { cause: MeetRefusal::TransportFailed, .. }), "{target}");
+    assert!(target.to_string().contains("no memory for a region"), "{target}");
+}
+
+#[test]
+fn a_target_that_does_not_answer_is_given_up_at_the_deadline() {
+    let place = Place::new();
+    let _listener = place.listener();
+    let error = meet_target(&place.address(), &mut shm(), &source_options(), Instant::now()).unwrap_err();
+    assert!(matches!(error, Error::TooLate { waiting_for: "its welcome", .. }), "{error}");
+}
+
+#[test]
+fn a_process_that_stalls_holds_up_nobody_and_is_refused_at_its_deadline() {
+    let place = Place::new();
+    let listener = place.listener();
+    let _stalled = std::os::unix::net::UnixStream::connect(place.path()).unwrap();
+    let mut stalled = Arrival::new(accept(&listener).unwrap(), target_options());
+    assert!(matches!(stalled.advance(&mut shm()).unwrap(), Progress::Pending));
+    assert!(stalled.deadline() > Instant::now());
+    met_over(&place, &listener);
+    assert!(matches!(stalled.advance(&mut shm()).unwrap(), Progress::Pending));
+
+    let _other = std::os::unix::net::UnixStream::connect(place.path()).unwrap();
+    let mut options = target_options();
+    options.patience = Duration::ZERO;
+    let mut late = Arrival::new(accept(&listener).unwrap(), options);
+    let error = late.advance(&mut shm()).expect_err("its time is up");
+    assert!(matches!(error, Error::TooLate { waiting_for: "its hello", .. }), "{error}");
+    assert!(late.as_fd().is_none());
+    assert!(matches!(late.advance(&mut shm()), Err(Error::PeerGone { .. })));
+}
+
+#[test]
+fn the_end_of_one_side_is_seen_by_the_other_on_the_control_connection() {
+    let place = Place::new();
+    let (source, mut target) = met_pair(&place);
+    drop(source);
+    assert!(matches!(next(&mut target.control), Err(Error::PeerGone { .. })));
+    let (mut source, target) = met_pair(&place);
+    drop(target);
+    assert!(matches!(next(&mut source.control), Err(Error::PeerGone { .. })));
+}
+
+#[test]
+fn after_the_meeting_both_sides_talk_over_the_control_connection() {
+    let place = Place::new();
+    let (mut source, mut target) = met_pair(&place);
+    target.control.send(&Message::NeedCode { index: 3, id: [9; 16] }, &[]).unwrap();
+    assert_eq!(next(&mut source.control).unwrap(), Message::NeedCode { index: 3, id: [9; 16] });
+    source.control.send(&Message::Code { id: [9; 16], image: vec![1, 2, 3] }, &[]).unwrap();
+    assert_eq!(next(&mut target.control).unwrap(), Message::Code { id: [9; 16], image: vec![1, 2, 3] });
+}
+
+#[test]
+fn a_frame_limit_over_what_the_backend_can_is_cut_to_it() {
+    let place = Place::new();
+    let listener = place.listener();
+    let address = place.address();
+    let options = SourceOptions::new("s", OpenRequest::new(SOURCE_REGION, usize::MAX));
+    let source = thread::spawn(move || meet_target(&address, &mut shm(), &options, far()));
+    let target = arrive(&listener).unwrap();
+    assert_eq!(target.send.max_frame, Shm.capabilities().max_frame);
+    assert_eq!(source.join().unwrap().unwrap().receive.max_frame, Shm.capabilities().max_frame);
+}

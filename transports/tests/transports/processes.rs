@@ -1,0 +1,191 @@
+//! Two real processes: this test program starts itself again, with a variable that tells the child its part.
+
+use std::env;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio, exit};
+
+use farjump_core::transport::Endpoint;
+use farjump_transports::Error;
+use farjump_transports::meet::{Listener, MeetRefusal, Message, PeerAddress};
+
+use crate::players::{Player, ROUNDS};
+use crate::stage::{Place, Watchdog, accept, arrive, meet, met_over, next};
+
+/// Where the child finds the target; its presence makes a process a child.
+const CHILD: &str = "TRANSPORTS_TEST_CHILD";
+/// What a child that has done its part exits with; a child that found nothing to do exits with 0.
+const DONE: i32 = 42;
+
+/// A child that does not outlive the test.
+struct Guarded(Child);
+
+impl Guarded {
+    /// Starts the test `name` of this program as a child.
+    fn start(name: &str, path: &Path) -> Guarded {
+        let child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture", "--test-threads=1"])
+            .env(CHILD, path)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Guarded(child)
+    }
+
+    fn succeeds(mut self) {
+        let status = self.0.wait().unwrap();
+        assert_eq!(status.code(), Some(DONE), "the child failed: {status}");
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The path that this process was given if it is a child. Then it dies with its parent and hangs no longer than that.
+fn as_child() -> Option<(PathBuf, Watchdog)> {
+    let path = env::var_os(CHILD)?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
+    Some((path.into(), Watchdog::new()))
+}
+
+fn address(path: PathBuf) -> PeerAddress {
+    PeerAddress::unix(path).unwrap()
+}
+
+#[test]
+fn two_processes_that_sleep_between_frames_lose_none() {
+    if let Some((path, _watchdog)) = as_child() {
+        let met = meet(&address(path)).unwrap();
+        Player::new(met.endpoint).begin();
+        exit(DONE);
+    }
+    let place = Place::new();
+    let listener = place.listener();
+    let child = Guarded::start("processes::two_processes_that_sleep_between_frames_lose_none", &place.path());
+    let mut met = arrive(&listener).unwrap();
+    assert_eq!(met.peer.pid, child.0.id());
+    let sleeps = Player::new(met.endpoint).answer();
+    assert!(sleeps > ROUNDS / 100, "it slept only {sleeps} times: this shows nothing");
+    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    child.succeeds();
+}
+
+#[test]
+fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
+    if let Some((path, _watchdog)) = as_child() {
+        let mut met = meet(&address(path)).unwrap();
+        met.control.send(&Message::NoCode { id: [1; 16] }, &[]).unwrap();
+        let forever = next(&mut met.control);
+        panic!("outlived the kill: {forever:?}");
+    }
+    let place = Place::new();
+    let listener = place.listener();
+    let mut child = Guarded::start(
+        "processes::a_source_that_is_killed_is_gone_at_once_and_its_memory_stays",
+        &place.path(),
+    );
+    let mut met = arrive(&listener).unwrap();
+    assert_eq!(next(&mut met.control).unwrap(), Message::NoCode { id: [1; 16] });
+    child.0.kill().unwrap();
+    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    child.0.wait().unwrap();
+    let Endpoint::OneSided { mut remote, .. } = met.endpoint else { panic!("shm is one-sided") };
+    for offset in (0..remote.len()).step_by(8) {
+        remote.put_word(offset, u64::MAX, 0).unwrap();
+    }
+    remote.ring().unwrap();
+    met_over(&place, &listener);
+}
+
+#[test]
+fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
+    if let Some((path, _watchdog)) = as_child() {
+        let listener = Listener::bind(&address(path)).unwrap();
+        let mut met = arrive(&listener).unwrap();
+        met.control.send(&Message::Closing { text: "soon".into() }, &[]).unwrap();
+        let forever = next(&mut met.control);
+        panic!("outlived the kill: {forever:?}");
+    }
+    let place = Place::new();
+    let mut child = Guarded::start(
+        "processes::a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over",
+        &place.path(),
+    );
+    let mut met = loop {
+        match meet(&place.address()) {
+            Ok(met) => break met,
+            // It has not begun to listen. The watchdog ends this if it never does.
+            Err(Error::NobodyListens { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(next(&mut met.control).unwrap(), Message::Closing { text: "soon".into() });
+    assert!(matches!(Listener::bind(&place.address()), Err(Error::InUse { .. })));
+    child.0.kill().unwrap();
+    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    child.0.wait().unwrap();
+    assert!(place.path().exists(), "a killed process removes nothing: this shows nothing");
+    met_over(&place, &place.listener());
+}
+
+/// A user that is not root.
+const NOBODY: u32 = 65_534;
+
+fn open(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Goes on as another user. Done by the child itself: a user who may not read the program could not start it.
+fn become_nobody() {
+    rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).unwrap();
+}
+
+#[test]
+fn a_process_of_another_user_is_refused_and_told_why() {
+    if let Some((path, _watchdog)) = as_child() {
+        become_nobody();
+        let error = meet(&address(path)).unwrap_err();
+        assert!(matches!(error, Error::Refused { cause: MeetRefusal::OtherUser, .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("as user 0") && text.contains("you are user 65534"), "{text}");
+        exit(DONE);
+    }
+    let place = Place::new();
+    let listener = place.listener();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    open(place.folder.path(), 0o755);
+    open(&place.path(), 0o666);
+    let child = Guarded::start("processes::a_process_of_another_user_is_refused_and_told_why", &place.path());
+    let error = accept(&listener).unwrap_err();
+    assert!(matches!(error, Error::OtherUser { uid: NOBODY, own: 0, .. }), "{error}");
+    child.succeeds();
+    met_over(&place, &listener);
+}
+
+#[test]
+fn the_file_of_another_users_target_keeps_others_out() {
+    if let Some((path, _watchdog)) = as_child() {
+        become_nobody();
+        let address = address(path);
+        assert!(matches!(meet(&address), Err(Error::Denied { .. })));
+        assert!(matches!(Listener::bind(&address), Err(Error::Denied { .. })));
+        exit(DONE);
+    }
+    let place = Place::new();
+    let listener = place.listener();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    open(place.folder.path(), 0o755);
+    Guarded::start("processes::the_file_of_another_users_target_keeps_others_out", &place.path()).succeeds();
+    assert!(listener.accept().unwrap().is_none());
+}
