@@ -1,0 +1,102 @@
+//! What a test holds of a fake: to move what is in flight, and to ask what went wrong.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{Violation, lock};
+
+/// Something in flight from one end to another.
+pub(super) trait InFlight: Send + Sync {
+    /// Delivers up to `pieces`; returns how many it did.
+    fn deliver(&self, pieces: usize) -> usize;
+    /// Pieces that are not delivered.
+    fn pending(&self) -> usize;
+}
+
+/// What a fake, its ends and its handles share.
+#[derive(Default)]
+pub(super) struct Shared {
+    violations: Mutex<Vec<Violation>>,
+    flights: Mutex<Vec<Weak<dyn InFlight>>>,
+}
+
+impl Shared {
+    pub(super) fn record(&self, violation: Violation) {
+        lock(&self.violations).push(violation);
+    }
+
+    pub(super) fn add(&self, flight: Weak<dyn InFlight>) {
+        let mut flights = lock(&self.flights);
+        flights.retain(|flight| flight.strong_count() > 0);
+        flights.push(flight);
+    }
+
+    fn flights(&self) -> Vec<Arc<dyn InFlight>> {
+        lock(&self.flights).iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// A hand on all that the ends of one fake transport send. Clones are the same hand.
+#[derive(Clone)]
+pub struct FakeHandle(pub(super) Arc<Shared>);
+
+impl FakeHandle {
+    /// Delivers up to `pieces` pieces (whole messages in the two-sided fake) of what each end has in flight, in the order
+    /// that the seed gives. Returns how many were delivered: 0 when nothing was in flight.
+    pub fn pump(&self, pieces: usize) -> usize {
+        self.0.flights().iter().map(|flight| flight.deliver(pieces)).sum()
+    }
+
+    /// Pieces in flight.
+    pub fn pending(&self) -> usize {
+        self.0.flights().iter().map(|flight| flight.pending()).sum()
+    }
+
+    /// Starts a thread that delivers piece by piece, until the value returned is dropped. What the seed decides stays
+    /// decided, but when it happens becomes a matter of the scheduler's.
+    pub fn pump_in_background(&self) -> Background {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (handle, stopped) = (self.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Relaxed) {
+                if handle.pump(1) == 0 {
+                    std::thread::sleep(Duration::from_micros(50));
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        Background { stop, thread: Some(thread) }
+    }
+
+    /// What the users of this fake's ends did wrong so far, oldest first.
+    pub fn violations(&self) -> Vec<Violation> {
+        lock(&self.0.violations).clone()
+    }
+
+    /// Panics with a list of what was done wrong, if anything was.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        let violations = self.violations();
+        let list: Vec<String> = violations.iter().map(|violation| format!("\n  {violation}")).collect();
+        assert!(violations.is_empty(), "the transport contract was broken:{}", list.concat());
+    }
+}
+
+/// A thread that delivers what is in flight. Dropping it ends the thread and waits for its end.
+pub struct Background {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread's was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! `FakeOneSided`: writes into the memory of another end in this process, as badly ordered as an arrival rule allows.
+
+use std::fs::File;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalMemory, OpenRequest, Opening,
+    Operation, RemoteMemory, Transport, TransportError,
+};
+
+use super::block::Block;
+use super::flight::{Flight, Load};
+use super::handle::{FakeHandle, InFlight, Shared};
+use super::registry::Registry;
+use super::{Violation, lock};
+
+const NAME: &str = "fake-one-sided";
+const PAGE: usize = 4096;
+const WORD: usize = 8;
+/// Puts in flight before the next is refused for want of room, unless said otherwise.
+const QUEUE: usize = 32;
+
+static ENDS: Registry<End> = Registry::new(*b"fakeput1");
+
+/// What the fake promises about the order of writes, and no more than that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Rule {
+    /// The peer's memory is mapped, for plain stores. Puts, where they are used nevertheless, are as under `Fenced`.
+    Stores,
+    /// One write after the other, the bytes of each in ascending order, a few at a time.
+    InOrder,
+    /// Pieces of all puts up to a fence in any order, and none of a later put before the fence.
+    Fenced,
+    /// As `Fenced`; and completions are counted, in the order of the puts, when all pieces of a put are there.
+    WriteImm,
+    /// As `Fenced`: any order whatever, for a user that never fences.
+    Checked,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Rule; 5] = [Rule::Stores, Rule::InOrder, Rule::Fenced, Rule::WriteImm, Rule::Checked];
+
+    /// The arrival rules that such a path offers.
+    pub fn offered(self) -> ArrivalRules {
+        match self {
+            Rule::Stores => ArrivalRules::STORES | ArrivalRules::FENCED | ArrivalRules::CHECKED,
+            Rule::InOrder => ArrivalRules::IN_ORDER,
+            Rule::Fenced => ArrivalRules::FENCED,
+            Rule::WriteImm => ArrivalRules::WRITE_IMM,
+            Rule::Checked => ArrivalRules::CHECKED,
+        }
+    }
+}
+
+/// A one-sided transport whose ends are in one process.
+///
+/// It is like the least agreeable hardware that keeps the contract: [`Rule`] says what order can be relied on; the bytes of
+/// a put are read when they are moved, not when they are put; at most a few puts fit in flight; nothing wakes a sleeper,
+/// the death of the peer is never noticed, what is in flight when the sender's end is dropped is lost.
+///
+/// Pieces move by a few with each `put`, `put_with_completion` and `progress` of the sender, with each look at the
+/// completions by the receiver, and as [`FakeHandle`] is asked to.
+pub struct FakeOneSided {
+    rule: Rule,
+    seed: u64,
+    queue: usize,
+    max_frame: usize,
+    opened: u64,
+    shared: Arc<Shared>,
+}
+
+impl FakeOneSided {
+    /// A transport by this rule; the seed decides how its ends split, reorder and delay.
+    pub fn new(rule: Rule, seed: u64) -> Self {
+        let shared = Arc::default();
+        FakeOneSided { rule, seed, queue: QUEUE, max_frame: 1 << 24, opened: 0, shared }
+    }
+
+    /// With room for so many puts in flight, at least one; 32 unless said otherwise.
+    #[must_use]
+    pub fn with_queue(mut self, puts: usize) -> Self {
+        self.queue = puts.max(1);
+        self
+    }
+
+    /// With puts of at most so many bytes; 16 MiB unless said otherwise.
+    #[must_use]
+    pub fn with_max_frame(mut self, bytes: usize) -> Self {
+        self.max_frame = bytes;
+        self
+    }
+
+    /// A hand on what its ends do.
+    pub fn handle(&self) -> FakeHandle {
+        FakeHandle(self.shared.clone())
+    }
+}
+
+impl Transport for FakeOneSided {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new(InboxKind::OneSided, self.rule.offered(), self.max_frame);
+        capabilities.alignment = PAGE;
+        capabilities
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        let failed = |cause| TransportError::new(NAME, Operation::Open, cause);
+        let len = request.region_len;
+        if len == 0 || !len.is_multiple_of(PAGE) {
+            return Err(failed(Cause::Unsupported("a region that is not whole pages of 4096 bytes")));
+        }
+        let region = Block::zeroed(len, PAGE)
+            .ok_or_else(|| failed(Cause::System(format!("no memory for a region of {len} bytes"))))?;
+        let memory = File::open("/proc/self/mem")
+            .map_err(|error| failed(Cause::System(format!("/proc/self/mem: {error}"))))?;
+        let (number, end) = ENDS.enter(End {
+            region,
+            completions: AtomicU64::new(0),
+            inbound: Mutex::new(None),
+            closed: AtomicBool::new(false),
+        });
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(self.opened);
+        self.opened += 1;
+        let FakeOneSided { rule, queue, max_frame, ref shared, .. } = *self;
+        Ok(Box::new(FakeOpening {
+            number,
+            end,
+            rule,
+            seed,
+            queue,
+            max_frame,
+            memory,
+            shared: shared.clone(),
+        }))
+    }
+}
+
+/// What the other end of a link reaches of one.
+pub(super) struct End {
+    pub(super) region: Block,
+    pub(super) completions: AtomicU64,
+    /// What the peer, once it has connected, has in flight to here.
+    inbound: Mutex<Option<Weak<Mutex<Flight>>>>,
+    /// The local half was dropped.
+    closed: AtomicBool,
+}
+
+struct FakeOpening {
+    number: u64,
+    end: Arc<End>,
+    rule: Rule,
+    seed: u64,
+    queue: usize,
+    max_frame: usize,
+    memory: File,
+    shared: Arc<Shared>,
+}
+
+impl Opening for FakeOpening {
+    fn address(&self) -> Address {
+        ENDS.address(self.number)
+    }
+
+    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        let failed = |cause| TransportError::new(NAME, Operation::Connect, cause);
+        let to = ENDS.find(&peer).map_err(failed)?;
+        let FakeOpening { end, rule, seed, queue, max_frame, memory, shared, .. } = *self;
+        let flight = Arc::new(Mutex::new(Flight::new(rule, seed, to.clone(), memory, shared.clone())));
+        let mut inbound = lock(&to.inbound);
+        if inbound.is_some() {
+            return Err(failed(Cause::Address("another end has connected to it".into())));
+        }
+        *inbound = Some(Arc::downgrade(&flight));
+        drop(inbound);
+        let in_flight: Weak<Mutex<Flight>> = Arc::downgrade(&flight);
+        shared.add(in_flight as Weak<dyn InFlight>);
+        Ok(Endpoint::OneSided {
+            local: Box::new(FakeLocal(end.clone())),
+            remote: Box::new(FakeRemote { own: end, to, flight, rule, queue, max_frame, shared }),
+        })
+    }
+}
+
+struct FakeLocal(Arc<End>);
+
+// SAFETY: the block is page-aligned and zeroed when made, does not move, and lives as long as the `End` held here; the
+// flight of the one peer that connected is all that writes to it besides core.
+unsafe impl LocalMemory for FakeLocal {
+    fn base(&self) -> NonNull<u8> {
+        self.0.region.start()
+    }
+
+    fn len(&self) -> usize {
+        self.0.region.len()
+    }
+
+    fn completions(&mut self) -> Result<u64, TransportError> {
+        let inbound = lock(&self.0.inbound).as_ref().and_then(Weak::upgrade);
+        if let Some(inbound) = inbound {
+            lock(&inbound).work();
+        }
+        // Pairs with the release in `Flight::count_completions`.
+        Ok(self.0.completions.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for FakeLocal {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+struct FakeRemote {
+    own: Arc<End>,
+    to: Arc<End>,
+    flight: Arc<Mutex<Flight>>,
+    rule: Rule,
+    queue: usize,
+    max_frame: usize,
+    shared: Arc<Shared>,
+}
+
+impl FakeRemote {
+    fn start(&mut self, offset: usize, load: Load<'_>, frame: u64) -> Result<(), TransportError> {
+        let failed = |cause| TransportError::new(NAME, Operation::Put, cause).with_frame(frame);
+        let (len, region) = (load.len(), self.len());
+        if self.own.closed.load(Ordering::Relaxed) {
+            self.shared.record(Violation::PutAfterClose { offset });
+        }
+        if offset.checked_add(len).is_none_or(|end| end > region) {
+            self.shared.record(Violation::PutOutside { offset, len, region });
+            return Err(failed(Cause::OutOfRegion { offset, len, region }));
+        }
+        if len > self.max_frame {
+            self.shared.record(Violation::PutTooLong { offset, len, max: self.max_frame });
+            return Err(failed(Cause::TooLarge { len, max: self.max_frame }));
+        }
+        let mut flight = lock(&self.flight);
+        if flight.puts() >= self.queue {
+            return Err(failed(Cause::Full));
+        }
+        flight.put(offset, load, frame);
+        flight.work();
+        Ok(())
+    }
+}
+
+impl Load<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Load::Bytes { bytes, .. } => bytes.len(),
+            Load::Word(_) => WORD,
+        }
+    }
+}
+
+// SAFETY: what `mapped` returns is the peer's block, page-aligned and unmoving, which the `End` held here keeps alive.
+unsafe impl RemoteMemory for FakeRemote {
+    fn len(&self) -> usize {
+        self.to.region.len()
+    }
+
+    fn mapped(&self) -> Option<NonNull<u8>> {
+        (self.rule == Rule::Stores).then(|| self.to.region.start())
+    }
+
+    fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
+        self.start(offset, Load::Bytes { bytes, completion: false }, frame)
+    }
+
+    fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
+        if !offset.is_multiple_of(WORD) {
+            self.shared.record(Violation::WordUnaligned { offset });
+            let cause = Cause::Unsupported("a word at an offset that is not a multiple of 8");
+            return Err(TransportError::new(NAME, Operation::Put, cause).with_frame(frame));
+        }
+        self.start(offset, Load::Word(word), frame)
+    }
+
+    fn fence(&mut self) -> Result<(), TransportError> {
+        lock(&self.flight).fence();
+        Ok(())
+    }
+
+    fn put_with_completion(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
+        if self.rule != Rule::WriteImm {
+            self.shared.record(Violation::CompletionNotOffered { offset });
+            let cause = Cause::Unsupported("write with immediate by this rule");
+            return Err(TransportError::new(NAME, Operation::Put, cause).with_frame(frame));
+        }
+        self.start(offset, Load::Bytes { bytes, completion: true }, frame)
+    }
+
+    fn progress(&mut self) -> Result<(), TransportError> {
+        lock(&self.flight).work();
+        Ok(())
+    }
+}

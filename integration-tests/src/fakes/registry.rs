@@ -1,0 +1,52 @@
+//! How two ends in one process find each other: by a number, which is all that an address says.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+
+use farjump_core::transport::{Address, Cause};
+
+use super::lock;
+
+/// The ends of one family that are alive in this process.
+pub(super) struct Registry<T> {
+    /// First eight bytes of an address: the family and the version of its address.
+    kind: [u8; 8],
+    ends: Mutex<BTreeMap<u64, Weak<T>>>,
+    next: AtomicU64,
+}
+
+impl<T> Registry<T> {
+    pub(super) const fn new(kind: [u8; 8]) -> Self {
+        Registry { kind, ends: Mutex::new(BTreeMap::new()), next: AtomicU64::new(1) }
+    }
+
+    /// Enters an end, for as long as somebody holds it.
+    pub(super) fn enter(&self, end: T) -> (u64, Arc<T>) {
+        let (number, end) = (self.next.fetch_add(1, Relaxed), Arc::new(end));
+        let mut ends = lock(&self.ends);
+        ends.retain(|_, end| end.strong_count() > 0);
+        ends.insert(number, Arc::downgrade(&end));
+        (number, end)
+    }
+
+    pub(super) fn address(&self, number: u64) -> Address {
+        let mut bytes = self.kind.to_vec();
+        bytes.extend(number.to_le_bytes());
+        Address { bytes, descriptors: Vec::new() }
+    }
+
+    /// The end with this address, which is untrusted.
+    pub(super) fn find(&self, address: &Address) -> Result<Arc<T>, Cause> {
+        let number = address
+            .bytes
+            .strip_prefix(&self.kind)
+            .and_then(|number| <[u8; 8]>::try_from(number).ok())
+            .map(u64::from_le_bytes)
+            .ok_or_else(|| Cause::Address("it is not of this kind and version".into()))?;
+        lock(&self.ends)
+            .get(&number)
+            .and_then(Weak::upgrade)
+            .ok_or_else(|| Cause::Address(format!("no end {number} is open in this process")))
+    }
+}

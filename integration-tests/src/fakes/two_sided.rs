@@ -1,0 +1,353 @@
+//! `FakeTwoSided`: whole messages to another end in this process, through a queue that is often full.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+
+use farjump_core::frame::LINE;
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, Messages, OpenRequest,
+    Opening, Operation, Transport, TransportError,
+};
+
+use super::block::Block;
+use super::handle::{FakeHandle, InFlight, Shared};
+use super::registry::Registry;
+use super::{Violation, lock};
+
+const NAME: &str = "fake-two-sided";
+/// Messages under way before the next is refused for want of room, unless said otherwise.
+const QUEUE: usize = 16;
+/// What room that is lent for writing holds: nothing that may be taken for zeros.
+const LENT: u8 = 0xa5;
+/// What a message is overwritten with when it is released.
+const RELEASED: u8 = 0xdd;
+
+static ENDS: Registry<End> = Registry::new(*b"fakemsg1");
+
+/// A two-sided transport whose ends are in one process.
+///
+/// Messages come in order, each once, at addresses aligned to what the capabilities say and to no more. A queue of a few
+/// messages is the only room; now and then a commit is told to come again though there is room. What a receiver has
+/// released is overwritten. The end of the peer is noticed: sending fails at once, receiving when all that had come is
+/// handed over. Nothing wakes a sleeper.
+///
+/// Messages move by a few with each `commit` and `progress` of the sender, with each `poll` of the receiver, and as
+/// [`FakeHandle`] is asked to.
+pub struct FakeTwoSided {
+    seed: u64,
+    queue: usize,
+    alignment: usize,
+    max_frame: usize,
+    opened: u64,
+    shared: Arc<Shared>,
+}
+
+impl FakeTwoSided {
+    /// A transport whose seed decides when messages come and when commits are refused.
+    pub fn new(seed: u64) -> Self {
+        let shared = Arc::default();
+        FakeTwoSided { seed, queue: QUEUE, alignment: LINE, max_frame: 1 << 20, opened: 0, shared }
+    }
+
+    /// With room for so many messages under way, at least one; 16 unless said otherwise.
+    #[must_use]
+    pub fn with_queue(mut self, messages: usize) -> Self {
+        self.queue = messages.max(1);
+        self
+    }
+
+    /// With messages of at most so many bytes; 1 MiB unless said otherwise.
+    #[must_use]
+    pub fn with_max_frame(mut self, bytes: usize) -> Self {
+        self.max_frame = bytes;
+        self
+    }
+
+    /// With messages aligned to so many bytes, rounded up to a power of two from 64 to 4096; 64 unless said otherwise.
+    #[must_use]
+    pub fn with_alignment(mut self, bytes: usize) -> Self {
+        self.alignment = bytes.clamp(LINE, 4096).next_power_of_two();
+        self
+    }
+
+    /// A hand on what its ends do.
+    pub fn handle(&self) -> FakeHandle {
+        FakeHandle(self.shared.clone())
+    }
+}
+
+impl Transport for FakeTwoSided {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities =
+            Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, self.max_frame);
+        capabilities.alignment = self.alignment;
+        capabilities.faults = FaultsNoticed::PEER_DEATH;
+        capabilities
+    }
+
+    fn open(&mut self, _request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        let inbox = Mutex::new(Inbox {
+            generator: fastrand::Rng::with_seed(self.seed.wrapping_add(self.opened << 32)),
+            under_way: VecDeque::new(),
+            delivered: VecDeque::new(),
+            connected: false,
+            shared: self.shared.clone(),
+        });
+        self.opened += 1;
+        let (number, end) = ENDS.enter(End { inbox: Arc::new(inbox), closed: AtomicBool::new(false) });
+        let FakeTwoSided { queue, alignment, max_frame, ref shared, .. } = *self;
+        Ok(Box::new(FakeOpening {
+            number,
+            end: Some(end),
+            queue,
+            alignment,
+            max_frame,
+            shared: shared.clone(),
+        }))
+    }
+}
+
+struct End {
+    inbox: Arc<Mutex<Inbox>>,
+    /// Nobody will look into the inbox any more.
+    closed: AtomicBool,
+}
+
+/// Messages to one end.
+struct Inbox {
+    generator: fastrand::Rng,
+    under_way: VecDeque<Message>,
+    delivered: VecDeque<Message>,
+    connected: bool,
+    /// Of the sender, once it is connected.
+    shared: Arc<Shared>,
+}
+
+struct Message {
+    block: Block,
+    len: usize,
+    /// What it held when it was committed.
+    committed: Vec<u8>,
+    frame: u64,
+}
+
+impl Inbox {
+    fn len(&self) -> usize {
+        self.under_way.len() + self.delivered.len()
+    }
+
+    /// Delivers a few messages, or none: as many as a call gets done by the way.
+    fn work(&mut self) {
+        let messages = self.generator.usize(0..=2);
+        self.deliver(messages);
+    }
+
+    fn deliver(&mut self, messages: usize) -> usize {
+        let moved = messages.min(self.under_way.len());
+        for message in self.under_way.drain(..moved) {
+            if message.block.read(message.len) != message.committed {
+                self.shared.record(Violation::WrittenAfterCommit { frame: message.frame });
+                message.block.write(0, &message.committed);
+            }
+            self.delivered.push_back(message);
+        }
+        moved
+    }
+}
+
+impl InFlight for Mutex<Inbox> {
+    fn deliver(&self, pieces: usize) -> usize {
+        lock(self).deliver(pieces)
+    }
+
+    fn pending(&self) -> usize {
+        lock(self).under_way.len()
+    }
+}
+
+struct FakeOpening {
+    number: u64,
+    /// There until it is connected.
+    end: Option<Arc<End>>,
+    queue: usize,
+    alignment: usize,
+    max_frame: usize,
+    shared: Arc<Shared>,
+}
+
+impl Opening for FakeOpening {
+    fn address(&self) -> Address {
+        ENDS.address(self.number)
+    }
+
+    fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        let failed = |cause| TransportError::new(NAME, Operation::Connect, cause);
+        let peer = ENDS.find(&peer).map_err(failed)?;
+        let mut inbox = lock(&peer.inbox);
+        if std::mem::replace(&mut inbox.connected, true) {
+            return Err(failed(Cause::Address("another end has connected to it".into())));
+        }
+        inbox.shared = self.shared.clone();
+        drop(inbox);
+        let in_flight: Weak<Mutex<Inbox>> = Arc::downgrade(&peer.inbox);
+        self.shared.add(in_flight as Weak<dyn InFlight>);
+        let Some(own) = self.end.take() else {
+            return Err(failed(Cause::Unsupported("connecting twice")));
+        };
+        Ok(Endpoint::TwoSided(Box::new(FakeMessages {
+            own,
+            peer,
+            queue: self.queue,
+            alignment: self.alignment,
+            max_frame: self.max_frame,
+            room: None,
+            held: None,
+            released: None,
+            failed: false,
+            shared: self.shared.clone(),
+        })))
+    }
+}
+
+impl Drop for FakeOpening {
+    fn drop(&mut self) {
+        if let Some(end) = &self.end {
+            end.closed.store(true, Relaxed);
+        }
+    }
+}
+
+struct FakeMessages {
+    own: Arc<End>,
+    peer: Arc<End>,
+    queue: usize,
+    alignment: usize,
+    max_frame: usize,
+    room: Option<Block>,
+    /// The message that `poll` handed out.
+    held: Option<Message>,
+    /// The one before, kept so that who still looks at it sees that it was released.
+    released: Option<Block>,
+    /// An error that ends the link was returned.
+    failed: bool,
+    shared: Arc<Shared>,
+}
+
+impl FakeMessages {
+    fn fail(&mut self, operation: Operation, cause: Cause) -> TransportError {
+        self.failed |= !matches!(cause, Cause::Full | Cause::TooLarge { .. });
+        TransportError::new(NAME, operation, cause)
+    }
+
+    /// What has to hold before anything is sent.
+    fn may_send(&mut self) -> Result<(), TransportError> {
+        if self.failed {
+            self.shared.record(Violation::UsedAfterError);
+        }
+        if self.peer.closed.load(Relaxed) {
+            return Err(self.fail(Operation::Send, Cause::PeerGone));
+        }
+        Ok(())
+    }
+}
+
+impl Messages for FakeMessages {
+    fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
+        self.may_send()?;
+        if len > self.max_frame {
+            return Err(self.fail(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
+        }
+        if lock(&self.peer.inbox).len() >= self.queue {
+            return Err(self.fail(Operation::Send, Cause::Full));
+        }
+        match Block::zeroed_no_better(len, self.alignment) {
+            Some(room) => {
+                room.write(0, &vec![LENT; len]);
+                Ok(self.room.insert(room).start())
+            }
+            None => {
+                let cause = Cause::System(format!("no memory for a message of {len} bytes"));
+                Err(self.fail(Operation::Send, cause))
+            }
+        }
+    }
+
+    fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
+        self.may_send().map_err(|error| error.with_frame(frame))?;
+        let wrong = match &self.room {
+            None => Some(Violation::CommitWithoutReserve { frame }),
+            Some(room) if len > room.len() => {
+                Some(Violation::CommitTooLong { frame, len, reserved: room.len() })
+            }
+            Some(_) if len == 0 || !len.is_multiple_of(LINE) => {
+                Some(Violation::CommitNotLines { frame, len })
+            }
+            Some(_) => None,
+        };
+        if let Some(violation) = wrong {
+            self.shared.record(violation);
+            let cause = Cause::Unsupported("committing what was not reserved, or not in lines");
+            return Err(self.fail(Operation::Send, cause).with_frame(frame));
+        }
+        let peer = self.peer.clone();
+        let mut inbox = lock(&peer.inbox);
+        if inbox.generator.u8(0..8) == 0 {
+            inbox.work();
+            return Err(self.fail(Operation::Send, Cause::Full).with_frame(frame));
+        }
+        if let Some(block) = self.room.take() {
+            let committed = block.read(len);
+            inbox.under_way.push_back(Message { block, len, committed, frame });
+        }
+        inbox.work();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        if self.held.is_none() {
+            // Asked before the inbox is looked into: what the peer sent before it closed is there then.
+            let closed = self.peer.closed.load(std::sync::atomic::Ordering::Acquire);
+            let own = self.own.clone();
+            let mut inbox = lock(&own.inbox);
+            inbox.work();
+            self.held = inbox.delivered.pop_front();
+            if self.held.is_none() && closed && inbox.under_way.is_empty() {
+                return Err(self.fail(Operation::Receive, Cause::PeerGone));
+            }
+        }
+        Ok(self.held.as_ref().map(|message| (message.block.start(), message.len)))
+    }
+
+    fn release(&mut self) {
+        if let Some(message) = self.held.take() {
+            message.block.write(0, &vec![RELEASED; message.len]);
+            self.released = Some(message.block);
+        }
+    }
+
+    fn progress(&mut self) -> Result<(), TransportError> {
+        let peer = self.peer.clone();
+        let mut inbox = lock(&peer.inbox);
+        inbox.work();
+        let lost = inbox.under_way.front().map(|message| message.frame);
+        match lost {
+            Some(frame) if peer.closed.load(Relaxed) => {
+                Err(self.fail(Operation::Progress, Cause::PeerGone).with_frame(frame))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for FakeMessages {
+    fn drop(&mut self) {
+        // Pairs with the acquire load in `poll`.
+        self.own.closed.store(true, std::sync::atomic::Ordering::Release);
+    }
+}
