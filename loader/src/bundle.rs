@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(bad(12, b'/'), BundleError::Name);
         assert_eq!(bad(12, 0xff), BundleError::Name);
         assert_eq!(bad(15, 1), BundleError::Padding);
-        assert_eq!(bad(16, 1), BundleError::Offset { index: 0, expected: 128, found: 129 });
+        assert_eq!(bad(16, 1), BundleError::Offset { index: 0, expected: 128, found: 1 });
         assert!(matches!(bad(23, 0xff), BundleError::Truncated { .. }));
         assert_eq!(bad(10, 0), BundleError::Empty);
         let mut short = sample();

@@ -1,1 +1,238 @@
-//! Reading ifunc libraries without running anything.
+//! Reading ifunc libraries without running anything: the file is parsed, not loaded.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use farjump_core::image::{ImageError, ImageView};
+use object::read::elf::{ElfFile64, SectionHeader, Sym};
+use object::{LittleEndian, elf};
+
+use crate::bundle::{self, Bundle, BundleError, BundleImage, Sizes};
+use crate::code_id;
+
+/// What an ifunc library is and carries.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Report {
+    /// NAME of its routines.
+    pub name: String,
+    /// Routines of that name which it exports, in the order main, payload_get_max_size, payload_init,
+    /// payload_init_shrink.
+    pub routines: Vec<String>,
+    /// One for each architecture.
+    pub images: Vec<ImageReport>,
+}
+
+/// One image.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct ImageReport {
+    /// The target triple that it is for, or the number of its machine.
+    pub machine: String,
+    /// Length of the image as it travels, in bytes.
+    pub bytes: usize,
+    /// What it is made of.
+    pub sizes: Sizes,
+    /// Identity of the code, in hexadecimal digits.
+    pub id: String,
+    /// Alignment that the code needs, in bytes.
+    pub align: u32,
+    /// Alignment that the payload needs, in bytes; `None` for the default rule.
+    pub payload_align: Option<u32>,
+    /// What it needs of the target, ascending by place.
+    pub imports: Vec<ImportReport>,
+    /// How many words hold addresses of the image itself.
+    pub relative_sites: usize,
+}
+
+/// A word that holds the address of something the target offers.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct ImportReport {
+    /// The symbol.
+    pub name: String,
+    /// Added to its address.
+    pub addend: i64,
+    /// Whether the code runs without it, and then finds no address there.
+    pub weak: bool,
+    /// Where the word is: span and offset.
+    pub site: String,
+}
+
+/// Why a file is no ifunc library.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// It cannot be read.
+    #[error("cannot read `{}`: {source}", path.display())]
+    Unreadable {
+        /// The path as given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is no 64-bit little-endian ELF shared library, or a damaged one.
+    #[error("`{}` is no shared library for a 64-bit machine: {problem}", path.display())]
+    NotALibrary {
+        /// The path as given.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It carries no images.
+    #[error("`{}` carries no images: was it built with `farjump build`?", path.display())]
+    NoBundle {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// What it carries is damaged.
+    #[error("`{}`: {source}", path.display())]
+    Bundle {
+        /// The path as given.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: BundleError,
+    },
+    /// An image that it carries is damaged.
+    #[error("`{}`, image {index}: {source}", path.display())]
+    Image {
+        /// The path as given.
+        path: PathBuf,
+        /// Its position in the library.
+        index: usize,
+        /// What is wrong with it.
+        source: ImageError,
+    },
+}
+
+/// Reads the ifunc library at `path`.
+///
+/// # Errors
+/// See [`InspectError`]. Nothing is read outside the file whatever it holds.
+pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
+    let path = path.as_ref();
+    let bytes =
+        fs::read(path).map_err(|source| InspectError::Unreadable { path: path.to_owned(), source })?;
+    let malformed = |error: object::Error| InspectError::NotALibrary {
+        path: path.to_owned(),
+        problem: error.to_string(),
+    };
+    let elf = ElfFile64::<LittleEndian>::parse(&*bytes).map_err(malformed)?;
+    let no_bundle = || InspectError::NoBundle { path: path.to_owned() };
+    let carried = carried(&elf).map_err(malformed)?.ok_or_else(no_bundle)?;
+    let bundle =
+        Bundle::parse(carried).map_err(|source| InspectError::Bundle { path: path.to_owned(), source })?;
+    let images = bundle.images.iter().enumerate().map(|(index, image)| {
+        ImageReport::new(image).map_err(|source| InspectError::Image { path: path.to_owned(), index, source })
+    });
+    Ok(Report {
+        name: bundle.name.to_owned(),
+        images: images.collect::<Result<_, _>>()?,
+        routines: routines(&elf, bundle.name),
+    })
+}
+
+/// The bytes at the bundle's symbol.
+fn carried<'a>(elf: &ElfFile64<'a, LittleEndian>) -> object::Result<Option<&'a [u8]>> {
+    let symbols = elf.elf_dynamic_symbol_table();
+    let wanted = |symbol: &&elf::Sym64<LittleEndian>| {
+        !symbol.is_undefined(LittleEndian)
+            && symbols.symbol_name(LittleEndian, symbol) == Ok(bundle::SYMBOL.as_bytes())
+    };
+    let Some(symbol) = symbols.iter().find(wanted) else { return Ok(None) };
+    let address = symbol.st_value(LittleEndian);
+    for section in elf.elf_section_table().iter() {
+        let (start, len) = (section.sh_addr(LittleEndian), section.sh_size(LittleEndian));
+        if !section.sh_flags(LittleEndian).contains(elf::SHF_ALLOC)
+            || !(start..start.saturating_add(len)).contains(&address)
+        {
+            continue;
+        }
+        let contents = section.data(LittleEndian, elf.data())?;
+        let rest = contents.get((address - start) as usize..).unwrap_or_default();
+        return Ok(rest.get(..symbol.st_size(LittleEndian) as usize).or(Some(rest)));
+    }
+    Ok(None)
+}
+
+fn routines(elf: &ElfFile64<'_, LittleEndian>, name: &str) -> Vec<String> {
+    let symbols = elf.elf_dynamic_symbol_table();
+    let exported = |routine: &String| {
+        symbols.iter().any(|symbol| {
+            !symbol.is_undefined(LittleEndian)
+                && symbols.symbol_name(LittleEndian, symbol) == Ok(routine.as_bytes())
+        })
+    };
+    ["main", "payload_get_max_size", "payload_init", "payload_init_shrink"]
+        .map(|routine| format!("{name}_{routine}"))
+        .into_iter()
+        .filter(exported)
+        .collect()
+}
+
+impl ImageReport {
+    fn new(image: &BundleImage<'_>) -> Result<ImageReport, ImageError> {
+        let view = ImageView::new_checked(image.bytes)?;
+        let imports = view.imports().map(|import| ImportReport {
+            name: import.name.to_owned(),
+            addend: import.addend,
+            weak: import.weak,
+            site: import.site.to_string(),
+        });
+        let payload_align = view.payload_align_log2();
+        Ok(ImageReport {
+            machine: view.machine().to_string(),
+            bytes: image.bytes.len(),
+            sizes: image.sizes,
+            id: code_id(image.bytes).to_string(),
+            align: 1 << view.align_log2(),
+            payload_align: (payload_align != 0).then(|| 1 << payload_align),
+            imports: imports.collect(),
+            relative_sites: view.relatives().len(),
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "{}", self.name)?;
+        writeln!(out, "  routines  {}", self.routines.join("  "))?;
+        for image in &self.images {
+            image.fmt(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ImageReport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sizes { text, rodata, got, data, bss } = self.sizes;
+        write!(out, "{}   {} B   ", self.machine, self.bytes)?;
+        writeln!(out, "text {text}  rodata {rodata}  got {got}  data {data}  bss {bss}   id {}", self.id)?;
+        write!(out, "  aligned   code to {}, payload ", self.align)?;
+        match self.payload_align {
+            Some(align) => writeln!(out, "to {align}")?,
+            None => writeln!(out, "as usual")?,
+        }
+        write!(out, "  imports ")?;
+        if self.imports.is_empty() {
+            write!(out, "  none")?;
+        }
+        for import in &self.imports {
+            write!(out, "  {import}")?;
+        }
+        writeln!(out)
+    }
+}
+
+impl fmt::Display for ImportReport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.name)?;
+        if self.addend != 0 {
+            write!(out, "{:+}", self.addend)?;
+        }
+        if self.weak {
+            write!(out, " (weak)")?;
+        }
+        Ok(())
+    }
+}

@@ -1,1 +1,111 @@
-//! Building ifunc libraries.
+//! Building ifunc libraries: from C, C++ and Rust, and from objects and archives of any compiler.
+//!
+//! Every source is compiled to position-independent objects. One link with a short linker script takes what `NAME_main`
+//! reaches and nothing else; the result is turned into a canonical image; an ordinary link of all objects makes the
+//! library, which carries the image. No assembly is rewritten, and anything that an image cannot have is refused here,
+//! where the author can see it, and not at the target.
+//!
+//! Needed at run time: a C compiler driver (for the library's link, even if nothing is compiled), GNU ld or lld, and for
+//! Rust inputs rustc or cargo.
+
+mod blame;
+mod compile;
+mod embed;
+mod error;
+mod extract;
+mod link;
+mod machine;
+mod objects;
+mod routines;
+mod rust;
+mod scratch;
+mod symbols;
+mod tool;
+
+use std::path::PathBuf;
+
+use farjump_core::image::CodeId;
+
+pub use error::{BuildError, Site};
+use scratch::Scratch;
+
+use crate::bundle::{Bundle, BundleImage, Sizes};
+use crate::code_id;
+
+/// What to build.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// C sources (`.c`, `.s`, `.S`), C++ sources (`.cc`, `.cpp`, `.cxx`, `.C`), Rust sources (`.rs`), crates (a folder
+    /// or its `Cargo.toml`), ELF objects, archives; in any mixture. Objects must be position-independent; of those
+    /// compiled without `-ffunction-sections` more travels than need be.
+    pub inputs: Vec<PathBuf>,
+    /// The library to write. An existing file is replaced at once when all has gone well, and kept otherwise.
+    pub output: PathBuf,
+    /// NAME of the routines. `None`: from the output's, `libNAME.so` or `NAME.so`.
+    pub name: Option<String>,
+    /// The C compiler driver, a program without arguments. `None`: `cc`. For C++ the driver that belongs to it is used
+    /// (`g++` to `gcc`, `clang++` to `clang`).
+    pub cc: Option<String>,
+    /// Flags for the compiler, after farjump's own (which have `-Os`), and for the link of the library, after the
+    /// objects, so that `-lm` works for the payload routines. Rust is not concerned.
+    pub cflags: Vec<String>,
+}
+
+/// What was built.
+#[derive(Clone, Debug)]
+pub struct BuildReport {
+    /// NAME of the routines.
+    pub name: String,
+    /// The library, as given in [`Options::output`].
+    pub library: PathBuf,
+    /// The image that it carries.
+    pub image: Vec<u8>,
+    /// What the image is made of.
+    pub sizes: Sizes,
+    /// The image's identity.
+    pub id: CodeId,
+    /// The linker that made the image, as it calls itself.
+    pub linker: String,
+    /// What compilers and linkers said, warnings usually. Empty if nothing.
+    pub messages: String,
+}
+
+/// Builds an ifunc library.
+///
+/// Blocks until the compilers and linkers that it starts have ended. Files made on the way are in a folder of their own
+/// under the system's temporary one and removed at the end.
+///
+/// # Errors
+/// See [`BuildError`]. The output is then as it was before.
+pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
+    let rules = machine::Rules::native()?;
+    let name = routines::name(options)?;
+    let scratch = Scratch::new()?;
+    let mut compiled = compile::compile(options, rules, &scratch)?;
+    let compiled_here = |path: &PathBuf| scratch.holds(path);
+    routines::expose(&name, compiled.files.iter().map(|file| &file.path).filter(|path| compiled_here(path)))?;
+    let objects = objects::Objects::read(&compiled.files, rules)?;
+    let routines = routines::find(&name, &objects, &compiled.files)?;
+
+    let linker = link::Linker::find()?;
+    let runtime = link::runtime_library(compile::cc(options));
+    let (linked, messages) =
+        linker.link_image(&compiled.files, &objects, &name, runtime.as_deref(), rules, &scratch)?;
+    compiled.say(&messages);
+    let extracted =
+        extract::extract(&linked, &name, rules).map_err(|error| blame::locate(error, &objects, &name))?;
+
+    let image = BundleImage { sizes: extracted.sizes, bytes: &extracted.image };
+    let id = code_id(&extracted.image);
+    let bundle = Bundle { name: &name, images: vec![image] };
+    embed::write_library(options, &mut compiled, &routines, &bundle, &extracted.imports, rules, &scratch)?;
+    Ok(BuildReport {
+        library: options.output.clone(),
+        sizes: extracted.sizes,
+        id,
+        linker: linker.version,
+        messages: compiled.messages,
+        image: extracted.image,
+        name,
+    })
+}

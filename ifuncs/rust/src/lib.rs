@@ -1,0 +1,273 @@
+//! What authors of ifuncs in Rust need: functions that are injected into another process.
+//!
+//! An ifunc is a `no_std` source file or crate with one [`ifunc!`], which makes the three routines that farjump calls:
+//! two run where the call is made and fill in the payload, `NAME_main` travels and runs at the target.
+//!
+//! ```
+//! # use core::ffi::{c_char, c_int, c_void};
+//! # #[unsafe(no_mangle)] extern "C" fn farjump_reply(_: *const c_void, _: usize) -> c_int { 0 }
+//! # #[unsafe(no_mangle)] extern "C" fn farjump_panic(_: *const c_char, _: usize) -> ! { std::process::abort() }
+//! // #![no_std]
+//! use farjump_ifunc::{Data, ifunc, reply};
+//!
+//! ifunc! {
+//!     name: zeroes,
+//!     main: count_zeroes,
+//!     target: &Data,
+//! }
+//!
+//! /// Replies how many bytes of the target's data are zero.
+//! fn count_zeroes(_payload: &[u8], data: &Data) {
+//!     let zeroes = data.bytes().iter().filter(|&&byte| byte == 0).count() as u64;
+//!     let _ = reply(&zeroes.to_le_bytes());
+//! }
+//! # fn main() {}
+//! ```
+//! The file starts with `#![no_std]`.
+//!
+//! ```text
+//! $ farjump build zeroes.rs -o libzeroes.so       (a source file: this crate need not be installed)
+//! $ farjump build zeroes/   -o libzeroes.so       (a crate that depends on farjump-ifunc)
+//! ```
+//!
+//! # What travels
+//! What `NAME_main` reaches: functions, constants, and statics, of which the target has one copy as long as it holds the
+//! code. Functions declared in an `extern "C"` block are looked up at the target. There is no unwinding: a panic ends
+//! the call, its message reaches the source, and nothing is dropped.
+//!
+//! Code that cannot panic is a few hundred bytes. `unwrap` on a `Result`, or a slice index that may be out of range,
+//! brings Rust's formatting along: some 10 KB. Iterators and `get` do not.
+
+#![no_std]
+#![deny(missing_docs)]
+
+#[cfg(test)]
+extern crate std;
+
+mod data;
+mod macros;
+mod panic;
+
+use core::ffi::{c_char, c_int, c_void};
+
+pub use data::Data;
+#[doc(hidden)]
+pub use macros::{filled, payload, source_args, target};
+#[doc(hidden)]
+pub use panic::panicked;
+
+// What every target offers, besides memcpy, memmove, memset and memcmp.
+unsafe extern "C" {
+    fn farjump_reply(bytes: *const c_void, len: usize) -> c_int;
+    fn farjump_panic(message: *const c_char, len: usize) -> !;
+}
+
+/// A reply that would have been longer than the target allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyTooLong;
+
+/// Appends `bytes` to the reply of this call, which is sent when the function returns. Also fine if the source wants no
+/// reply.
+///
+/// # Errors
+/// The reply would be longer than the target allows; nothing was appended.
+pub fn reply(bytes: &[u8]) -> Result<(), ReplyTooLong> {
+    // SAFETY: pointer and length are those of a slice, and the target only reads it.
+    match unsafe { farjump_reply(bytes.as_ptr().cast(), bytes.len()) } {
+        0 => Ok(()),
+        _ => Err(ReplyTooLong),
+    }
+}
+
+/// [`reply`] with the bytes of a value as they lie in memory.
+///
+/// # Errors
+/// As for [`reply`].
+pub fn reply_value<T: Plain + ?Sized>(value: &T) -> Result<(), ReplyTooLong> {
+    // SAFETY: `Plain` says that every one of these bytes is initialised; they are as long as the value.
+    reply(unsafe { core::slice::from_raw_parts((&raw const *value).cast(), size_of_val(value)) })
+}
+
+/// Ends this call, and it alone: the source's wait fails with `message`, and the target goes on. What the function holds
+/// is not dropped. `panic!` does this too, and adds where.
+pub fn fail(message: &str) -> ! {
+    // SAFETY: pointer and length are those of a str; the target copies it before it leaves the call.
+    unsafe { farjump_panic(message.as_ptr().cast(), message.len()) }
+}
+
+/// Values that are nothing but their bytes.
+///
+/// # Safety
+/// No byte of a value is padding, and it holds no pointer or reference. A structure is `#[repr(C)]`, and its fields are
+/// `Plain` and leave no gaps.
+pub unsafe trait Plain {}
+
+macro_rules! plain {
+    ($($type:ty)*) => {$(
+        // SAFETY: a number has no padding.
+        unsafe impl Plain for $type {}
+    )*};
+}
+
+plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
+
+// SAFETY: the elements follow each other without gaps, and are plain.
+unsafe impl<T: Plain> Plain for [T] {}
+// SAFETY: as for slices.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// What a target can pass as `target_args`, for an ifunc to name as its `target`.
+///
+/// # Safety
+/// Who implements this promises, in the name of every target that the ifunc is sent to, that `target_args` is null or
+/// points at a valid value of this type, laid out as a C compiler would (`#[repr(C)]` or `#[repr(transparent)]`), which
+/// stays valid until `NAME_main` returns. Until then nobody else writes to it where the ifunc takes `&T`, and nobody
+/// else touches it where it takes `&mut T`.
+pub unsafe trait TargetArgs {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::RefCell;
+    use std::vec::Vec;
+
+    std::thread_local! {
+        static REPLIED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    const LIMIT: usize = 64;
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
+        // SAFETY: the caller is `reply`, which passes a slice.
+        let bytes = unsafe { core::slice::from_raw_parts(bytes.cast::<u8>(), len) };
+        REPLIED.with_borrow_mut(|replied| {
+            if replied.len() + len > LIMIT {
+                return -1;
+            }
+            replied.extend_from_slice(bytes);
+            0
+        })
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn farjump_panic(_: *const c_char, _: usize) -> ! {
+        std::process::abort()
+    }
+
+    #[repr(transparent)]
+    struct Sum(u64);
+
+    // SAFETY: the tests below pass a pointer to a Sum of their own.
+    unsafe impl TargetArgs for Sum {}
+
+    fn add(payload: &mut [u8], sum: &mut Sum) {
+        for byte in payload {
+            sum.0 += u64::from(*byte);
+            *byte = 0;
+        }
+        let _ = reply_value(&[sum.0, 7]);
+    }
+
+    ifunc! {
+        name: farjump_test_add,
+        main: add,
+        target: &mut Sum,
+        payload: { max_size: doubled, init: double },
+        payload_align: 256,
+    }
+
+    fn doubled(args: &[u8]) -> usize {
+        args.len() * 2
+    }
+
+    fn double(room: &mut [u8], args: &[u8]) -> Result<usize, i32> {
+        if args.contains(&0) {
+            return Err(0);
+        }
+        for (to, from) in room.iter_mut().zip(args.iter().chain(args)) {
+            *to = *from;
+        }
+        Ok(args.len() * 2)
+    }
+
+    fn touch(payload: &[u8]) {
+        let _ = reply(payload);
+    }
+
+    ifunc! {
+        name: farjump_test_touch,
+        main: touch,
+    }
+
+    unsafe extern "C" {
+        fn farjump_test_add_main(payload: *mut c_void, len: usize, args: *mut c_void);
+        fn farjump_test_add_payload_get_max_size(args: *mut c_void, len: usize) -> usize;
+        fn farjump_test_add_payload_init_shrink(
+            payload: *mut c_void,
+            size: *mut usize,
+            args: *mut c_void,
+            len: usize,
+        ) -> c_int;
+        fn farjump_test_touch_main(payload: *mut c_void, len: usize, args: *mut c_void);
+        fn farjump_test_touch_payload_get_max_size(args: *mut c_void, len: usize) -> usize;
+        fn farjump_test_touch_payload_init(p: *mut c_void, len: usize, args: *mut c_void, n: usize) -> c_int;
+    }
+
+    fn init_add(room: &mut [u8], args: &mut [u8]) -> (c_int, usize) {
+        let mut size = room.len();
+        let (to, from) = (room.as_mut_ptr().cast(), args.as_mut_ptr().cast());
+        // SAFETY: both are slices of the lengths passed.
+        let result = unsafe { farjump_test_add_payload_init_shrink(to, &mut size, from, args.len()) };
+        (result, size)
+    }
+
+    #[test]
+    fn the_three_routines_do_what_the_functions_say() {
+        let mut args = *b"abc";
+        let from = args.as_mut_ptr().cast();
+        // SAFETY: a slice of the length passed.
+        assert_eq!(unsafe { farjump_test_add_payload_get_max_size(from, 3) }, 6);
+        let mut room = [0; 8];
+        assert_eq!(init_add(&mut room, &mut args), (0, 6));
+        assert_eq!(&room, b"abcabc\0\0");
+
+        let mut sum = Sum(1);
+        // SAFETY: a slice of the length passed, and the target's own type.
+        unsafe { farjump_test_add_main(room.as_mut_ptr().cast(), 6, (&raw mut sum).cast()) };
+        assert_eq!(sum.0, 1 + 2 * 294);
+        assert_eq!(room, [0; 8]);
+        let mut expected = 589_u64.to_le_bytes().to_vec();
+        expected.extend(7_u64.to_le_bytes());
+        REPLIED.with_borrow(|replied| assert_eq!(*replied, expected));
+    }
+
+    #[test]
+    fn a_failing_init_never_looks_like_success() {
+        assert_eq!(init_add(&mut [0; 8], &mut [1, 0]).0, -1);
+    }
+
+    #[test]
+    fn arguments_are_copied_and_null_is_no_bytes() {
+        let mut args = [1_u8, 2, 3];
+        let from: *mut c_void = args.as_mut_ptr().cast();
+        let mut room = [9_u8; 4];
+        let to: *mut c_void = room.as_mut_ptr().cast();
+        // SAFETY: slices of the lengths passed, or null with 0.
+        unsafe {
+            assert_eq!(farjump_test_touch_payload_get_max_size(from, 3), 3);
+            assert_eq!(farjump_test_touch_payload_init(to, 3, from, 3), 0);
+            assert_eq!(farjump_test_touch_payload_init(to, 2, from, 3), -1);
+            assert_eq!(farjump_test_touch_payload_init(to, 0, core::ptr::null_mut(), 0), 0);
+            farjump_test_touch_main(to, 4, core::ptr::null_mut());
+            farjump_test_touch_main(core::ptr::null_mut(), 0, core::ptr::null_mut());
+        }
+        REPLIED.with_borrow(|replied| assert_eq!(*replied, [1, 2, 3, 9]));
+    }
+
+    #[test]
+    fn a_reply_over_the_limit_is_an_error_and_leaves_it_as_it_was() {
+        assert_eq!(reply(&[1; LIMIT]), Ok(()));
+        assert_eq!(reply(&[2]), Err(ReplyTooLong));
+        REPLIED.with_borrow(|replied| assert_eq!(*replied, [1; LIMIT]));
+    }
+}

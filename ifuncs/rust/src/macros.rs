@@ -1,0 +1,207 @@
+//! The macro that makes the three routines, and what its expansion calls.
+
+use core::ffi::c_void;
+
+use crate::{TargetArgs, fail};
+
+/// Makes the routines of an ifunc out of ordinary functions. Once in a source file or crate.
+///
+/// | field | what |
+/// |---|---|
+/// | `name:` | NAME of the routines: `NAME_main` and so on |
+/// | `main:` | path of `fn(payload: &mut [u8], target: TARGET)`, or of one that takes `&[u8]`; it runs at the target |
+/// | `target:` | optional: the type of `target_args`, `&T` or `&mut T` where `T` is [`TargetArgs`](crate::TargetArgs), or `*mut T` for any `T`. Without it `main` takes the payload alone |
+/// | `payload:` | optional: `{ max_size: path, init: path }`, of `fn(args: &[u8]) -> usize` and of `fn(room: &mut [u8], args: &[u8]) -> Result<usize, i32>`; they run at the source. Without it the payload is a copy of the arguments |
+/// | `payload_align:` | optional: a power of two from 8 to 4096, the payload is placed at a multiple of it |
+///
+/// The fields stand in this order. `init` returns how much of the room it used, or a number other than 0 that is reported
+/// as its failure (0 becomes −1). The room holds bytes of earlier payloads. A null `target_args` ends the call with a
+/// message where the target's type is a reference.
+///
+/// The payload comes from another process, which may be able to write to it while `main` runs: code that must not trust
+/// its source copies what it checks.
+///
+/// While `farjump build` compiles (`--cfg farjump_ifunc`), the macro also brings the panic handler, which sends message
+/// and place of a panic to the source.
+#[macro_export]
+macro_rules! ifunc {
+    (
+        name: $name:ident,
+        main: $main:path
+        $(, target: $target:ty)?
+        $(, payload: { max_size: $max_size:path, init: $init:path $(,)? })?
+        $(, payload_align: $align:literal)?
+        $(,)?
+    ) => {
+        const _: () = {
+            #[unsafe(export_name = concat!(stringify!($name), "_main"))]
+            unsafe extern "C" fn main(
+                payload: *mut ::core::ffi::c_void,
+                payload_size: usize,
+                target_args: *mut ::core::ffi::c_void,
+            ) {
+                let _ = target_args;
+                $main(
+                    // SAFETY: farjump passes the payload's place and length; it is this call's until it returns.
+                    unsafe { $crate::payload(payload, payload_size) },
+                    // SAFETY: the type's `TargetArgs` speaks for every target that this is sent to.
+                    $(unsafe { $crate::target::<$target>(target_args) },)?
+                )
+            }
+        };
+        $crate::__ifunc_payload! { $name $($max_size, $init)? }
+        $(
+            const _: () = {
+                const BYTES: u32 = $align;
+                assert!(
+                    BYTES.is_power_of_two() && BYTES >= 8 && BYTES <= 4096,
+                    "a payload's alignment is a power of two from 8 to 4096"
+                );
+                #[used]
+                #[unsafe(export_name = concat!(stringify!($name), "_payload_align"))]
+                #[unsafe(link_section = ".farjump.payload_align")]
+                static ALIGN: u32 = BYTES;
+            };
+        )?
+        #[allow(unexpected_cfgs)]
+        const _: () = {
+            #[cfg(farjump_ifunc)]
+            #[panic_handler]
+            fn panic(info: &::core::panic::PanicInfo<'_>) -> ! {
+                $crate::panicked(info)
+            }
+        };
+    };
+}
+
+/// The routines that run at the source.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __ifunc_payload {
+    ($name:ident) => {
+        const _: () = {
+            #[unsafe(export_name = concat!(stringify!($name), "_payload_get_max_size"))]
+            extern "C" fn max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
+                let _ = args;
+                args_size
+            }
+
+            #[unsafe(export_name = concat!(stringify!($name), "_payload_init"))]
+            unsafe extern "C" fn init(
+                payload: *mut ::core::ffi::c_void,
+                payload_size: usize,
+                args: *mut ::core::ffi::c_void,
+                args_size: usize,
+            ) -> ::core::ffi::c_int {
+                // SAFETY: farjump passes the room and its length; it is this call's alone.
+                let room = unsafe { $crate::payload(payload, payload_size) };
+                // SAFETY: farjump passes the arguments with their length.
+                let args = unsafe { $crate::source_args(args, args_size) };
+                match room.get_mut(..args.len()) {
+                    Some(room) => {
+                        room.copy_from_slice(args);
+                        0
+                    }
+                    None => -1,
+                }
+            }
+        };
+    };
+    ($name:ident $max_size:path, $init:path) => {
+        const _: () = {
+            #[unsafe(export_name = concat!(stringify!($name), "_payload_get_max_size"))]
+            unsafe extern "C" fn max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
+                // SAFETY: farjump passes the arguments with their length.
+                $max_size(unsafe { $crate::source_args(args, args_size) })
+            }
+
+            #[unsafe(export_name = concat!(stringify!($name), "_payload_init_shrink"))]
+            unsafe extern "C" fn init(
+                payload: *mut ::core::ffi::c_void,
+                payload_size: *mut usize,
+                args: *mut ::core::ffi::c_void,
+                args_size: usize,
+            ) -> ::core::ffi::c_int {
+                // SAFETY: farjump passes room, its length behind a pointer, and arguments with their length.
+                let (room, args) = unsafe {
+                    ($crate::payload(payload, *payload_size), $crate::source_args(args, args_size))
+                };
+                match $crate::filled($init(room, args)) {
+                    Ok(used) => {
+                        // SAFETY: as above.
+                        unsafe { *payload_size = used };
+                        0
+                    }
+                    Err(failure) => failure,
+                }
+            }
+        };
+    };
+}
+
+/// The payload, or the room for one.
+///
+/// # Safety
+/// `len` bytes from `at` on are readable and writable, and nobody else's, for `'a`; with a length of 0 `at` is not used.
+pub unsafe fn payload<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts_mut(at.cast(), len) }
+}
+
+/// The arguments at the source.
+///
+/// # Safety
+/// `len` bytes from `at` on are readable and not written for `'a`; with a length of 0 `at` is not used.
+pub unsafe fn source_args<'a>(at: *mut c_void, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(at.cast(), len) }
+}
+
+/// What an `init` says, with a failure that cannot be taken for success.
+pub fn filled(result: Result<usize, i32>) -> Result<usize, i32> {
+    result.map_err(|failure| if failure == 0 { -1 } else { failure })
+}
+
+/// `target_args` as the type that the ifunc names.
+///
+/// # Safety
+/// What [`TargetArgs`] says of the type holds for `args`.
+pub unsafe fn target<T: Target>(args: *mut c_void) -> T {
+    // SAFETY: the caller's promise.
+    unsafe { T::from_args(args) }
+}
+
+/// Types that `ifunc!` takes for `target`.
+pub trait Target {
+    /// # Safety
+    /// As for [`target`].
+    unsafe fn from_args(args: *mut c_void) -> Self;
+}
+
+const NO_ARGS: &str = "the target passes no target_args, and this function needs some";
+
+impl<T: TargetArgs> Target for &T {
+    unsafe fn from_args(args: *mut c_void) -> Self {
+        // SAFETY: null, or a valid value that nobody writes to before the call ends.
+        unsafe { args.cast::<T>().as_ref() }.unwrap_or_else(|| fail(NO_ARGS))
+    }
+}
+
+impl<T: TargetArgs> Target for &mut T {
+    unsafe fn from_args(args: *mut c_void) -> Self {
+        // SAFETY: null, or a valid value that nobody else touches before the call ends.
+        unsafe { args.cast::<T>().as_mut() }.unwrap_or_else(|| fail(NO_ARGS))
+    }
+}
+
+impl<T> Target for *mut T {
+    unsafe fn from_args(args: *mut c_void) -> Self {
+        args.cast()
+    }
+}

@@ -1,0 +1,35 @@
+//! Adds to a refusal in which object and section of the input its cause is.
+
+use super::error::{BuildError, Site};
+use super::objects::{Objects, Use};
+
+/// `error` with its site, where it can be found in what `name`_main reaches.
+pub(super) fn locate(mut error: BuildError, objects: &Objects, name: &str) -> BuildError {
+    let root = format!("{name}_main");
+    let find = |wanted: &dyn Fn(&Use) -> bool| objects.uses(&root).into_iter().find(wanted);
+    match &mut error {
+        BuildError::Constructor { site, symbol } => {
+            if let Some((found, function)) = objects.initialisers(&root).into_iter().next() {
+                (*site, *symbol) = (Some(found), function);
+            }
+        }
+        BuildError::ThreadLocal { site, symbol } => fill(site, symbol, find(&|found| found.thread_local)),
+        BuildError::Indirect { site, symbol } => fill(site, symbol, find(&|found| found.indirect)),
+        BuildError::Copy { site, symbol }
+        | BuildError::Relocation { site, symbol, .. }
+        | BuildError::Unaligned { site, symbol }
+        | BuildError::Unwinding { site, symbol } => {
+            let named = find(&|found| found.symbol == *symbol);
+            fill(site, symbol, named);
+        }
+        _ => {}
+    }
+    error
+}
+
+fn fill(site: &mut Option<Site>, symbol: &mut String, found: Option<Use>) {
+    if let Some(found) = found {
+        *site = Some(found.site);
+        *symbol = found.symbol;
+    }
+}

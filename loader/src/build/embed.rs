@@ -1,0 +1,123 @@
+//! The library itself: everything linked the ordinary way, with the bundle of images in a section of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::read::elf::Sym;
+use object::write::{Object, Symbol, SymbolSection};
+use object::{
+    BinaryFormat, Endianness, SectionFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf,
+};
+
+use super::compile::{self, Compiled};
+use super::error::BuildError;
+use super::machine::Rules;
+use super::objects::{LITTLE, read};
+use super::symbols::{self, Table};
+use super::{Options, Scratch, scratch, tool};
+use crate::bundle::{self, Bundle};
+
+const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
+/// The personality routine that Rust's core names in tables of landing pads. With panic=abort nothing ever calls it.
+const RUST_PERSONALITY: &[u8] = b"rust_eh_personality";
+
+/// Links `files` into the shared library `options.output`, which exports `routines` and carries `image`. `imports` are
+/// what the image finds at the target: the library loads without them.
+///
+/// # Errors
+/// The linker's refusal, or an output that cannot be written.
+pub(super) fn write_library(
+    options: &Options,
+    compiled: &mut Compiled,
+    routines: &[String],
+    bundle: &Bundle<'_>,
+    imports: &[String],
+    rules: &Rules,
+    folder: &Scratch,
+) -> Result<(), BuildError> {
+    let carrier = folder.write("bundle.o", &carrier(bundle, rules)?)?;
+    let versions = folder.write(
+        "library.map",
+        format!("{{ global: {}; {}; local: *; }};\n", routines.join("; "), bundle::SYMBOL).as_bytes(),
+    )?;
+    let library = folder.path("library.so");
+    let cc = compile::cc(options);
+    let mut command = Command::new(if compiled.cxx { compile::cxx(cc) } else { cc.to_owned() });
+    command.args(["-shared", "-fPIC", "-o"]).arg(&library);
+    command.args(["-Wl,--gc-sections", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,noexecstack"]);
+    command.arg(tool::option("-Wl,--version-script=", &versions));
+    command.args(routines.iter().map(|routine| format!("-Wl,-u,{routine}")));
+    command.args(compiled.files.iter().filter(|file| !file.archive).map(|file| &file.path)).arg(carrier);
+    command.arg("-Wl,--start-group");
+    command.args(compiled.files.iter().filter(|file| file.archive).map(|file| &file.path));
+    command.arg("-Wl,--end-group").args(&options.cflags);
+    let output = tool::run(&mut command, ADVICE)?;
+    let messages = tool::messages(&output);
+    if !output.status.success() {
+        return Err(BuildError::Link { linker: tool::program(&command), messages });
+    }
+    compiled.say(&messages);
+    make_imports_weak(&library, imports)?;
+    replace(&library, &options.output)
+}
+
+/// An object that holds nothing but the bundle, at the symbol by which it is found.
+fn carrier(bundle: &Bundle<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> {
+    let bytes = bundle.encode()?;
+    let mut object = Object::new(BinaryFormat::Elf, rules.architecture, Endianness::Little);
+    let home = object.add_section(Vec::new(), b".farjump.bundle".to_vec(), SectionKind::ReadOnlyData);
+    // Retained: no garbage collection of sections drops it. Allocated: no strip does, and it is in memory after dlopen.
+    object.section_mut(home).flags =
+        SectionFlags::Elf { sh_type: elf::SHT_PROGBITS, sh_flags: elf::SHF_ALLOC | elf::SHF_GNU_RETAIN };
+    let len = bytes.len() as u64;
+    object.set_section_data(home, bytes, bundle::ALIGN as u64);
+    object.add_symbol(Symbol {
+        name: bundle::SYMBOL.into(),
+        value: 0,
+        size: len,
+        kind: SymbolKind::Data,
+        scope: SymbolScope::Dynamic,
+        weak: false,
+        section: SymbolSection::Section(home),
+        flags: SymbolFlags::None,
+    });
+    // Without this note, linkers make the stack of whoever loads the library executable.
+    object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
+    object
+        .write()
+        .map_err(|error| BuildError::Malformed { object: "the bundle".into(), problem: error.to_string() })
+}
+
+/// The source never calls `NAME_main`, so it need not have what only the target offers: those symbols become weak, which
+/// lets the library load where they are missing.
+fn make_imports_weak(library: &Path, imports: &[String]) -> Result<(), BuildError> {
+    let mut bytes = read(library)?;
+    let edited = symbols::edit(&mut bytes, Table::Dynamic, |name, symbol| {
+        let only_at_target = imports.iter().any(|import| import.as_bytes() == name);
+        let weaken = symbol.st_shndx(LITTLE) == elf::SHN_UNDEF
+            && symbol.st_bind() == elf::STB_GLOBAL
+            && (only_at_target || name == RUST_PERSONALITY);
+        if weaken {
+            symbol.st_info = elf::SymbolInfo::new(elf::STB_WEAK, symbol.st_type());
+        }
+        weaken
+    });
+    match edited {
+        Ok(true) => scratch::write(library.to_owned(), &bytes).map(drop),
+        Ok(false) => Ok(()),
+        Err(error) => {
+            Err(BuildError::Malformed { object: "the linked library".into(), problem: error.to_string() })
+        }
+    }
+}
+
+/// Puts the finished library in its place at once, so that a program that has the old one loaded keeps the old one.
+fn replace(finished: &Path, output: &Path) -> Result<(), BuildError> {
+    let unwritable = |source| BuildError::Write { path: output.to_owned(), source };
+    let mut neighbour = output.as_os_str().to_owned();
+    neighbour.push(format!(".{}", std::process::id()));
+    let neighbour = PathBuf::from(neighbour);
+    let moved = fs::copy(finished, &neighbour).and_then(|_| fs::rename(&neighbour, output));
+    moved.inspect_err(|_| drop(fs::remove_file(&neighbour))).map_err(unwritable)
+}

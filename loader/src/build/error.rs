@@ -1,0 +1,343 @@
+//! What can go wrong when an ifunc library is built.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use farjump_core::image::{ImageError, Machine};
+
+use crate::bundle::BundleError;
+
+/// Where in the input something is: an object and a section of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// The object, or the archive and its member in parentheses.
+    pub object: String,
+    /// The section.
+    pub section: String,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}({})", self.object, self.section)
+    }
+}
+
+/// Why no ifunc library was built. Each text says what was found, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Nothing to build from.
+    #[error("nothing to build: give C, C++ or Rust sources, a crate, objects or archives")]
+    NoInput,
+    /// Images cannot be made for this machine.
+    #[error("farjump cannot build ifunc libraries on {machine} yet: images are linked for x86-64 alone")]
+    Unsupported {
+        /// Architecture of this program.
+        machine: &'static str,
+    },
+    /// A name that no ifunc can have.
+    #[error("`{name}` cannot name an ifunc: take a C identifier of at most 255 ASCII characters (--name)")]
+    Name {
+        /// The name given, or made from the output's.
+        name: String,
+    },
+    /// An input of no known kind.
+    #[error(
+        "cannot build from {}: it is no C or C++ source (.c, .cc, .cpp, .cxx, .s, .S), Rust source (.rs), crate \
+         (folder or Cargo.toml), ELF object or archive", .path.display()
+    )]
+    Input {
+        /// The input.
+        path: PathBuf,
+    },
+    /// An input, or a file made on the way, cannot be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The library, or a file made on the way, cannot be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program that is needed does not start.
+    #[error("cannot run `{tool}`: {source}. {advice}")]
+    Tool {
+        /// The program.
+        tool: String,
+        /// Why.
+        source: io::Error,
+        /// What to install or to set.
+        advice: &'static str,
+    },
+    /// A compiler refused a source.
+    #[error("`{tool}` does not compile {}:\n{messages}", .path.display())]
+    Compile {
+        /// The compiler.
+        tool: String,
+        /// The source or crate.
+        path: PathBuf,
+        /// What it said.
+        messages: String,
+    },
+    /// A crate that has no library target.
+    #[error("{}: cargo made no static library of it. The crate needs a library target (src/lib.rs)", .path.display())]
+    NoStaticLibrary {
+        /// The crate.
+        path: PathBuf,
+    },
+    /// No linker that knows linker scripts was found.
+    #[error(
+        "no linker found: images are linked by GNU ld (ld.bfd, ld) or lld (ld.lld). Install binutils or lld, or name \
+         one in FARJUMP_LD"
+    )]
+    NoLinker,
+    /// A linker that does not follow linker scripts.
+    #[error(
+        "`{linker}` ({version}) cannot link images: it does not lay sections out as a linker script says. Name GNU ld \
+         (ld.bfd) or lld (ld.lld) in FARJUMP_LD"
+    )]
+    WrongLinker {
+        /// The program.
+        linker: String,
+        /// What it says it is.
+        version: String,
+    },
+    /// The linker refused.
+    #[error("`{linker}` cannot link it:\n{messages}")]
+    Link {
+        /// The program.
+        linker: String,
+        /// What it said.
+        messages: String,
+    },
+    /// Code compiled for one fixed address.
+    #[error(
+        "code that is injected can lie anywhere, and this is not position-independent. Compile it with -fPIC (without \
+         -fno-pic, -fPIE or a large code model). `{linker}` says:\n{messages}"
+    )]
+    NotPositionIndependent {
+        /// The program.
+        linker: String,
+        /// What it said; it names object, section and symbol.
+        messages: String,
+    },
+    /// An object that cannot be read as one.
+    #[error("{object} is no usable object: {problem}")]
+    Malformed {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// An object for another machine.
+    #[error("{object} is for {found}, and the image is for {expected}: compile it for that")]
+    Machine {
+        /// The object.
+        object: String,
+        /// Its word size and machine.
+        found: String,
+        /// The machine of the image.
+        expected: Machine,
+    },
+    /// An object without machine code.
+    #[error(
+        "{object} holds a compiler's intermediate code (LTO) and no machine code, so the image would be empty. Compile \
+         it without -flto"
+    )]
+    Intermediate {
+        /// The object.
+        object: String,
+    },
+    /// One of the three routines is not there.
+    #[error("there is no `{routine}` in {}{}", list(.searched), missing_advice(.name, .mains))]
+    MissingRoutine {
+        /// Name of the ifunc.
+        name: String,
+        /// The routine.
+        routine: String,
+        /// The inputs that do not define it.
+        searched: Vec<String>,
+        /// Every `*_main` that they do define: the symbol and its object.
+        mains: Vec<(String, String)>,
+    },
+    /// Both forms of the payload routine.
+    #[error(
+        "`{name}` has both `{name}_payload_init` and `{name}_payload_init_shrink`: keep one. The second may use less \
+         than the room it is given"
+    )]
+    TwoPayloadInits {
+        /// Name of the ifunc.
+        name: String,
+    },
+    /// A routine that a shared library cannot export.
+    #[error(
+        "`{routine}` in {object} is hidden, so a library cannot export it. Mark it FARJUMP_IFUNC, or compile it \
+         without -fvisibility=hidden"
+    )]
+    HiddenRoutine {
+        /// The routine.
+        routine: String,
+        /// The object that defines it.
+        object: String,
+    },
+    /// `NAME_main` is no code.
+    #[error("`{name}_main` is not a function: it lies outside the code of the image")]
+    MainIsNoCode {
+        /// Name of the ifunc.
+        name: String,
+    },
+    /// Nothing was linked.
+    #[error("the image of `{name}` is empty: the linker found no machine code that `{name}_main` reaches")]
+    Empty {
+        /// Name of the ifunc.
+        name: String,
+    },
+    /// Thread-local storage.
+    #[error(
+        "{} uses thread-local variable `{symbol}`: injected code cannot have any. Make it an argument, or keep it at \
+         the target and export a function that gives its address", place(.site)
+    )]
+    ThreadLocal {
+        /// Where, if it could be found.
+        site: Option<Site>,
+        /// The variable.
+        symbol: String,
+    },
+    /// An ELF indirect function (`__attribute__((ifunc))`), which the dynamic linker would resolve.
+    #[error(
+        "{} uses `{symbol}`, which a resolver function chooses at load time (IRELATIVE relocation): nothing runs it at \
+         the target. Call one of its implementations, or let the target export it", place(.site)
+    )]
+    Indirect {
+        /// Where, if it could be found.
+        site: Option<Site>,
+        /// The function.
+        symbol: String,
+    },
+    /// Data of a shared library to be copied into the image.
+    #[error(
+        "{} wants a copy of `{symbol}` (COPY relocation): an image cannot hold another library's data. Compile with \
+         -fPIC", place(.site)
+    )]
+    Copy {
+        /// Where, if it could be found.
+        site: Option<Site>,
+        /// The variable.
+        symbol: String,
+    },
+    /// A relocation that images cannot have.
+    #[error(
+        "{} needs relocation {relocation} for `{symbol}`: an image can only hold whole addresses of symbols. Compile \
+         with -fPIC, and take the symbol's address instead", place(.site)
+    )]
+    Relocation {
+        /// Where, if it could be found.
+        site: Option<Site>,
+        /// The symbol it is for, or the one that it is in.
+        symbol: String,
+        /// Name and number of the relocation's type.
+        relocation: String,
+    },
+    /// An address at which no address can be patched.
+    #[error(
+        "{} has an address that is not at a multiple of 8 bytes, in or near `{symbol}`: do not pack structures that \
+         hold pointers", place(.site)
+    )]
+    Unaligned {
+        /// Where, if it could be found.
+        site: Option<Site>,
+        /// The symbol that holds it.
+        symbol: String,
+    },
+    /// A pointer to what does not travel.
+    #[error("`{symbol}` points at something that does not travel ({what}): take it from the target instead")]
+    Outside {
+        /// The symbol that holds the pointer.
+        symbol: String,
+        /// What it points at.
+        what: String,
+    },
+    /// A section that the image has no place for.
+    #[error(
+        "section {section} has no place in an image: use .text, .rodata, .data or .bss, or a name that starts so"
+    )]
+    Section {
+        /// The section.
+        section: String,
+    },
+    /// A function to be called before `NAME_main`, or after everything.
+    #[error(
+        "{} registers `{symbol}` to run before or after everything else: nobody would call it at the target. Make \
+         the variable a constant, set it up in NAME_main, or keep source-only code in a shared library of its own",
+        place(.site)
+    )]
+    Constructor {
+        /// Where, if it could be found.
+        site: Option<Site>,
+        /// The function.
+        symbol: String,
+    },
+    /// Exceptions, or destructors at exit.
+    #[error(
+        "{} needs `{symbol}`: no exception can pass through injected code, and no destructor of a static runs in it. \
+         Compile with -fno-exceptions and catch nothing; in Rust use panic=abort", place(.site)
+    )]
+    Unwinding {
+        /// Where, if it could be found.
+        site: Option<Site>,
+        /// The import.
+        symbol: String,
+    },
+    /// A wish for an alignment that cannot be had.
+    #[error(
+        "`{name}` asks for a payload alignment of {bytes} bytes: it has to be a power of two from 8 to 4096"
+    )]
+    PayloadAlign {
+        /// Name of the ifunc.
+        name: String,
+        /// The alignment asked for.
+        bytes: u64,
+    },
+    /// The parts do not make an image.
+    #[error("the linked code makes no image: {0}")]
+    Image(#[from] ImageError),
+    /// The image cannot be put into a library.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+}
+
+fn place(site: &Option<Site>) -> String {
+    site.as_ref().map_or_else(|| "the image".to_owned(), Site::to_string)
+}
+
+/// The inputs for a message; a long list is cut short.
+fn list(inputs: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown = inputs[..inputs.len().min(SHOWN)].join(", ");
+    match inputs.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn missing_advice(name: &str, mains: &[(String, String)]) -> String {
+    let own = format!("{name}_main");
+    if mains.iter().any(|(main, _)| *main == own) {
+        return ". FARJUMP_COPY_ARGS(NAME) of farjump_ifunc.h defines the payload routines that send the arguments as \
+                they are"
+            .to_owned();
+    }
+    if mains.is_empty() {
+        return ", nor any other function named *_main. In C++ the routines are extern \"C\"".to_owned();
+    }
+    let found: Vec<_> = mains.iter().map(|(main, object)| format!("`{main}` in {object}")).collect();
+    format!(", but {}. Give the name with --name, or in the output: libNAME.so", found.join(", "))
+}

@@ -1,0 +1,392 @@
+//! From a linked ELF file to a canonical image: the two spans, the imports and the relative sites.
+//!
+//! What the linker left in the dynamic relocations is all that has to be patched. Everything else there could be is
+//! refused here, by the symbol's name; [`super::blame`] adds in which object and section it is.
+
+use farjump_core::image::{ImageParts, Import, Place, Relative, SPAN_DISTANCE};
+use object::elf;
+use object::read::SymbolIndex;
+use object::read::elf::{SectionHeader, Sym};
+
+use super::error::BuildError;
+use super::machine::{Relocation, Rules};
+use super::objects::{Elf, LITTLE, section_name, symbol_name};
+use crate::bundle::Sizes;
+
+/// Where the linker script puts what does not travel.
+const META: u64 = 0x5000_0000;
+/// What the script puts there, but for initialisers and thread-local storage, which are refused.
+const KNOWN_META: [&str; 7] =
+    [".farjump", ".dynsym", ".dynstr", ".gnu.hash", ".hash", ".rela.dyn", ".dynamic"];
+/// Sections of span 1 that linkers mark writable because a dynamic linker would patch them.
+const PATCHED: [&str; 3] = [".relro", ".got", ".got.plt"];
+
+/// An image, and what is known about it.
+#[derive(Debug)]
+pub(super) struct Extracted {
+    pub(super) image: Vec<u8>,
+    pub(super) sizes: Sizes,
+    /// Names of the imports, each once.
+    pub(super) imports: Vec<String>,
+}
+
+/// Makes the image of `name` from what the linker made.
+///
+/// # Errors
+/// What cannot be in an image, without its site.
+pub(super) fn extract(bytes: &[u8], name: &str, rules: &Rules) -> Result<Extracted, BuildError> {
+    let elf = Elf::parse(bytes).map_err(|error| BuildError::Malformed {
+        object: "the linked image".into(),
+        problem: error.to_string(),
+    })?;
+    let linked = Linked { elf, name, rules };
+    let mut sections = linked.sections()?;
+    let patches = linked.patches()?;
+    linked.trim_got(&mut sections, &patches);
+    if !sections.iter().any(|section| section.code) {
+        return Err(BuildError::Empty { name: name.to_owned() });
+    }
+    let entry = linked.entry(&sections)?;
+
+    let (mut span1, _) = linked.contents(&sections, 0);
+    let (mut data, span2_len) = linked.contents(&sections, SPAN_DISTANCE);
+    let (mut imports, mut relatives) = (Vec::new(), Vec::new());
+    for patch in &patches {
+        let site = linked.site(patch.address)?;
+        match site {
+            Place::Span1(offset) => blank(&mut span1, offset),
+            Place::Span2(offset) => blank(&mut data, offset),
+        }
+        match &patch.word {
+            Word::Import { name, addend, weak } => {
+                imports.push(Import { site, name, addend: *addend, weak: *weak });
+            }
+            Word::Inside(address) => {
+                let to = linked.place(*address, span1.len() as u64, span2_len, patch.address)?;
+                relatives.push(Relative { site, to });
+            }
+        }
+    }
+    let mut names: Vec<String> = imports.iter().map(|import| import.name.to_owned()).collect();
+    names.sort();
+    names.dedup();
+    let align = sections.iter().map(|section| section.align.max(1)).max().unwrap_or(1);
+    let parts = ImageParts {
+        machine: rules.machine,
+        align_log2: (align.next_power_of_two().trailing_zeros() as u8).max(rules.min_align_log2),
+        payload_align_log2: linked.payload_align_log2()?,
+        span1: &span1,
+        entry,
+        data: &data,
+        bss_len: (span2_len - data.len() as u64) as u32,
+        imports,
+        relatives,
+    };
+    Ok(Extracted { image: parts.encode()?, sizes: sizes(&sections, &data, span2_len), imports: names })
+}
+
+struct Linked<'a> {
+    elf: Elf<'a>,
+    name: &'a str,
+    rules: &'a Rules,
+}
+
+/// A section that travels.
+struct Section<'a> {
+    name: String,
+    address: u64,
+    len: u64,
+    align: u64,
+    code: bool,
+    /// `None` for zeroes, which take no room in the file.
+    bytes: Option<&'a [u8]>,
+}
+
+impl Section<'_> {
+    fn end(&self) -> u64 {
+        self.address + self.len
+    }
+}
+
+/// A word of the image that is known only once the image is placed.
+struct Patch {
+    address: u64,
+    word: Word,
+}
+
+enum Word {
+    Import { name: String, addend: i64, weak: bool },
+    Inside(u64),
+}
+
+impl<'a> Linked<'a> {
+    /// The sections that travel, after a look at those that do not.
+    fn sections(&self) -> Result<Vec<Section<'a>>, BuildError> {
+        let mut travel = Vec::new();
+        for (index, header) in self.elf.elf_section_table().enumerate() {
+            let (flags, len) = (header.sh_flags(LITTLE), header.sh_size(LITTLE));
+            if !flags.contains(elf::SHF_ALLOC) || len == 0 {
+                continue;
+            }
+            let (name, address) = (section_name(&self.elf, index), header.sh_addr(LITTLE));
+            let code = flags.contains(elf::SHF_EXECINSTR);
+            let writable = flags.contains(elf::SHF_WRITE) && !PATCHED.contains(&&*name);
+            if flags.contains(elf::SHF_TLS) {
+                return Err(BuildError::ThreadLocal { site: None, symbol: self.thread_local() });
+            }
+            match name.as_str() {
+                ".init_array" | ".fini_array" => {
+                    return Err(BuildError::Constructor { site: None, symbol: name });
+                }
+                known if address >= META && KNOWN_META.contains(&known) => continue,
+                _ => {}
+            }
+            if address >= META || (address < SPAN_DISTANCE && writable) || (address >= SPAN_DISTANCE && code)
+            {
+                return Err(BuildError::Section { section: name });
+            }
+            let zeroes = header.sh_type(LITTLE) == elf::SHT_NOBITS;
+            let bytes =
+                if zeroes { None } else { Some(header.data(LITTLE, self.elf.data()).map_err(malformed)?) };
+            travel.push(Section { name, address, len, align: header.sh_addralign(LITTLE), code, bytes });
+        }
+        Ok(travel)
+    }
+
+    /// What the dynamic relocations ask for.
+    fn patches(&self) -> Result<Vec<Patch>, BuildError> {
+        let mut patches = Vec::new();
+        for (index, header) in self.elf.elf_section_table().enumerate() {
+            if !header.sh_flags(LITTLE).contains(elf::SHF_ALLOC) || header.sh_size(LITTLE) == 0 {
+                continue;
+            }
+            let kind = header.sh_type(LITTLE);
+            if kind == elf::SHT_REL || kind == elf::SHT_RELR {
+                return Err(BuildError::Section { section: section_name(&self.elf, index) });
+            }
+            let Some((relocations, _)) = header.rela(LITTLE, self.elf.data()).map_err(malformed)? else {
+                continue;
+            };
+            for relocation in relocations {
+                patches.extend(self.patch(relocation)?);
+            }
+        }
+        Ok(patches)
+    }
+
+    fn patch(&self, relocation: &elf::Rela64<object::LittleEndian>) -> Result<Option<Patch>, BuildError> {
+        let address = relocation.r_offset.get(LITTLE);
+        let addend = relocation.r_addend.get(LITTLE);
+        let number = relocation.r_type(LITTLE, false);
+        let index = SymbolIndex(relocation.r_sym(LITTLE, false) as usize);
+        let symbols = self.elf.elf_dynamic_symbol_table();
+        let symbol = if index.0 == 0 { None } else { Some(symbols.symbol(index).map_err(malformed)?) };
+        let symbol_name = || match symbol {
+            Some(symbol) => {
+                String::from_utf8_lossy(symbols.symbol_name(LITTLE, symbol).unwrap_or(b"?")).into_owned()
+            }
+            None => self.symbol_at(address),
+        };
+        let kind = self.rules.relocation(number);
+        let word = match (kind, symbol) {
+            (Some(Relocation::Nothing), _) => return Ok(None),
+            (Some(Relocation::Relative), _) => Word::Inside(addend as u64),
+            (Some(kind @ (Relocation::Slot | Relocation::Address)), Some(symbol)) => {
+                let addend = if kind == Relocation::Slot { 0 } else { addend };
+                if symbol.is_undefined(LITTLE) {
+                    Word::Import { name: symbol_name(), addend, weak: symbol.is_weak() }
+                } else {
+                    Word::Inside(symbol.st_value(LITTLE).wrapping_add_signed(addend))
+                }
+            }
+            (Some(Relocation::ThreadLocal), _) => {
+                let symbol = if symbol.is_some() { symbol_name() } else { self.thread_local() };
+                return Err(BuildError::ThreadLocal { site: None, symbol });
+            }
+            (Some(Relocation::Indirect), _) => {
+                return Err(BuildError::Indirect { site: None, symbol: self.symbol_at(addend as u64) });
+            }
+            (Some(Relocation::Copy), _) => {
+                return Err(BuildError::Copy { site: None, symbol: symbol_name() });
+            }
+            (Some(Relocation::Slot | Relocation::Address) | None, _) => {
+                let relocation = self.rules.relocation_name(number);
+                return Err(BuildError::Relocation { site: None, symbol: symbol_name(), relocation });
+            }
+        };
+        if let Word::Import { name, .. } = &word
+            && unwinds(name)
+        {
+            return Err(BuildError::Unwinding { site: None, symbol: name.clone() });
+        }
+        Ok(Some(Patch { address, word }))
+    }
+
+    /// Takes `.got.plt` away when nothing in it is patched: then it holds only what the dynamic linker would fill in.
+    fn trim_got(&self, sections: &mut Vec<Section<'a>>, patches: &[Patch]) {
+        sections.retain(|section| {
+            section.name != ".got.plt"
+                || patches.iter().any(|patch| (section.address..section.end()).contains(&patch.address))
+        });
+    }
+
+    /// Offset of `NAME_main` in span 1.
+    fn entry(&self, sections: &[Section<'_>]) -> Result<u32, BuildError> {
+        let missing = || BuildError::Empty { name: self.name.to_owned() };
+        let main = self.symbol(&format!("{}_main", self.name)).ok_or_else(missing)?;
+        let address = main.st_value(LITTLE);
+        if main.st_type() == elf::STT_GNU_IFUNC {
+            return Err(BuildError::Indirect { site: None, symbol: format!("{}_main", self.name) });
+        }
+        let in_code =
+            |section: &Section<'_>| section.code && (section.address..section.end()).contains(&address);
+        if !sections.iter().any(in_code) {
+            return Err(BuildError::MainIsNoCode { name: self.name.to_owned() });
+        }
+        Ok(address as u32)
+    }
+
+    /// The bytes of the span that starts at `start`, up to the last that is not merely zeroes of a bss, and the length
+    /// of the span with that.
+    fn contents(&self, sections: &[Section<'_>], start: u64) -> (Vec<u8>, u64) {
+        let mine = |section: &&Section<'_>| (section.address >= SPAN_DISTANCE) == (start >= SPAN_DISTANCE);
+        let mut bytes = Vec::new();
+        let mut end = start;
+        for section in sections.iter().filter(mine) {
+            end = end.max(section.end());
+            let Some(contents) = section.bytes else { continue };
+            let offset = (section.address - start) as usize;
+            if bytes.len() < offset + contents.len() {
+                bytes.resize(offset + contents.len(), 0);
+            }
+            bytes[offset..offset + contents.len()].copy_from_slice(contents);
+            if section.name == ".got.plt" {
+                // Holds link-time addresses that only a dynamic linker would use.
+                let header = contents.len().min(self.rules.got_plt_header as usize);
+                bytes[offset..offset + header].fill(0);
+            }
+        }
+        if start < SPAN_DISTANCE {
+            bytes.resize((end - start) as usize, 0);
+        }
+        (bytes, end - start)
+    }
+
+    fn site(&self, address: u64) -> Result<Place, BuildError> {
+        if !address.is_multiple_of(8) {
+            return Err(BuildError::Unaligned { site: None, symbol: self.symbol_at(address) });
+        }
+        if address >= META {
+            let what = format!("address {address:#x} of the metadata");
+            return Err(BuildError::Outside { symbol: self.symbol_at(address), what });
+        }
+        Ok(place(address))
+    }
+
+    /// The place of an address inside the image, or one past the end of a span, as C allows for pointers.
+    fn place(&self, address: u64, span1_len: u64, span2_len: u64, from: u64) -> Result<Place, BuildError> {
+        let inside = address <= span1_len
+            || (SPAN_DISTANCE..=SPAN_DISTANCE + span2_len).contains(&address) && span2_len != 0;
+        if inside {
+            return Ok(place(address));
+        }
+        Err(BuildError::Outside { symbol: self.symbol_at(from), what: self.symbol_at(address) })
+    }
+
+    /// Value of `NAME_payload_align`, which FARJUMP_PAYLOAD_ALIGN defines.
+    fn payload_align_log2(&self) -> Result<u8, BuildError> {
+        let Some(symbol) = self.symbol(&format!("{}_payload_align", self.name)) else { return Ok(0) };
+        let sections = self.elf.elf_section_table();
+        let home = sections.section(object::read::SectionIndex(usize::from(symbol.st_shndx(LITTLE).0)));
+        let home = home.map_err(malformed)?;
+        let offset = symbol.st_value(LITTLE).wrapping_sub(home.sh_addr(LITTLE)) as usize;
+        let contents = home.data(LITTLE, self.elf.data()).map_err(malformed)?;
+        let bytes = contents
+            .get(offset..)
+            .and_then(|rest| rest.first_chunk())
+            .map_or(0, |word| u32::from_le_bytes(*word));
+        if !bytes.is_power_of_two() || !(8..=4096).contains(&bytes) {
+            return Err(BuildError::PayloadAlign { name: self.name.to_owned(), bytes: u64::from(bytes) });
+        }
+        Ok(bytes.trailing_zeros() as u8)
+    }
+
+    fn symbol(&self, name: &str) -> Option<&'a elf::Sym64<object::LittleEndian>> {
+        let symbols = self.elf.elf_symbol_table();
+        symbols.iter().find(|symbol| {
+            !symbol.is_undefined(LITTLE) && symbols.symbol_name(LITTLE, symbol).ok() == Some(name.as_bytes())
+        })
+    }
+
+    /// The variable or function at an address, or that section.
+    fn symbol_at(&self, address: u64) -> String {
+        let covers = |symbol: &&elf::Sym64<_>| {
+            let kind = symbol.st_type();
+            let start = symbol.st_value(LITTLE);
+            (kind == elf::STT_OBJECT || kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC)
+                && !symbol.is_undefined(LITTLE)
+                && (start..start + symbol.st_size(LITTLE).max(1)).contains(&address)
+        };
+        if let Some(symbol) = self.elf.elf_symbol_table().iter().find(covers) {
+            return symbol_name(&self.elf, symbol);
+        }
+        let home = self.elf.elf_section_table().enumerate().find(|(_, header)| {
+            let start = header.sh_addr(LITTLE);
+            header.sh_flags(LITTLE).contains(elf::SHF_ALLOC)
+                && (start..start + header.sh_size(LITTLE)).contains(&address)
+        });
+        home.map_or_else(|| format!("address {address:#x}"), |(index, _)| section_name(&self.elf, index))
+    }
+
+    /// A thread-local variable of the image.
+    fn thread_local(&self) -> String {
+        let symbol = self.elf.elf_symbol_table().iter().find(|symbol| symbol.st_type() == elf::STT_TLS);
+        symbol.map_or_else(|| "?".to_owned(), |symbol| symbol_name(&self.elf, symbol))
+    }
+}
+
+fn place(address: u64) -> Place {
+    if address < SPAN_DISTANCE {
+        Place::Span1(address as u32)
+    } else {
+        Place::Span2((address - SPAN_DISTANCE) as u32)
+    }
+}
+
+/// Sites travel as zeroes: what linkers leave there differs.
+fn blank(span: &mut [u8], offset: u32) {
+    if let Some(site) = span.get_mut(offset as usize..offset as usize + 8) {
+        site.fill(0);
+    }
+}
+
+/// What C++ and Rust import in order to unwind, or to destroy statics at exit.
+fn unwinds(import: &str) -> bool {
+    let abi = import.strip_prefix("__cxa_").unwrap_or("");
+    import.starts_with("_Unwind_")
+        || import.contains("_personality")
+        || ["throw", "rethrow", "begin_catch", "end_catch", "atexit", "thread_atexit"].contains(&abi)
+        || abi.contains("exception")
+}
+
+fn sizes(sections: &[Section<'_>], data: &[u8], span2_len: u64) -> Sizes {
+    let sum = |wanted: &dyn Fn(&Section<'_>) -> bool| {
+        sections
+            .iter()
+            .filter(|section| section.address < SPAN_DISTANCE && wanted(section))
+            .map(|it| it.len)
+            .sum::<u64>()
+    };
+    let got = |section: &Section<'_>| section.name.starts_with(".got");
+    Sizes {
+        text: sum(&|section| section.code) as u32,
+        rodata: sum(&|section| !section.code && !got(section)) as u32,
+        got: sum(&got) as u32,
+        data: data.len() as u32,
+        bss: (span2_len - data.len() as u64) as u32,
+    }
+}
+
+fn malformed(error: object::Error) -> BuildError {
+    BuildError::Malformed { object: "the linked image".into(), problem: error.to_string() }
+}

@@ -1,0 +1,130 @@
+//! The one ordinary link that makes an image: with GNU ld or lld, a short script, and `NAME_main` as the only root.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::BuildError;
+use super::machine::Rules;
+use super::objects::{Linkable, Objects};
+use super::{Scratch, tool};
+
+const SCRIPT: &str = include_str!("image.ld");
+const VARIABLE: &str = "FARJUMP_LD";
+const ADVICE: &str = "Install binutils or lld, or name a linker in FARJUMP_LD";
+
+/// A linker that follows linker scripts.
+#[derive(Debug)]
+pub(super) struct Linker {
+    program: OsString,
+    /// The first line of what it says about itself.
+    pub(super) version: String,
+}
+
+impl Linker {
+    /// The linker named by `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
+    ///
+    /// # Errors
+    /// None is there, or the one named does not start or does not follow linker scripts.
+    pub(super) fn find() -> Result<Linker, BuildError> {
+        if let Some(program) = env::var_os(VARIABLE).filter(|program| !program.is_empty()) {
+            let version = version(&program)?;
+            if !follows_scripts(&version) {
+                let linker = program.to_string_lossy().into_owned();
+                return Err(BuildError::WrongLinker { linker, version });
+            }
+            return Ok(Linker { program, version });
+        }
+        ["ld.bfd", "ld", "ld.lld"]
+            .into_iter()
+            .find_map(|program| {
+                let program = OsString::from(program);
+                let version = version(&program).ok().filter(|version| follows_scripts(version))?;
+                Some(Linker { program, version })
+            })
+            .ok_or(BuildError::NoLinker)
+    }
+
+    /// Links what `name`_main reaches. Returns the linked ELF file's bytes, and the linker's warnings.
+    ///
+    /// # Errors
+    /// The linker's refusal, explained where the reason is known.
+    pub(super) fn link_image(
+        &self,
+        files: &[Linkable],
+        objects: &Objects,
+        name: &str,
+        runtime: Option<&Path>,
+        rules: &Rules,
+        scratch: &Scratch,
+    ) -> Result<(Vec<u8>, String), BuildError> {
+        let script = scratch.write("image.ld", SCRIPT.as_bytes())?;
+        let versions =
+            scratch.write("image.map", format!("{{ global: {name}_main; local: *; }};\n").as_bytes())?;
+        let image = scratch.path("image.elf");
+        let mut command = Command::new(&self.program);
+        command
+            .args(["-m", rules.emulation, "-shared", "-Bsymbolic", "--gc-sections"])
+            .args(["-z", "now", "-z", "norelro", "--hash-style=gnu", "--build-id=none", "--no-eh-frame-hdr"])
+            .args(["-u", &format!("{name}_main"), "-e", &format!("{name}_main")])
+            .arg(tool::option("--version-script=", &versions))
+            .arg("-T")
+            .arg(&script)
+            .arg("-o")
+            .arg(&image)
+            .args(files.iter().filter(|file| !file.archive).map(|file| &file.path))
+            .arg("--start-group")
+            .args(files.iter().filter(|file| file.archive).map(|file| &file.path))
+            .args(runtime)
+            .arg("--end-group");
+        let output = tool::run(&mut command, ADVICE)?;
+        let messages = relabel(tool::messages(&output), files);
+        if !output.status.success() {
+            return Err(self.explain(messages, objects, name));
+        }
+        let bytes = fs::read(&image).map_err(|source| BuildError::Read { path: image, source })?;
+        Ok((bytes, messages))
+    }
+
+    /// lld refuses thread-local variables without naming them, and code for a fixed address is refused in terms that
+    /// only linker people know.
+    fn explain(&self, messages: String, objects: &Objects, name: &str) -> BuildError {
+        let linker = self.program.to_string_lossy().into_owned();
+        if let Some(found) =
+            objects.uses(&format!("{name}_main")).into_iter().find(|found| found.thread_local)
+        {
+            return BuildError::ThreadLocal { site: Some(found.site), symbol: found.symbol };
+        }
+        let fixed = ["-fPIC", "can not be used when making a shared object", "cannot be used against"];
+        if fixed.iter().any(|sign| messages.contains(sign)) {
+            return BuildError::NotPositionIndependent { linker, messages };
+        }
+        BuildError::Link { linker, messages }
+    }
+}
+
+/// The first line of what a linker says about itself.
+fn version(program: &OsString) -> Result<String, BuildError> {
+    let output = tool::run(Command::new(program).arg("--version"), ADVICE)?;
+    Ok(tool::messages(&output).lines().next().unwrap_or_default().to_owned())
+}
+
+/// GNU ld and lld do. mold ignores scripts, gold (`GNU gold`) lays sections out by its own mind.
+fn follows_scripts(version: &str) -> bool {
+    version.starts_with("GNU ld") || version.contains("LLD")
+}
+
+/// Messages speak of the objects by their labels, not by the paths of files made on the way.
+fn relabel(messages: String, files: &[Linkable]) -> String {
+    files.iter().fold(messages, |text, file| text.replace(&*file.path.to_string_lossy(), &file.label))
+}
+
+/// The compiler's own support routines (`libgcc.a`, compiler-rt), which code may call without knowing: 128-bit
+/// division, say. `None` where the driver does not tell or has none.
+pub(super) fn runtime_library(driver: &str) -> Option<PathBuf> {
+    let output = tool::run(Command::new(driver).arg("-print-libgcc-file-name"), ADVICE).ok()?;
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    (output.status.success() && path.is_absolute() && path.is_file()).then_some(path)
+}

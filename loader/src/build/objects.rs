@@ -1,0 +1,357 @@
+//! The objects that go into a link: what they define, and what the injected function reaches through them.
+//!
+//! The linker decides what an image holds; this only answers for the messages who it was: when the linker, or the image
+//! it made, is refused, [`Objects::uses`] and [`Objects::initialisers`] find the object, the section and the symbol.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use object::LittleEndian;
+use object::elf;
+use object::read::archive::ArchiveFile;
+use object::read::elf::{ElfFile64, FileHeader, SectionHeader, Sym};
+use object::read::{SectionIndex, SymbolIndex};
+
+use super::error::{BuildError, Site};
+use super::machine::Rules;
+
+pub(super) type Elf<'a> = ElfFile64<'a, LittleEndian>;
+pub(super) const LITTLE: LittleEndian = LittleEndian;
+
+/// A file to be linked.
+#[derive(Clone, Debug)]
+pub(super) struct Linkable {
+    pub(super) path: PathBuf,
+    /// What people know it by.
+    pub(super) label: String,
+    /// Archives contribute only the members that are needed.
+    pub(super) archive: bool,
+}
+
+/// All objects of a link, archive members among them.
+#[derive(Debug)]
+pub(super) struct Objects {
+    members: Vec<Member>,
+    /// Labels of archive members that hold a compiler's intermediate code.
+    intermediate: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Member {
+    label: String,
+    lazy: bool,
+    bytes: Vec<u8>,
+}
+
+/// A symbol that one of the objects defines for the others.
+#[derive(Clone, Debug)]
+pub(super) struct Definition {
+    pub(super) name: String,
+    pub(super) object: String,
+    /// Not to be exported from a shared library.
+    pub(super) hidden: bool,
+}
+
+/// A symbol that reached code refers to, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Use {
+    pub(super) site: Site,
+    pub(super) symbol: String,
+    pub(super) thread_local: bool,
+    /// An ELF indirect function (`STT_GNU_IFUNC`).
+    pub(super) indirect: bool,
+}
+
+impl Objects {
+    /// Reads all of `files`.
+    ///
+    /// # Errors
+    /// Files that cannot be read or are no objects, objects for another machine, objects that hold a compiler's
+    /// intermediate code instead of machine code.
+    pub(super) fn read(files: &[Linkable], rules: &Rules) -> Result<Objects, BuildError> {
+        let mut objects = Objects { members: Vec::new(), intermediate: Vec::new() };
+        for file in files {
+            let bytes = read(&file.path)?;
+            if file.archive {
+                objects.add_archive(file, &bytes, rules)?;
+            } else {
+                let member = Member { label: file.label.clone(), lazy: false, bytes };
+                if is_intermediate(&member.bytes) {
+                    return Err(BuildError::Intermediate { object: member.label });
+                }
+                member.check(rules)?;
+                objects.members.push(member);
+            }
+        }
+        Ok(objects)
+    }
+
+    fn add_archive(&mut self, file: &Linkable, bytes: &[u8], rules: &Rules) -> Result<(), BuildError> {
+        let malformed = |error: object::Error| BuildError::Malformed {
+            object: file.label.clone(),
+            problem: error.to_string(),
+        };
+        let archive = ArchiveFile::parse(bytes).map_err(malformed)?;
+        for member in archive.members() {
+            let member = member.map_err(malformed)?;
+            let name = String::from_utf8_lossy(member.name()).into_owned();
+            let bytes = if member.is_thin() {
+                read(&file.path.parent().unwrap_or(Path::new("")).join(&name))?
+            } else {
+                member.data(bytes).map_err(malformed)?.to_vec()
+            };
+            let label = format!("{}({name})", file.label);
+            if is_intermediate(&bytes) {
+                self.intermediate.push(label);
+            } else if bytes.starts_with(&elf::ELFMAG) {
+                let member = Member { label, lazy: true, bytes };
+                member.check(rules)?;
+                self.members.push(member);
+            }
+        }
+        Ok(())
+    }
+
+    /// An archive member that holds a compiler's intermediate code: what it defines nobody here can see.
+    pub(super) fn intermediate(&self) -> Option<&str> {
+        self.intermediate.first().map(String::as_str)
+    }
+
+    /// Every global symbol that is defined, in the order of the objects.
+    pub(super) fn definitions(&self) -> Vec<Definition> {
+        let mut found = Vec::new();
+        for (member, elf) in self.parsed() {
+            for symbol in elf.elf_symbol_table().iter() {
+                if symbol.is_local() || symbol.is_undefined(LITTLE) {
+                    continue;
+                }
+                let visibility = symbol.st_visibility();
+                found.push(Definition {
+                    name: symbol_name(&elf, symbol),
+                    object: member.label.clone(),
+                    hidden: visibility == elf::STV_HIDDEN || visibility == elf::STV_INTERNAL,
+                });
+            }
+        }
+        found
+    }
+
+    /// What is referred to by the code and data that `root` reaches, nearest first.
+    pub(super) fn uses(&self, root: &str) -> Vec<Use> {
+        let parsed: Vec<_> = self.parsed().collect();
+        let defined = definitions_by_name(&parsed);
+        let mut uses = Vec::new();
+        let mut seen = HashSet::new();
+        let mut queue = VecDeque::new();
+        let mut visit = |queue: &mut VecDeque<(usize, SectionIndex)>, at| {
+            if seen.insert(at) {
+                queue.push_back(at);
+            }
+        };
+        if let Some(&(index, symbol)) = defined.get(root.as_bytes())
+            && let Some(section) = section_of(&parsed[index].1, symbol)
+        {
+            visit(&mut queue, (index, section));
+        }
+        while let Some((index, section)) = queue.pop_front() {
+            let (member, elf) = &parsed[index];
+            let site = Site { object: member.label.clone(), section: section_name(elf, section) };
+            for (symbol_index, _) in relocations(elf, section) {
+                let Ok(symbol) = elf.elf_symbol_table().symbol(symbol_index) else { continue };
+                let name = symbol_name(elf, symbol);
+                let (home, definition) = if symbol.is_undefined(LITTLE) {
+                    defined.get(name.as_bytes()).copied().unwrap_or((index, symbol_index))
+                } else {
+                    (index, symbol_index)
+                };
+                let kind = parsed[home].1.elf_symbol_table().symbol(definition).map(Sym::st_type);
+                uses.push(Use {
+                    site: site.clone(),
+                    symbol: name,
+                    thread_local: symbol.st_type() == elf::STT_TLS || kind == Ok(elf::STT_TLS),
+                    indirect: kind == Ok(elf::STT_GNU_IFUNC),
+                });
+                if let Some(section) = section_of(&parsed[home].1, definition) {
+                    visit(&mut queue, (home, section));
+                }
+            }
+        }
+        uses
+    }
+
+    /// The functions that linked objects register to be called before and after everything else, and where.
+    pub(super) fn initialisers(&self, root: &str) -> Vec<(Site, String)> {
+        let parsed: Vec<_> = self.parsed().collect();
+        let mut found = Vec::new();
+        for index in linked(&parsed, root) {
+            let (member, elf) = &parsed[index];
+            for (section, header) in elf.elf_section_table().enumerate() {
+                let name = section_name(elf, section);
+                if !is_initialiser(&name) || header.sh_size(LITTLE) == 0 {
+                    continue;
+                }
+                for (symbol, addend) in relocations(elf, section) {
+                    let site = Site { object: member.label.clone(), section: name.clone() };
+                    found.push((site, function_at(elf, symbol, addend)));
+                }
+            }
+        }
+        found
+    }
+
+    fn parsed(&self) -> impl Iterator<Item = (&Member, Elf<'_>)> {
+        // All were parsed once when they were read.
+        self.members.iter().filter_map(|member| Some((member, Elf::parse(&*member.bytes).ok()?)))
+    }
+}
+
+impl Member {
+    fn check(&self, rules: &Rules) -> Result<(), BuildError> {
+        let malformed =
+            |problem: &str| BuildError::Malformed { object: self.label.clone(), problem: problem.to_owned() };
+        let Some(&[low, high]) = self.bytes.get(18..20) else {
+            return Err(malformed("it is too short for an ELF object"));
+        };
+        let machine = elf::Machine(u16::from_le_bytes([low, high]));
+        if self.bytes[4] != elf::ELFCLASS64.0 || !rules.is_machine(machine) {
+            return Err(BuildError::Machine {
+                object: self.label.clone(),
+                found: describe_machine(&self.bytes, machine),
+                expected: rules.machine,
+            });
+        }
+        let elf = Elf::parse(&*self.bytes).map_err(|error| malformed(&error.to_string()))?;
+        if elf.elf_header().e_type(LITTLE) != elf::ET_REL {
+            return Err(malformed("it is a linked program or shared library, not an object"));
+        }
+        Ok(())
+    }
+}
+
+fn describe_machine(bytes: &[u8], machine: elf::Machine) -> String {
+    let class = if bytes[4] == elf::ELFCLASS64.0 { "64-bit" } else { "32-bit" };
+    match machine.name() {
+        Some(name) => format!("{class} {}", name.trim_start_matches("EM_")),
+        None => format!("{class} machine {}", machine.0),
+    }
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
+    fs::read(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
+}
+
+/// LLVM bitcode, bare or wrapped, or a GCC object without any machine code beside its intermediate code.
+fn is_intermediate(bytes: &[u8]) -> bool {
+    if bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b") {
+        return true;
+    }
+    let Ok(elf) = Elf::parse(bytes) else { return false };
+    let sections = elf.elf_section_table();
+    let machine_code = sections
+        .iter()
+        .any(|section| section.sh_flags(LITTLE).contains(elf::SHF_EXECINSTR) && section.sh_size(LITTLE) != 0);
+    !machine_code && sections.enumerate().any(|(index, _)| section_name(&elf, index).starts_with(".gnu.lto_"))
+}
+
+/// Sections of addresses that the startup code or the dynamic linker would call; the script has the same list.
+fn is_initialiser(section: &str) -> bool {
+    [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"]
+        .iter()
+        .any(|kind| section.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+}
+
+pub(super) fn symbol_name(elf: &Elf<'_>, symbol: &elf::Sym64<LittleEndian>) -> String {
+    if symbol.st_type() == elf::STT_SECTION {
+        return section_name(elf, SectionIndex(usize::from(symbol.st_shndx(LITTLE).0)));
+    }
+    let name = elf.elf_symbol_table().symbol_name(LITTLE, symbol).unwrap_or(b"?");
+    String::from_utf8_lossy(name).into_owned()
+}
+
+pub(super) fn section_name(elf: &Elf<'_>, index: SectionIndex) -> String {
+    let sections = elf.elf_section_table();
+    let name = sections.section(index).and_then(|section| sections.section_name(LITTLE, section));
+    String::from_utf8_lossy(name.unwrap_or(b"?")).into_owned()
+}
+
+fn section_of(elf: &Elf<'_>, symbol: SymbolIndex) -> Option<SectionIndex> {
+    let symbols = elf.elf_symbol_table();
+    symbols.symbol_section(LITTLE, symbols.symbol(symbol).ok()?, symbol).ok()?
+}
+
+/// Symbol and addend of each relocation of a section.
+fn relocations(elf: &Elf<'_>, section: SectionIndex) -> Vec<(SymbolIndex, i64)> {
+    let Some(index) = elf.elf_relocation_sections().get(section) else { return Vec::new() };
+    let rela = elf.elf_section_table().section(index).and_then(|header| header.rela(LITTLE, elf.data()));
+    let Ok(Some((entries, _))) = rela else { return Vec::new() };
+    entries
+        .iter()
+        .map(|entry| (SymbolIndex(entry.r_sym(LITTLE, false) as usize), entry.r_addend.get(LITTLE)))
+        .collect()
+}
+
+/// The function that a relocation against a function's own symbol, or against its section's, points at.
+fn function_at(elf: &Elf<'_>, symbol: SymbolIndex, addend: i64) -> String {
+    let symbols = elf.elf_symbol_table();
+    let Ok(entry) = symbols.symbol(symbol) else { return "?".to_owned() };
+    if entry.st_type() != elf::STT_SECTION {
+        return symbol_name(elf, entry);
+    }
+    let function = symbols.iter().find(|candidate| {
+        candidate.st_type() == elf::STT_FUNC
+            && candidate.st_shndx(LITTLE) == entry.st_shndx(LITTLE)
+            && i64::try_from(candidate.st_value(LITTLE)) == Ok(addend)
+    });
+    symbol_name(elf, function.unwrap_or(entry))
+}
+
+type Parsed<'a> = [(&'a Member, Elf<'a>)];
+/// Of an archive, weak: smaller wins.
+type Rank = (bool, bool);
+
+/// Who defines a name: an object given as such before an archive's member, a strong definition before a weak one, the
+/// first before the others.
+fn definitions_by_name<'a>(parsed: &Parsed<'a>) -> HashMap<&'a [u8], (usize, SymbolIndex)> {
+    let mut best: HashMap<&[u8], (Rank, (usize, SymbolIndex))> = HashMap::new();
+    for (index, (member, elf)) in parsed.iter().enumerate() {
+        let symbols = elf.elf_symbol_table();
+        for (number, symbol) in symbols.enumerate() {
+            if symbol.is_local() || symbol.is_undefined(LITTLE) {
+                continue;
+            }
+            let Ok(name) = symbols.symbol_name(LITTLE, symbol) else { continue };
+            let rank = (member.lazy, symbol.is_weak());
+            let entry = best.entry(name).or_insert((rank, (index, number)));
+            if rank < entry.0 {
+                *entry = (rank, (index, number));
+            }
+        }
+    }
+    best.into_iter().map(|(name, (_, definition))| (name, definition)).collect()
+}
+
+/// The objects that a linker takes: those given as such, and the archive members that define what these and `root` need.
+fn linked(parsed: &Parsed<'_>, root: &str) -> Vec<usize> {
+    let defined = definitions_by_name(parsed);
+    let mut taken: Vec<usize> = (0..parsed.len()).filter(|&index| !parsed[index].0.lazy).collect();
+    if let Some(&(index, _)) = defined.get(root.as_bytes())
+        && !taken.contains(&index)
+    {
+        taken.push(index);
+    }
+    let mut next = 0;
+    while let Some(&index) = taken.get(next) {
+        next += 1;
+        let symbols = parsed[index].1.elf_symbol_table();
+        for symbol in symbols.iter().filter(|symbol| symbol.is_undefined(LITTLE) && !symbol.is_weak()) {
+            let name = symbols.symbol_name(LITTLE, symbol).unwrap_or(b"");
+            if let Some(&(home, _)) = defined.get(name)
+                && !taken.contains(&home)
+            {
+                taken.push(home);
+            }
+        }
+    }
+    taken
+}

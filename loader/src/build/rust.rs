@@ -1,0 +1,122 @@
+//! Rust: a source file compiled against the author crate that is embedded here, or a crate built by cargo. Either way
+//! a static library comes out, of which the image's link takes what `NAME_main` reaches.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::BuildError;
+use super::{scratch, tool};
+
+/// The author crate, `farjump-ifunc`, as files of one folder.
+const AUTHOR_CRATE: [(&str, &str); 4] = [
+    ("lib.rs", include_str!("../../../ifuncs/rust/src/lib.rs")),
+    ("data.rs", include_str!("../../../ifuncs/rust/src/data.rs")),
+    ("macros.rs", include_str!("../../../ifuncs/rust/src/macros.rs")),
+    ("panic.rs", include_str!("../../../ifuncs/rust/src/panic.rs")),
+];
+/// Set while an ifunc is compiled to be injected: the macro of the author crate then brings its panic handler.
+const CFG: &str = "farjump_ifunc";
+const ADVICE: &str = "Install Rust (rustup.rs), or build from C or from objects";
+
+/// What came of Rust code.
+#[derive(Debug)]
+pub(super) struct Built {
+    /// A static library.
+    pub(super) archive: PathBuf,
+    /// Warnings.
+    pub(super) messages: String,
+}
+
+/// Compiles one source file, in `folder`, which is for it alone.
+///
+/// # Errors
+/// No rustc, or its refusal.
+pub(super) fn compile_source(source: &Path, folder: &Path) -> Result<Built, BuildError> {
+    let author = scratch::folder(folder.join("author"))?;
+    for (name, contents) in AUTHOR_CRATE {
+        scratch::write(author.join(name), contents.as_bytes())?;
+    }
+    let rlib = folder.join("libfarjump_ifunc.rlib");
+    let mut command = rustc();
+    command.args(["--crate-type", "rlib", "--crate-name", "farjump_ifunc", "--cap-lints", "allow"]);
+    command.arg("-o").arg(&rlib).arg(author.join("lib.rs")).arg(remap(&author, "farjump-ifunc"));
+    run_rustc(&mut command, source)?;
+
+    let archive = folder.join("ifunc.a");
+    let mut command = rustc();
+    command.args(["--crate-type", "staticlib", "--crate-name", "ifunc", "--cfg", CFG]);
+    command.args(["--check-cfg", &format!("cfg({CFG})")]);
+    command.arg("--extern").arg(tool::option("farjump_ifunc=", &rlib));
+    command.arg("-o").arg(&archive).arg(source);
+    if let Some(parent) = source.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        command.arg(remap(parent, ""));
+    }
+    let messages = run_rustc(&mut command, source)?;
+    Ok(Built { archive, messages })
+}
+
+/// Builds the library target of a crate, in cargo's own target folder. `path` is its folder or its `Cargo.toml`.
+///
+/// The crate's release profile counts, but for `panic`, `codegen-units` and, unless `CARGO_PROFILE_RELEASE_OPT_LEVEL`
+/// is set, `opt-level`, which is `z`.
+///
+/// # Errors
+/// No cargo, its refusal, or a crate without a library.
+pub(super) fn compile_crate(path: &Path) -> Result<Built, BuildError> {
+    let manifest = if path.is_dir() { path.join("Cargo.toml") } else { path.to_owned() };
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["rustc", "--lib", "--crate-type", "staticlib", "--release"]);
+    command.arg("--message-format=json-render-diagnostics").arg("--manifest-path").arg(&manifest);
+    command.args([
+        "--config",
+        "profile.release.panic=\"abort\"",
+        "--config",
+        "profile.release.codegen-units=1",
+    ]);
+    if env::var_os("CARGO_PROFILE_RELEASE_OPT_LEVEL").is_none() {
+        command.args(["--config", "profile.release.opt-level=\"z\""]);
+    }
+    command.args(["--", "--cfg", CFG, "--check-cfg", &format!("cfg({CFG})")]);
+    let output = tool::run(&mut command, ADVICE)?;
+    let messages = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if !output.status.success() {
+        let tool = tool::program(&command);
+        return Err(BuildError::Compile { tool, path: path.to_owned(), messages });
+    }
+    let archive = String::from_utf8_lossy(&output.stdout).lines().filter_map(static_library).next_back();
+    let archive = archive.ok_or_else(|| BuildError::NoStaticLibrary { path: path.to_owned() })?;
+    Ok(Built { archive, messages: String::new() })
+}
+
+/// The static library that a line of cargo's messages reports.
+fn static_library(line: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    let files = message.get("filenames")?.as_array()?;
+    files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with(".a")).map(PathBuf::from)
+}
+
+/// The compiler with what both compilations share. A program made of one unit, so that all of it is sliced alike.
+fn rustc() -> Command {
+    let mut command = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    command.args(["--edition", "2024", "-C", "panic=abort", "-C", "opt-level=z", "-C", "codegen-units=1"]);
+    command
+}
+
+fn run_rustc(command: &mut Command, source: &Path) -> Result<String, BuildError> {
+    let output = tool::run(command, ADVICE)?;
+    let messages = tool::messages(&output);
+    if output.status.success() {
+        return Ok(messages);
+    }
+    Err(BuildError::Compile { tool: tool::program(command), path: source.to_owned(), messages })
+}
+
+/// Paths get into code through panic messages: the same source is to give the same code wherever it lies.
+fn remap(from: &Path, to: &str) -> OsString {
+    let mut argument = tool::option("--remap-path-prefix=", from);
+    argument.push("=");
+    argument.push(to);
+    argument
+}

@@ -1,0 +1,45 @@
+//! Changing symbols of an ELF file in place: a linker has no option for what is needed here.
+
+use object::LittleEndian;
+use object::read::elf::SectionHeader;
+use object::{elf, pod};
+
+use super::objects::{Elf, LITTLE};
+
+/// Which symbols of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Table {
+    /// Those that a static link uses.
+    Static,
+    /// Those that the dynamic linker uses.
+    Dynamic,
+}
+
+/// Offers each symbol with its name to `change`, which says whether it changed it. Returns whether any was.
+///
+/// # Errors
+/// `bytes` are no ELF file with such a table.
+pub(super) fn edit(
+    bytes: &mut [u8],
+    table: Table,
+    mut change: impl FnMut(&[u8], &mut elf::Sym64<LittleEndian>) -> bool,
+) -> object::read::Result<bool> {
+    let elf = Elf::parse(&*bytes)?;
+    let symbols = match table {
+        Table::Static => elf.elf_symbol_table(),
+        Table::Dynamic => elf.elf_dynamic_symbol_table(),
+    };
+    if symbols.is_empty() {
+        return Ok(false);
+    }
+    let names: Vec<Vec<u8>> =
+        symbols.iter().map(|symbol| symbols.symbol_name(LITTLE, symbol).unwrap_or(b"").to_vec()).collect();
+    let start = elf.elf_section_table().section(symbols.section())?.sh_offset(LITTLE) as usize;
+    let entries = bytes.get_mut(start..).and_then(|rest| pod::slice_from_bytes_mut(rest, names.len()).ok());
+    let Some((entries, _)) = entries else { return Ok(false) };
+    let mut changed = false;
+    for (name, symbol) in names.iter().zip(entries) {
+        changed |= change(name, symbol);
+    }
+    Ok(changed)
+}
