@@ -27,10 +27,12 @@ fn operations_bytes_refusals_and_failures_are_counted_apart() {
     while handle.pump(1) > 0 {}
     link.remote.fence().unwrap();
     link.remote.put_word(0, 1, 0).unwrap();
-    link.remote.put(9000, &bytes, 0).unwrap_err();
+    for offset in [9000, usize::MAX] {
+        link.remote.put(offset, &bytes, 0).unwrap_err();
+    }
     link.remote.progress().unwrap();
     drop(link);
-    assert_eq!(meter.count(Step::Put), Count { done: taken, bytes: taken * 4000, full: 1, failed: 1 });
+    assert_eq!(meter.count(Step::Put), Count { done: taken, bytes: taken * 4000, full: 1, failed: 2 });
     assert_eq!(meter.count(Step::PutWord), count(1, 8));
     for step in [Step::Open, Step::Connect, Step::Fence, Step::Progress, Step::Close] {
         assert_eq!(meter.count(step), count(1, 0), "{step}");
@@ -38,7 +40,7 @@ fn operations_bytes_refusals_and_failures_are_counted_apart() {
     assert_eq!(meter.count(Step::Ring), count(0, 0));
     let bytes = taken * 4000;
     let text = format!(
-        "open 1, connect 1, put {taken} ({bytes} bytes, 1 refused for want of room, 1 failed), put word 1 (8 bytes), \
+        "open 1, connect 1, put {taken} ({bytes} bytes, 1 refused for want of room, 2 failed), put word 1 (8 bytes), \
          fence 1, progress 1, close 1"
     );
     assert_eq!(meter.to_string(), text);

@@ -213,9 +213,10 @@ fn bytes_changed_or_freed_before_they_were_moved_are_noticed() {
         // A seed by which the put leaves something in flight.
         let noticed = (0..SEEDS).any(|seed| {
             let (sender, mut link) = fake(Rule::Fenced, seed);
-            // Large enough that the allocator gives the memory back.
-            let mut bytes = pattern(4 << 20, 1);
-            let part = bytes.as_mut_slice().get_mut(..4096).unwrap();
+            // So large that the allocator unmaps it when it is freed (mallopt(3): never kept from 32 MiB on).
+            let mut bytes = vec![0; 40 << 20];
+            let part = &mut bytes[..4096];
+            part.copy_from_slice(&pattern(4096, 1));
             link.remote.put(0, part, 5).unwrap();
             if sender.handle().pending() == 0 {
                 return false;

@@ -83,19 +83,21 @@ fn room_holds_no_zeros_and_a_message_released_is_gone() {
 
 #[test]
 fn the_end_of_the_peer_fails_sending_at_once_and_receiving_after_the_last_message() {
-    let (mut ours, mut theirs) = (FakeTwoSided::new(1), FakeTwoSided::new(2));
-    let (mut left, mut right) = two_sided(&mut ours, &mut theirs);
-    for frame in 0..5 {
-        send(&mut *right, &pattern(64, frame), frame);
+    for seed in 0..50 {
+        let (mut ours, mut theirs) = (FakeTwoSided::new(seed), FakeTwoSided::new(seed));
+        let (mut left, mut right) = two_sided(&mut ours, &mut theirs);
+        for frame in 0..5 {
+            send(&mut *right, &pattern(64, frame), frame);
+        }
+        drop(right);
+        assert_eq!(*try_send(&mut *left, &pattern(64, 0), 8).unwrap_err().cause(), Cause::PeerGone);
+        for frame in 0..5 {
+            assert_eq!(receive(&mut *left).unwrap(), Some(pattern(64, frame)));
+        }
+        assert_eq!(*receive(&mut *left).unwrap_err().cause(), Cause::PeerGone);
+        left.reserve(64).unwrap_err();
+        assert_eq!(ours.handle().violations(), [Violation::UsedAfterError]);
     }
-    drop(right);
-    assert_eq!(*try_send(&mut *left, &pattern(64, 0), 8).unwrap_err().cause(), Cause::PeerGone);
-    for frame in 0..5 {
-        assert_eq!(receive(&mut *left).unwrap(), Some(pattern(64, frame)));
-    }
-    assert_eq!(*receive(&mut *left).unwrap_err().cause(), Cause::PeerGone);
-    left.reserve(64).unwrap_err();
-    assert_eq!(ours.handle().violations(), [Violation::UsedAfterError]);
 }
 
 #[test]
