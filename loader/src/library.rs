@@ -85,7 +85,7 @@ impl LibraryImage {
     }
 
     /// The image as it travels, checked when the library was opened. Read-only memory of the library, so it lives as
-    /// long as any handle on it; it starts on a multiple of 64 bytes.
+    /// long as any handle on it. `farjump build` starts it on a multiple of 64 bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
