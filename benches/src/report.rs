@@ -1,0 +1,59 @@
+//! Rows of figures.
+
+/// Prints what the figures were taken on.
+pub(crate) fn machine() {
+    let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        model.lines().find_map(|line| line.strip_prefix("model name\t: ")).unwrap_or("unknown processor");
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    println!("{model}, {cores} processors, Linux {}, source on 0, target on 1", kernel.trim());
+    println!();
+    println!(
+        "{:<44} {:>12} {:>12} {:>7}  {:>13}  bound",
+        "medians of the rounds", "farjump", "reference", "ratio", "spread"
+    );
+}
+
+/// Pairs of figures, one for each round.
+#[derive(Default)]
+pub(crate) struct Series {
+    pairs: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// Adds a round: farjump's figure and the reference's.
+    pub(crate) fn add(&mut self, farjump: f64, reference: f64) {
+        self.pairs.push((farjump, reference));
+    }
+
+    /// Prints the row: medians, the median of the ratios and their quartiles.
+    pub(crate) fn print(&self, what: &str, unit: &str, bound: &str) {
+        let of = |pick: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(pick).collect());
+        let (farjump, reference) = (of(|pair| pair.0), of(|pair| pair.1));
+        let ratios = of(|pair| pair.0 / pair.1);
+        println!(
+            "{what:<44} {:>12} {:>12} {:>6.3}x  {:>5.3}..{:<5.3}  {bound}",
+            format!("{:.1} {unit}", at(&farjump, 0.5)),
+            format!("{:.1} {unit}", at(&reference, 0.5)),
+            at(&ratios, 0.5),
+            at(&ratios, 0.25),
+            at(&ratios, 0.75),
+        );
+    }
+}
+
+/// Median of some figures.
+pub(crate) fn median(figures: Vec<f64>) -> f64 {
+    at(&sorted(figures), 0.5)
+}
+
+fn sorted(mut figures: Vec<f64>) -> Vec<f64> {
+    figures.sort_by(f64::total_cmp);
+    figures
+}
+
+fn at(sorted: &[f64], part: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
+}

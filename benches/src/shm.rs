@@ -1,0 +1,232 @@
+//! One-way time, message rate and throughput over shared memory.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use farjump::build::{Options, build};
+use farjump::{Library, Link, Target, WaitPolicy};
+
+use crate::Failure;
+use crate::first_call;
+use crate::floor::{Command, Floor};
+use crate::report::Series;
+
+const ROUND_TRIPS: u64 = 100_000;
+const WARM_UP: u64 = 1_000;
+const MESSAGES: u64 = 4_000_000;
+const MEBIBYTE: usize = 1 << 20;
+const LARGE: u64 = 512;
+/// Longer than anything here takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// File name of the library of `hello`.
+pub(crate) const HELLO: &str = "libhello.so";
+
+/// The libraries that the benchmarks inject.
+pub(crate) struct Libraries {
+    pub(crate) counter: Library,
+    pub(crate) hello: Library,
+}
+
+impl Libraries {
+    /// Builds them from the samples.
+    pub(crate) fn build(folder: &Path) -> Result<Libraries, Failure> {
+        let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ifuncs/samples/c");
+        let make = |name: &str| -> Result<PathBuf, Failure> {
+            let output = folder.join(format!("lib{name}.so"));
+            let inputs = vec![samples.join(format!("{name}.c"))];
+            build(&Options { inputs, output: output.clone(), ..Options::default() })?;
+            Ok(output)
+        };
+        Ok(Libraries { counter: Library::open(make("counter")?)?, hello: Library::open(make("hello")?)? })
+    }
+}
+
+/// The target's side of all benchmarks.
+pub(crate) fn serve(floor: &Floor, address: &str, folder: &Path) -> Result<(), Failure> {
+    let mut count = 0_u64;
+    let mut target = Target::listen(address)
+        .args(&mut count)
+        .process_symbols(true)
+        .wait_policy(WaitPolicy::spin_only())
+        .build()?;
+    loop {
+        match floor.commanded() {
+            (Command::Idle, _) => {
+                target.poll()?;
+                continue;
+            }
+            (Command::PingPong, turns) => floor.pong(turns),
+            (Command::Ring, lines) => floor.consume(lines),
+            (Command::Serve, _) => {
+                while floor.commanded().0 == Command::Serve {
+                    for _ in 0..64 {
+                        target.poll()?;
+                    }
+                }
+                floor.set_values(*target.args_mut::<u64>().ok_or("the target lost its counter")?, 0);
+            }
+            (Command::ServeFirst, _) => first_call::serve(floor, &mut target, folder)?,
+            (Command::Exit, _) => return Ok(()),
+        }
+        floor.done();
+    }
+}
+
+/// Runs the source's side and prints the rows.
+pub(crate) fn run(rounds: usize, floor: &Floor, address: &str, libraries: &Libraries) -> Result<(), Failure> {
+    let link = connect(address)?;
+    let bench = Bench { floor, link: &link, counter: &libraries.counter };
+    let mut sent = 0;
+    for payload in [8, 40] {
+        let mut series = Series::default();
+        for _ in 0..rounds {
+            let reference = bench.raw_one_way();
+            series.add(bench.one_way(payload)?, reference);
+            sent += ROUND_TRIPS;
+        }
+        bench.check_count(sent)?;
+        series.print(&format!("one way, cached counter, {payload} B"), "ns", "<= 1.15 x raw ping-pong");
+    }
+    for payload in [8, 32] {
+        let mut series = Series::default();
+        for _ in 0..rounds {
+            let reference = bench.raw_rate();
+            series.add(bench.rate(payload, MESSAGES)?, reference);
+            sent += MESSAGES;
+        }
+        bench.check_count(sent)?;
+        series.print(&format!("messages, cached counter, {payload} B"), "M/s", ">= 0.7 x raw ring of lines");
+    }
+    let mut series = Series::default();
+    let mut copy = Copy::new()?;
+    for _ in 0..rounds {
+        let reference = copy.throughput();
+        series.add(bench.throughput(&copy.source)?, reference);
+    }
+    series.print("throughput, cached counter, 1 MiB", "GB/s", ">= 0.8 x memcpy");
+    Ok(())
+}
+
+/// A link that never sleeps.
+pub(crate) fn connect(address: &str) -> Result<Link, Failure> {
+    Ok(Link::builder(address).wait_policy(WaitPolicy::spin_only()).connect()?)
+}
+
+struct Bench<'a> {
+    floor: &'a Floor,
+    link: &'a Link,
+    counter: &'a Library,
+}
+
+impl Bench<'_> {
+    /// Half a round trip of one word, in nanoseconds.
+    fn raw_one_way(&self) -> f64 {
+        self.floor.command(Command::PingPong, ROUND_TRIPS);
+        self.floor.ping(1, WARM_UP);
+        let start = Instant::now();
+        self.floor.ping(WARM_UP, ROUND_TRIPS + 1);
+        let time = start.elapsed();
+        self.floor.wait_done();
+        self.floor.end_ping();
+        time.as_nanos() as f64 / 2.0 / (ROUND_TRIPS + 1 - WARM_UP) as f64
+    }
+
+    /// Half the time from injecting to having the answer, in nanoseconds.
+    fn one_way(&self, payload: usize) -> Result<f64, Failure> {
+        let args = [7_u8; 64];
+        self.floor.command(Command::Serve, 0);
+        for _ in 0..WARM_UP {
+            self.link.inject(self.counter, &args[..payload])?.wait(PATIENCE)?;
+        }
+        let start = Instant::now();
+        for _ in WARM_UP..ROUND_TRIPS {
+            self.link.inject(self.counter, &args[..payload])?.wait(PATIENCE)?;
+        }
+        let time = start.elapsed();
+        self.stop();
+        Ok(time.as_nanos() as f64 / 2.0 / (ROUND_TRIPS - WARM_UP) as f64)
+    }
+
+    /// Millions of lines a second through the raw ring.
+    fn raw_rate(&self) -> f64 {
+        self.floor.command(Command::Ring, MESSAGES);
+        let start = Instant::now();
+        self.floor.produce(MESSAGES);
+        let time = start.elapsed();
+        self.floor.wait_done();
+        MESSAGES as f64 / time.as_micros() as f64
+    }
+
+    /// Millions of messages a second, from the first sent to the last run.
+    fn rate(&self, payload: usize, messages: u64) -> Result<f64, Failure> {
+        let args = [7_u8; 64];
+        self.floor.command(Command::Serve, 0);
+        self.link.flush(PATIENCE)?;
+        let start = Instant::now();
+        for _ in 0..messages {
+            self.link.send(self.counter, &args[..payload])?;
+        }
+        self.link.flush(PATIENCE)?;
+        let time = start.elapsed();
+        self.stop();
+        Ok(messages as f64 / time.as_micros() as f64)
+    }
+
+    /// Gigabytes a second of large payloads.
+    fn throughput(&self, payload: &[u8]) -> Result<f64, Failure> {
+        self.floor.command(Command::Serve, 0);
+        self.link.flush(PATIENCE)?;
+        let start = Instant::now();
+        for _ in 0..LARGE {
+            self.link.send(self.counter, payload)?;
+        }
+        self.link.flush(PATIENCE)?;
+        let time = start.elapsed();
+        self.stop();
+        Ok((LARGE as usize * payload.len()) as f64 / time.as_nanos() as f64)
+    }
+
+    fn stop(&self) {
+        self.floor.command(Command::Idle, 0);
+        self.floor.wait_done();
+    }
+
+    /// All that was sent has run, once.
+    fn check_count(&self, sent: u64) -> Result<(), Failure> {
+        match self.floor.values().0 {
+            count if count == sent => Ok(()),
+            count => Err(format!("{sent} calls were sent and the target counted {count}").into()),
+        }
+    }
+}
+
+/// The reference for throughput: copying into a mapping of the same kind and size as the mailbox.
+struct Copy {
+    source: Vec<u8>,
+    mailbox: memmap2::MmapMut,
+}
+
+impl Copy {
+    fn new() -> Result<Copy, Failure> {
+        let file =
+            std::fs::File::from(rustix::fs::memfd_create("reference", rustix::fs::MemfdFlags::empty())?);
+        file.set_len(4 * MEBIBYTE as u64)?;
+        // SAFETY: the file is ours alone and keeps its length.
+        let mut mailbox = unsafe { memmap2::MmapMut::map_mut(&file)? };
+        mailbox.fill(1);
+        Ok(Copy { source: vec![3; MEBIBYTE], mailbox })
+    }
+
+    fn throughput(&mut self) -> f64 {
+        let start = Instant::now();
+        for turn in 0..LARGE as usize {
+            // As the mailbox is used: three frames of a mebibyte and a little, then from the start.
+            let at = turn % 3 * (MEBIBYTE + 4096);
+            self.mailbox[at..at + MEBIBYTE].copy_from_slice(black_box(&self.source));
+            black_box(&mut self.mailbox);
+        }
+        (LARGE as usize * MEBIBYTE) as f64 / start.elapsed().as_nanos() as f64
+    }
+}
