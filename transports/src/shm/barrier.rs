@@ -67,6 +67,8 @@ pub(super) fn between_sleeping_and_looking(sender_has_no_fence: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, compiler_fence};
+    use std::{hint, thread};
 
     #[test]
     fn a_sender_leaves_its_fence_out_only_if_registered_and_the_sleeper_calls() {
@@ -80,6 +82,56 @@ mod tests {
         // The directions are apart: registered without calling helps one and not the other.
         assert!(spares_fence(Barriers::REGISTERED, Barriers::CALLS));
         assert!(!spares_fence(Barriers::CALLS, Barriers::REGISTERED));
+    }
+
+    /// The race itself, over and over: sender and sleeper at the same instant, on two lines of their own. Were the barrier
+    /// left out, each would now and then miss the other's store.
+    #[test]
+    fn sender_and_sleeper_never_miss_each_other() {
+        const ROUNDS: u64 = 20_000;
+        #[repr(align(128))]
+        struct Line(AtomicU64);
+        let [frame, asleep, turn] = [const { Line(AtomicU64::new(0)) }; 3];
+        let ours = Barriers::of_this_process();
+        let no_fence = spares_fence(ours, ours);
+        let meet = |mark: u64| {
+            turn.0.fetch_add(1, Ordering::AcqRel);
+            for look in 1u32.. {
+                match turn.0.load(Ordering::Acquire) {
+                    turn if turn >= mark => break,
+                    // The other one may have no core to run on.
+                    _ if look % 1000 == 0 => thread::yield_now(),
+                    _ => hint::spin_loop(),
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let mut rings = Vec::with_capacity(ROUNDS as usize);
+                for round in 1..=ROUNDS {
+                    meet(4 * round - 2);
+                    frame.0.store(round, Ordering::Release);
+                    match no_fence {
+                        true => compiler_fence(Ordering::SeqCst),
+                        false => fence(Ordering::SeqCst),
+                    }
+                    rings.push(asleep.0.load(Ordering::Relaxed) == round);
+                    meet(4 * round);
+                }
+                rings
+            });
+            let mut seen = Vec::with_capacity(ROUNDS as usize);
+            for round in 1..=ROUNDS {
+                meet(4 * round - 2);
+                asleep.0.store(round, Ordering::Release);
+                assert!(between_sleeping_and_looking(no_fence));
+                seen.push(frame.0.load(Ordering::Acquire) == round);
+                meet(4 * round);
+            }
+            let rings = sender.join().unwrap();
+            let missed = rings.iter().zip(&seen).filter(|(rang, saw)| !**rang && !**saw).count();
+            assert_eq!(missed, 0, "of {ROUNDS} frames");
+        });
     }
 
     #[test]

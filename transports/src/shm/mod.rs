@@ -3,8 +3,9 @@
 //! Each side makes its own region in a memfd and hands it over the control connection together with an eventfd that wakes
 //! it. Frames are plain stores, the signal last with release; nothing of the system is called while both sides are awake.
 //!
-//! An address is 16 bytes, little-endian: version (`u16`, 1), flags (`u16`, [`barrier`]), zero (`u32`), length of the
-//! region (`u64`); beside it two descriptors, the region's memfd and the doorbell's eventfd.
+//! An address is 16 bytes, little-endian: version (`u16`, 1), flags (`u16`: bit 0, barriers that others call reach this
+//! process; bit 1, it calls one before it sleeps), zero (`u32`), length of the region (`u64`). Beside it go two
+//! descriptors: the region's memfd and the doorbell's eventfd.
 
 mod barrier;
 mod doorbell;

@@ -172,7 +172,6 @@ fn a_peer_that_is_gone_is_an_error_for_both_directions_but_its_last_words_are_he
     let (mut one, mut other) = controls();
     one.send(&Message::Closing { text: "enough".into() }, &[]).unwrap();
     drop(one);
-    // No SIGPIPE either, or this process would be gone.
     assert!(matches!(other.send(&Message::Bye, &[]), Err(Error::PeerGone { .. })));
     assert_eq!(next(&mut other).unwrap(), Message::Closing { text: "enough".into() });
     assert!(matches!(other.recv(), Err(Error::PeerGone { .. })));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
@@ -36,29 +37,28 @@ fn a_socket_that_a_dead_target_left_is_taken_over() {
 #[test]
 fn of_targets_that_start_at_once_on_a_stale_path_exactly_one_has_it() {
     let place = Place::new();
-    for _ in 0..20 {
+    let address = place.address();
+    for _ in 0..300 {
         drop(UnixListener::bind(place.path()).unwrap());
-        let start = std::sync::Barrier::new(8);
+        let start = Barrier::new(4);
+        let bind = || {
+            start.wait();
+            Listener::bind(&address)
+        };
         let results: Vec<_> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..8)
-                .map(|_| {
-                    scope.spawn(|| {
-                        start.wait();
-                        Listener::bind(&place.address())
-                    })
-                })
-                .collect();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(bind)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let (won, lost): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
-        assert_eq!(won.len(), 1);
-        assert!(lost.into_iter().all(|result| matches!(result, Err(Error::InUse { .. }))));
+        assert_eq!(won.len(), 1, "{won:?}");
+        assert!(lost.iter().all(|result| matches!(result, Err(Error::InUse { .. }))), "{lost:?}");
         let winner = won.into_iter().next().unwrap().unwrap();
-        // The others looked whether anybody listens here, and left.
+        // The others looked whether anybody listens here, and left. The path leads to the winner.
         while let Some(mut looked) = winner.accept().unwrap() {
             assert!(matches!(looked.recv(), Err(Error::PeerGone { .. })));
         }
-        met_over(&place, &winner);
+        let _connected = Control::connect(&address, far()).unwrap();
+        assert!(winner.accept().unwrap().is_some(), "the path leads to another target");
     }
 }
 
