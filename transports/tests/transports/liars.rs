@@ -128,7 +128,7 @@ fn what_is_cut_short_says_how_much_came() {
 
 #[test]
 fn bytes_that_are_no_message_are_refused() {
-    let lies = [vec![], vec![0xff; 20], vec![11], vec![0, 62, 1, 0xff, 0xff, 0xff, 0xff, 0x0f]];
+    let lies = [vec![], vec![0xff; 20], vec![127], vec![0, 62, 1, 0xff, 0xff, 0xff, 0xff, 0x0f]];
     for body in lies {
         let error = told(move |stream| {
             stream
