@@ -1,2 +1,47 @@
-//! Chores.
-fn main() {}
+//! Chores of this workspace: `cargo xtask --help`.
+
+mod checks;
+mod child;
+mod ci;
+mod packages;
+mod tally;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Chores of the farjump workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Chore {
+    /// Installs what the tests need, runs all of them, and counts.
+    ///
+    /// Runs the tests of every crate, the examples in the documentation, and the models of the shared-memory protocol
+    /// (loom). The last line is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped,
+    /// with the reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
+    ///
+    /// Packages are installed by apt where this user may do that without a password. Elsewhere what is missing is
+    /// named, and what needs it is skipped.
+    Test(test::Options),
+    /// Runs what a change has to pass: the tests, formatting, lints, documentation, every combination of features, and the
+    /// checks of what the crates promise to do without.
+    Ci(ci::Options),
+}
+
+fn main() -> ExitCode {
+    let chore = Chore::parse();
+    let done = child::Interrupt::install().and_then(|interrupt| match chore {
+        Chore::Test(options) => test::run(&options, &interrupt),
+        Chore::Ci(options) => ci::run(&options, &interrupt),
+    });
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

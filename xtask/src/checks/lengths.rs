@@ -1,0 +1,33 @@
+//! Files that have grown long are named. A warning: a file may have a reason, and no length proves one subject.
+
+use std::fs;
+use std::path::Path;
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::ci::Verdict;
+use crate::workspace::root;
+
+/// Lines that a file of code seldom has more of.
+const LONG: usize = 500;
+/// What counts as code.
+const CODE: [&str; 5] = ["rs", "c", "h", "ld", "sh"];
+
+/// Lists them; never fails for a length.
+pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
+    let ended = Run::new("git", interrupt).args(["ls-files"]).directory(root()).quiet().run()?;
+    if !ended.status.success() {
+        return Err(Failed::Because(format!("git ls-files failed: {}", ended.output)));
+    }
+    let mut files = 0;
+    for name in ended.output.lines() {
+        let is_code = Path::new(name).extension().is_some_and(|end| CODE.iter().any(|code| end == *code));
+        let Some(text) = fs::read_to_string(root().join(name)).ok().filter(|_| is_code) else { continue };
+        files += 1;
+        let lines = text.lines().count();
+        if lines > LONG {
+            println!("warning: {name} has {lines} lines");
+        }
+    }
+    println!("{files} files of code");
+    Ok(())
+}

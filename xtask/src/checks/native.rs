@@ -1,0 +1,65 @@
+//! `--no-default-features --features shm` needs no native library: neither to build nor to run.
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::ci::{Verdict, cargo};
+use crate::workspace::{Workspace, root};
+
+/// What every Rust program on Linux with glibc may need at run time.
+const SYSTEM: [&str; 7] = [
+    "libc.so.6",
+    "libgcc_s.so.1",
+    "libm.so.6",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+    "ld-linux-x86-64.so.2",
+];
+
+const PACKAGE: [&str; 5] = ["--package", "farjump", "--no-default-features", "--features", "shm"];
+
+/// Builds the program that way and reads what it needs, and asks whether a crate that went into it links a library.
+pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
+    let workspace = Workspace::load(false, interrupt)?;
+    let tree = [&["tree"], &PACKAGE[..], &["--edges", "normal,build", "--prefix", "none"]].concat();
+    let tree = Run::cargo(interrupt).args(tree).directory(root()).quiet().run()?;
+    let used: Vec<_> = tree.output.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    if !tree.status.success() || !used.contains(&"farjump-transports") {
+        return Err(Failed::Because(format!("cargo tree does not show the crates:\n{}", tree.output)));
+    }
+    for package in workspace.packages().filter(|package| used.contains(&package.name())) {
+        // rayon-core, for one, states a name to be there once; none of that kind is expected here.
+        if let Some(library) = package.links() {
+            return Err(Failed::Because(format!("{} links the native library {library}", package.name())));
+        }
+    }
+
+    cargo(interrupt, &[&["build", "--bin", "farjump"], &PACKAGE[..]].concat(), None)?;
+    let program = workspace.target().join("debug/farjump");
+    let ended = Run::new("readelf", interrupt).args(["-d"]).args([&program]).quiet().run()?;
+    let needed: Vec<_> = ended.output.lines().filter_map(library).collect();
+    if !needed.contains(&"libc.so.6") {
+        return Err(Failed::Because(format!("readelf does not show what it needs:\n{}", ended.output)));
+    }
+    println!("farjump needs {}", needed.join(", "));
+    match needed.iter().find(|name| !SYSTEM.contains(name)) {
+        None => Ok(()),
+        Some(other) => Err(Failed::Because(format!("farjump needs {other} at run time"))),
+    }
+}
+
+/// The library in a line `0x… (NEEDED)  Shared library: [libc.so.6]` of readelf.
+fn library(line: &str) -> Option<&str> {
+    line.split_once("(NEEDED)")?.1.split_once('[')?.1.split(']').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn needed_libraries_are_read_from_readelf() {
+        let line = " 0x0000000000000001 (NEEDED)             Shared library: [libc.so.6]";
+        assert_eq!(library(line), Some("libc.so.6"));
+        assert_eq!(library(" 0x000000000000000e (SONAME)  Library soname: [x.so]"), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! Programs that chores run: in a process group of their own, without input, up to a time limit.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// How often a wait looks for an interrupt.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why a chore, or a step of it, cannot go on.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The user asked to stop.
+    Interrupted,
+    /// Anything else, in words.
+    Because(String),
+}
+
+impl Failed {
+    /// Whether the user asked to stop, so that no other step is to be tried.
+    pub(crate) fn is_interrupt(&self) -> bool {
+        matches!(self, Failed::Interrupted)
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Interrupted => out.write_str("interrupted"),
+            Failed::Because(why) => out.write_str(why),
+        }
+    }
+}
+
+/// Whether the user asked to stop. Children are in groups of their own, which the terminal does not signal.
+#[derive(Clone, Debug)]
+pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Takes over SIGINT, SIGTERM and SIGHUP.
+    pub(crate) fn install() -> Result<Interrupt, Failed> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
+            signal_hook::flag::register(signal, Arc::clone(&flag))
+                .map_err(|error| Failed::Because(format!("catching signal {signal}: {error}")))?;
+        }
+        Ok(Interrupt(flag))
+    }
+
+    fn came(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What becomes of a child's output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Show {
+    /// It is shown as it comes.
+    All,
+    /// It is kept for the caller alone.
+    Nothing,
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// How the system says it ended.
+    pub(crate) status: ExitStatus,
+    /// Its standard output and error, in the order in which they came.
+    pub(crate) output: String,
+}
+
+/// A program to be run.
+#[derive(Debug)]
+pub(crate) struct Run<'i> {
+    command: Command,
+    limit: Duration,
+    show: Show,
+    interrupt: &'i Interrupt,
+}
+
+impl<'i> Run<'i> {
+    /// `program`, for 10 minutes at most.
+    pub(crate) fn new(program: impl AsRef<std::ffi::OsStr>, interrupt: &'i Interrupt) -> Run<'i> {
+        let mut command = Command::new(program);
+        // `cargo xtask` is itself a `cargo run`, which describes this package to its children.
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            let described = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+            if described.iter().any(|prefix| name.starts_with(prefix)) {
+                command.env_remove(name);
+            }
+        }
+        command.stdin(Stdio::null()).process_group(0);
+        Run { command, limit: Duration::from_secs(600), show: Show::All, interrupt }
+    }
+
+    /// The cargo that runs this.
+    pub(crate) fn cargo(interrupt: &'i Interrupt) -> Run<'i> {
+        Run::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), interrupt)
+    }
+
+    /// Adds arguments.
+    pub(crate) fn args(mut self, args: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs in another directory.
+    pub(crate) fn directory(mut self, directory: &std::path::Path) -> Self {
+        self.command.current_dir(directory);
+        self
+    }
+
+    /// Kills it, and all that it started, after this time.
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Keeps the output for the caller.
+    pub(crate) fn quiet(mut self) -> Self {
+        self.show = Show::Nothing;
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// It cannot be started, did not end in time, or the user interrupted. How it ended otherwise is for the caller to
+    /// see.
+    pub(crate) fn run(mut self) -> Result<Ended, Failed> {
+        let shown = format!("{:?}", self.command).replace('"', "");
+        let program = self.command.get_program().to_string_lossy().into_owned();
+        if self.show == Show::All {
+            println!("$ {}", shown.replace(&program, program.rsplit('/').next().unwrap_or("")));
+        }
+        let failed = |error: io::Error| Failed::Because(format!("{program}: {error}"));
+        let (reader, writer) = io::pipe().map_err(failed)?;
+        self.command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+        let mut child = Group(self.command.spawn().map_err(failed)?);
+        // The command holds the writing ends: without them the reader ends when the child does.
+        drop(self.command);
+
+        let (lines, came) = mpsc::channel();
+        let reading = std::thread::spawn(move || {
+            for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+                if lines.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        let deadline = Instant::now() + self.limit;
+        let mut output = String::new();
+        loop {
+            match came.recv_timeout(LOOK) {
+                Ok(line) => {
+                    if self.show == Show::All {
+                        // A reader that went away is no reason to leave the work half done.
+                        let _ = writeln!(io::stdout(), "{line}");
+                    }
+                    output.push_str(&line);
+                    output.push('\n');
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    // Something that it left behind may hold the pipe open: what counts is its own end.
+                    if child.0.try_wait().map_err(failed)?.is_some() {
+                        break;
+                    }
+                }
+            }
+            if self.interrupt.came() {
+                return Err(Failed::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Err(Failed::Because(format!(
+                    "`{shown}` was killed after {} s",
+                    self.limit.as_secs()
+                )));
+            }
+        }
+        while child.0.try_wait().map_err(failed)?.is_none() {
+            if self.interrupt.came() {
+                return Err(Failed::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Err(Failed::Because(format!("`{shown}` closed its output and did not end")));
+            }
+            std::thread::sleep(LOOK / 10);
+        }
+        let status = child.0.wait().map_err(failed)?;
+        // What it left behind is killed now, which ends the reading.
+        drop(child);
+        drop(reading.join());
+        Ok(Ended { status, output })
+    }
+}
+
+/// A child and all that it started; killed together, at the latest when this is dropped.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            // An empty group is what one hopes for.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,104 @@
+//! `cargo xtask ci`: all that a change has to pass.
+
+use std::time::{Duration, Instant};
+
+use crate::checks;
+use crate::child::{Failed, Interrupt, Run};
+use crate::packages;
+use crate::tally::Tally;
+use crate::test;
+use crate::workspace::root;
+
+/// How long one step other than the tests may take.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// How to run it.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Options {
+    /// Install nothing; name what is missing and go on.
+    #[arg(long)]
+    no_install: bool,
+}
+
+/// What a step found: nothing, or what is wrong.
+pub(crate) type Verdict = Result<(), Failed>;
+
+/// A step: its name, and what it does.
+type Step = (&'static str, fn(&Interrupt) -> Verdict);
+
+/// The steps besides the tests, cheap ones first.
+const STEPS: [Step; 10] = [
+    ("the lock file fits", checks::licences::locked),
+    ("formatting", formatting),
+    ("licences of dependencies", checks::licences::check),
+    ("links in documents", checks::links::check),
+    ("lengths of files", checks::lengths::check),
+    ("lints", lints),
+    ("documentation", documentation),
+    ("combinations of features", checks::features::check),
+    ("core without std", checks::no_std::check),
+    ("no native library", checks::native::check),
+];
+
+/// Runs all steps, also after one that failed; `true` if none did.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let lacking = match options.no_install {
+        true => packages::missing(),
+        false => packages::install(interrupt)?,
+    };
+    let mut lines = Vec::new();
+    let mut all_passed = true;
+    for (name, step) in STEPS {
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let verdict = match step(interrupt) {
+            Err(error) if error.is_interrupt() => return Err(error),
+            verdict => verdict,
+        };
+        if let Err(error) = &verdict {
+            println!("{error}");
+            all_passed = false;
+        }
+        let word = if verdict.is_ok() { "ok" } else { "FAILED" };
+        lines.push(format!("{word:6}  {name} ({} s)", begun.elapsed().as_secs()));
+    }
+    let begun = Instant::now();
+    let tally: Tally = test::all(&[], interrupt)?;
+    all_passed &= tally.failed.is_empty();
+    let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
+    lines.push(format!("{word:6}  tests ({} s)", begun.elapsed().as_secs()));
+    println!("\n== all\n{}", lines.join("\n"));
+    test::summarise(&tally, &lacking);
+    Ok(all_passed)
+}
+
+/// Runs cargo to its end.
+///
+/// # Errors
+/// It failed, in which case it said why itself, or did not end in time.
+pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: Option<(&str, &str)>) -> Verdict {
+    let run = Run::cargo(interrupt).args(args).directory(root()).limit(LIMIT);
+    let run = match env {
+        Some((name, value)) => run.env(name, value),
+        None => run,
+    };
+    match run.run()?.status.success() {
+        true => Ok(()),
+        false => Err(Failed::Because(format!("cargo {} failed", args.join(" ")))),
+    }
+}
+
+fn formatting(interrupt: &Interrupt) -> Verdict {
+    cargo(interrupt, &["fmt", "--all", "--check"], None)
+}
+
+fn lints(interrupt: &Interrupt) -> Verdict {
+    cargo(interrupt, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], None)
+}
+
+fn documentation(interrupt: &Interrupt) -> Verdict {
+    cargo(interrupt, &["doc", "--workspace", "--no-deps"], Some(("RUSTDOCFLAGS", "-D warnings")))
+}

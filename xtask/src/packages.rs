@@ -1,0 +1,92 @@
+//! What the tests need of the system, and how it is installed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::child::{Failed, Interrupt, Run};
+
+/// What the tests use besides Rust. Debian and Ubuntu name the packages alike.
+const NEEDED: [Needed; 6] = [
+    Needed { program: "cc", package: "gcc", used: "links everything" },
+    Needed { program: "gcc", package: "gcc", used: "compiles ifuncs in C" },
+    Needed { program: "readelf", package: "binutils", used: "links images, and shows what a program needs" },
+    Needed { program: "g++", package: "g++", used: "compiles the C++ that must be refused" },
+    Needed { program: "clang", package: "clang", used: "compiles ifuncs with another compiler" },
+    Needed { program: "ld.lld", package: "lld", used: "links images with another linker" },
+];
+
+/// How long installing may take.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// A program that tests run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Needed {
+    /// Its name in `PATH`.
+    pub(crate) program: &'static str,
+    /// The package that has it.
+    pub(crate) package: &'static str,
+    /// What it is used for.
+    pub(crate) used: &'static str,
+}
+
+/// What is not there.
+pub(crate) fn missing() -> Vec<Needed> {
+    NEEDED.into_iter().filter(|needed| !in_path(needed.program)).collect()
+}
+
+/// Installs what is missing where that can be done without asking, and returns what is still missing then.
+///
+/// # Errors
+/// When interrupted. That apt fails is no error: what it did not install is returned.
+pub(crate) fn install(interrupt: &Interrupt) -> Result<Vec<Needed>, Failed> {
+    let lacking = missing();
+    if lacking.is_empty() {
+        return Ok(lacking);
+    }
+    let Some(prefix) = privileged(interrupt) else { return Ok(lacking) };
+    let mut names: Vec<_> = lacking.iter().map(|needed| needed.package).collect();
+    names.dedup();
+    for arguments in [vec!["update"], [&["install", "-y", "--no-install-recommends"], &names[..]].concat()] {
+        let words = [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"], &arguments].concat();
+        let ended = Run::new(words[0], interrupt).args(&words[1..]).limit(LIMIT).run()?;
+        if !ended.status.success() {
+            println!("apt-get {} failed: the tests go on with what is there", arguments[0]);
+        }
+    }
+    Ok(missing())
+}
+
+/// What a person would type to have these.
+pub(crate) fn advice(lacking: &[Needed]) -> String {
+    let mut names: Vec<_> = lacking.iter().map(|needed| needed.package).collect();
+    names.dedup();
+    format!("as root: apt-get install {} (or what your system calls them)", names.join(" "))
+}
+
+/// How to run apt-get without being asked for a password: the words before it, or `None`.
+fn privileged(interrupt: &Interrupt) -> Option<&'static [&'static str]> {
+    if !in_path("apt-get") {
+        return None;
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some(&[]);
+    }
+    let may = in_path("sudo")
+        && Run::new("sudo", interrupt)
+            .args(["-n", "true"])
+            .limit(Duration::from_secs(10))
+            .quiet()
+            .run()
+            .is_ok_and(|ended| ended.status.success());
+    may.then_some(&["sudo", "-n"])
+}
+
+fn in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
+}
+
+fn executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}

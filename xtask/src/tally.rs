@@ -1,0 +1,209 @@
+//! Counting tests: what `cargo test -- --show-output` prints, read.
+
+use std::fmt;
+
+/// What ran, failed and was skipped.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tally {
+    /// How many tests passed.
+    pub(crate) passed: usize,
+    /// Names of those that failed.
+    pub(crate) failed: Vec<String>,
+    /// Names of those that were skipped, with the reason.
+    pub(crate) skipped: Vec<(String, String)>,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { passed, failed, skipped } = self;
+        write!(out, "{passed} passed, {} failed, {} skipped", failed.len(), skipped.len())
+    }
+}
+
+impl Tally {
+    /// Reads the output of one `cargo test`, which announces each test program by a line of its own.
+    pub(crate) fn read(output: &str) -> Tally {
+        let mut tally = Tally::default();
+        let mut program = None;
+        let mut lines = Vec::new();
+        for line in output.lines() {
+            if let Some(next) = announced(line) {
+                tally.add(Tally::of_program(program.unwrap_or(""), &lines));
+                program = Some(next);
+                lines.clear();
+            } else {
+                lines.push(line);
+            }
+        }
+        tally.add(Tally::of_program(program.unwrap_or(""), &lines));
+        tally
+    }
+
+    /// Reads the output of one test program.
+    ///
+    /// A test is skipped if it is ignored, or if it passed and printed a line `skipped: REASON`: a test learns only when it
+    /// runs what the machine lacks. Tests start test programs themselves, so what looks like results may be output: the
+    /// last result is the program's own.
+    fn of_program(program: &str, lines: &[&str]) -> Tally {
+        let Some(end) = lines.iter().rposition(|line| line.starts_with("test result: ")) else {
+            return Tally::default();
+        };
+        let count = |what: &str| {
+            let result = lines[end].trim_start_matches("test result: ");
+            let field = result.split([';', '.']).find_map(|field| field.trim().strip_suffix(what));
+            field.and_then(|number| number.trim().parse::<usize>().ok()).unwrap_or(0)
+        };
+        let mut tally = Tally { passed: count("passed"), ..Tally::default() };
+        let mut depth = 0_usize;
+        let (mut of, mut succeeded) = (None, false);
+        for line in &lines[..end] {
+            match *line {
+                "successes:" => succeeded = true,
+                "failures:" => succeeded = false,
+                _ if line.starts_with("running ") && line.contains(" test") => depth += 1,
+                _ if line.starts_with("test result: ") => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+            {
+                of = Some(name);
+            } else if let Some((name, ended)) = result_of_test(line).filter(|_| depth == 1) {
+                let name = format!("{program}: {name}");
+                if ended == "FAILED" {
+                    tally.failed.push(name);
+                } else if let Some(reason) = ended.strip_prefix("ignored") {
+                    let reason = reason.trim_start_matches([',', ' ']);
+                    let reason = if reason.is_empty() { "ignored, without a reason" } else { reason };
+                    tally.skipped.push((name, reason.to_owned()));
+                }
+            } else if let Some(reason) = line.strip_prefix("skipped: ").filter(|_| succeeded)
+                && let Some(name) = of.take()
+            {
+                tally.skipped.push((format!("{program}: {name}"), reason.to_owned()));
+                tally.passed = tally.passed.saturating_sub(1);
+            }
+        }
+        // Output of children can tear the lines of tests apart; the counts are always whole.
+        for _ in tally.failed.len()..count("failed") {
+            tally.failed.push(format!("{program}: a test whose line other output tore apart"));
+        }
+        tally
+    }
+
+    /// Notes a failure that is no test's: a suite that does not build, or has no tests.
+    pub(crate) fn fail(&mut self, what: impl Into<String>) {
+        self.failed.push(what.into());
+    }
+
+    /// Adds another tally.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
+    }
+
+    /// Whether nothing ran at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.passed == 0 && self.failed.is_empty() && self.skipped.is_empty()
+    }
+
+    /// The names, a line each, for the end of a run.
+    pub(crate) fn names(&self) -> String {
+        let failed = self.failed.iter().map(|name| format!("failed   {name}\n"));
+        let skipped = self.skipped.iter().map(|(name, reason)| format!("skipped  {name}: {reason}\n"));
+        failed.chain(skipped).collect()
+    }
+}
+
+/// The test program that cargo announces by this line: the name of its crate, or of the crate whose documentation has
+/// the tests.
+fn announced(line: &str) -> Option<&str> {
+    if let Some(name) = line.strip_prefix("   Doc-tests ") {
+        return Some(name);
+    }
+    let (_, path) = line.strip_prefix("     Running ")?.split_once('(')?;
+    let file = path.strip_suffix(')')?.rsplit('/').next()?;
+    Some(file.rsplit_once('-').map_or(file, |(name, _)| name))
+}
+
+/// Name and outcome, if this is the line of a test.
+fn result_of_test(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("test ")?.split_once(" ... ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+   Compiling a v0.1.0
+     Running unittests src/lib.rs (target/debug/deps/a_b-0123456789abcdef)
+
+running 4 tests
+test one ... ok
+test two ... FAILED
+test three ... ignored, needs a device
+test four ... ok
+
+successes:
+
+---- four stdout ----
+skipped: no lld here
+skipped: and no clang
+
+---- one stdout ----
+running 1 test
+test nested ... FAILED
+test result: FAILED. 7 passed; 7 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+successes:
+    four
+    one
+
+failures:
+
+---- two stdout ----
+skipped: this does not count, it failed
+
+failures:
+    two
+
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+   Doc-tests a_b
+
+running 2 tests
+test src/lib.rs - (line 3) ... ok
+child says so: test src/lib.rs - x (line 9) ... FAILED
+
+test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
+";
+
+    #[test]
+    fn each_test_is_counted_once_by_how_it_ended() {
+        let tally = Tally::read(OUTPUT);
+        assert_eq!(tally.to_string(), "2 passed, 2 failed, 2 skipped");
+        assert_eq!(tally.failed[0], "a_b: two");
+        assert!(tally.failed[1].contains("tore apart"));
+        assert_eq!(
+            tally.skipped,
+            [
+                ("a_b: three".to_owned(), "needs a device".to_owned()),
+                ("a_b: four".to_owned(), "no lld here".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn output_without_results_counts_nothing() {
+        assert!(Tally::read("error: could not compile `a`\n").is_empty());
+        assert!(!Tally::read(OUTPUT).is_empty());
+    }
+
+    #[test]
+    fn names_of_failed_and_skipped_tests_are_listed_with_reasons() {
+        let names = Tally::read(OUTPUT).names();
+        assert!(names.contains("failed   a_b: two\n"), "{names}");
+        assert!(names.contains("skipped  a_b: four: no lld here\n"), "{names}");
+    }
+}

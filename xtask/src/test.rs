@@ -1,0 +1,105 @@
+//! `cargo xtask test`: everything that is tested, counted.
+
+use std::time::Duration;
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::packages::{self, Needed};
+use crate::tally::Tally;
+use crate::workspace::{Workspace, root};
+
+/// How long building and running one suite may take. Tests have limits of their own, far below this.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
+
+/// What to test.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct Options {
+    /// Install nothing; name what is missing and go on.
+    #[arg(long)]
+    pub(crate) no_install: bool,
+    /// Run only tests whose name contains one of these. The models of the protocol run if one of them is `loom`.
+    pub(crate) filters: Vec<String>,
+}
+
+/// Runs the chore; `true` if nothing failed.
+///
+/// # Errors
+/// When interrupted, or cargo cannot be run.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let lacking = match options.no_install {
+        true => packages::missing(),
+        false => packages::install(interrupt)?,
+    };
+    let tally = all(&options.filters, interrupt)?;
+    summarise(&tally, &lacking);
+    Ok(tally.failed.is_empty())
+}
+
+/// Runs every suite.
+///
+/// # Errors
+/// When interrupted, or cargo cannot be run. A suite that fails is noted in the tally.
+pub(crate) fn all(filters: &[String], interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let target = Workspace::load(false, interrupt)?.target();
+    let cargo = || Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
+    let models = filters.is_empty() || filters.iter().any(|filter| filter == "loom");
+    let others = filters != ["loom"];
+
+    let mut tally = Tally::default();
+    if others {
+        for (name, which) in [
+            (
+                "tests",
+                &["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"][..],
+            ),
+            ("tests in documentation", &["test", "--workspace", "--doc", "--no-fail-fast"]),
+        ] {
+            let run = cargo().args(which).args(["--", "--show-output"]).args(filters);
+            tally.add(suite(name, run, filters.is_empty())?);
+        }
+    }
+    if models {
+        let run = cargo()
+            .args(["test", "--package", "farjump-core", "--lib", "--release", "--no-fail-fast"])
+            .args(["--", "--show-output", "loom"])
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", target.join("loom"));
+        tally.add(suite("models of the protocol (loom)", run, true)?);
+    }
+    if tally.is_empty() {
+        tally.fail(format!("no test has a name with {}", filters.join(" or ")));
+    }
+    Ok(tally)
+}
+
+/// Runs one suite. Where something `must` be found, finding nothing is a failure.
+fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
+    println!("\n== {name}");
+    let ended = match run.run() {
+        Ok(ended) => ended,
+        Err(error) if error.is_interrupt() => return Err(error),
+        Err(error) => {
+            let mut tally = Tally::default();
+            tally.fail(format!("{name}: {error}"));
+            return Ok(tally);
+        }
+    };
+    let mut tally = Tally::read(&ended.output);
+    if !ended.status.success() && tally.failed.is_empty() {
+        tally.fail(format!("{name}: cargo test failed ({}) without naming a test", ended.status));
+    } else if must && tally.is_empty() {
+        tally.fail(format!("{name}: there are none"));
+    }
+    Ok(tally)
+}
+
+/// Says what failed, what was skipped and why, and the sums in a last line.
+pub(crate) fn summarise(tally: &Tally, lacking: &[Needed]) {
+    println!("\n{}", tally.names());
+    if !lacking.is_empty() {
+        for needed in lacking {
+            println!("missing  {} ({})", needed.program, needed.used);
+        }
+        println!("To have these tested: {}.\n", packages::advice(lacking));
+    }
+    println!("{tally}");
+}

@@ -1,0 +1,75 @@
+//! What cargo knows of this workspace.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::child::{Failed, Interrupt, Run};
+
+/// The answer of `cargo metadata`.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    metadata: Value,
+}
+
+impl Workspace {
+    /// Asks cargo. With `locked` a `Cargo.lock` that does not fit is an error instead of being mended.
+    ///
+    /// # Errors
+    /// What cargo says.
+    pub(crate) fn load(locked: bool, interrupt: &Interrupt) -> Result<Workspace, Failed> {
+        let run = Run::cargo(interrupt).args(["metadata", "--format-version=1"]).directory(root()).quiet();
+        let run = if locked { run.args(["--locked"]) } else { run };
+        let ended = run.run()?;
+        if !ended.status.success() {
+            return Err(Failed::Because(format!("cargo metadata failed:\n{}", ended.output)));
+        }
+        let json = ended.output.lines().find(|line| line.starts_with('{')).unwrap_or("");
+        let metadata = serde_json::from_str(json).map_err(|error| {
+            Failed::Because(format!("cargo metadata gave something else than JSON: {error}"))
+        })?;
+        Ok(Workspace { metadata })
+    }
+
+    /// Where cargo builds.
+    pub(crate) fn target(&self) -> PathBuf {
+        self.metadata["target_directory"].as_str().map_or_else(|| root().join("target"), PathBuf::from)
+    }
+
+    /// Every package that the lock file names for this workspace, its own included.
+    pub(crate) fn packages(&self) -> impl Iterator<Item = Package<'_>> {
+        self.metadata["packages"].as_array().into_iter().flatten().map(Package)
+    }
+}
+
+/// A package, as `cargo metadata` describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Package<'w>(&'w Value);
+
+impl<'w> Package<'w> {
+    /// Its name.
+    pub(crate) fn name(self) -> &'w str {
+        self.0["name"].as_str().unwrap_or("")
+    }
+
+    /// Its version.
+    pub(crate) fn version(self) -> &'w str {
+        self.0["version"].as_str().unwrap_or("")
+    }
+
+    /// Its licence, an SPDX expression.
+    pub(crate) fn license(self) -> Option<&'w str> {
+        self.0["license"].as_str()
+    }
+
+    /// The native library that its build script links, if it says so.
+    pub(crate) fn links(self) -> Option<&'w str> {
+        self.0["links"].as_str()
+    }
+}
+
+/// The folder of the workspace.
+pub(crate) fn root() -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own)
+}
