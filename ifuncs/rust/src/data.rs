@@ -34,12 +34,14 @@ impl Data {
     }
 
     /// The contents of the file.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the target maps `len` bytes there, read-only, for longer than any call lasts (`Data::new`).
         unsafe { core::slice::from_raw_parts(self.bytes, self.len) }
     }
 
     /// The path of the file, as the target was given it.
+    #[inline]
     pub fn path(&self) -> &CStr {
         // SAFETY: the target keeps a zero-terminated string there (`Data::new`).
         unsafe { CStr::from_ptr(self.path) }

@@ -71,6 +71,7 @@ pub struct ReplyTooLong;
 ///
 /// # Errors
 /// The reply would be longer than the target allows; nothing was appended.
+#[inline]
 pub fn reply(bytes: &[u8]) -> Result<(), ReplyTooLong> {
     // SAFETY: pointer and length are those of a slice, and the target only reads it.
     match unsafe { farjump_reply(bytes.as_ptr().cast(), bytes.len()) } {
@@ -83,6 +84,7 @@ pub fn reply(bytes: &[u8]) -> Result<(), ReplyTooLong> {
 ///
 /// # Errors
 /// As for [`reply`].
+#[inline]
 pub fn reply_value<T: Plain + ?Sized>(value: &T) -> Result<(), ReplyTooLong> {
     // SAFETY: `Plain` says that every one of these bytes is initialised; they are as long as the value.
     reply(unsafe { core::slice::from_raw_parts((&raw const *value).cast(), size_of_val(value)) })
@@ -90,6 +92,7 @@ pub fn reply_value<T: Plain + ?Sized>(value: &T) -> Result<(), ReplyTooLong> {
 
 /// Ends this call, and it alone: the source's wait fails with `message`, and the target goes on. What the function holds
 /// is not dropped. `panic!` does this too, and adds where.
+#[inline]
 pub fn fail(message: &str) -> ! {
     // SAFETY: pointer and length are those of a str; the target copies it before it leaves the call.
     unsafe { farjump_panic(message.as_ptr().cast(), message.len()) }

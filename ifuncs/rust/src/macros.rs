@@ -143,6 +143,7 @@ macro_rules! __ifunc_payload {
 ///
 /// # Safety
 /// `len` bytes from `at` on are readable and writable, and nobody else's, for `'a`; with a length of 0 `at` is not used.
+#[inline]
 pub unsafe fn payload<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
@@ -155,6 +156,7 @@ pub unsafe fn payload<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
 ///
 /// # Safety
 /// `len` bytes from `at` on are readable and not written for `'a`; with a length of 0 `at` is not used.
+#[inline]
 pub unsafe fn source_args<'a>(at: *mut c_void, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -164,6 +166,7 @@ pub unsafe fn source_args<'a>(at: *mut c_void, len: usize) -> &'a [u8] {
 }
 
 /// What an `init` says, with a failure that cannot be taken for success.
+#[inline]
 pub fn filled(result: Result<usize, i32>) -> Result<usize, i32> {
     result.map_err(|failure| if failure == 0 { -1 } else { failure })
 }
@@ -172,6 +175,7 @@ pub fn filled(result: Result<usize, i32>) -> Result<usize, i32> {
 ///
 /// # Safety
 /// What [`TargetArgs`] says of the type holds for `args`.
+#[inline]
 pub unsafe fn target<T: Target>(args: *mut c_void) -> T {
     // SAFETY: the caller's promise.
     unsafe { T::from_args(args) }
@@ -187,6 +191,7 @@ pub trait Target {
 const NO_ARGS: &str = "the target passes no target_args, and this function needs some";
 
 impl<T: TargetArgs> Target for &T {
+    #[inline]
     unsafe fn from_args(args: *mut c_void) -> Self {
         // SAFETY: null, or a valid value that nobody writes to before the call ends.
         unsafe { args.cast::<T>().as_ref() }.unwrap_or_else(|| fail(NO_ARGS))
@@ -194,6 +199,7 @@ impl<T: TargetArgs> Target for &T {
 }
 
 impl<T: TargetArgs> Target for &mut T {
+    #[inline]
     unsafe fn from_args(args: *mut c_void) -> Self {
         // SAFETY: null, or a valid value that nobody else touches before the call ends.
         unsafe { args.cast::<T>().as_mut() }.unwrap_or_else(|| fail(NO_ARGS))
@@ -201,6 +207,7 @@ impl<T: TargetArgs> Target for &mut T {
 }
 
 impl<T> Target for *mut T {
+    #[inline]
     unsafe fn from_args(args: *mut c_void) -> Self {
         args.cast()
     }

@@ -16,40 +16,43 @@ const POLYNOMIAL: u32 = 0xedb8_8320;
 
 fn crc32(_payload: &[u8], data: &Data) {
     let tables = tables();
-    let [t0, .., t7] = &tables;
+    let [t0, t1, t2, t3, t4, t5, t6, t7] = &tables;
     let (words, rest) = data.bytes().as_chunks::<8>();
     let mut crc = !0_u32;
     for &word in words {
-        let [a, b, c, d, e, f, g, h] = (u64::from_le_bytes(word) ^ u64::from(crc)).to_le_bytes().map(usize::from);
-        crc = t7[a]
-            ^ tables[6][b]
-            ^ tables[5][c]
-            ^ tables[4][d]
-            ^ tables[3][e]
-            ^ tables[2][f]
-            ^ tables[1][g]
-            ^ t0[h];
+        let [a, b, c, d, e, f, g, h] = (u64::from_le_bytes(word) ^ u64::from(crc)).to_le_bytes();
+        crc = t7[usize::from(a)]
+            ^ t6[usize::from(b)]
+            ^ t5[usize::from(c)]
+            ^ t4[usize::from(d)]
+            ^ t3[usize::from(e)]
+            ^ t2[usize::from(f)]
+            ^ t1[usize::from(g)]
+            ^ t0[usize::from(h)];
     }
     for &byte in rest {
         crc = crc >> 8 ^ t0[usize::from(crc as u8 ^ byte)];
     }
+    // One that is too long for the target is none: the source sees an empty reply.
     let _ = reply_value(&!crc);
 }
 
-/// First the remainder of each byte, then of each byte with one to seven zero bytes behind it.
+/// First the remainder of each byte, then of each byte with one to seven zero bytes behind it. An index that is a byte
+/// cannot be out of range, so nothing here can panic.
 fn tables() -> [[u32; 256]; 8] {
-    let mut tables = [[0; 256]; 8];
-    for value in 0..=255_u8 {
-        let mut rest = u32::from(value);
+    let mut table = [0; 256];
+    for (value, rest) in (0_u32..).zip(&mut table) {
+        *rest = value;
         for _ in 0..8 {
-            rest = rest >> 1 ^ if rest & 1 == 1 { POLYNOMIAL } else { 0 };
+            *rest = *rest >> 1 ^ if *rest & 1 == 1 { POLYNOMIAL } else { 0 };
         }
-        tables[0][usize::from(value)] = rest;
     }
-    for zeroes in 1..8 {
-        for value in 0..256 {
-            let rest = tables[zeroes - 1][value];
-            tables[zeroes][value] = rest >> 8 ^ tables[0][rest as usize & 255];
+    let of_byte = table;
+    let mut tables = [[0; 256]; 8];
+    for slot in &mut tables {
+        *slot = table;
+        for rest in &mut table {
+            *rest = *rest >> 8 ^ of_byte[usize::from(*rest as u8)];
         }
     }
     tables

@@ -24,12 +24,13 @@ pub(super) struct Linker {
 }
 
 impl Linker {
-    /// The linker named by `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
+    /// The linker asked for, here or in `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
     ///
     /// # Errors
-    /// None is there, or the one named does not start or does not follow linker scripts.
-    pub(super) fn find() -> Result<Linker, BuildError> {
-        if let Some(program) = env::var_os(VARIABLE).filter(|program| !program.is_empty()) {
+    /// None is there, or the one asked for does not start or does not follow linker scripts.
+    pub(super) fn find(asked: Option<&Path>) -> Result<Linker, BuildError> {
+        let asked = asked.map(|path| path.as_os_str().to_owned());
+        if let Some(program) = asked.or_else(|| env::var_os(VARIABLE)).filter(|program| !program.is_empty()) {
             let version = version(&program)?;
             if !follows_scripts(&version) {
                 let linker = program.to_string_lossy().into_owned();

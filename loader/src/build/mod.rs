@@ -49,6 +49,9 @@ pub struct Options {
     /// Flags for the compiler, after farjump's own (which have `-Os`), and for the link of the library, after the
     /// objects, so that `-lm` works for the payload routines. Rust is not concerned.
     pub cflags: Vec<String>,
+    /// The linker that makes the image: GNU ld or lld. `None`: the one in the environment variable `FARJUMP_LD`,
+    /// otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
+    pub linker: Option<PathBuf>,
 }
 
 /// What was built.
@@ -87,7 +90,7 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let objects = objects::Objects::read(&compiled.files, rules)?;
     let routines = routines::find(&name, &objects, &compiled.files)?;
 
-    let linker = link::Linker::find()?;
+    let linker = link::Linker::find(options.linker.as_deref())?;
     let runtime = link::runtime_library(compile::cc(options));
     let (linked, messages) =
         linker.link_image(&compiled.files, &objects, &name, runtime.as_deref(), rules, &scratch)?;
