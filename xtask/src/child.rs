@@ -1,7 +1,9 @@
 //! Programs that chores run: in a process group of their own, without input, up to a time limit.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
+use std::iter;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -144,10 +146,12 @@ impl<'i> Run<'i> {
     /// It cannot be started, did not end in time, or the user interrupted. How it ended otherwise is for the caller to
     /// see.
     pub(crate) fn run(mut self) -> Result<Ended, Failed> {
-        let shown = format!("{:?}", self.command).replace('"', "");
         let program = self.command.get_program().to_string_lossy().into_owned();
+        let args = self.command.get_args().map(|arg| arg.to_string_lossy());
+        let name = program.rsplit('/').next().unwrap_or_default().into();
+        let shown = iter::once(name).chain(args).collect::<Vec<Cow<'_, str>>>().join(" ");
         if self.show == Show::All {
-            println!("$ {}", shown.replace(&program, program.rsplit('/').next().unwrap_or("")));
+            println!("$ {shown}");
         }
         let failed = |error: io::Error| Failed::Because(format!("{program}: {error}"));
         let (reader, writer) = io::pipe().map_err(failed)?;

@@ -5,7 +5,7 @@ use crate::ci::{Verdict, cargo};
 
 /// Each package with its combinations. All features of farjump-ifunc and farjump-core are in the one build they have.
 const COMBINATIONS: [(&str, &[&str]); 3] = [
-    ("farjump", &["", "shm", "build", "shm,build"]),
+    ("farjump", &["", "shm", "build", "cli", "shm,build", "shm,cli", "shm,build,cli"]),
     ("farjump-transports", &["", "shm"]),
     ("farjump-loader", &["", "build"]),
 ];

@@ -1,4 +1,4 @@
-//! `--no-default-features --features shm` needs no native library: neither to build nor to run.
+//! `--no-default-features --features shm` needs no native library, neither to build nor to run; nor does the program.
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::ci::{Verdict, cargo};
@@ -15,12 +15,13 @@ const SYSTEM: [&str; 7] = [
     "ld-linux-x86-64.so.2",
 ];
 
-const PACKAGE: [&str; 5] = ["--package", "farjump", "--no-default-features", "--features", "shm"];
+const LIBRARY: [&str; 5] = ["--package", "farjump", "--no-default-features", "--features", "shm"];
+const PROGRAM: [&str; 5] = ["--package", "farjump", "--no-default-features", "--features", "shm,cli"];
 
-/// Builds the program that way and reads what it needs, and asks whether a crate that went into it links a library.
+/// Builds both that way, reads what the program needs, and asks whether a crate that went into it links a library.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let workspace = Workspace::load(false, interrupt)?;
-    let tree = [&["tree"], &PACKAGE[..], &["--edges", "normal,build", "--prefix", "none"]].concat();
+    let tree = [&["tree"], &PROGRAM[..], &["--edges", "normal,build", "--prefix", "none"]].concat();
     let tree = Run::cargo(interrupt).args(tree).directory(root()).quiet().run()?;
     let used: Vec<_> = tree.output.lines().filter_map(|line| line.split_whitespace().next()).collect();
     if !tree.status.success() || !used.contains(&"farjump-transports") {
@@ -33,7 +34,8 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         }
     }
 
-    cargo(interrupt, &[&["build", "--bin", "farjump"], &PACKAGE[..]].concat(), None)?;
+    cargo(interrupt, &[&["build", "--lib"], &LIBRARY[..]].concat(), None)?;
+    cargo(interrupt, &[&["build", "--bin", "farjump"], &PROGRAM[..]].concat(), None)?;
     let program = workspace.target().join("debug/farjump");
     let ended = Run::new("readelf", interrupt).args(["-d"]).args([&program]).quiet().run()?;
     let needed: Vec<_> = ended.output.lines().filter_map(library).collect();
