@@ -26,7 +26,8 @@
 //! | 64 | | the name, UTF-8, for people |
 //!
 //! then the payload, aligned, and in the last 8 bytes of every frame that has [`Flags::TRAILER`] the trailer. Where a frame carries no code its payload starts at the
-//! first suitably aligned byte from 24 on, so a payload of up to 40 bytes shares the header's line.
+//! first suitably aligned byte from 24 on, so a payload of up to 40 bytes (32 where a trailer has to be there too) shares
+//! the header's line.
 //!
 //! Whether a frame has a trailer follows from the link's arrival rule ([`Trailer`]): where the signal cannot be seen before
 //! the rest, a trailer would prove nothing and cost the reader a line (`docs/decisions/trailer-by-rule.md`).
@@ -173,7 +174,7 @@ pub enum FrameError {
     /// A number that is no [`Kind`].
     #[error("frame kind {0} is unknown")]
     Kind(u8),
-    /// Reserved bits that are set, or an alignment outside 8 to 4096 bytes.
+    /// Reserved bits that are set, an alignment outside 8 to 4096 bytes, or a trailer where none is due or none where one is.
     #[error("frame flags {0:#04x} are not possible")]
     Flags(u8),
     /// The payload overlaps the header, the name or the image, is not aligned, or reaches past the end.
@@ -205,9 +206,6 @@ pub enum FrameError {
     /// The signal is not the one that is due: a message of a two-sided transport came twice, was lost or overtaken.
     #[error("frame carries the signal of another position: one was lost, repeated or overtaken")]
     Signal,
-    /// A trailer that is not this position's.
-    #[error("frame has no valid trailer")]
-    Trailer,
 }
 
 /// The fields that every frame has, as values of our own: read once, so that a peer that writes while we read cannot
@@ -297,6 +295,10 @@ impl Header {
         if self.kind == Kind::Skip {
             if len != room {
                 return Err(FrameError::Length { len: self.frame_len, least: room as u64 });
+            }
+            if self.payload_len != 0 {
+                let offset = HEADER_LEN as u64;
+                return Err(FrameError::Payload { offset, len: self.payload_len, frame: self.frame_len });
             }
             return Ok(Parts { payload: HEADER_LEN as u32, code: None });
         }
@@ -441,9 +443,22 @@ impl Trailer {
             _ => Trailer::Never,
         }
     }
+
+    /// Length in bytes of the trailer of a frame whose other parts end at `end`.
+    #[inline]
+    const fn len_behind(self, end: usize) -> usize {
+        match self {
+            Trailer::Never => 0,
+            Trailer::LongFrames if end <= LINE => 0,
+            Trailer::LongFrames | Trailer::Always => TRAILER_LEN,
+        }
+    }
 }
 
 /// A frame to be made: everything but the payload's final length.
+///
+/// The fields are the sender's own and not checked: a plan whose `code` does not fit its `kind`, or an alignment that no
+/// frame can have, makes a frame that the receiver refuses.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     /// What it is.
@@ -454,9 +469,9 @@ pub struct Plan<'a> {
     pub index: u16,
     /// The call that this is, or answers.
     pub token: u32,
-    /// log2 of the alignment that the image asks for its payload, 0 for the default rule.
+    /// log2 of the alignment that the image asks for its payload: 3 to 12, or 0 for the default rule.
     pub align_log2: u8,
-    /// For the kinds that name code.
+    /// For the kinds that name code, and for those only.
     pub code: Option<PlanCode<'a>>,
 }
 
@@ -482,8 +497,8 @@ pub struct Layout {
     pub align_log2: u8,
     /// Length of the frame in bytes if the payload takes all of what was planned for it.
     pub frame_len: usize,
-    /// Whether a trailer ends it.
-    pub trailer: bool,
+    /// Which frames of the link a trailer ends.
+    pub trailer: Trailer,
 }
 
 impl Plan<'_> {
@@ -493,11 +508,12 @@ impl Plan<'_> {
     /// 64.
     #[inline]
     pub fn layout(&self, base: usize, payload_len: usize, trailer: Trailer) -> Layout {
-        if self.code.is_none() && trailer != Trailer::Always && payload_len <= INLINE_PAYLOAD {
+        if self.code.is_none() && payload_len <= INLINE_PAYLOAD {
             let align_log2 = if self.align_log2 == 0 { INLINE_ALIGN_LOG2 } else { self.align_log2 };
             let payload = payload_offset(base, HEADER_LEN, align_log2);
-            if payload + payload_len <= LINE {
-                return Layout { payload, align_log2, frame_len: LINE, trailer: false };
+            let end = payload + payload_len;
+            if end + trailer.len_behind(end) <= LINE {
+                return Layout { payload, align_log2, frame_len: LINE, trailer };
             }
         }
         let align_log2 = if self.align_log2 == 0 { DEFAULT_ALIGN_LOG2 } else { self.align_log2 };
@@ -506,9 +522,13 @@ impl Plan<'_> {
             Some(code) => self.image_offset(code) + code.image.len(),
         };
         let payload = payload_offset(base, behind, align_log2);
-        let trailer = trailer != Trailer::Never;
-        let end = payload + payload_len + if trailer { TRAILER_LEN } else { 0 };
-        Layout { payload, align_log2, frame_len: end.next_multiple_of(LINE), trailer }
+        let end = payload + payload_len;
+        Layout {
+            payload,
+            align_log2,
+            frame_len: (end + trailer.len_behind(end)).next_multiple_of(LINE),
+            trailer,
+        }
     }
 
     fn image_offset(&self, code: &PlanCode<'_>) -> usize {
@@ -520,11 +540,12 @@ impl Plan<'_> {
     /// A shorter payload makes a shorter frame.
     #[inline]
     pub fn header(&self, layout: &Layout, payload_len: usize) -> Header {
+        let end = layout.payload + payload_len;
+        let trailer = layout.trailer.len_behind(end);
+        let frame_len = (end + trailer).next_multiple_of(LINE);
         let mut flags = Flags::from_bits_retain(layout.align_log2);
         flags.set(Flags::WANTS_REPLY, self.wants_reply);
-        flags.set(Flags::TRAILER, layout.trailer);
-        let trailer = if layout.trailer { TRAILER_LEN } else { 0 };
-        let frame_len = (layout.payload + payload_len + trailer).next_multiple_of(LINE);
+        flags.set(Flags::TRAILER, trailer != 0);
         Header {
             frame_len: frame_len as u32,
             payload_len: payload_len as u32,
@@ -558,7 +579,7 @@ pub struct FrameView<'a> {
 
 impl<'a> FrameView<'a> {
     /// Checks `bytes`, which must be exactly one frame, at an address that is `base` modulo 4096. The signal is not
-    /// compared: the caller knows the position.
+    /// compared: the caller knows the position. Nor does such a frame have a trailer: it is there as a whole.
     ///
     /// # Errors
     /// The first thing found wrong.
@@ -572,6 +593,9 @@ impl<'a> FrameView<'a> {
             u64::from_le_bytes(word)
         };
         let header = Header::from_words([word(8), word(16)])?;
+        if header.flags.contains(Flags::TRAILER) {
+            return Err(FrameError::Flags(header.flags.bits()));
+        }
         let frame_len = header.frame_len as usize;
         if frame_len > bytes.len() {
             return Err(FrameError::Truncated { needed: frame_len, found: bytes.len() });

@@ -30,6 +30,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::frame::INLINE_ALIGN_LOG2;
+
 /// Length of the fixed part of an image, in bytes.
 pub const HEADER_LEN: usize = 32;
 /// How far span 2 lies above span 1 in memory, in bytes. Code reaches its data through this distance, which the linker
@@ -192,6 +194,9 @@ pub enum ImageError {
     /// An alignment above 4096.
     #[error("image asks for an alignment of 2^{0}, the largest is 2^12")]
     Alignment(u8),
+    /// A payload alignment that no frame can give.
+    #[error("image asks for payloads aligned to 2^{0} bytes: it must be 2^3 to 2^12, or 0 for the default")]
+    PayloadAlignment(u8),
     /// Span 1 has no bytes.
     #[error("image is empty: span 1 has no bytes")]
     Empty,
@@ -311,10 +316,12 @@ impl<'a> ImageView<'a> {
         if bytes[6] != ABI_LINUX {
             return Err(ImageError::Abi(bytes[6]));
         }
-        for log2 in [bytes[7] & 15, bytes[7] >> 4] {
-            if log2 > MAX_ALIGN_LOG2 {
-                return Err(ImageError::Alignment(log2));
-            }
+        let (align_log2, payload_log2) = (bytes[7] & 15, bytes[7] >> 4);
+        if align_log2 > MAX_ALIGN_LOG2 {
+            return Err(ImageError::Alignment(align_log2));
+        }
+        if payload_log2 != 0 && !(INLINE_ALIGN_LOG2..=MAX_ALIGN_LOG2).contains(&payload_log2) {
+            return Err(ImageError::PayloadAlignment(payload_log2));
         }
         let (span1, data, bss) =
             (u64::from(u32_at(bytes, 8)), u64::from(u32_at(bytes, 16)), u64::from(u32_at(bytes, 20)));
@@ -622,7 +629,11 @@ impl ImageParts<'_> {
         let mut names = Vec::new();
         let mut known: Vec<(&str, u32)> = Vec::new();
         let mut offsets = Vec::with_capacity(imports.len());
-        for import in &imports {
+        for (index, import) in imports.iter().enumerate() {
+            // In the table it would end there.
+            if import.name.contains('\0') {
+                return Err(ImageError::Name { index });
+            }
             let offset = match known.iter().find(|(name, _)| *name == import.name) {
                 Some(&(_, offset)) => offset,
                 None => {
