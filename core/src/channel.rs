@@ -7,22 +7,24 @@
 //! For memory that is mapped here (`Stores`) nothing on the hot path is a virtual call: a small frame is one line written
 //! and one line read.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use crate::frame::{
-    CODE_HEADER_LEN, FrameError, FrameView, HEADER_LEN, Header, INLINE_PAYLOAD, Kind, LINE, Layout, Parts,
-    Plan, Trailer,
+    CODE_HEADER_LEN, FrameError, HEADER_LEN, Header, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME, Parts, Plan,
+    Trailer,
 };
 use crate::mailbox::{self, Seen};
 use crate::memory::{Memory, Region};
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
-use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Messages, Operation, TransportError};
+use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Operation, TransportError};
 
 mod one_sided;
+mod two_sided;
+
 use one_sided::OneSided;
+use two_sided::TwoSided;
 
 /// What both sides agreed on when they met, as seen by this side.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +59,8 @@ pub struct Reserved {
     /// Bytes behind the payload up to the end of the frame that may be written too, and mean nothing.
     pub slack: usize,
     layout: Layout,
-    start: NonNull<u8>,
+    /// Position of the frame it is for.
+    position: u64,
 }
 
 /// Why a frame could not be sent.
@@ -66,7 +69,8 @@ pub enum SendError {
     /// The peer has no room now. Nothing is lost: ask again later.
     #[error("the peer has no room now")]
     Full,
-    /// The frame can never be sent on this link: longer than the mailbox, or than the peer takes.
+    /// The frame is longer than the mailbox, or than the peer takes, and asking again does not help. (Where an image asks
+    /// for an alignment over 64 bytes, a frame's length depends a little on the place where it comes to lie.)
     #[error("a frame of {len} bytes is over this link's limit of {max}")]
     TooLarge {
         /// Bytes needed.
@@ -108,6 +112,10 @@ pub struct Received {
     parts: Parts,
     start: NonNull<u8>,
 }
+
+// SAFETY: it is an address and what was checked of the bytes there; whoever uses the address does so by unsafe code of
+// their own, from the thread that has the channel.
+unsafe impl Send for Received {}
 
 impl Received {
     /// The header's fields, our own copy.
@@ -161,7 +169,7 @@ pub struct Channel {
 #[allow(clippy::large_enum_variant)]
 enum Path {
     OneSided(OneSided),
-    TwoSided { messages: Box<dyn Messages>, sent: u64, received: u64, reserved: usize },
+    TwoSided(TwoSided),
 }
 
 impl core::fmt::Debug for Channel {
@@ -175,7 +183,10 @@ impl Channel {
     ///
     /// # Errors
     /// When the regions are too small for a ring, or the rule does not fit the endpoint.
-    pub fn new(endpoint: Endpoint, terms: Terms) -> Result<Channel, TransportError> {
+    pub fn new(endpoint: Endpoint, mut terms: Terms) -> Result<Channel, TransportError> {
+        // Lengths in frames are 32 bit.
+        terms.send_limit = terms.send_limit.min(MAX_FRAME);
+        terms.receive_limit = terms.receive_limit.min(MAX_FRAME);
         let trailer = Trailer::for_rule(terms.rule, terms.line_whole);
         let path = match endpoint {
             Endpoint::OneSided { local, remote } => {
@@ -188,7 +199,7 @@ impl Channel {
                         Cause::Unsupported("an arrival rule other than delivered"),
                     ));
                 }
-                Path::TwoSided { messages, sent: 0, received: 0, reserved: 0 }
+                Path::TwoSided(TwoSided::new(messages, &terms))
             }
         };
         Ok(Channel { path, terms, trailer, held: None })
@@ -203,7 +214,7 @@ impl Channel {
     pub fn max_frame(&self) -> usize {
         match &self.path {
             Path::OneSided(path) => path.out.ring().len().min(self.terms.send_limit),
-            Path::TwoSided { .. } => self.terms.send_limit,
+            Path::TwoSided(_) => self.terms.send_limit,
         }
     }
 
@@ -215,26 +226,21 @@ impl Channel {
     #[inline]
     pub fn reserve(&mut self, plan: &Plan<'_>, payload: usize) -> Result<Reserved, SendError> {
         let trailer = self.trailer;
-        // A frame's lengths are 32 bit; far above any limit, so sums below cannot overflow.
+        // So no sum below can overflow.
         if payload > self.terms.send_limit {
             return Err(SendError::TooLarge { len: payload, max: self.max_frame() });
         }
-        let (start, layout) = match &mut self.path {
+        let (start, layout, position) = match &mut self.path {
             Path::OneSided(path) => {
                 let (at, layout) = path.reserve(|base| plan.layout(base, payload, trailer), trailer)?;
                 if layout.frame_len > self.terms.send_limit {
                     return Err(SendError::TooLarge { len: layout.frame_len, max: self.max_frame() });
                 }
-                (path.out.ring().pointer(at, layout.frame_len), layout)
+                (path.out.ring().pointer(at, layout.frame_len), layout, path.out.position())
             }
-            Path::TwoSided { messages, reserved, .. } => {
-                let layout = plan.layout(0, payload, trailer);
-                if layout.frame_len > self.terms.send_limit {
-                    return Err(SendError::TooLarge { len: layout.frame_len, max: self.terms.send_limit });
-                }
-                let start = messages.reserve(layout.frame_len).map_err(SendError::from_transport)?;
-                *reserved = layout.frame_len;
-                (start, layout)
+            Path::TwoSided(path) => {
+                let (start, layout) = path.reserve(plan, payload, self.terms.send_limit)?;
+                (start, layout, path.position())
             }
         };
         if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
@@ -249,7 +255,7 @@ impl Channel {
         // SAFETY: the layout keeps the payload inside the frame.
         let at = unsafe { start.add(layout.payload) };
         let slack = layout.frame_len - layout.payload - payload;
-        Ok(Reserved { payload: at, room: payload, slack, layout, start })
+        Ok(Reserved { payload: at, room: payload, slack, layout, position })
     }
 
     /// Sends the frame reserved last, with the first `used` bytes of its payload room.
@@ -261,25 +267,10 @@ impl Channel {
         debug_assert!(used <= reserved.room);
         let header = plan.header(&reserved.layout, used.min(reserved.room));
         match &mut self.path {
+            Path::OneSided(path) if path.out.position() != reserved.position => Err(stale()),
             Path::OneSided(path) => path.commit(header),
-            Path::TwoSided { messages, sent, reserved: room, .. } => {
-                let len = header.frame_len as usize;
-                if *room < len {
-                    return Err(
-                        failed(Operation::Send, Cause::Unsupported("committing without reserving")).into()
-                    );
-                }
-                let [lengths, rest] = header.to_words();
-                // SAFETY: `start` is room for at least `len` bytes, lent by the backend until its commit, aligned to 64.
-                let region = unsafe { Region::new(reserved.start, len) };
-                region.store(0, self.terms.send_key.header(*sent), Ordering::Relaxed);
-                region.store(8, lengths, Ordering::Relaxed);
-                region.store(16, rest, Ordering::Relaxed);
-                messages.commit(len, *sent).map_err(SendError::from_transport)?;
-                *sent += len as u64;
-                *room = 0;
-                Ok(())
-            }
+            Path::TwoSided(path) if path.position() != reserved.position => Err(stale()),
+            Path::TwoSided(path) => path.commit(header),
         }
     }
 
@@ -306,12 +297,12 @@ impl Channel {
             return Err(failed(Operation::Send, Cause::Unsupported("sending a line")).into());
         };
         let (at, layout) = path.reserve(|base| plan.layout(base, len, trailer), trailer)?;
-        if layout.frame_len != LINE {
+        if layout.frame_len != LINE || plan.code.is_some() {
             return Err(failed(Operation::Send, Cause::Unsupported("a line for this payload")).into());
         }
         let ring = path.out.ring();
         for (index, word) in payload.iter().take(len.div_ceil(8)).enumerate() {
-            ring.store(at + HEADER_LEN + index * 8, *word, Ordering::Relaxed);
+            ring.store(at + layout.payload + index * 8, *word, Ordering::Relaxed);
         }
         path.commit(plan.header(&layout, len))
     }
@@ -354,22 +345,13 @@ impl Channel {
                     Ok(Polled::Frame(frame))
                 }
             },
-            Path::TwoSided { messages, received, .. } => {
-                let Some((start, len)) = messages.poll()? else { return Ok(Polled::Nothing) };
-                // SAFETY: the backend lends `len` bytes at `start`, which the peer cannot change, until `release`.
-                let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
-                let view = FrameView::new_checked(bytes, 0, self.terms.receive_limit).map_err(protocol)?;
-                if view.signal() != self.terms.receive_key.header(*received) {
-                    return Err(protocol(FrameError::Signal));
+            Path::TwoSided(path) => match path.poll()? {
+                None => Ok(Polled::Nothing),
+                Some(frame) => {
+                    self.held = Some(frame);
+                    Ok(Polled::Frame(frame))
                 }
-                let header = view.header();
-                if header.kind == Kind::Skip {
-                    return Err(protocol(FrameError::Kind(Kind::Skip as u8)));
-                }
-                let frame = Received { header, parts: view.parts(), start };
-                self.held = Some(frame);
-                Ok(Polled::Frame(frame))
-            }
+            },
         }
     }
 
@@ -383,9 +365,8 @@ impl Channel {
         let frame_len = frame.header.frame_len;
         match &mut self.path {
             Path::OneSided(path) => path.release(frame_len),
-            Path::TwoSided { messages, received, .. } => {
-                *received += u64::from(frame_len);
-                messages.release();
+            Path::TwoSided(path) => {
+                path.release(frame_len);
                 Ok(())
             }
         }
@@ -435,8 +416,8 @@ impl Channel {
     pub fn progress(&mut self, idle: bool) -> Result<bool, TransportError> {
         match &mut self.path {
             Path::OneSided(path) => path.progress(idle),
-            Path::TwoSided { messages, .. } => {
-                messages.progress()?;
+            Path::TwoSided(path) => {
+                path.messages.progress()?;
                 // Two-sided transports have no return line: the control connection is looked at when idle.
                 Ok(idle)
             }
@@ -456,7 +437,7 @@ impl Channel {
     pub fn call_attention(&mut self) -> Result<(), TransportError> {
         match &mut self.path {
             Path::OneSided(path) => path.call_attention(),
-            Path::TwoSided { .. } => Ok(()),
+            Path::TwoSided(_) => Ok(()),
         }
     }
 
@@ -468,15 +449,7 @@ impl Channel {
     pub fn arm(&mut self) -> Result<Armed, TransportError> {
         match &mut self.path {
             Path::OneSided(path) => path.arm(),
-            Path::TwoSided { messages, .. } => {
-                let descriptor = messages.descriptor();
-                Ok(match (messages.arm()?, descriptor) {
-                    (true, Some(descriptor)) => Armed::Sleep(descriptor),
-                    (true, None) => Armed::Nap,
-                    (false, _) if messages.poll()?.is_some() => Armed::Ready,
-                    (false, _) => Armed::Nap,
-                })
-            }
+            Path::TwoSided(path) => path.arm(),
         }
     }
 
@@ -487,7 +460,7 @@ impl Channel {
     pub fn disarm(&mut self) -> Result<(), TransportError> {
         match &mut self.path {
             Path::OneSided(path) => path.disarm(),
-            Path::TwoSided { messages, .. } => messages.disarm(),
+            Path::TwoSided(path) => path.messages.disarm(),
         }
     }
 
@@ -495,7 +468,7 @@ impl Channel {
     pub fn descriptor(&self) -> Option<Descriptor> {
         match &self.path {
             Path::OneSided(path) => path.local.descriptor(),
-            Path::TwoSided { messages, .. } => messages.descriptor(),
+            Path::TwoSided(path) => path.messages.descriptor(),
         }
     }
 
@@ -503,7 +476,7 @@ impl Channel {
     pub fn in_flight(&mut self) -> Option<u64> {
         match &mut self.path {
             Path::OneSided(path) => Some(path.out.in_flight()),
-            Path::TwoSided { .. } => None,
+            Path::TwoSided(_) => None,
         }
     }
 }
@@ -514,15 +487,17 @@ fn failed(operation: Operation, cause: Cause) -> TransportError {
 }
 
 #[cold]
+fn stale() -> SendError {
+    failed(Operation::Send, Cause::Unsupported("committing what was not reserved last")).into()
+}
+
+#[cold]
 fn protocol(error: FrameError) -> TransportError {
     failed(Operation::Receive, Cause::Protocol(error))
 }
 
-/// Largest ring, in bytes: lengths in frames are 32 bit.
-const MAX_RING: usize = crate::frame::MAX_FRAME;
-
 fn ring_of(region_len: usize) -> Result<usize, TransportError> {
-    mailbox::ring_len(region_len).filter(|ring| *ring <= MAX_RING).ok_or_else(|| {
+    mailbox::ring_len(region_len).filter(|ring| *ring <= MAX_FRAME).ok_or_else(|| {
         failed(
             Operation::Connect,
             Cause::Address(alloc::format!("a region of {region_len} bytes holds no ring")),

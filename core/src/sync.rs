@@ -1,6 +1,6 @@
 //! Atomics: the processor's, or loom's when the protocol is model-checked (`--cfg loom`).
 
-pub(crate) use core::sync::atomic::Ordering;
+pub(crate) use core::sync::atomic::{Ordering, compiler_fence};
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::fence;

@@ -5,9 +5,12 @@ use alloc::vec::Vec;
 
 use super::{Armed, SendError, Terms, failed, protocol, ring_of};
 use crate::frame::{Header, Layout, Trailer};
-use crate::mailbox::{CONSUMED_AT, CONTROL_LEN, Inbound, NoRoom, Outbound, STATE_AT, Seen, State};
+use crate::mailbox::{
+    CONSUMED_AT, CONTROL_LEN, Finished, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper,
+    State, Waker, fall_asleep,
+};
 use crate::memory::{Memory, Region};
-use crate::sync::{Ordering, fence};
+use crate::sync::Ordering;
 use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, RemoteMemory, TransportError};
 
 pub(super) struct OneSided {
@@ -20,12 +23,14 @@ pub(super) struct OneSided {
     rule: ArrivalRules,
     /// Between "store the frame" and "is the peer asleep?" a fence of our own is needed.
     fence: bool,
-    /// Last state of the peer that was acted upon; while it does not change there is nothing to do.
-    peer_state: State,
+    waker: Waker,
     /// Attention of the peer's that was reported upwards.
     attention: u32,
-    /// Our state, as last told.
+    /// Our state, and what of it the peer was told: the same, unless the backend's queue was full.
     state: State,
+    told: State,
+    /// What the peer had consumed when there was no room for a frame: nobody rings when there is.
+    starved: Option<u64>,
     /// A frame finished in the twin that the backend could not take yet.
     pending: Option<Pending>,
     // The regions above point into these, and into the twin: dropped last, in this order.
@@ -37,10 +42,7 @@ pub(super) struct OneSided {
 /// How far the moving of a finished frame has come.
 #[derive(Clone, Copy)]
 struct Pending {
-    at: usize,
-    len: usize,
-    signal: u64,
-    position: u64,
+    frame: Finished,
     step: Step,
 }
 
@@ -74,11 +76,21 @@ impl OneSided {
         }
         // SAFETY: `LocalMemory` promises its base and length until it is dropped; it is dropped after this value's regions.
         let returns = unsafe { Region::new(local.base(), local.len()) };
+        let unsupported = |what| Err(failed(Operation::Connect, Cause::Unsupported(what)));
+        // Under the other rules a mapping is not asked for: the peer's middleware may want to see what is put.
+        let base = match terms.rule {
+            ArrivalRules::STORES => match remote.mapped() {
+                Some(base) => Some(base),
+                None => return unsupported("the arrival rule stores on memory that is not mapped"),
+            },
+            ArrivalRules::IN_ORDER
+            | ArrivalRules::FENCED
+            | ArrivalRules::WRITE_IMM
+            | ArrivalRules::CHECKED => None,
+            _ => return unsupported("this arrival rule on one-sided memory"),
+        };
         // SAFETY: the same promise of `RemoteMemory::mapped`.
-        let mapped = remote.mapped().map(|base| unsafe { Region::new(base, remote.len()) });
-        if (terms.rule == ArrivalRules::STORES) != mapped.is_some() {
-            return Err(failed(Operation::Connect, Cause::Unsupported("this arrival rule on this memory")));
-        }
+        let mapped = base.map(|base| unsafe { Region::new(base, remote.len()) });
         let (twin, staging) = match mapped {
             Some(region) => (Twin(Vec::new()), region.part(CONTROL_LEN, out_ring)),
             None => {
@@ -103,9 +115,11 @@ impl OneSided {
             peer: mapped.map(|region| region.part(0, CONTROL_LEN)),
             rule: terms.rule,
             fence: !remote.store_load_ordered(),
-            peer_state: State::default(),
+            waker: Waker::default(),
             attention: 0,
             state: State::default(),
+            told: State::default(),
+            starved: None,
             pending: None,
             remote,
             local,
@@ -141,16 +155,26 @@ impl OneSided {
         trailer: Trailer,
     ) -> Result<(usize, Layout), SendError> {
         match why {
-            NoRoom::Full => Err(SendError::Full),
+            NoRoom::Full => Err(self.starve()),
             NoRoom::TooLarge(len) => Err(SendError::TooLarge { len, max: self.out.ring().len() }),
             NoRoom::SkipFirst => {
                 let trailer = trailer == Trailer::Always;
                 let skip = self.out.skip(trailer);
                 self.send(skip, trailer)?;
+                if self.pending.is_some() {
+                    // The skip has to go first.
+                    return Err(SendError::Full);
+                }
                 // At the start of the ring there is no second skip.
-                self.out.reserve(layout).map_err(|_| SendError::Full)
+                self.out.reserve(layout).map_err(|_| self.starve())
             }
         }
+    }
+
+    #[cold]
+    fn starve(&mut self) -> SendError {
+        self.starved = Some(self.out.consumed());
+        SendError::Full
     }
 
     #[inline]
@@ -161,7 +185,7 @@ impl OneSided {
     }
 
     #[inline]
-    fn send(&mut self, frame: crate::mailbox::Finished, trailer: bool) -> Result<(), SendError> {
+    fn send(&mut self, frame: Finished, trailer: bool) -> Result<(), SendError> {
         if trailer {
             self.out.trail(&frame, self.rule == ArrivalRules::CHECKED);
         }
@@ -169,8 +193,7 @@ impl OneSided {
             self.out.publish(&frame);
         } else {
             self.out.stage_signal(&frame);
-            let crate::mailbox::Finished { at, len, signal, position } = frame;
-            self.pending = Some(Pending { at, len, signal, position, step: Step::Body });
+            self.pending = Some(Pending { frame, step: Step::Body });
             // A queue that is full is worked off by `progress` and by the next `reserve`: the frame is accepted.
             match self.move_pending() {
                 Err(SendError::Full) => return Ok(()),
@@ -183,7 +206,7 @@ impl OneSided {
 
     /// Hands the finished frame to the backend, from where it stopped.
     fn move_pending(&mut self) -> Result<(), SendError> {
-        let Some(mut frame) = self.pending else { return Ok(()) };
+        let Some(Pending { frame, mut step }) = self.pending else { return Ok(()) };
         let ring_at = CONTROL_LEN + frame.at;
         let inside = ring_at.checked_add(frame.len).is_some_and(|end| end <= self.remote.len());
         if !inside {
@@ -193,20 +216,27 @@ impl OneSided {
         }
         // SAFETY: the frame is finished: this side writes these bytes again only after the peer returned credit for them.
         let bytes = unsafe { self.out.ring().slice(frame.at, frame.len) };
-        let result = match self.rule {
-            ArrivalRules::FENCED => loop {
-                let step = match frame.step {
-                    Step::Body => self.remote.put(ring_at + 8, &bytes[8..], frame.position),
-                    Step::Fence => self.remote.fence(),
-                    Step::Signal => break self.remote.put_word(ring_at, frame.signal, frame.position),
-                };
-                match step {
-                    Ok(()) => frame.step = if frame.step == Step::Body { Step::Fence } else { Step::Signal },
-                    error => break error,
+        let result = loop {
+            let taken = match (self.rule, step) {
+                (ArrivalRules::FENCED, Step::Body) => {
+                    self.remote.put(ring_at + 8, &bytes[8..], frame.position)
                 }
-            },
-            ArrivalRules::WRITE_IMM => self.remote.put_with_completion(ring_at, bytes, frame.position),
-            _ => self.remote.put(ring_at, bytes, frame.position),
+                (ArrivalRules::FENCED, Step::Fence) => self.remote.fence(),
+                (ArrivalRules::FENCED, Step::Signal) => {
+                    break self.remote.put_word(ring_at, frame.signal, frame.position);
+                }
+                // A frame that reads whole may still have writes under way, of bytes that were there already. A lap later
+                // they would spoil what is put then: one fence a lap keeps them apart.
+                (ArrivalRules::CHECKED, Step::Body) if frame.at == 0 => self.remote.fence(),
+                (ArrivalRules::WRITE_IMM, _) => {
+                    break self.remote.put_with_completion(ring_at, bytes, frame.position);
+                }
+                _ => break self.remote.put(ring_at, bytes, frame.position),
+            };
+            if let Err(error) = taken {
+                break Err(error);
+            }
+            step = if step == Step::Body { Step::Fence } else { Step::Signal };
         };
         match result {
             Ok(()) => {
@@ -214,7 +244,7 @@ impl OneSided {
                 Ok(())
             }
             Err(error) if error.is_full() => {
-                self.pending = Some(frame);
+                self.pending = Some(Pending { frame, step });
                 Err(SendError::Full)
             }
             Err(error) => Err(error.with_frame(frame.position).into()),
@@ -224,21 +254,7 @@ impl OneSided {
     /// Wakes the peer if it fell asleep since we last looked.
     #[inline]
     fn look_at_peer(&mut self) -> Result<(), TransportError> {
-        if self.fence {
-            // Pairs with the fence (or membarrier) in `LocalMemory::before_sleep`: either we see that the peer sleeps, or
-            // it sees our frame.
-            fence(Ordering::SeqCst);
-        } else {
-            core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-        }
-        let state = State(self.returns.load(STATE_AT, Ordering::Relaxed));
-        if state != self.peer_state { self.peer_changed(state) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn peer_changed(&mut self, state: State) -> Result<(), TransportError> {
-        self.peer_state = state;
-        if state.asleep() { self.remote.ring() } else { Ok(()) }
+        if self.waker.must_ring(&self.returns, self.fence) { self.remote.ring() } else { Ok(()) }
     }
 
     #[inline]
@@ -280,69 +296,124 @@ impl OneSided {
                 peer.store(at, word, Ordering::Release);
                 Ok(())
             }
-            None => self.remote.put_word(at, word, self.inbound.position()),
+            None => {
+                // Puts to the same bytes may overtake each other: an older word must not be the one that stays.
+                self.remote.fence()?;
+                self.remote.put_word(at, word, self.inbound.position())
+            }
         }
     }
 
+    /// Whether the peer called for attention since the last call of this.
+    #[inline]
     pub(super) fn progress(&mut self, idle: bool) -> Result<bool, TransportError> {
-        if !self.is_mapped() {
-            self.remote.progress()?;
-            match self.move_pending() {
-                Err(SendError::Failed(error)) => return Err(error),
-                _ => self.look_at_peer()?,
-            }
-        }
-        if let Some(position) = self.inbound.due(idle) {
-            self.report(position)?;
-        }
-        let attention = State(self.returns.load(STATE_AT, Ordering::Acquire)).attention();
+        self.work(idle)?;
+        let attention = self.attention_called();
         let called = attention != self.attention;
         self.attention = attention;
         Ok(called)
     }
 
-    pub(super) fn call_attention(&mut self) -> Result<(), TransportError> {
-        self.set_state(self.state.with_attention())?;
-        self.remote.ring()
+    #[inline]
+    fn work(&mut self, idle: bool) -> Result<(), TransportError> {
+        if !self.is_mapped() {
+            self.remote.progress()?;
+            if let Err(SendError::Failed(error)) = self.move_pending() {
+                return Err(error);
+            }
+            self.tell_state()?;
+            self.look_at_peer()?;
+        }
+        match self.inbound.due(idle) {
+            Some(position) => self.report(position),
+            None => Ok(()),
+        }
     }
 
-    fn set_state(&mut self, state: State) -> Result<(), TransportError> {
-        match self.tell(STATE_AT, state.0) {
-            Err(error) if error.is_full() => {
-                self.remote.progress()?;
-                Ok(())
-            }
-            Err(error) => Err(error),
+    #[inline]
+    fn attention_called(&self) -> u32 {
+        // Acquire: what the peer put on the control connection before is there for whoever looks after this.
+        State(self.returns.load(STATE_AT, Ordering::Acquire)).attention()
+    }
+
+    pub(super) fn call_attention(&mut self) -> Result<(), TransportError> {
+        self.state = self.state.with_attention();
+        self.tell_state()
+    }
+
+    /// Tells the peer our state where it does not know it, and rings if that calls for attention. What the backend cannot
+    /// take now `work` tells later.
+    fn tell_state(&mut self) -> Result<(), TransportError> {
+        if self.told == self.state {
+            return Ok(());
+        }
+        match self.tell(STATE_AT, self.state.0) {
             Ok(()) => {
-                self.state = state;
-                Ok(())
+                let calls = self.told.attention() != self.state.attention();
+                self.told = self.state;
+                if calls { self.remote.ring() } else { Ok(()) }
             }
+            Err(error) if error.is_full() => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
     pub(super) fn arm(&mut self) -> Result<Armed, TransportError> {
-        self.progress(true)?;
-        if !self.state.asleep() {
-            self.set_state(self.state.toggled())?;
-        }
-        let told = self.local.before_sleep()?;
-        let seen = self.poll()?;
-        if matches!(seen, Seen::Frame(..)) {
-            self.disarm()?;
-            return Ok(Armed::Ready);
-        }
-        // A frame of the peer's or of ours is on its way, or the peer does not know that we sleep: nobody would ring.
-        if !told || seen == Seen::Partial || !self.state.asleep() || self.pending.is_some() {
-            return Ok(Armed::Nap);
-        }
-        Ok(self.local.descriptor().map_or(Armed::Nap, Armed::Sleep))
+        self.work(true)?;
+        Ok(match fall_asleep(self)? {
+            Sleep::Awake => {
+                self.disarm()?;
+                Armed::Ready
+            }
+            Sleep::Lightly => Armed::Nap,
+            Sleep::Soundly => self.local.descriptor().map_or(Armed::Nap, Armed::Sleep),
+        })
     }
 
     pub(super) fn disarm(&mut self) -> Result<(), TransportError> {
-        if self.state.asleep() {
-            self.set_state(self.state.toggled())?;
-            self.local.after_sleep()?;
+        if !self.state.asleep() {
+            return Ok(());
         }
-        Ok(())
+        self.state = self.state.toggled();
+        self.tell_state()?;
+        self.local.after_sleep()
+    }
+}
+
+impl Sleeper for OneSided {
+    type Error = TransportError;
+
+    fn say_asleep(&mut self) -> Result<bool, TransportError> {
+        if !self.state.asleep() {
+            self.state = self.state.toggled();
+        }
+        self.tell_state()?;
+        Ok(self.told == self.state)
+    }
+
+    fn order(&mut self) -> Result<bool, TransportError> {
+        self.local.before_sleep()
+    }
+
+    fn look(&mut self) -> Result<Look, TransportError> {
+        let seen = self.poll()?;
+        // `order` may have taken a ring away that called for attention.
+        let called = self.attention_called() != self.attention;
+        let fed = self.starved.is_some_and(|consumed| self.out.consumed() != consumed);
+        if fed {
+            self.starved = None;
+        }
+        if matches!(seen, Seen::Frame(..)) || called || fed {
+            return Ok(Look::Something);
+        }
+        // The look may have passed a skip, for whose room the peer may be waiting.
+        if let Some(position) = self.inbound.due(true) {
+            self.report(position)?;
+        }
+        let under_way = seen == Seen::Partial
+            || self.pending.is_some()
+            || self.starved.is_some()
+            || self.inbound.due(true).is_some();
+        Ok(if under_way { Look::UnderWay } else { Look::Nothing })
     }
 }

@@ -5,7 +5,7 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | return line: position up to which the writer of this region has consumed what the owner sent |
-//! | 8 | 8 | return line: state of the writer ([`State`]) |
+//! | 8 | 8 | return line: state of the writer ([`State`]): does it sleep, and is there news on the control connection |
 //! | 4096 | a power of two | the ring of frames from the writer to the owner |
 //!
 //! So everything a side polls is its own memory, and everything it tells is one write away; a stream costs one return line
@@ -13,12 +13,14 @@
 //! the ring is the position modulo the ring's length. A frame never wraps: where one does not fit before the end, a frame
 //! of kind [`Skip`](crate::frame::Kind::Skip) takes the rest.
 //!
-//! [`Outbound`] is the sending half of one ring, [`Inbound`] the receiving half. Both are generic over the memory so that
-//! loom can check the very code that runs.
+//! [`Outbound`] is the sending half of one ring, [`Inbound`] the receiving half, and [`Waker`] and [`Sleeper`] are the two
+//! sides of going to sleep. All are generic over the memory so that loom can check the very code that runs.
 
+mod doze;
 mod inbound;
 mod outbound;
 
+pub(crate) use doze::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
 pub(crate) use inbound::{Inbound, Seen};
 pub(crate) use outbound::{Finished, NoRoom, Outbound};
 
@@ -31,10 +33,14 @@ pub(crate) const CONSUMED_AT: usize = 0;
 /// Offset of the return line's state.
 pub(crate) const STATE_AT: usize = 8;
 
-/// Length of the region that holds a ring of `ring_len` bytes, itself rounded up to a power of two.
+/// Length of the region that holds a ring of `ring_len` bytes, itself rounded up to a power of two; `usize::MAX`, which
+/// nobody can allocate, where that is more than can be expressed.
 pub const fn region_len(ring_len: usize) -> usize {
-    let ring = if ring_len < MIN_RING { MIN_RING } else { ring_len.next_power_of_two() };
-    CONTROL_LEN + ring
+    let ring_len = if ring_len < MIN_RING { MIN_RING } else { ring_len };
+    match ring_len.checked_next_power_of_two() {
+        Some(ring) => CONTROL_LEN + ring,
+        None => usize::MAX,
+    }
 }
 
 /// Length of the ring in a region of `region_len` bytes: the largest power of two that fits behind the control page, or
@@ -44,30 +50,4 @@ pub const fn ring_len(region_len: usize) -> Option<usize> {
         return None;
     }
     Some(1 << (region_len - CONTROL_LEN).ilog2())
-}
-
-/// The state word of a return line.
-///
-/// The low half counts falling asleep and waking up: odd while asleep. The high half counts how often its writer put
-/// something on the control connection that the reader should look at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct State(pub(crate) u64);
-
-impl State {
-    pub(crate) const fn asleep(self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    pub(crate) const fn attention(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    pub(crate) const fn toggled(self) -> State {
-        State((self.0 & !0xffff_ffff) | ((self.0 as u32).wrapping_add(1) as u64))
-    }
-
-    pub(crate) const fn with_attention(self) -> State {
-        let attention = self.attention().wrapping_add(1) as u64;
-        State((self.0 & 0xffff_ffff) | (attention << 32))
-    }
 }

@@ -62,8 +62,19 @@ impl<M: Memory> Outbound<M> {
 
     /// Bytes sent that the peer is not known to have consumed.
     pub(crate) fn in_flight(&mut self) -> u64 {
+        self.position - self.consumed()
+    }
+
+    /// Position up to which the peer has consumed.
+    pub(crate) fn consumed(&mut self) -> u64 {
         self.refresh();
-        self.position - self.consumed
+        self.consumed
+    }
+
+    /// Position of the frame that is made next.
+    #[inline]
+    pub(crate) fn position(&self) -> u64 {
+        self.position
     }
 
     /// Reads the return line. The peer may lie: a position that is not between the known one and ours changes nothing.
