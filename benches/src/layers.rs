@@ -9,11 +9,11 @@ use std::time::Instant;
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
 use farjump::core::frame::{FrameView, MAX_FRAME};
 use farjump::core::signal::LinkKey;
-use farjump::{Executor, Library};
+use farjump::{Executor, Library, Link, Target, WaitPolicy};
 
 use crate::Failure;
 use crate::report::median;
-use crate::shm::Libraries;
+use crate::shm::{Libraries, PATIENCE};
 
 const TURNS: usize = 200_000;
 const ROUNDS: usize = 11;
@@ -21,11 +21,13 @@ const ROUNDS: usize = 11;
 /// One layer: its name, and what repeats it.
 type Layer = (&'static str, fn(&mut Layers, usize));
 
-const LAYERS: [Layer; 4] = [
+const LAYERS: [Layer; 6] = [
     ("write", |layers, turns| layers.write(turns)),
     ("decode", |layers, turns| layers.decode(turns)),
     ("call", |layers, turns| layers.call(turns)),
     ("write+run", |layers, turns| layers.write_and_run(turns)),
+    ("send+poll", |layers, turns| layers.send(turns)),
+    ("round trip", |layers, turns| layers.round_trip(turns)),
 ];
 
 struct Layers {
@@ -37,10 +39,16 @@ struct Layers {
     /// A frame of its own, decoded again and again.
     decoded: AlignedBuffer,
     count: Box<u64>,
+    /// Both sides of a link over shared memory, in one thread.
+    target: Target<'static>,
+    link: Link,
 }
 
 impl Layers {
     fn new(counter: &Library) -> Result<Layers, Failure> {
+        let folder = tempfile::tempdir()?;
+        let address = format!("unix:{}", folder.path().join("layers.sock").display());
+        let (target, link) = linked(&address, counter)?;
         let key = LinkKey::from_bytes([5; 16]);
         let mut executor = Executor::builder().build()?;
         let mut count = Box::new(0_u64);
@@ -57,7 +65,7 @@ impl Layers {
         again.write(&mut buffer, counter, b"first")?;
         let len = again.write(&mut buffer, counter, b"cached")?;
         decoded.copy_from_slice(&buffer[..len]);
-        Ok(Layers { counter: counter.clone(), executor, writer, runner, buffer, decoded, count })
+        Ok(Layers { counter: counter.clone(), executor, writer, runner, buffer, decoded, count, target, link })
     }
 
     fn write(&mut self, turns: usize) {
@@ -82,6 +90,23 @@ impl Layers {
         }
     }
 
+    /// Sending without a reply, and running it.
+    fn send(&mut self, turns: usize) {
+        for _ in 0..turns {
+            drop(black_box(self.link.send(&self.counter, b"cached")));
+            drop(black_box(self.target.poll()));
+        }
+    }
+
+    /// Injecting, running and taking the answer.
+    fn round_trip(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let Ok(pending) = self.link.inject(&self.counter, b"cached") else { return };
+            drop(black_box(self.target.poll()));
+            drop(black_box(pending.wait(PATIENCE)));
+        }
+    }
+
     fn write_and_run(&mut self, turns: usize) {
         for _ in 0..turns {
             let written = self.writer.write(&mut self.buffer, &self.counter, b"cached");
@@ -89,6 +114,27 @@ impl Layers {
             assert!(matches!((written, ran), (Ok(_), Ok(Ran::Done { .. }))), "the frame did not run");
         }
     }
+}
+
+/// A target and a link to it that has sent `counter` once.
+fn linked(address: &str, counter: &Library) -> Result<(Target<'static>, Link), Failure> {
+    let spin = WaitPolicy::spin_only();
+    let count: &'static mut u64 = Box::leak(Box::new(0));
+    let mut target = Target::listen(address).args(count).wait_policy(spin).build()?;
+    let address = address.to_owned();
+    let source = std::thread::spawn({
+        let counter = counter.clone();
+        move || {
+            let link = Link::builder(&address).wait_policy(spin).connect()?;
+            link.inject(&counter, b"first")?.wait(PATIENCE)?;
+            Ok::<_, farjump::Error>(link)
+        }
+    });
+    while !source.is_finished() {
+        target.poll()?;
+    }
+    let link = source.join().map_err(|_| "the source's thread panicked")??;
+    Ok((target, link))
 }
 
 /// Prints each layer's time.

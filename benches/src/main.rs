@@ -45,8 +45,9 @@ fn measure(rounds: usize) -> Result<(), Failure> {
     let floor = Floor::create()?;
     let address = format!("unix:{}", folder.path().join("bench.sock").display());
     let other = Other::start(&floor, &address, folder.path())?;
-    floor::pin(0)?;
     report::machine();
+    floor::pin(0)?;
+    floor.wait_done();
     let outcome = shm::run(rounds, &floor, &address, &libraries)
         .and_then(|()| first_call::run(rounds, &floor, &address, &libraries));
     floor.command(floor::Command::Exit, 0);

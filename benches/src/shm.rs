@@ -49,8 +49,10 @@ pub(crate) fn serve(floor: &Floor, address: &str, folder: &Path) -> Result<(), F
     let mut target = Target::listen(address)
         .args(&mut count)
         .process_symbols(true)
+        .mailbox(std::env::var("FJ_BOX").ok().and_then(|v| v.parse().ok()).unwrap_or(4 << 20))
         .wait_policy(WaitPolicy::spin_only())
         .build()?;
+    floor.done();
     loop {
         match floor.commanded() {
             (Command::Idle, _) => {

@@ -24,6 +24,48 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 /// How long to spin where source and target each have a core, which is what two processes on this machine need.
 pub(crate) fn default_wait() -> WaitPolicy {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    WaitPolicy::for_cores(cores, 2)
+    WaitPolicy::for_cores(processors(), 2)
+}
+
+/// Processors of the machine. Not those that this thread may run on: a thread pinned to one of them spins best when its peer
+/// is pinned to another.
+fn processors() -> usize {
+    std::fs::read_to_string("/sys/devices/system/cpu/online")
+        .ok()
+        .and_then(|list| count_list(list.trim()))
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
+/// How many numbers a list such as `0-3,8` has (cpuset(7), list format).
+fn count_list(list: &str) -> Option<usize> {
+    list.split(',').try_fold(0, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some(sum + last.checked_sub(first)? + 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!(["0", "0-1", "0-3,8", "0-3,8-11,15"].map(count_list), [Some(1), Some(2), Some(5), Some(9)]);
+        assert_eq!(["", "a", "3-1"].map(count_list), [None; 3]);
+    }
+
+    #[test]
+    fn pinning_a_thread_does_not_change_how_many_processors_the_machine_has() {
+        let all = processors();
+        std::thread::spawn(move || {
+            let mut one = rustix::thread::CpuSet::new();
+            let allowed = rustix::thread::sched_getaffinity(None).expect("the system tells the affinity");
+            one.set((0..1024).find(|cpu| allowed.is_set(*cpu)).expect("some processor is allowed"));
+            rustix::thread::sched_setaffinity(None, &one).expect("a thread may pin itself");
+            assert_eq!(processors(), all);
+        })
+        .join()
+        .expect("the pinned thread agrees");
+    }
 }
