@@ -1,0 +1,135 @@
+//! What a plan is laid out as: aligned in memory, no longer than it must be, and never what the check refuses.
+
+use farjump_core::frame::{Flags, INLINE_PAYLOAD, Kind, LINE, Layout, Plan, TRAILER_LEN, Trailer};
+
+use super::{NO_LIMIT, TRAILERS, code, no_code, plan};
+
+const BASES: std::ops::Range<usize> = 0..4096 / LINE;
+
+/// A frame whose parts end at `end` has a trailer iff its link wants one there.
+fn trailer_len(trailer: Trailer, end: usize) -> usize {
+    match trailer {
+        Trailer::Never => 0,
+        Trailer::LongFrames => {
+            if end > LINE {
+                TRAILER_LEN
+            } else {
+                0
+            }
+        }
+        Trailer::Always => TRAILER_LEN,
+    }
+}
+
+/// The header that the layout gives for `used` bytes is one that the receiver takes, of a frame as short as can be.
+fn assert_good(plan: &Plan<'_>, base: usize, layout: &Layout, used: usize, trailer: Trailer) {
+    let header = plan.header(layout, used);
+    let what = || format!("{:?} at {base}, {used} used, {trailer:?}: {layout:?} {header:?}", plan.kind);
+    let end = layout.payload + used;
+    let frame_len = header.frame_len as usize;
+    assert_eq!((base + layout.payload) % (1 << layout.align_log2), 0, "unaligned: {}", what());
+    assert_eq!(frame_len, (end + trailer_len(trailer, end)).next_multiple_of(LINE), "length: {}", what());
+    assert!(frame_len <= layout.frame_len, "longer than reserved: {}", what());
+    let has_trailer = header.flags.contains(Flags::TRAILER);
+    let due = match trailer {
+        Trailer::Never => false,
+        Trailer::LongFrames => frame_len > LINE,
+        Trailer::Always => true,
+    };
+    assert_eq!(has_trailer, due, "trailer: {}", what());
+    let code = || match plan.code_part() {
+        Some(part) => part.to_words(layout.payload as u32),
+        None => no_code(),
+    };
+    let parts =
+        header.check(base, frame_len, NO_LIMIT, code).unwrap_or_else(|error| panic!("{error}: {}", what()));
+    assert_eq!(parts.payload as usize, layout.payload, "{}", what());
+    assert_eq!(parts.code, plan.code_part(), "{}", what());
+}
+
+#[test]
+fn every_payload_at_every_place_with_every_alignment_is_aligned_minimal_and_accepted() {
+    for trailer in TRAILERS {
+        for align_log2 in [0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] {
+            let plan = Plan { align_log2, ..plan(Kind::Call) };
+            for base in BASES.map(|line| line * LINE) {
+                // All lengths that share lines with something, then strides that hit every place in a line.
+                for len in (0..300).chain((300..9_000).step_by(61)) {
+                    let layout = plan.layout(base, len, trailer);
+                    assert_eq!(plan.header(&layout, len).frame_len as usize, layout.frame_len);
+                    assert!(layout.align_log2 >= align_log2);
+                    assert_good(&plan, base, &layout, len, trailer);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_payloads_share_the_line_of_their_header() {
+    for kind in [Kind::Call, Kind::Reply, Kind::Flush] {
+        for base in BASES.map(|line| line * LINE) {
+            for len in 0..=INLINE_PAYLOAD + 1 {
+                let lines = |trailer| plan(kind).layout(base, len, trailer).frame_len / LINE;
+                assert_eq!(lines(Trailer::Never) == 1, len <= 40, "{len}");
+                assert_eq!(lines(Trailer::LongFrames) == 1, len <= 40, "{len}");
+                assert_eq!(lines(Trailer::Always) == 1, len <= 32, "{len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn payloads_without_an_alignment_of_their_own_get_64_bytes_or_share_the_line_at_8() {
+    for trailer in TRAILERS {
+        for base in BASES.map(|line| line * LINE) {
+            for len in 0..200 {
+                let layout = plan(Kind::Call).layout(base, len, trailer);
+                let expected = if layout.frame_len == LINE { (24, 3) } else { (64, 6) };
+                assert_eq!((layout.payload, layout.align_log2), expected, "{len} {trailer:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_payload_that_shrinks_makes_a_frame_that_is_still_minimal_and_accepted() {
+    for trailer in TRAILERS {
+        for align_log2 in [0, 3, 4, 5, 6, 8, 12] {
+            let plan = Plan { align_log2, ..plan(Kind::Call) };
+            for base in [0, 64, 1024, 4032] {
+                for planned in (0..160).chain([1_000, 4_096]) {
+                    let layout = plan.layout(base, planned, trailer);
+                    for used in (0..=planned.min(200)).chain([planned]) {
+                        assert_good(&plan, base, &layout, used, trailer);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_that_carry_or_name_code_are_aligned_minimal_and_accepted() {
+    let image = [0x5a; 5_000];
+    let name = "n".repeat(255);
+    for trailer in TRAILERS {
+        for (kind, image_lens) in [(Kind::CallCode, &[1, 15, 64, 500, 5_000][..]), (Kind::CallId, &[0])] {
+            for &image_len in image_lens {
+                for name_len in [0, 1, 63, 64, 255] {
+                    for align_log2 in [0, 3, 6, 9, 12] {
+                        let code = code(&image[..image_len], &name[..name_len]);
+                        let plan = Plan { align_log2, code: Some(code), ..plan(kind) };
+                        for base in [0, 64, 2048, 4032] {
+                            for planned in [0, 1, 40, 41, 56, 57, 64, 4_097] {
+                                let layout = plan.layout(base, planned, trailer);
+                                assert_good(&plan, base, &layout, planned, trailer);
+                                assert_good(&plan, base, &layout, planned / 3, trailer);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
