@@ -17,11 +17,15 @@ pub(super) fn locate(mut error: BuildError, objects: &Objects, name: &str) -> Bu
         BuildError::Indirect { site, symbol } => fill(site, symbol, find(&|found| found.indirect)),
         BuildError::Copy { site, symbol }
         | BuildError::Relocation { site, symbol, .. }
-        | BuildError::Unaligned { site, symbol }
         | BuildError::Unwinding { site, symbol } => {
             let named = find(&|found| found.symbol == *symbol);
             fill(site, symbol, named);
         }
+        BuildError::Unaligned { site, symbol } | BuildError::Outside { site, symbol, .. } => {
+            *site = objects.home(symbol);
+        }
+        BuildError::MainIsNoCode { site, .. } => *site = objects.home(&root),
+        BuildError::Section { site, section } => *site = objects.section(section),
         _ => {}
     }
     error

@@ -189,8 +189,10 @@ pub enum BuildError {
         object: String,
     },
     /// `NAME_main` is no code.
-    #[error("`{name}_main` is not a function: it lies outside the code of the image")]
+    #[error("{} defines `{name}_main`, which is not a function: it lies outside the code of the image", place(.site))]
     MainIsNoCode {
+        /// Where, if it could be found.
+        site: Option<Site>,
         /// Name of the ifunc.
         name: String,
     },
@@ -258,8 +260,13 @@ pub enum BuildError {
         symbol: String,
     },
     /// A pointer to what does not travel.
-    #[error("`{symbol}` points at something that does not travel ({what}): take it from the target instead")]
+    #[error(
+        "{} has a pointer in `{symbol}` to something that does not travel ({what}): take it from the target instead",
+        place(.site)
+    )]
     Outside {
+        /// Where, if it could be found.
+        site: Option<Site>,
         /// The symbol that holds the pointer.
         symbol: String,
         /// What it points at.
@@ -267,9 +274,12 @@ pub enum BuildError {
     },
     /// A section that the image has no place for.
     #[error(
-        "section {section} has no place in an image: use .text, .rodata, .data or .bss, or a name that starts so"
+        "{} is a section that has no place in an image: use .text, .rodata, .data or .bss, or a name that starts with \
+         one of these and a dot", site.as_ref().map_or_else(|| section.clone(), Site::to_string)
     )]
     Section {
+        /// Where, if it could be found.
+        site: Option<Site>,
         /// The section.
         section: String,
     },

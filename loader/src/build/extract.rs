@@ -143,7 +143,7 @@ impl<'a> Linked<'a> {
             }
             if address >= META || (address < SPAN_DISTANCE && writable) || (address >= SPAN_DISTANCE && code)
             {
-                return Err(BuildError::Section { section: name });
+                return Err(BuildError::Section { site: None, section: name });
             }
             let zeroes = header.sh_type(LITTLE) == elf::SHT_NOBITS;
             let bytes =
@@ -162,7 +162,7 @@ impl<'a> Linked<'a> {
             }
             let kind = header.sh_type(LITTLE);
             if kind == elf::SHT_REL || kind == elf::SHT_RELR {
-                return Err(BuildError::Section { section: section_name(&self.elf, index) });
+                return Err(BuildError::Section { site: None, section: section_name(&self.elf, index) });
             }
             let Some((relocations, _)) = header.rela(LITTLE, self.elf.data()).map_err(malformed)? else {
                 continue;
@@ -241,7 +241,7 @@ impl<'a> Linked<'a> {
         let in_code =
             |section: &Section<'_>| section.code && (section.address..section.end()).contains(&address);
         if !sections.iter().any(in_code) {
-            return Err(BuildError::MainIsNoCode { name: self.name.to_owned() });
+            return Err(BuildError::MainIsNoCode { site: None, name: self.name.to_owned() });
         }
         Ok(address as u32)
     }
@@ -278,7 +278,7 @@ impl<'a> Linked<'a> {
         }
         if address >= META {
             let what = format!("address {address:#x} of the metadata");
-            return Err(BuildError::Outside { symbol: self.symbol_at(address), what });
+            return Err(BuildError::Outside { site: None, symbol: self.symbol_at(address), what });
         }
         Ok(place(address))
     }
@@ -290,7 +290,7 @@ impl<'a> Linked<'a> {
         if inside {
             return Ok(place(address));
         }
-        Err(BuildError::Outside { symbol: self.symbol_at(from), what: self.symbol_at(address) })
+        Err(BuildError::Outside { site: None, symbol: self.symbol_at(from), what: self.symbol_at(address) })
     }
 
     /// Value of `NAME_payload_align`, which FARJUMP_PAYLOAD_ALIGN defines.
@@ -389,4 +389,33 @@ fn sizes(sections: &[Section<'_>], data: &[u8], span2_len: u64) -> Sizes {
 
 fn malformed(error: object::Error) -> BuildError {
     BuildError::Malformed { object: "the linked image".into(), problem: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    /// No shared object has one, so the sources of an ifunc cannot make one: this links a program.
+    #[test]
+    fn copy_relocations_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |tool: &str, arguments: &[&str]| {
+            let output = Command::new(tool).args(arguments).current_dir(folder.path()).output().unwrap();
+            assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("library.c", "int shared_value = 5;");
+        write("t.c", "extern int shared_value; void t_main(void *p, long n, int *a) { *a = shared_value; }");
+        write("image.ld", include_str!("image.ld"));
+        run("cc", &["-shared", "-fPIC", "library.c", "-o", "library.so"]);
+        run("cc", &["-c", "-fno-pic", "-fno-asynchronous-unwind-tables", "t.c"]);
+        run("ld", &["-no-pie", "-T", "image.ld", "-e", "t_main", "t.o", "library.so", "-o", "t.elf"]);
+        let linked = fs::read(folder.path().join("t.elf")).unwrap();
+        let error = extract(&linked, "t", Rules::native().unwrap()).unwrap_err();
+        assert!(matches!(&error, BuildError::Copy { symbol, .. } if symbol == "shared_value"), "{error}");
+        assert!(error.to_string().contains("COPY relocation"), "{error}");
+    }
 }

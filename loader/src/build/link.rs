@@ -89,14 +89,20 @@ impl Linker {
         Ok((bytes, messages))
     }
 
-    /// lld refuses thread-local variables without naming them, and code for a fixed address is refused in terms that
-    /// only linker people know.
+    /// Linkers refuse some of what images cannot have before this crate can, in terms that only linker people know: lld
+    /// thread-local variables without naming them, GNU ld the handle by which destructors are registered.
     fn explain(&self, messages: String, objects: &Objects, name: &str) -> BuildError {
         let linker = self.program.to_string_lossy().into_owned();
-        if let Some(found) =
-            objects.uses(&format!("{name}_main")).into_iter().find(|found| found.thread_local)
-        {
-            return BuildError::ThreadLocal { site: Some(found.site), symbol: found.symbol };
+        let root = format!("{name}_main");
+        let uses = objects.uses(&root);
+        if let Some(found) = uses.iter().find(|found| found.thread_local) {
+            return BuildError::ThreadLocal { site: Some(found.site.clone()), symbol: found.symbol.clone() };
+        }
+        if let Some((site, symbol)) = objects.initialisers(&root).into_iter().next() {
+            return BuildError::Constructor { site: Some(site), symbol };
+        }
+        if let Some(found) = uses.iter().find(|found| found.symbol == "__cxa_atexit") {
+            return BuildError::Unwinding { site: Some(found.site.clone()), symbol: found.symbol.clone() };
         }
         let fixed = ["-fPIC", "can not be used when making a shared object", "cannot be used against"];
         if fixed.iter().any(|sign| messages.contains(sign)) {

@@ -180,6 +180,28 @@ impl Objects {
         uses
     }
 
+    /// Where a symbol is defined, be it for its own object alone.
+    pub(super) fn home(&self, symbol: &str) -> Option<Site> {
+        self.parsed().find_map(|(member, elf)| {
+            let symbols = elf.elf_symbol_table();
+            let (index, _) = symbols.enumerate().find(|(_, candidate)| {
+                candidate.is_definition(LITTLE, symbols.strings())
+                    && symbols.symbol_name(LITTLE, candidate) == Ok(symbol.as_bytes())
+            })?;
+            let section = section_of(&elf, index)?;
+            Some(Site { object: member.label.clone(), section: section_name(&elf, section) })
+        })
+    }
+
+    /// The first object that has a section of this name.
+    pub(super) fn section(&self, name: &str) -> Option<Site> {
+        let has = |elf: &Elf<'_>| {
+            elf.elf_section_table().enumerate().any(|(index, _)| section_name(elf, index) == name)
+        };
+        let (member, _) = self.parsed().find(|(_, elf)| has(elf))?;
+        Some(Site { object: member.label.clone(), section: name.to_owned() })
+    }
+
     /// The functions that linked objects register to be called before and after everything else, and where.
     pub(super) fn initialisers(&self, root: &str) -> Vec<(Site, String)> {
         let parsed: Vec<_> = self.parsed().collect();

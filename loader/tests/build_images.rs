@@ -1,0 +1,425 @@
+//! What is in an image, from which inputs one can be made, and what the library around it is like.
+
+#![cfg(feature = "build")]
+
+mod workshop;
+
+use std::ffi::c_void;
+use std::fs;
+use std::path::PathBuf;
+
+use farjump_core::image::{ImageView, Place};
+use farjump_loader::Library;
+use farjump_loader::build::{BuildReport, Options, build};
+use workshop::{Target, Workshop, imports, is_there, sample};
+
+const HEADER: &str = "#include <farjump_ifunc.h>\n";
+/// Every feature that leaves something to patch, in both spans, and as many kinds of import as there are.
+const RICH: &str = "#include <farjump_ifunc.h>
+FARJUMP_COPY_ARGS(rich)
+extern int table_of_target[8];
+extern int offered(int) ;
+extern void not_offered(void) __attribute__((weak));
+extern size_t only_the_source_has(size_t);
+static int own[4] = { 1, 2, 3, 4 };
+static int zeroes[100];
+static int *const into_target[] = { &table_of_target[3], &table_of_target[5] };
+int *movable = &own[2];
+static int *past_the_end = own + 4;
+static int (*const functions[])(int) = { offered, 0 };
+static const char *const words[] = { \"zero\", \"one\" };
+__attribute__((noinline)) static int helper(const int *at) { return *at + zeroes[7]++; }
+FARJUMP_IFUNC void rich_main(void *payload, size_t size, void *target_args)
+{
+    int *out = target_args;
+    (void)payload;
+    out[0] = *into_target[size >> 8];
+    out[1] = helper(movable);
+    out[2] = past_the_end[-1];
+    out[3] = functions[0](20);
+    out[4] = words[size & 1][0];
+    out[5] = not_offered != 0;
+    out[6] = zeroes[7];
+    movable++;
+}
+size_t unused(void) { return only_the_source_has(1); }
+";
+
+static TABLE: [i32; 8] = [10, 11, 12, 13, 14, 15, 16, 17];
+
+extern "C" fn offered(number: i32) -> i32 {
+    number + 1
+}
+
+fn rich_target() -> Target {
+    let mut target = Target::offering("table_of_target", (&raw const TABLE).cast());
+    target.resolver.exports_mut().insert("offered", offered as *const c_void);
+    target
+}
+
+fn run_rich(report: &BuildReport) {
+    let mut target = rich_target();
+    let mut out = [0_i32; 7];
+    target.run(report, &[0], &mut out);
+    assert_eq!(out, [13, 3, 4, 21, i32::from(b'o'), 0, 1]);
+    // Its statics are where the first call left them.
+    target.run(report, &[], &mut out);
+    assert_eq!(out, [13, 5, 4, 21, i32::from(b'z'), 0, 2]);
+}
+
+#[test]
+fn imports_with_addends_weak_imports_and_pointers_between_the_spans_all_work() {
+    let workshop = Workshop::new();
+    for flags in [&["-O0"][..], &["-O2"], &["-Os", "-g"], &["-fplt", "-Os"]] {
+        let options = Options {
+            cflags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            ..workshop.options("rich", &[workshop.write("rich.c", RICH)])
+        };
+        let report = build(&options).unwrap_or_else(|error| panic!("{flags:?}: {error}"));
+        let view = ImageView::new_checked(&report.image).unwrap();
+        let into: Vec<_> = view.imports().filter(|import| import.name == "table_of_target").collect();
+        assert_eq!(
+            into.iter().map(|import| (import.addend, import.weak)).collect::<Vec<_>>(),
+            [(12, false), (20, false)]
+        );
+        assert!(view.imports().any(|import| import.name == "not_offered" && import.weak), "{flags:?}");
+        let span2 = |place| matches!(place, Place::Span2(_));
+        assert!(view.relatives().any(|relative| span2(relative.site) && span2(relative.to)), "{flags:?}");
+        assert!(report.sizes.bss >= 400 && report.sizes.data >= 32, "{:?}", report.sizes);
+        run_rich(&report);
+    }
+}
+
+#[test]
+fn what_only_payload_routines_need_is_no_import_and_does_not_travel() {
+    let workshop = Workshop::new();
+    let report = workshop.c("rich", RICH).unwrap();
+    assert_eq!(imports(&report.image), ["not_offered", "offered", "table_of_target"]);
+    assert!(!report.image.windows(4).any(|bytes| bytes == b"only"), "a name of the source travels");
+
+    let big = format!(
+        "{HEADER}FARJUMP_COPY_ARGS(t)\nint big[4096] = {{ 1 }};\nint *use(void) {{ return big; }}\n\
+        void t_main(void *p, size_t n, void *a) {{ (void)p; (void)n; (void)a; }}"
+    );
+    assert!(workshop.c("t", &big).unwrap().image.len() < 64);
+}
+
+#[test]
+fn the_same_input_gives_the_same_code_wherever_it_lies() {
+    for (file, name) in [("c/hello.c", "hello"), ("rust/histogram.rs", "histogram")] {
+        let text = fs::read_to_string(sample(file)).unwrap();
+        let file_name = file.split('/').next_back().unwrap();
+        let build_in = |folder: &str| {
+            let workshop = Workshop::new();
+            let source = workshop.write(&format!("{folder}/{file_name}"), &text);
+            build(&workshop.options(name, &[source])).unwrap()
+        };
+        let (first, second) = (build_in("a"), build_in("another/folder"));
+        assert_eq!(first.id, second.id, "{file}");
+        assert_eq!(first.image, second.image);
+    }
+}
+
+#[test]
+fn gnu_ld_and_lld_make_images_that_import_the_same_and_do_the_same() {
+    for linker in ["ld.bfd", "ld.lld"] {
+        if !is_there(linker) {
+            println!("skipped: {linker} is not installed");
+            return;
+        }
+    }
+    let workshop = Workshop::new();
+    let mut sources: Vec<(String, PathBuf)> = vec![("rich".into(), workshop.write("rich.c", RICH))];
+    for name in ["counter", "hello", "histogram", "grep", "crc32"] {
+        sources.push((name.into(), sample(&format!("c/{name}.c"))));
+    }
+    for name in ["counter", "histogram", "crc32"] {
+        sources.push((name.into(), sample(&format!("rust/{name}.rs"))));
+    }
+    for (name, source) in sources {
+        let [bfd, lld] = ["ld.bfd", "ld.lld"].map(|linker| {
+            let inputs = std::slice::from_ref(&source);
+            let options = Options { linker: Some(linker.into()), ..workshop.options(&name, inputs) };
+            build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"))
+        });
+        assert!(bfd.linker.contains("GNU ld") && lld.linker.contains("LLD"), "{} {}", bfd.linker, lld.linker);
+        assert_eq!(imports(&bfd.image), imports(&lld.image), "{}", source.display());
+        if name == "rich" {
+            run_rich(&bfd);
+            run_rich(&lld);
+        }
+    }
+}
+
+#[test]
+fn objects_and_archives_of_other_build_systems_are_linked() {
+    let workshop = Workshop::new();
+    workshop.write(
+        "main.c",
+        "extern int helped(int); void t_main(void *p, unsigned long n, void *a)\n\
+        { (void)p; *(int *)a = helped((int)n); }",
+    );
+    workshop.write("help.c", "int helped(int n) { return n * 2; }");
+    workshop.write("heavy.c", "int heavy[100000] = { 1 }; int weight(void) { return heavy[5]; }");
+    workshop.write(
+        "payload.c",
+        "#include <string.h>\n\
+        size_t t_payload_get_max_size(void *a, size_t n) { (void)a; return n; }\n\
+        int t_payload_init(void *p, size_t n, void *a, size_t m) { (void)n; memcpy(p, a, m); return 0; }",
+    );
+    // As a distribution would: no sections of their own, calls through the PLT, unwind tables, stack protection.
+    for file in ["main", "help", "heavy", "payload"] {
+        let (source, object) = (format!("{file}.c"), format!("{file}.o"));
+        workshop.run("gcc", &["-O2", "-fPIC", "-fstack-protector", "-c", &source, "-o", &object]);
+    }
+    workshop.run("ar", &["rc", "libhelp.a", "heavy.o", "help.o", "payload.o"]);
+    workshop.run("ar", &["rcT", "libthin.a", "heavy.o", "help.o", "payload.o"]);
+    workshop.run("ar", &["rc", "liball.a", "main.o", "heavy.o", "help.o", "payload.o"]);
+    let inputs: [&[&str]; 4] = [
+        &["main.o", "help.o", "payload.o"],
+        &["libhelp.a", "main.o"],
+        &["main.o", "libthin.a"],
+        &["liball.a"],
+    ];
+    for inputs in inputs {
+        let paths: Vec<_> = inputs.iter().map(|input| workshop.path(input)).collect();
+        let report =
+            build(&workshop.options("t", &paths)).unwrap_or_else(|error| panic!("{inputs:?}: {error}"));
+        assert!(report.image.len() < 200, "{inputs:?}: {} bytes", report.image.len());
+        let mut answer = 0_i32;
+        Target::new().run(&report, b"12345", &mut answer);
+        assert_eq!(answer, 10, "{inputs:?}");
+        Library::open(&report.library).unwrap_or_else(|error| panic!("{inputs:?}: {error}"));
+    }
+}
+
+#[test]
+fn cxx_with_templates_virtual_functions_and_local_statics_works() {
+    if !is_there("g++") {
+        println!("skipped: g++ is not installed");
+        return;
+    }
+    let text = format!(
+        "{HEADER}{}",
+        "FARJUMP_COPY_ARGS(t)
+FARJUMP_PAYLOAD_ALIGN(t, 128);
+struct Shape { virtual int area() const = 0; };
+template <int N> struct Square : Shape { int area() const override { return N * N; } };
+static Square<3> three; static Square<4> four;
+static const Shape *const shapes[] = { &three, &four };
+static int next() { static int calls = 10; return ++calls; }
+FARJUMP_IFUNC void t_main(void *, size_t size, void *args)
+{ static_cast<int *>(args)[0] = shapes[size & 1]->area(); static_cast<int *>(args)[1] = next(); }"
+    );
+    for extension in ["cpp", "cc", "cxx"] {
+        let workshop = Workshop::new();
+        let source = workshop.write(&format!("t.{extension}"), &text);
+        // Vtables that are never called hold an import; a constructor would be refused.
+        let report = build(&workshop.options("t", &[source])).unwrap_or_else(|error| panic!("{error}"));
+        let mut answers = [0_i32; 2];
+        let mut target = Target::offering("__cxa_pure_virtual", offered as *const c_void);
+        target.run(&report, &[0], &mut answers);
+        assert_eq!(answers, [16, 11]);
+        assert_eq!(ImageView::new_checked(&report.image).unwrap().payload_align_log2(), 7);
+    }
+}
+
+#[test]
+fn sources_of_several_languages_make_one_ifunc() {
+    let workshop = Workshop::new();
+    let rust = workshop.write(
+        "t.rs",
+        "#![no_std]
+farjump_ifunc::ifunc! { name: t, main: run, target: *mut u32 }
+unsafe extern \"C\" { fn from_c(number: u32) -> u32; }
+fn run(payload: &[u8], out: *mut u32) {
+    // SAFETY: the test passes a word, and the function is in the C source beside this.
+    unsafe { *out = from_c(payload.len() as u32) };
+}",
+    );
+    let c = workshop
+        .write("t.c", "unsigned from_asm(unsigned); unsigned from_c(unsigned n) { return from_asm(n) + 1; }");
+    let asm = workshop.write(
+        "t.S",
+        "#define RESULT %eax
+        .section .text.from_asm, \"ax\", @progbits
+        .globl from_asm
+from_asm: leal (%rdi,%rdi), RESULT
+        ret
+        .section .note.GNU-stack, \"\", @progbits
+",
+    );
+    let report = build(&workshop.options("t", &[rust, c, asm])).unwrap_or_else(|error| panic!("{error}"));
+    let mut answer = 0_u32;
+    Target::new().run(&report, b"abcde", &mut answer);
+    assert_eq!(answer, 11);
+}
+
+#[test]
+fn the_compilers_own_support_routines_travel_along() {
+    let workshop = Workshop::new();
+    let report = workshop
+        .c(
+            "t",
+            &format!(
+                "{HEADER}FARJUMP_COPY_ARGS(t)\n\
+        void t_main(void *p, size_t n, void *a)\n\
+        {{ unsigned __int128 *wide = a; (void)p; *wide = *wide / (n | 1); }}"
+            ),
+        )
+        .unwrap();
+    assert_eq!(imports(&report.image), Vec::<String>::new());
+    let mut wide = u128::MAX;
+    Target::new().run(&report, &[0; 6], &mut wide);
+    assert_eq!(wide, u128::MAX / 7);
+}
+
+#[test]
+fn code_in_sections_of_any_name_travels_with_the_rest() {
+    let workshop = Workshop::new();
+    for linker in ["ld.bfd", "ld.lld"].into_iter().filter(|linker| is_there(linker)) {
+        let source = workshop.write(
+            "t.c",
+            &format!(
+                "{HEADER}FARJUMP_COPY_ARGS(t)\n\
+                 __attribute__((section(\"kitchen\"), noinline)) static int cook(int n) {{ return n * 7; }}\n\
+                 void t_main(void *p, size_t n, void *a) {{ (void)p; *(int *)a = cook((int)n); }}"
+            ),
+        );
+        let options = Options { linker: Some(linker.into()), ..workshop.options("t", &[source]) };
+        let report = build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"));
+        let mut bill = 0_i32;
+        Target::new().run(&report, b"xyz", &mut bill);
+        assert_eq!(bill, 21, "{linker}");
+    }
+}
+
+#[test]
+fn payload_alignment_is_what_the_source_asks_for_and_the_default_otherwise() {
+    let workshop = Workshop::new();
+    let align = |wish: &str| {
+        let text = format!(
+            "{HEADER}{wish}FARJUMP_COPY_ARGS(t)\n\
+            void t_main(void *p, size_t n, void *a) {{ (void)p; (void)n; (void)a; }}"
+        );
+        let report = workshop.c("t", &text).unwrap();
+        (ImageView::new_checked(&report.image).unwrap().payload_align_log2(), report.image.len())
+    };
+    let (none, len) = align("");
+    assert_eq!(none, 0);
+    assert_eq!(align("FARJUMP_PAYLOAD_ALIGN(t, 8);\n"), (3, len));
+    assert_eq!(align("FARJUMP_PAYLOAD_ALIGN(t, 4096);\n"), (12, len));
+}
+
+#[test]
+fn data_that_wants_a_large_alignment_gets_it() {
+    let workshop = Workshop::new();
+    let report = workshop
+        .c(
+            "t",
+            &format!(
+                "{HEADER}FARJUMP_COPY_ARGS(t)\n\
+        static const volatile int wide[4] __attribute__((aligned(256))) = {{ 1, 2, 3, 4 }};\n\
+        static volatile char page[64] __attribute__((aligned(1024)));\n\
+        void t_main(void *p, size_t n, void *a)\n\
+        {{ (void)p; page[0]++; *(uint64_t *)a = (uint64_t)&wide[n] % 256 + (uint64_t)page % 1024; }}"
+            ),
+        )
+        .unwrap();
+    assert_eq!(ImageView::new_checked(&report.image).unwrap().align_log2(), 10);
+    let mut rest = 99_u64;
+    Target::new().run(&report, b"", &mut rest);
+    assert_eq!(rest, 0);
+}
+
+#[test]
+fn strip_leaves_a_library_that_opens_with_its_image() {
+    let workshop = Workshop::new();
+    let report = build(&workshop.options("hello", &[sample("c/hello.c")])).unwrap();
+    workshop.run("strip", &["--strip-all", "libhello.so"]);
+    let library = Library::open(&report.library).unwrap();
+    assert_eq!(library.images()[0].bytes(), report.image);
+}
+
+#[test]
+fn the_name_comes_from_the_output_or_is_given() {
+    let workshop = Workshop::new();
+    let inputs = [sample("c/counter.c")];
+    for (output, name) in
+        [("libcounter.so", None), ("counter.so", None), ("other.so", Some("counter".to_owned()))]
+    {
+        let output = workshop.path(output);
+        let report =
+            build(&Options { output: output.clone(), name, inputs: inputs.to_vec(), ..Options::default() });
+        let report = report.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((report.name.as_str(), &report.library), ("counter", &output));
+        assert_eq!(Library::open(output).unwrap().name(), "counter");
+    }
+}
+
+#[test]
+fn a_failed_build_leaves_the_library_that_was_there() {
+    let workshop = Workshop::new();
+    let report = build(&workshop.options("counter", &[sample("c/counter.c")])).unwrap();
+    let before = fs::read(&report.library).unwrap();
+    workshop.c("counter", "int counter_main(").unwrap_err();
+    assert_eq!(fs::read(&report.library).unwrap(), before);
+    let opened = Library::open(&report.library).unwrap();
+    // Nor does a library change under a program that has it open.
+    let source = fs::read_to_string(sample("c/counter.c")).unwrap().replace("++*", "--*");
+    let changed = workshop.c("counter", &source).unwrap();
+    assert_ne!(changed.id, report.id);
+    assert_eq!(opened.images()[0].bytes(), report.image);
+    drop(opened);
+    assert_eq!(Library::open(&report.library).unwrap().images()[0].id(), changed.id);
+}
+
+#[test]
+fn warnings_of_the_compiler_are_passed_on() {
+    let workshop = Workshop::new();
+    let text = format!(
+        "{HEADER}FARJUMP_COPY_ARGS(t)\n#warning mind the gap\n\
+        void t_main(void *p, size_t n, void *a) {{ (void)p; (void)n; (void)a; }}"
+    );
+    assert!(workshop.c("t", &text).unwrap().messages.contains("mind the gap"));
+    assert_eq!(build(&workshop.options("counter", &[sample("c/counter.c")])).unwrap().messages, "");
+}
+
+#[test]
+fn samples_compile_without_warnings_in_c_and_in_cxx() {
+    let workshop = Workshop::new();
+    for name in ["counter", "hello", "histogram", "grep", "crc32"] {
+        let cflags = ["-Wall", "-Wextra", "-Wpedantic", "-std=c11"].map(str::to_owned).to_vec();
+        let options = Options { cflags, ..workshop.options(name, &[sample(&format!("c/{name}.c"))]) };
+        assert_eq!(build(&options).unwrap().messages, "", "{name}");
+    }
+    if !is_there("g++") {
+        println!("C++ skipped: g++ is not installed");
+        return;
+    }
+    let source = workshop.write(
+        "t.cpp",
+        &format!(
+            "{HEADER}FARJUMP_PAYLOAD_ALIGN(t, 64);\nFARJUMP_COPY_ARGS(t)\n\
+        FARJUMP_IFUNC void t_main(void *, size_t, void *) {{}}"
+        ),
+    );
+    let cflags = ["-Wall", "-Wextra", "-std=c++11"].map(str::to_owned).to_vec();
+    assert_eq!(build(&Options { cflags, ..workshop.options("t", &[source]) }).unwrap().messages, "");
+}
+
+#[test]
+fn clang_builds_the_samples_too() {
+    if !is_there("clang") {
+        println!("skipped: clang is not installed");
+        return;
+    }
+    let workshop = Workshop::new();
+    for name in ["counter", "hello", "histogram", "grep", "crc32"] {
+        let inputs = [sample(&format!("c/{name}.c"))];
+        let options = Options { cc: Some("clang".into()), ..workshop.options(name, &inputs) };
+        let report = build(&options).unwrap_or_else(|error| panic!("{error}"));
+        println!("{name} by clang: {} bytes", report.image.len());
+        Library::open(&report.library).unwrap();
+    }
+}
