@@ -1,0 +1,4 @@
+//! What the documents say is what the code does.
+
+mod hex;
+mod protocol;

@@ -1,0 +1,115 @@
+//! The bytes in `docs/protocol.md`.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
+use farjump_core::frame::{FrameView, Kind, MAX_FRAME, Plan, PlanCode, Trailer};
+use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place, Relative};
+use farjump_core::signal::LinkKey;
+use farjump_loader::code_id;
+use farjump_transports::meet::{Control, Message};
+
+use crate::hex;
+
+const DOCUMENT: &str = "docs/protocol.md";
+
+fn key() -> LinkKey {
+    LinkKey::from_bytes(std::array::from_fn(|index| index as u8))
+}
+
+/// The frame that `plan` makes at `position`, at an address that is a multiple of 4096.
+fn frame(plan: &Plan<'_>, payload: &[u8], position: u64) -> Vec<u8> {
+    let layout = plan.layout(0, payload.len(), Trailer::Never);
+    let header = plan.header(&layout, payload.len());
+    let mut bytes = vec![0; header.frame_len as usize];
+    let [lengths, rest] = header.to_words();
+    let code = plan.code_part().map(|part| part.to_words(layout.payload as u32));
+    let words = [key().header(position), lengths, rest].into_iter().chain(code.into_iter().flatten());
+    for (word, room) in words.zip(bytes.chunks_mut(8)) {
+        room.copy_from_slice(&word.to_le_bytes());
+    }
+    if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
+        bytes[64..][..code.name.len()].copy_from_slice(code.name.as_bytes());
+        bytes[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
+    }
+    bytes[layout.payload..][..payload.len()].copy_from_slice(payload);
+    bytes
+}
+
+fn counter() -> Vec<u8> {
+    let parts = ImageParts {
+        machine: Machine::X86_64,
+        align_log2: 0,
+        payload_align_log2: 0,
+        span1: &[0x48, 0xff, 0x02, 0xc3],
+        entry: 0,
+        data: &[],
+        bss_len: 0,
+        imports: vec![],
+        relatives: vec![],
+    };
+    parts.encode().unwrap()
+}
+
+#[test]
+fn the_frames_are_as_documented_and_are_taken() {
+    let document = hex::read(DOCUMENT);
+    let plan =
+        Plan { kind: Kind::Call, wants_reply: true, index: 7, token: 0x0001_0002, align_log2: 0, code: None };
+    let call = frame(&plan, b"hello", 0);
+    hex::assert_block(&document, "call", &call);
+    let view = FrameView::new_checked(&call, 0, MAX_FRAME).unwrap();
+    assert_eq!((view.payload(), view.header().index), (&b"hello"[..], 7));
+
+    let image = counter();
+    let code = PlanCode { image: &image, id: code_id(&image), epoch: 0x0123_4567_89ab_cdef, name: "counter" };
+    let plan =
+        Plan { kind: Kind::CallCode, wants_reply: false, index: 0, token: 0, code: Some(code), ..plan };
+    let call = frame(&plan, b"", 64);
+    hex::assert_block(&document, "call-code", &call);
+    let view = FrameView::new_checked(&call, 0, MAX_FRAME).unwrap();
+    assert_eq!((view.image(), view.name()), (Some(&image[..]), Some(&b"counter"[..])));
+}
+
+#[test]
+fn the_signals_are_as_documented() {
+    let signals =
+        [key().header(0), key().header(64), key().trailer(64), key().checksum(0, [1, 2, 3].into_iter())];
+    let bytes: Vec<u8> = signals.into_iter().flat_map(u64::to_le_bytes).collect();
+    hex::assert_block(&hex::read(DOCUMENT), "signals", &bytes);
+}
+
+#[test]
+fn the_images_are_as_documented_and_are_taken() {
+    let document = hex::read(DOCUMENT);
+    hex::assert_block(&document, "image-counter", &counter());
+    let import = Import { site: Place::Span1(8), name: "hook", addend: 16, weak: true };
+    let parts = ImageParts {
+        machine: Machine::X86_64,
+        align_log2: 3,
+        payload_align_log2: 8,
+        span1: &[0xc3, 0x90, 0x90, 0x90, b'f', b'a', b'r', 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        entry: 0,
+        data: &[0; 8],
+        bss_len: 4,
+        imports: vec![import],
+        relatives: vec![Relative { site: Place::Span2(0), to: Place::Span1(4) }],
+    };
+    let image = parts.encode().unwrap();
+    hex::assert_block(&document, "image-all", &image);
+    let view = ImageView::new_checked(&image).unwrap();
+    assert_eq!(view.imports().next(), Some(import));
+    assert_eq!(view.span2_len(), 12);
+}
+
+#[test]
+fn the_first_bytes_on_a_control_connection_are_as_documented() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut control = Control::from_stream(ours).unwrap();
+    let hello = Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] };
+    control.send(&hello, &[]).unwrap();
+    drop(control);
+    let mut bytes = Vec::new();
+    theirs.read_to_end(&mut bytes).unwrap();
+    hex::assert_block(&hex::read(DOCUMENT), "hello", &bytes);
+}
