@@ -83,6 +83,14 @@ pub enum Error {
     /// The caller's buffer does not suit.
     #[error("the buffer {0}")]
     Buffer(&'static str),
+    /// A file cannot be mapped for injected functions.
+    #[error("cannot map `{}`: {source}", path.display())]
+    DataFile {
+        /// The path as given.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The operating system.
     #[error("{what}: {source}")]
     System {

@@ -13,6 +13,7 @@
 #![deny(missing_docs)]
 
 pub mod buffer;
+mod data;
 mod error;
 mod execute;
 mod held;
@@ -22,6 +23,7 @@ mod sleep;
 mod stats;
 mod target;
 
+pub use data::Data;
 pub use error::Error;
 pub use execute::{CodeTable, Executor, ExecutorBuilder, ExportFn};
 pub use farjump_core::image::{CodeId, Machine};

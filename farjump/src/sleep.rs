@@ -51,7 +51,10 @@ mod tests {
 
     #[test]
     fn lists_of_processors_are_counted() {
-        assert_eq!(["0", "0-1", "0-3,8", "0-3,8-11,15"].map(count_list), [Some(1), Some(2), Some(5), Some(9)]);
+        assert_eq!(
+            ["0", "0-1", "0-3,8", "0-3,8-11,15"].map(count_list),
+            [Some(1), Some(2), Some(5), Some(9)]
+        );
         assert_eq!(["", "a", "3-1"].map(count_list), [None; 3]);
     }
 

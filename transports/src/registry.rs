@@ -6,13 +6,16 @@ use crate::Error;
 
 /// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
 const BACKENDS: [Backend; 5] = [
-    Backend { name: "shm", maker: SHM, instead: "build with --features shm" },
-    Backend { name: "ucx-put", maker: None, instead: NOT_YET },
-    Backend { name: "ucx-am", maker: None, instead: NOT_YET },
-    Backend { name: "verbs-write", maker: None, instead: NOT_YET },
-    Backend { name: "verbs-send", maker: None, instead: NOT_YET },
+    Backend { name: "shm", reaches: ONE_MACHINE, maker: SHM, instead: "build with --features shm" },
+    Backend { name: "ucx-put", reaches: UCX, maker: None, instead: NOT_YET },
+    Backend { name: "ucx-am", reaches: UCX, maker: None, instead: NOT_YET },
+    Backend { name: "verbs-write", reaches: RDMA, maker: None, instead: NOT_YET },
+    Backend { name: "verbs-send", reaches: RDMA, maker: None, instead: NOT_YET },
 ];
 
+const ONE_MACHINE: &str = "this machine";
+const UCX: &str = "whatever UCX finds";
+const RDMA: &str = "machines with RDMA devices";
 const NOT_YET: &str = "this version of farjump has no such backend; between processes of one machine use shm";
 
 #[cfg(feature = "shm")]
@@ -23,6 +26,7 @@ const SHM: Option<Maker> = None;
 
 struct Backend {
     name: &'static str,
+    reaches: &'static str,
     /// There if it is compiled in.
     maker: Option<Maker>,
     /// What to do where it is not.
@@ -43,6 +47,8 @@ pub struct BackendInfo {
     pub name: &'static str,
     /// Whether it is in this build.
     pub compiled: bool,
+    /// Where its peers can be, in words: `this machine`.
+    pub reaches: &'static str,
     /// What it can do on this machine, or why it cannot be used and the mend, in a sentence for people.
     pub usable: Result<Capabilities, String>,
 }
@@ -71,7 +77,7 @@ impl Backend {
             Some(maker) => (maker.usable)(),
             None => Err(self.instead.to_owned()),
         };
-        BackendInfo { name: self.name, compiled: self.maker.is_some(), usable }
+        BackendInfo { name: self.name, compiled: self.maker.is_some(), reaches: self.reaches, usable }
     }
 
     fn make(&self) -> Result<Box<dyn Transport>, Error> {

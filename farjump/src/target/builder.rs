@@ -19,13 +19,18 @@ use crate::{Error, Refusal};
 /// Bytes of frames that one source may have written and this target not yet run, unless asked for otherwise.
 const DEFAULT_MAILBOX: usize = 4 << 20;
 
+type RefusedHandler = Box<dyn FnMut(&PeerIdentity, &Refusal) + Send>;
+type CodeMissingHandler = Box<dyn FnMut(&PeerIdentity, &CodeId) + Send>;
+type PeerJoinedHandler = Box<dyn FnMut(&PeerIdentity) + Send>;
+type PeerGoneHandler = Box<dyn FnMut(&PeerIdentity, &str) + Send>;
+
 /// What runs on events of a target. None of them can use the target.
 #[derive(Default)]
 pub(super) struct Handlers {
-    refused: Option<Box<dyn FnMut(&PeerIdentity, &Refusal) + Send>>,
-    code_missing: Option<Box<dyn FnMut(&PeerIdentity, &CodeId) + Send>>,
-    peer_joined: Option<Box<dyn FnMut(&PeerIdentity) + Send>>,
-    peer_gone: Option<Box<dyn FnMut(&PeerIdentity, &str) + Send>>,
+    refused: Option<RefusedHandler>,
+    code_missing: Option<CodeMissingHandler>,
+    peer_joined: Option<PeerJoinedHandler>,
+    peer_gone: Option<PeerGoneHandler>,
 }
 
 impl Handlers {

@@ -1,0 +1,315 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use farjump::WaitPolicy;
+
+use crate::environment::VARIABLES;
+use crate::failure::EXIT_CODES;
+use crate::quantity::{parse_bytes, parse_duration};
+
+/// Injects functions into other processes
+///
+/// Machine code and its payload go straight into the memory of another process, which links the code against what it has
+/// and calls it. Whoever may inject may do anything that the target may do: a target takes connections of its own user
+/// only.
+#[derive(Parser, Debug)]
+#[command(
+    name = "farjump",
+    version,
+    arg_required_else_help = true,
+    after_help = "See `farjump COMMAND --help` for examples.",
+    after_long_help = after_help(),
+    max_term_width = 100
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+fn after_help() -> String {
+    format!(
+        "\
+Examples:
+  farjump demo                                      see it work
+  farjump build sum.c -o libsum.so                  make an ifunc library
+  farjump serve --listen unix:store.sock --data f   be a target
+  farjump inject libsum.so --to unix:store.sock     run the function there
+
+{EXIT_CODES}
+
+{VARIABLES}"
+    )
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    #[cfg(feature = "build")]
+    Build(Build),
+    #[cfg(feature = "build")]
+    Inspect(Inspect),
+    Serve(Serve),
+    Inject(Inject),
+    Transports(Transports),
+    #[cfg(feature = "build")]
+    Demo(Demo),
+    #[cfg(feature = "build")]
+    #[command(hide = true)]
+    DemoTarget(DemoTarget),
+}
+
+/// Make an ifunc library
+///
+/// From C, C++ or Rust sources, from crates, and from objects or archives of any compiler. What NAME_main reaches becomes
+/// an image, which is what travels; the whole is an ordinary shared library besides. What an image cannot have is refused
+/// by symbol, section and object.
+#[cfg(feature = "build")]
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  farjump build sum.c -o libsum.so
+  farjump build sum.c table.o -o plugins/sum.so --cflag -O2 --cflag -Iinclude
+  farjump build src/sum.rs -o libsum.so
+  farjump build ./sum-crate -o libsum.so --name sum
+
+farjump_ifunc.h, and for a single Rust source the crate farjump_ifunc, need not be installed.")]
+pub(crate) struct Build {
+    /// C or C++ sources, Rust sources, crates (a folder or its Cargo.toml), objects, archives
+    #[arg(required = true, value_name = "SRC")]
+    pub(crate) sources: Vec<PathBuf>,
+    /// The library to write
+    #[arg(short, long, value_name = "LIB.so")]
+    pub(crate) output: PathBuf,
+    /// NAME of the routines NAME_main and so on [default: from the output's name, libNAME.so or NAME.so]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The C compiler [default: cc]
+    #[arg(long, env = "FARJUMP_CC", hide_env = true)]
+    pub(crate) cc: Option<String>,
+    /// The linker that makes the image, GNU ld or lld [default: the first usable one of ld.bfd, ld, ld.lld]
+    #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
+    pub(crate) linker: Option<PathBuf>,
+    /// A flag for the compiler, and for the link of the library; may be repeated
+    #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
+    pub(crate) cflags: Vec<String>,
+    /// Show what was built as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what an ifunc library carries
+///
+/// Its images by architecture: sizes, code id, alignment, imports. The file is read, nothing in it is run.
+#[cfg(feature = "build")]
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// The library
+    #[arg(value_name = "LIB.so")]
+    pub(crate) library: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Be a target: run what is injected
+///
+/// Runs until SIGINT or SIGTERM; a second one does not wait for the function that is running. Injected functions get a
+/// `struct farjump_data *` (farjump_ifunc.h) as their target_args: FILE, mapped read-only. Without --data it has no bytes.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Prints one line when it is ready, `ready: unix:PATH (pid N)`, and some figures on standard error when it ends.
+
+Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_panic, and what --export and
+--allow-process-symbols add. What it uses besides is refused, and the source is told which symbol.
+
+Examples:
+  farjump serve --listen unix:store.sock --data table.bin
+  farjump serve --listen unix:store.sock --export ./libkv.so --export libm.so.6
+  farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)")]
+pub(crate) struct Serve {
+    /// Where to listen; a socket that a target left behind is taken over
+    #[arg(long, value_name = "unix:PATH")]
+    pub(crate) listen: String,
+    /// The file that injected functions work on
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// A shared library whose symbols are offered, by path or soname; may be repeated
+    #[arg(long = "export", value_name = "LIB.so")]
+    pub(crate) exports: Vec<PathBuf>,
+    /// Offer the symbols of this process too, all of libc among them
+    #[arg(long)]
+    pub(crate) allow_process_symbols: bool,
+    /// Room for frames of each source, such as 64K or 4M; also the largest frame. Rounded up to a power of two
+    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
+    pub(crate) mailbox: usize,
+    /// How often to look for frames before going to sleep: a number of turns, `never` to sleep at once, `always` never to
+    /// sleep [default: by the number of processors]
+    #[arg(long, value_name = "TURNS", value_parser = parse_spin)]
+    pub(crate) spin: Option<WaitPolicy>,
+    /// Take this transport and no other [default: each that is usable]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    pub(crate) transport: Option<String>,
+    /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Run the function of a library in a target
+///
+/// The reply goes to standard output as it is, of several calls that of the last; figures go to standard error.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Figures: frames sent, bytes of code and payload in them, the time of the first call from injecting to the reply, how
+much of it the target took to link the code, and the median of the later calls.
+
+Examples:
+  farjump inject libgrep.so --to unix:store.sock --args panic | od -An -tu8
+  farjump inject libsum.so --to unix:store.sock --args-file row.bin --repeat 1000 --json
+  echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --timeout 500ms")]
+pub(crate) struct Inject {
+    /// The library
+    #[arg(value_name = "LIB.so")]
+    pub(crate) library: PathBuf,
+    /// The target
+    #[arg(long, value_name = "unix:PATH")]
+    pub(crate) to: String,
+    /// What the library's payload routines get as source_args [default: no bytes]
+    #[arg(long, value_name = "STR", conflicts_with = "args_file", allow_hyphen_values = true)]
+    pub(crate) args: Option<OsString>,
+    /// As --args, from a file; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) args_file: Option<PathBuf>,
+    /// How many times to call it, one after the other
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) repeat: u32,
+    /// How long connecting and each call may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// The transport [default: the best that both have]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    pub(crate) transport: Option<String>,
+    /// Figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show the paths that frames can take
+///
+/// Every transport, in this build or not: whether it is usable on this machine, or why not and the mend; how a frame is
+/// known to have arrived; the largest frame.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Arrival rules:
+  stores     plain stores into memory of both, the signal last
+  delivered  the transport hands over whole frames
+  in-order   one write, whose last byte lands last
+  fenced     the frame, a fence, then the signal
+  write-imm  one write, and a completion at the receiver
+  checked    one write, and a checksum")]
+pub(crate) struct Transports {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// See it work: three functions run in a process that has never seen them
+///
+/// Starts a target that maps FILE, injects histogram, grep and crc32, and compares the answers with what this process
+/// computes itself. Needs a C compiler, and no privileges; leaves no file behind.
+#[cfg(feature = "build")]
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Columns:
+  sent           bytes of code and of payload of the first call; later calls send no code
+  first call     from injecting to the reply, and how much of it the target took to link the code
+  later          the same without code, median
+  moving the file instead
+                 what it takes to get FILE's bytes from the target over a Unix socket, and to compute here
+
+Ends with 1 if an answer is wrong.")]
+pub(crate) struct Demo {
+    /// The file that the target maps [default: this program]
+    pub(crate) file: Option<PathBuf>,
+    /// What grep counts [default: a literal that occurs in FILE]
+    #[arg(long, value_name = "STR")]
+    pub(crate) literal: Option<OsString>,
+    /// The transport [default: the best]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    pub(crate) transport: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The process that `demo` injects into. Standard input is the socket to it.
+#[cfg(feature = "build")]
+#[derive(Args, Debug)]
+pub(crate) struct DemoTarget {
+    /// Where to listen
+    #[arg(long)]
+    pub(crate) listen: String,
+    /// The file to map
+    #[arg(long)]
+    pub(crate) data: PathBuf,
+    /// The demo's folder, to be removed at the end
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+    /// The transport to take
+    #[arg(long)]
+    pub(crate) transport: Option<String>,
+}
+
+/// Largest mailbox, in bytes: each source gets one.
+const MAX_MAILBOX: usize = 1 << 30;
+
+fn parse_mailbox(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        bytes if bytes > MAX_MAILBOX => Err("a mailbox has at most 1G".to_owned()),
+        bytes if bytes < 4096 => Err("a mailbox has at least 4K".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn parse_spin(text: &str) -> Result<WaitPolicy, String> {
+    match text {
+        "never" => Ok(WaitPolicy::sleep_only()),
+        "always" => Ok(WaitPolicy::spin_only()),
+        _ => match text.parse() {
+            // A few turns with `pause` and a few yields before sleeping, as by default.
+            Ok(spins) => Ok(WaitPolicy { spins, pauses: spins / 4, yields: 16 }),
+            Err(_) => Err("write a number of turns, `never` or `always`".to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_makes_sense_to_clap() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mailbox_too_small_or_too_large_is_refused() {
+        assert_eq!(parse_mailbox("64K"), Ok(64 << 10));
+        assert_eq!(parse_mailbox("1G"), Ok(1 << 30));
+        for wrong in ["0", "4095", "2G", "x"] {
+            assert!(parse_mailbox(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn spinning_has_three_forms() {
+        assert_eq!(parse_spin("never"), Ok(WaitPolicy::sleep_only()));
+        assert_eq!(parse_spin("always"), Ok(WaitPolicy::spin_only()));
+        assert_eq!(parse_spin("100").map(|policy| policy.spins), Ok(100));
+        assert!(parse_spin("sometimes").is_err());
+    }
+}

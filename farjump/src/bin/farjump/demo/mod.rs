@@ -1,0 +1,294 @@
+//! `demo`: three functions are injected into a process that has never seen them, and their answers checked.
+
+mod functions;
+mod samples;
+mod stage;
+pub(crate) mod target;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use farjump::{Library, Link};
+use serde_json::{Value, json};
+
+use crate::arguments::Demo;
+use crate::failure::Failure;
+use crate::output;
+use crate::quantity::{median, microseconds, show_duration};
+use functions::{Answer, Function};
+use stage::Stage;
+
+/// Most later calls of a function, and how long they may take in all: the first of the two ends them.
+const LATER_CALLS: (usize, Duration) = (101, Duration::from_millis(300));
+/// How often the file is moved to the source, and a function computed there.
+const INSTEAD: usize = 3;
+/// How long the target's report of its linking may be behind the reply.
+const REPORT_DELAY: Duration = Duration::from_millis(20);
+
+/// Runs the demo.
+pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
+    let file = match &arguments.file {
+        Some(file) => file.clone(),
+        None => std::env::current_exe()
+            .map_err(|error| Failure::new(format!("cannot find this program's own file: {error}")))?,
+    };
+    let unreadable = |error| Failure::new(format!("cannot read `{}`: {error}", file.display()));
+    if !fs::metadata(&file).map_err(unreadable)?.is_file() {
+        return Err(Failure::new(format!(
+            "`{}` is no regular file: the target cannot map it",
+            file.display()
+        )));
+    }
+    let contents = fs::read(&file).map_err(unreadable)?;
+    let literal = functions::literal(arguments.literal.as_deref(), &contents);
+    let functions = functions::all(literal);
+
+    let mut stage = Stage::set()?;
+    let libraries = samples::build(&functions, stage.folder())?;
+    let mut target = stage.start_target(&file, arguments.transport.as_deref(), contents.len())?;
+    let moving = move_file(&mut target, &contents)?;
+    let limit = call_limit(contents.len());
+    let mut builder = Link::builder(target.address()).send_timeout(limit);
+    if let Some(transport) = &arguments.transport {
+        builder = builder.transport(transport);
+    }
+    let link = builder.connect()?;
+    let mut results = Vec::new();
+    for (function, library) in functions.iter().zip(&libraries) {
+        results.push(Outcome::of(function, library, &link, limit, &contents)?);
+    }
+    let report = Report { transport: link.transport(), file, bytes: contents.len() as u64, moving, results };
+    if arguments.json {
+        output::print_line(format_args!("{:#}", report.to_json()))?;
+    } else {
+        output::print(report.to_text(target.pid()))?;
+    }
+    report.verdict()
+}
+
+/// Longest that a call may take: far more than any machine needs, for a file of this length.
+fn call_limit(bytes: usize) -> Duration {
+    Duration::from_secs(30 + bytes as u64 / 10_000_000)
+}
+
+/// How long it takes to bring the file's bytes from the target to this process, allocation included.
+fn move_file(target: &mut stage::DemoTarget, contents: &[u8]) -> Result<Duration, Failure> {
+    let mut times = Vec::new();
+    for _ in 0..INSTEAD {
+        let start = Instant::now();
+        let moved = target.fetch()?;
+        times.push(start.elapsed());
+        if moved != contents {
+            return Err(Failure::new(
+                "the target's file is not the one that this process reads: did it change?",
+            ));
+        }
+    }
+    Ok(median(times).unwrap_or_default())
+}
+
+/// What came of one function.
+struct Outcome {
+    name: &'static str,
+    answer: Answer,
+    expected: Answer,
+    code_bytes: u64,
+    payload_bytes: u64,
+    first_call: Duration,
+    link: Duration,
+    later_call: Duration,
+    /// The median time to compute it in this process.
+    compute: Duration,
+}
+
+impl Outcome {
+    fn of(
+        function: &Function,
+        library: &Library,
+        link: &Link,
+        limit: Duration,
+        contents: &[u8],
+    ) -> Result<Outcome, Failure> {
+        let call = || -> Result<(Duration, Answer), Failure> {
+            let start = Instant::now();
+            let reply = link.inject(library, &function.args)?.wait(limit)?;
+            let time = start.elapsed();
+            Ok((time, function.answer(&reply)?))
+        };
+        let before = link.stats();
+        let (first_call, answer) = call()?;
+        let after = link.stats();
+        if after.frames_with_code != before.frames_with_code + 1 {
+            return Err(Failure::new(format!("the target knew `{}` before it was injected", function.name)));
+        }
+        let linking = link.link_time(library, REPORT_DELAY)?;
+        let mut later_calls = Vec::new();
+        let start = Instant::now();
+        while later_calls.is_empty() || (later_calls.len() < LATER_CALLS.0 && start.elapsed() < LATER_CALLS.1)
+        {
+            let (time, again) = call()?;
+            if again != answer {
+                return Err(Failure::new(format!("`{}` answered {answer}, then {again}", function.name)));
+            }
+            later_calls.push(time);
+        }
+        let mut computing = Vec::new();
+        let mut expected = None;
+        for _ in 0..INSTEAD {
+            let start = Instant::now();
+            expected = Some(function.compute(contents));
+            computing.push(start.elapsed());
+        }
+        Ok(Outcome {
+            name: function.name,
+            expected: expected.unwrap_or_else(|| function.compute(contents)),
+            answer,
+            code_bytes: after.code_bytes - before.code_bytes,
+            payload_bytes: after.payload_bytes - before.payload_bytes,
+            first_call,
+            link: linking.unwrap_or_default(),
+            later_call: median(later_calls).unwrap_or_default(),
+            compute: median(computing).unwrap_or_default(),
+        })
+    }
+}
+
+/// What came of all.
+struct Report {
+    transport: String,
+    file: PathBuf,
+    bytes: u64,
+    moving: Duration,
+    results: Vec<Outcome>,
+}
+
+impl Report {
+    fn to_text(&self, pid: u32) -> String {
+        let name = self.file.file_name().unwrap_or(self.file.as_os_str());
+        let length = show_length(self.bytes);
+        let mut text = format!(
+            "target   pid {pid}, mapped {} ({length}), knows none of these functions\n",
+            Path::new(name).display()
+        );
+        let mut rows =
+            vec![["", "answer", "sent", "first call", "later", "moving the file instead"].map(String::from)];
+        rows.extend(self.results.iter().map(|outcome| {
+            [
+                outcome.name.to_owned(),
+                outcome.answer.to_string(),
+                format!("{} B + {} B", outcome.code_bytes, outcome.payload_bytes),
+                format!("{} ({} linking)", show_duration(outcome.first_call), show_duration(outcome.link)),
+                show_duration(outcome.later_call),
+                format!("{length}, {} + {}", show_duration(self.moving), show_duration(outcome.compute)),
+            ]
+        }));
+        text += &output::table(&rows);
+        if self.wrong().is_empty() {
+            text += "all answers equal what this process computed itself.\n";
+        }
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let function = |outcome: &Outcome| {
+            json!({
+                "name": outcome.name,
+                "answer": outcome.answer.to_json(),
+                "expected": outcome.expected.to_json(),
+                "code_bytes": outcome.code_bytes,
+                "payload_bytes": outcome.payload_bytes,
+                "first_call_us": microseconds(outcome.first_call),
+                "link_us": microseconds(outcome.link),
+                "later_call_us": microseconds(outcome.later_call),
+                "fetch_instead_us": microseconds(self.moving + outcome.compute),
+            })
+        };
+        json!({
+            "transport": self.transport,
+            "file": self.file.to_string_lossy(),
+            "file_bytes": self.bytes,
+            "functions": self.results.iter().map(function).collect::<Vec<_>>(),
+        })
+    }
+
+    fn wrong(&self) -> Vec<&Outcome> {
+        self.results.iter().filter(|outcome| outcome.answer != outcome.expected).collect()
+    }
+
+    fn verdict(&self) -> Result<(), Failure> {
+        let wrong = self.wrong();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let sentences = wrong
+            .iter()
+            .map(|it| format!("`{}` answered {}, this process computed {}", it.name, it.answer, it.expected));
+        Err(Failure::new(sentences.collect::<Vec<_>>().join("; ")))
+    }
+}
+
+/// A length for a glance: `272 B`, `9.1 MB`. Units of 1000, as files are measured.
+fn show_length(bytes: u64) -> String {
+    let exact = bytes as f64;
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", exact / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", exact / 1e6),
+        _ => format!("{:.1} GB", exact / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_shown_in_units_of_1000() {
+        assert_eq!([show_length(272), show_length(9_100_432)], ["272 B", "9.1 MB"]);
+        assert_eq!([show_length(1_000), show_length(2_500_000_000)], ["1.0 kB", "2.5 GB"]);
+    }
+
+    fn report(crc: u32) -> Report {
+        let outcome = Outcome {
+            name: "crc32",
+            answer: Answer::Crc32(crc),
+            expected: Answer::Crc32(7),
+            code_bytes: 472,
+            payload_bytes: 0,
+            first_call: Duration::from_micros(12),
+            link: Duration::from_nanos(500),
+            later_call: Duration::from_micros(10),
+            compute: Duration::from_micros(3),
+        };
+        let moving = Duration::from_micros(4);
+        Report {
+            transport: "shm".into(),
+            file: "/some/file".into(),
+            bytes: 9,
+            moving,
+            results: vec![outcome],
+        }
+    }
+
+    #[test]
+    fn a_wrong_answer_is_a_failure_that_names_both() {
+        assert!(report(7).verdict().is_ok());
+        assert!(report(7).to_text(1).contains("all answers equal"));
+        let wrong = report(8);
+        let failure = wrong.verdict().expect_err("8 is not 7").to_string();
+        assert!(failure.contains("00000008") && failure.contains("00000007"), "{failure}");
+        assert!(!wrong.to_text(1).contains("all answers equal"));
+    }
+
+    #[test]
+    fn the_json_is_the_object_that_programs_were_promised() {
+        let expected = json!({
+            "transport": "shm", "file": "/some/file", "file_bytes": 9, "functions": [{
+                "name": "crc32", "answer": "00000007", "expected": "00000007", "code_bytes": 472, "payload_bytes": 0,
+                "first_call_us": 12.0, "link_us": 0.5, "later_call_us": 10.0, "fetch_instead_us": 7.0
+            }]
+        });
+        assert_eq!(report(7).to_json(), expected);
+    }
+}

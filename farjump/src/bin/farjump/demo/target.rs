@@ -1,0 +1,66 @@
+//! The demo's other process: a target that maps a file and knows no function, started by `demo`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process;
+use std::time::Duration;
+
+use farjump::{Data, Stopper, Target};
+
+use crate::arguments::DemoTarget;
+use crate::failure::Failure;
+
+/// How long a function that is running may go on when the demo has ended.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Serves until the socket on standard input ends, which it does when `demo` does, however that ends.
+pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
+    let failed = |error| Failure::new(format!("the demo's target cannot start: {error}"));
+    let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
+    let mut data = Data::open(&arguments.data)?;
+    let moved = Data::open(&arguments.data)?;
+    let mut builder = Target::listen(&arguments.listen).args(&mut data);
+    if let Some(transport) = &arguments.transport {
+        builder = builder.transport(transport);
+    }
+    let mut target = builder.build()?;
+    let (stopper, folder) = (target.stopper(), arguments.folder.clone());
+    std::thread::Builder::new()
+        .name("farjump-demo-file".into())
+        .spawn(move || {
+            // Its end is the demo's; how it ended is of no interest.
+            let _ = send_file(stream, moved.bytes());
+            end(&stopper, &folder);
+        })
+        .map_err(failed)?;
+    target.run()?;
+    drop(target);
+    remove(&arguments.folder);
+    Ok(())
+}
+
+/// Sends the length of the file, then, for each byte received, the file.
+fn send_file(mut stream: UnixStream, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(&(bytes.len() as u64).to_le_bytes())?;
+    let mut request = [0];
+    while stream.read(&mut request)? != 0 {
+        stream.write_all(bytes)?;
+    }
+    Ok(())
+}
+
+/// Stops the target; ends the process if it will not stop.
+fn end(stopper: &Stopper, folder: &Path) {
+    stopper.stop();
+    std::thread::sleep(GRACE);
+    remove(folder);
+    process::exit(1);
+}
+
+/// The demo removes its folder itself; this is for one that was killed.
+fn remove(folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
+}

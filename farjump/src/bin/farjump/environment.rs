@@ -1,0 +1,71 @@
+//! What the program takes from its environment.
+
+use std::env;
+use std::io::Write;
+
+use crate::output;
+
+/// The variables that mean something, as the long help shows them.
+pub(crate) const VARIABLES: &str = "\
+Environment:
+  FARJUMP_LOG        what to log: off, error, warn (as if unset), info, debug or trace; for single
+                     modules too, as in warn,farjump::target=debug
+  FARJUMP_TRANSPORT  the transport, where --transport is not given
+  FARJUMP_CC         the C compiler, where --cc is not given
+  FARJUMP_LD         the linker that makes images, where --linker is not given";
+
+const KNOWN: [&str; 4] = ["FARJUMP_LOG", "FARJUMP_TRANSPORT", "FARJUMP_CC", "FARJUMP_LD"];
+const PREFIX: &str = "FARJUMP_";
+
+/// Says which variables look like farjump's and are not, because a misspelt one does nothing, silently.
+pub(crate) fn warn_of_unknown() {
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with(PREFIX) && !KNOWN.contains(&&*name) {
+            let nearest = nearest(&name);
+            output::note(format_args!(
+                "warning: the environment variable {name} means nothing to farjump: did you mean {nearest}?"
+            ));
+        }
+    }
+}
+
+/// Sends what the libraries log to standard error.
+pub(crate) fn start_log() {
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("FARJUMP_LOG", "warn"))
+        .format(|out, record| {
+            let level = record.level().as_str().to_lowercase();
+            writeln!(out, "{level}: {}: {}", record.target(), record.args())
+        })
+        .init();
+}
+
+/// The variable that was probably meant. What all have in common does not count.
+fn nearest(name: &str) -> &'static str {
+    let own = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_uppercase();
+    let likeness = |known: &str| strsim::normalized_damerau_levenshtein(&own(known), &own(name));
+    KNOWN.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or(KNOWN[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_variable_is_told_from_the_others() {
+        for (misspelt, meant) in [
+            ("FARJUMP_LOGS", "FARJUMP_LOG"),
+            ("FARJUMP_log", "FARJUMP_LOG"),
+            ("FARJUMP_TRANPORT", "FARJUMP_TRANSPORT"),
+            ("FARJUMP_C", "FARJUMP_CC"),
+            ("FARJUMP_LDD", "FARJUMP_LD"),
+        ] {
+            assert_eq!(nearest(misspelt), meant, "{misspelt}");
+        }
+    }
+
+    #[test]
+    fn every_variable_is_explained() {
+        assert!(KNOWN.iter().all(|known| VARIABLES.contains(known)));
+    }
+}

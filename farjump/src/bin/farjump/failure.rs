@@ -1,0 +1,97 @@
+//! Why a command failed: one text for people, one exit code for programs.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use farjump::Error;
+use farjump_transports::Error as MeetError;
+
+/// Exit codes, as the long help shows them.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  it worked
+  1  it failed
+  2  the command line makes no sense
+  3  the target refused the function or the connection, or the function called farjump_panic
+  4  a time limit passed
+  5  there is no target at the address, or it ended before it answered
+Commands that were interrupted end with 128 and the signal's number.";
+
+/// The exit code of a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    Failed = 1,
+    Refused = 3,
+    TimedOut = 4,
+    NoTarget = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    text: String,
+}
+
+impl Failure {
+    /// A failure of no special kind. `text` is one sentence without a full stop, or the words of another program.
+    pub(crate) fn new(text: impl Into<String>) -> Failure {
+        Failure { exit: Exit::Failed, text: text.into() }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let exit = match &error {
+            Error::Refused { .. } | Error::Panicked { .. } => Exit::Refused,
+            Error::Timeout { .. } => Exit::TimedOut,
+            Error::PeerGone { .. } => Exit::NoTarget,
+            Error::Meet(meet) => match meet {
+                MeetError::Refused { .. } | MeetError::OtherUser { .. } | MeetError::Denied { .. } => {
+                    Exit::Refused
+                }
+                MeetError::TooLate { .. } => Exit::TimedOut,
+                MeetError::NobodyListens { .. } | MeetError::PeerGone { .. } => Exit::NoTarget,
+                _ => Exit::Failed,
+            },
+            _ => Exit::Failed,
+        };
+        Failure { exit, text: error.to_string() }
+    }
+}
+
+impl From<farjump_loader::Error> for Failure {
+    fn from(error: farjump_loader::Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+#[cfg(feature = "build")]
+impl From<farjump::build::BuildError> for Failure {
+    fn from(error: farjump::build::BuildError) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+#[cfg(feature = "build")]
+impl From<farjump::inspect::InspectError> for Failure {
+    fn from(error: farjump::inspect::InspectError) -> Failure {
+        Failure::new(error.to_string())
+    }
+}

@@ -1,0 +1,45 @@
+//! `farjump`: functions injected from the command line, and a target to inject them into.
+
+mod arguments;
+#[cfg(feature = "build")]
+mod demo;
+mod environment;
+mod failure;
+mod inject;
+#[cfg(feature = "build")]
+mod library;
+mod output;
+mod quantity;
+mod serve;
+mod transports;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    environment::warn_of_unknown();
+    environment::start_log();
+    let outcome = match Arguments::parse().command {
+        #[cfg(feature = "build")]
+        Command::Build(arguments) => library::build(arguments),
+        #[cfg(feature = "build")]
+        Command::Inspect(arguments) => library::inspect(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Inject(arguments) => inject::run(&arguments),
+        Command::Transports(arguments) => transports::run(&arguments),
+        #[cfg(feature = "build")]
+        Command::Demo(arguments) => demo::run(&arguments),
+        #[cfg(feature = "build")]
+        Command::DemoTarget(arguments) => demo::target::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::note(format_args!("error: {failure}"));
+            failure.exit().into()
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `serve`: a target that runs until it is told to stop.
+
+use std::path::{Path, PathBuf};
+use std::process;
+
+use farjump::{Data, Stopper, Target};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::arguments::Serve;
+use crate::failure::Failure;
+use crate::output;
+
+/// Serves.
+pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
+    // Before there is a socket to be removed.
+    let signals = catch_signals()?;
+    buffer_lines();
+    let mut data = match &arguments.data {
+        Some(file) => Data::open(file)?,
+        None => Data::empty(),
+    };
+    let mut builder = Target::listen(&arguments.listen)
+        .args(&mut data)
+        .process_symbols(arguments.allow_process_symbols)
+        .mailbox(arguments.mailbox);
+    for library in &arguments.exports {
+        builder = builder.export_library(path_or_soname(library));
+    }
+    if let Some(policy) = arguments.spin {
+        builder = builder.wait_policy(policy);
+    }
+    if let Some(transport) = &arguments.transport {
+        builder = builder.transport(transport);
+    }
+    let mut target = builder.build()?;
+    stop_on(signals, target.stopper())?;
+    let (address, pid) = (&arguments.listen, process::id());
+    if arguments.json {
+        output::print_line(json!({ "ready": address, "pid": pid }))?;
+    } else {
+        output::print_line(format_args!("ready: {address} (pid {pid})"))?;
+    }
+    target.run()?;
+    let stats = target.stats();
+    output::note(format_args!(
+        "stopped: {} calls, {} images linked, {} frames refused, {} sources",
+        stats.calls,
+        stats.images_linked,
+        stats.refusals(),
+        stats.links
+    ));
+    Ok(())
+}
+
+/// From now on the signals that end a program wait to be asked for.
+fn catch_signals() -> Result<Signals, Failure> {
+    Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
+}
+
+/// The first signal stops the target; a second one ends the process, for a function may never return.
+fn stop_on(mut signals: Signals, stopper: Stopper) -> Result<(), Failure> {
+    let wait = move || {
+        for signal in signals.forever() {
+            if stopper.is_stopped() {
+                process::exit(128 + signal);
+            }
+            stopper.stop();
+        }
+    };
+    match std::thread::Builder::new().name("farjump-signals".into()).spawn(wait) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::new(format!("cannot start a thread: {error}"))),
+    }
+}
+
+/// A library that is there is meant; otherwise a name is searched for, as the dynamic linker does.
+fn path_or_soname(library: &Path) -> PathBuf {
+    let bare = library.components().count() == 1 && !library.has_root();
+    if bare && library.exists() { Path::new(".").join(library) } else { library.to_owned() }
+}
+
+/// What injected code prints is seen when its line ends, also in a pipe or a file.
+fn buffer_lines() {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+    }
+    // SAFETY: `stdout` of stdio.h, which nothing has written to yet, as setvbuf(3) asks; it gets a buffer of its own.
+    unsafe { libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0) };
+}

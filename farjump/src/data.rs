@@ -1,0 +1,176 @@
+//! A file as injected functions see it: `struct farjump_data` of `farjump_ifunc.h`.
+
+use std::ffi::{CStr, CString, c_char};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use memmap2::{Mmap, MmapOptions};
+
+use crate::Error;
+
+/// A file, mapped for injected functions: give it to [`crate::TargetBuilder::args`], and `NAME_main` gets a
+/// `struct farjump_data *` as its `target_args`. `farjump serve --data FILE` does so.
+///
+/// The mapping is private and read-only: nothing that is injected can change the file, and code that tries ends the target
+/// with a fault instead of altering what later functions see. Who shortens the file while it is mapped makes the target
+/// fail in the same way (mmap(2), `SIGBUS`).
+///
+/// ```
+/// # fn main() -> Result<(), farjump::Error> {
+/// # let file = std::env::current_exe().unwrap();
+/// # let socket = std::env::temp_dir().join(format!("farjump-doc-data-{}", std::process::id()));
+/// # let address = format!("unix:{}", socket.display());
+/// let mut data = farjump::Data::open(&file)?;
+/// let target = farjump::Target::listen(&address).args(&mut data).build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[repr(C)]
+pub struct Data {
+    /// Up to where the C structure goes: what follows `path` is no business of injected code.
+    size: u32,
+    reserved: u32,
+    bytes: *const u8,
+    len: usize,
+    path: *const c_char,
+    // Owners of what the pointers point to; moving them moves no byte of it.
+    mapping: Option<Mmap>,
+    name: CString,
+}
+
+/// Length of the C structure, in bytes; later versions may only append to it.
+const SIZE: u32 = 32;
+
+// SAFETY: the pointers go to memory that the value owns and nobody writes.
+unsafe impl Send for Data {}
+// SAFETY: as above.
+unsafe impl Sync for Data {}
+
+impl Data {
+    /// Maps the file at `path`, which injected code is told as it is given here.
+    ///
+    /// # Errors
+    /// [`Error::DataFile`] when it is not there, cannot be read or is no regular file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Data, Error> {
+        let path = path.as_ref();
+        let failed = |source| Error::DataFile { path: path.to_owned(), source };
+        // Before it is opened: opening a pipe would wait for a writer.
+        if !path.metadata().map_err(failed)?.is_file() {
+            return Err(failed(io::Error::other("it is no regular file")));
+        }
+        let file = File::open(path).map_err(failed)?;
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.into()))?;
+        // SAFETY: the pages are private; that nobody shortens the file meanwhile is asked for in the type's docs, and
+        // who does ends the process with a signal, which is no undefined behaviour of ours.
+        let mapping = unsafe { MmapOptions::new().map_copy_read_only(&file) }.map_err(failed)?;
+        Ok(Data::new(Some(mapping), name))
+    }
+
+    /// No bytes, and a path without characters.
+    pub fn empty() -> Data {
+        Data::new(None, CString::default())
+    }
+
+    fn new(mapping: Option<Mmap>, name: CString) -> Data {
+        let bytes: &[u8] = mapping.as_deref().unwrap_or_default();
+        let (bytes, len) = (bytes.as_ptr(), bytes.len());
+        Data { size: SIZE, reserved: 0, bytes, len, path: name.as_ptr(), mapping, name }
+    }
+
+    /// The contents of the file.
+    pub fn bytes(&self) -> &[u8] {
+        self.mapping.as_deref().unwrap_or_default()
+    }
+
+    /// The path, as it was given.
+    pub fn path(&self) -> &CStr {
+        &self.name
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Data").field("path", &self.name).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::mem::offset_of;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_c_compiler_finds_every_field_where_rust_puts_it() {
+        let fields = [
+            ("size", offset_of!(Data, size)),
+            ("reserved", offset_of!(Data, reserved)),
+            ("bytes", offset_of!(Data, bytes)),
+            ("len", offset_of!(Data, len)),
+            ("path", offset_of!(Data, path)),
+        ];
+        let mut source = format!(
+            "#include <farjump_ifunc.h>\n_Static_assert(sizeof(struct farjump_data) == {SIZE}, \"size\");\n"
+        );
+        for (field, offset) in fields {
+            source += &format!(
+                "_Static_assert(offsetof(struct farjump_data, {field}) == {offset}, \"{field}\");\n"
+            );
+        }
+        let compile = |source: &str| {
+            let mut compiler = Command::new("cc")
+                .args(["-fsyntax-only", "-x", "c", "-", "-I"])
+                .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/include"))
+                .stdin(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            compiler.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+            compiler.wait().unwrap().success()
+        };
+        assert!(compile(&source), "{source}");
+        assert!(!compile(&source.replace("== 8", "== 9")), "the compiler checks nothing");
+    }
+
+    #[test]
+    fn a_file_is_seen_through_the_fields_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some file");
+        std::fs::write(&path, "contents").unwrap();
+        let data = Data::open(&path).unwrap();
+        // SAFETY: the fields are what injected code is promised.
+        let (bytes, name) =
+            unsafe { (std::slice::from_raw_parts(data.bytes, data.len), CStr::from_ptr(data.path)) };
+        assert_eq!((bytes, name), (data.bytes(), data.path()));
+        assert_eq!((bytes, name.to_bytes()), (&b"contents"[..], path.as_os_str().as_bytes()));
+        assert_eq!((data.size, data.reserved), (SIZE, 0));
+    }
+
+    #[test]
+    fn no_bytes_have_an_address_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("empty");
+        File::create(&path).unwrap();
+        for data in [Data::empty(), Data::open(&path).unwrap()] {
+            assert!(!data.bytes.is_null() && !data.path.is_null());
+            assert_eq!((data.len, data.bytes()), (0, &b""[..]));
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_with_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Data::open(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains(&*folder.path().to_string_lossy()) && error.contains("no regular file"),
+            "{error}"
+        );
+        let error = Data::open(folder.path().join("missing")).unwrap_err().to_string();
+        assert!(error.contains("missing"), "{error}");
+    }
+}
