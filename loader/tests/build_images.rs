@@ -54,6 +54,7 @@ extern "C" fn offered(number: i32) -> i32 {
 fn rich_target() -> Target {
     let mut target = Target::offering("table_of_target", (&raw const TABLE).cast());
     target.resolver.exports_mut().insert("offered", offered as *const c_void);
+    target.resolver.exports_mut().insert("__stack_chk_fail", offered as *const c_void);
     target
 }
 
@@ -129,17 +130,20 @@ fn gnu_ld_and_lld_make_images_that_import_the_same_and_do_the_same() {
         }
     }
     let workshop = Workshop::new();
-    let mut sources: Vec<(String, PathBuf)> = vec![("rich".into(), workshop.write("rich.c", RICH))];
+    let rich = workshop.write("rich.c", RICH);
+    let mut sources: Vec<(&str, PathBuf, &[&str])> =
+        vec![("rich", rich.clone(), &[]), ("rich", rich, &["-fplt", "-fstack-protector-all"])];
     for name in ["counter", "hello", "histogram", "grep", "crc32"] {
-        sources.push((name.into(), sample(&format!("c/{name}.c"))));
+        sources.push((name, sample(&format!("c/{name}.c")), &[]));
     }
     for name in ["counter", "histogram", "crc32"] {
-        sources.push((name.into(), sample(&format!("rust/{name}.rs"))));
+        sources.push((name, sample(&format!("rust/{name}.rs")), &[]));
     }
-    for (name, source) in sources {
+    for (name, source, flags) in sources {
         let [bfd, lld] = ["ld.bfd", "ld.lld"].map(|linker| {
+            let cflags = flags.iter().map(|&flag| flag.to_owned()).collect();
             let inputs = std::slice::from_ref(&source);
-            let options = Options { linker: Some(linker.into()), ..workshop.options(&name, inputs) };
+            let options = Options { linker: Some(linker.into()), cflags, ..workshop.options(name, inputs) };
             build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"))
         });
         assert!(bfd.linker.contains("GNU ld") && lld.linker.contains("LLD"), "{} {}", bfd.linker, lld.linker);

@@ -13,8 +13,9 @@ const HEADER: &str = include_str!("../../../ifuncs/include/farjump_ifunc.h");
 const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
 
 /// Flags for every language: small position-independent code in sections of its own, so that only what is reached
-/// travels, and without what a target could not honour (unwinding, stack protection, control-flow tables).
-const FLAGS: [&str; 8] = [
+/// travels, and without what a target could not honour (unwinding, stack protection, control-flow tables, the checking
+/// functions of one C library). Distributions switch some of that on by default.
+const FLAGS: [&str; 10] = [
     "-Os",
     "-fPIC",
     "-fno-plt",
@@ -23,6 +24,8 @@ const FLAGS: [&str; 8] = [
     "-fdata-sections",
     "-fno-asynchronous-unwind-tables",
     "-fno-stack-protector",
+    "-fno-stack-clash-protection",
+    "-U_FORTIFY_SOURCE",
 ];
 const CXX_FLAGS: [&str; 3] = ["-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"];
 

@@ -1,7 +1,7 @@
 //! The library itself: everything linked the ordinary way, with the bundle of images in a section of its own.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use object::read::elf::Sym;
@@ -115,9 +115,10 @@ fn make_imports_weak(library: &Path, imports: &[String]) -> Result<(), BuildErro
 /// Puts the finished library in its place at once, so that a program that has the old one loaded keeps the old one.
 fn replace(finished: &Path, output: &Path) -> Result<(), BuildError> {
     let unwritable = |source| BuildError::Write { path: output.to_owned(), source };
-    let mut neighbour = output.as_os_str().to_owned();
-    neighbour.push(format!(".{}", std::process::id()));
-    let neighbour = PathBuf::from(neighbour);
-    let moved = fs::copy(finished, &neighbour).and_then(|_| fs::rename(&neighbour, output));
-    moved.inspect_err(|_| drop(fs::remove_file(&neighbour))).map_err(unwritable)
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let neighbour = tempfile::Builder::new().prefix(".farjump-").tempfile_in(folder).map_err(unwritable)?;
+    // The copy also takes over the permissions that the linker gave.
+    fs::copy(finished, neighbour.path()).map_err(unwritable)?;
+    neighbour.persist(output).map_err(|error| unwritable(error.error))?;
+    Ok(())
 }

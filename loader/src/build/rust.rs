@@ -106,9 +106,12 @@ fn rustc() -> Command {
 
 fn run_rustc(command: &mut Command, source: &Path) -> Result<String, BuildError> {
     let output = tool::run(command, ADVICE)?;
-    let messages = tool::messages(&output);
+    let mut messages = tool::messages(&output);
     if output.status.success() {
         return Ok(messages);
+    }
+    if messages.contains("`panic_impl`") {
+        messages.push_str("\nAn ifunc is no_std: start the file with #![no_std].");
     }
     Err(BuildError::Compile { tool: tool::program(command), path: source.to_owned(), messages })
 }
