@@ -1,4 +1,7 @@
 //! What the documents say is what the code does.
 
+mod datagrams;
 mod hex;
+mod pages;
 mod protocol;
+mod transports;

@@ -1,0 +1,82 @@
+//! The backends in `docs/writing-a-transport.md` are those here, and carry calls.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use farjump::build::{Options, build};
+use farjump::core::transport::Transport;
+use farjump::{Error, Library, Link, Target};
+
+use crate::datagrams::Datagrams;
+use crate::hex;
+use crate::pages::Pages;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A function that replies its payload.
+fn echo(folder: &Path) -> Library {
+    let source = folder.join("echo.c");
+    let code = "#include <farjump_ifunc.h>\n\
+                FARJUMP_COPY_ARGS(echo)\n\
+                FARJUMP_IFUNC void echo_main(void *payload, size_t size, void *target_args)\n\
+                { (void)target_args; farjump_reply(payload, size); }\n";
+    fs::write(&source, code).unwrap();
+    let output = folder.join("libecho.so");
+    build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() }).unwrap();
+    Library::open(output).unwrap()
+}
+
+/// Calls over a backend, both ends of which are in this process but meet over a socket as two processes would.
+fn carries_calls(make: impl Fn() -> Box<dyn Transport>, largest: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = echo(folder.path());
+    let name = make().name().to_owned();
+    let address = format!("unix:{}", folder.path().join("socket").display());
+    let target = Target::listen(&address).with_transport(make()).transport(&name).build().unwrap();
+    let target = target.spawn().unwrap();
+    let link = Link::builder(&address).with_transport(make()).transport(&name).connect().unwrap();
+    assert_eq!(link.transport(), name);
+
+    let byte = |at: usize| (at % 251) as u8;
+    // Thousands of frames, so that a ring wraps many times.
+    for round in 0..3000 {
+        let len = round * 37 % largest;
+        let sent: Vec<u8> = (round..round + len).map(byte).collect();
+        let reply = link.inject(&echo, &sent).unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(&reply[..], &sent[..], "round {round}");
+    }
+    let too_long = vec![0; 64 << 20];
+    assert!(matches!(link.inject(&echo, &too_long).unwrap_err(), Error::TooLarge { .. }));
+
+    // One that sleeps is woken, or wakes.
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(&link.inject(&echo, b"still there?").unwrap().wait(PATIENCE).unwrap()[..], b"still there?");
+    target.stop().unwrap();
+    assert!(link.inject(&echo, b"gone").and_then(|call| call.wait(PATIENCE)).is_err());
+}
+
+#[test]
+fn the_one_sided_backend_of_the_guide_carries_calls() {
+    carries_calls(|| Box::new(Pages), 100_000);
+}
+
+#[test]
+fn the_two_sided_backend_of_the_guide_carries_calls() {
+    carries_calls(|| Box::new(Datagrams), 60_000);
+}
+
+/// Each block of Rust in the guide is a piece of one of the files, indentation aside.
+#[test]
+fn the_guide_shows_the_backends_as_they_are() {
+    let bare = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let files = ["pages.rs", "datagrams.rs"]
+        .map(|name| bare(&hex::read(&format!("integration-tests/tests/documents/{name}"))));
+    let guide = hex::read("docs/writing-a-transport.md");
+    let blocks: Vec<_> =
+        guide.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() > 8, "the guide has {} blocks", blocks.len());
+    for block in blocks {
+        assert!(files.iter().any(|file| file.contains(bare(block).trim())), "in neither file:\n{block}");
+    }
+}
