@@ -1,1 +1,8 @@
-//! The program `farjump`.
+//! The program `farjump`, run as its users run it. Every test has a folder of its own, and every process a watchdog.
+
+mod building;
+mod demonstrating;
+mod injecting;
+mod invoking;
+mod serving;
+mod workbench;

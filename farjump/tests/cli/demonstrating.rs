@@ -1,0 +1,224 @@
+//! `demo`: what it shows, what it checks, and that nothing of it stays.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::injecting::crc32;
+use crate::workbench::{Watched, Workbench, finish, kill, process_fields, runs, wait_for};
+
+fn demo_json(bench: &Workbench, args: &[&str]) -> Value {
+    let done = bench.run([&["demo", "--json"], args].concat()).worked();
+    serde_json::from_slice(&done.out).expect("it is JSON")
+}
+
+#[test]
+fn the_default_file_is_the_program_and_every_answer_is_the_expected_one() {
+    let bench = Workbench::new();
+    let report = demo_json(&bench, &[]);
+    let program = env!("CARGO_BIN_EXE_farjump");
+    assert_eq!(report["transport"], "shm");
+    assert_eq!(report["file"], program);
+    assert_eq!(report["file_bytes"], fs::metadata(program).expect("it is there").len());
+    let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&report), ["transport", "file", "file_bytes", "functions"]);
+    let functions = report["functions"].as_array().expect("a list");
+    let names: Vec<_> = functions.iter().map(|function| function["name"].as_str()).collect();
+    assert_eq!(names, [Some("histogram"), Some("grep"), Some("crc32")]);
+    for function in functions {
+        assert_eq!(
+            keys(function),
+            [
+                "name",
+                "answer",
+                "expected",
+                "code_bytes",
+                "payload_bytes",
+                "first_call_us",
+                "link_us",
+                "later_call_us",
+                "fetch_instead_us"
+            ]
+        );
+        assert_eq!(function["answer"], function["expected"]);
+        assert!(function["code_bytes"].as_u64() > Some(0), "{function}");
+        for time in ["first_call_us", "link_us", "later_call_us", "fetch_instead_us"] {
+            assert!(function[time].as_f64() > Some(0.0), "{time} in {function}");
+        }
+        assert!(function["link_us"].as_f64() < function["first_call_us"].as_f64(), "{function}");
+    }
+    assert_eq!(functions[1]["payload_bytes"], "panic".len());
+    assert!(functions[1]["answer"]["occurrences"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_given_file_gets_the_answers_that_an_independent_computation_gives() {
+    let bench = Workbench::new();
+    let contents = "the panicked pan panics; ".repeat(1000);
+    bench.write("prose", &contents);
+    let report = demo_json(&bench, &["prose"]);
+    assert_eq!((&report["file"], &report["file_bytes"]), (&"prose".into(), &contents.len().into()));
+    let answer = |index: usize| &report["functions"][index]["answer"];
+    assert_eq!(answer(0)["bytes"], contents.len());
+    let mut entropy = 0.0;
+    for byte in 0..=255 {
+        let share = contents.bytes().filter(|it| *it == byte).count() as f64 / contents.len() as f64;
+        entropy -= if share > 0.0 { share * share.ln() / 2_f64.ln() } else { 0.0 };
+    }
+    assert!((answer(0)["bits_per_byte"].as_f64().expect("a number") - entropy).abs() < 1e-9, "{entropy}");
+    assert_eq!((&answer(1)["literal"], &answer(1)["occurrences"]), (&"panic".into(), &2000.into()));
+    assert_eq!(answer(2).as_str(), Some(&*format!("{:08x}", crc32(contents.as_bytes()))));
+    let report = demo_json(&bench, &["prose", "--literal", "an", "--transport", "shm"]);
+    assert_eq!(report["functions"][1]["answer"]["occurrences"], 3000);
+}
+
+#[test]
+fn an_empty_file_has_answers_too() {
+    let bench = Workbench::new();
+    bench.write("empty", "");
+    let report = demo_json(&bench, &["empty"]);
+    let answers: Vec<_> = (0..3).map(|index| report["functions"][index]["answer"].to_string()).collect();
+    assert!(answers[0].contains("\"bits_per_byte\":0.0"), "{answers:?}");
+    assert!(answers[1].contains("\"occurrences\":0"), "{answers:?}");
+    assert_eq!(answers[2], "\"00000000\"");
+}
+
+#[test]
+fn people_get_a_table() {
+    let bench = Workbench::new();
+    bench.write("prose", "don't panic");
+    let done = bench.run(["demo", "prose"]).worked();
+    assert_eq!(done.err, "");
+    let lines: Vec<_> = done.text().lines().collect();
+    assert!(
+        lines[0].starts_with("target   pid ") && lines[0].contains("mapped prose (11 B)"),
+        "{}",
+        lines[0]
+    );
+    assert!(lines[1].trim_start().starts_with("answer"), "{}", lines[1]);
+    assert!(lines[3].starts_with("grep") && lines[3].contains("1 x \"panic\""), "{}", lines[3]);
+    assert!(lines[4].starts_with("crc32") && lines[4].contains(&format!("{:08x}", crc32(b"don't panic"))));
+    assert_eq!(lines[5], "all answers equal what this process computed itself.");
+}
+
+#[test]
+fn what_cannot_be_shown_is_said_in_a_sentence() {
+    let bench = Workbench::new();
+    for (args, part) in [
+        (&["demo", "missing"][..], "cannot read `missing`"),
+        (&["demo", "."], "no regular file"),
+        (&["demo", "--transport", "pigeon"], "no transport `pigeon`"),
+    ] {
+        let done = bench.run(args);
+        assert!(done.error(1).contains(part), "{}", done.err);
+    }
+    let done = finish(bench.farjump().arg("demo").env("FARJUMP_CC", "no-such-cc"));
+    let error = done.error(1);
+    assert!(error.contains("cannot run `no-such-cc`") && error.contains("Install a C compiler"), "{error}");
+}
+
+/// The program in a folder of its own, as if it was installed there, so that nobody else's traces are found.
+fn installed(bench: &Workbench) -> PathBuf {
+    let folder = bench.path("installed");
+    fs::create_dir(&folder).expect("a folder can be made");
+    let program = folder.join("farjump");
+    fs::copy(env!("CARGO_BIN_EXE_farjump"), &program).expect("it can be copied");
+    program
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("it is there");
+    entries.map(|entry| entry.expect("it can be read").path()).collect()
+}
+
+#[test]
+fn nothing_is_left_behind_and_in_cargos_folder_nothing_is_written_elsewhere() {
+    let bench = Workbench::new();
+    bench.write("prose", "don't panic");
+    let program = installed(&bench);
+    finish(bench.program(&program).args(["demo", "prose"])).worked();
+    assert!(finish(bench.program(&program).args(["demo", "missing"])).code == 1);
+    assert!(finish(bench.program(&program).arg("demo").env("FARJUMP_CC", "no-such-cc")).code == 1);
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    // A folder that is marked as cargo marks its own, and no other place to write to.
+    let folder = program.parent().expect("it has a folder");
+    let tag = folder.join("CACHEDIR.TAG");
+    fs::write(&tag, "").expect("a file can be written");
+    fs::remove_dir(bench.path("tmp")).expect("it is empty");
+    finish(bench.program(&program).args(["demo", "prose"]).env("TMPDIR", "/nonexistent")).worked();
+    let mut left = entries(folder);
+    left.sort();
+    assert_eq!(left, [tag, program]);
+}
+
+/// A demo that has begun and is not over soon, and its target's process id.
+fn begun(bench: &Workbench) -> (Watched, u32) {
+    let program = installed(bench);
+    // It takes seconds to compute on this three times over, and milliseconds to see that it has begun.
+    fs::File::create(bench.path("large")).and_then(|file| file.set_len(128 << 20)).expect("a sparse file");
+    let mut command = bench.program(program);
+    command.args(["demo", "large"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let demo = Watched::start(&mut command);
+    let pid = demo.pid();
+    let target = wait_for("the target", || {
+        assert!(runs(pid), "the demo has ended");
+        let listens = bench.leftovers().first().is_some_and(|folder| folder.join("target.sock").exists());
+        listens.then(|| child_of(pid)).flatten()
+    });
+    (demo, target)
+}
+
+/// The same, held up because the target is stopped.
+fn held_up(bench: &Workbench) -> (Watched, u32) {
+    let (demo, target) = begun(bench);
+    kill(target, Signal::STOP);
+    wait_for("the target to stop", || {
+        let fields = process_fields(target)?;
+        (fields[0] == "T").then_some(())
+    });
+    (demo, target)
+}
+
+fn child_of(parent: u32) -> Option<u32> {
+    let parent = parent.to_string();
+    let processes = entries(Path::new("/proc")).into_iter();
+    let mut pids = processes.filter_map(|path| path.file_name()?.to_str()?.parse::<u32>().ok());
+    pids.find(|pid| process_fields(*pid).is_some_and(|fields| fields[1] == parent && fields[0] != "Z"))
+}
+
+#[test]
+fn an_interrupted_demo_ends_its_target_and_removes_its_folder() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let bench = Workbench::new();
+        let (demo, target) = held_up(&bench);
+        demo.signal(signal);
+        let done = demo.finish();
+        assert_eq!((done.code, &*done.err), (code, ""));
+        assert!(!runs(target));
+        assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    }
+}
+
+#[test]
+fn the_target_of_a_killed_demo_ends_by_itself_and_removes_the_folder() {
+    let bench = Workbench::new();
+    let (demo, target) = begun(&bench);
+    demo.signal(Signal::KILL);
+    assert_eq!(demo.finish().code, 128 + 9);
+    wait_for("the target to end", || (!runs(target)).then_some(()));
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn a_target_that_is_killed_ends_the_demo_with_an_error_and_nothing_is_left() {
+    let bench = Workbench::new();
+    let (demo, target) = held_up(&bench);
+    kill(target, Signal::KILL);
+    let done = demo.finish();
+    assert!(done.code == 1 || done.code == 5, "{}", done.err);
+    done.error(done.code);
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}

@@ -1,0 +1,119 @@
+//! How the program is invoked: arguments, environment, output.
+
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::workbench::{Watched, Workbench, finish};
+
+#[test]
+fn a_command_line_that_makes_no_sense_ends_with_2() {
+    let bench = Workbench::new();
+    let wrong: [&[&str]; 10] = [
+        &[],
+        &["fly"],
+        &["inject"],
+        &["inject", "x.so", "--to", "unix:s", "--args", "a", "--args-file", "b"],
+        &["inject", "x.so", "--to", "unix:s", "--repeat", "0"],
+        &["inject", "x.so", "--to", "unix:s", "--timeout", "5"],
+        &["serve", "--listen", "unix:s", "--mailbox", "64X"],
+        &["serve", "--listen", "unix:s", "--mailbox", "1K"],
+        &["serve", "--listen", "unix:s", "--spin", "sometimes"],
+        &["build", "x.c"],
+    ];
+    for args in wrong {
+        let done = bench.run(args);
+        assert_eq!(done.code, 2, "{args:?}: {}", done.err);
+        assert!(!done.err.is_empty() && done.out.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn help_tells_the_exit_codes_the_variables_and_examples() {
+    let bench = Workbench::new();
+    let help = bench.run(["--help"]).worked();
+    for part in ["Exit codes:", "  5  there is no target", "FARJUMP_LOG", "Examples:", "farjump demo"] {
+        assert!(help.text().contains(part), "{part}");
+    }
+    assert!(!help.text().contains("demo-target"));
+    for command in ["build", "inspect", "serve", "inject", "transports", "demo"] {
+        let help = bench.run([command, "--help"]).worked();
+        assert!(help.text().contains(&format!("Usage: farjump {command}")), "{command}");
+    }
+}
+
+#[test]
+fn a_misspelt_variable_is_warned_about_with_the_nearest_and_a_known_one_is_not() {
+    let bench = Workbench::new();
+    let done = finish(bench.farjump().arg("transports").env("FARJUMP_LOGS", "debug")).worked();
+    assert!(done.err.starts_with("warning: ") && done.err.lines().count() == 1, "{}", done.err);
+    assert!(
+        done.err.contains("FARJUMP_LOGS") && done.err.contains("did you mean FARJUMP_LOG?"),
+        "{}",
+        done.err
+    );
+    for known in ["FARJUMP_LOG", "FARJUMP_CC", "FARJUMP_LD", "FARJUMP_TRANSPORT"] {
+        let done = finish(bench.farjump().arg("transports").env(known, "error")).worked();
+        assert_eq!(done.err, "", "{known}");
+    }
+}
+
+#[test]
+fn the_log_follows_its_variable() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    let address = bench.address();
+    let mut command = bench.farjump();
+    command.args(["serve", "--listen", &address]).env("FARJUMP_LOG", "debug");
+    let serving = crate::workbench::Serving::start(&mut command);
+    bench.inject(&library, &[]).worked();
+    let done = serving.stop().worked();
+    assert!(
+        done.err.contains("debug: farjump::target") && done.err.contains("has connected"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn every_transport_is_listed_for_people_and_for_programs() {
+    let bench = Workbench::new();
+    let table = bench.run(["transports"]).worked();
+    let rows: Vec<Vec<&str>> = table.text().lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][0], "transport");
+    assert_eq!(rows[1], ["shm", "yes", "yes", "stores", "1", "GiB", "this", "machine"]);
+    let list: Value =
+        serde_json::from_slice(&bench.run(["transports", "--json"]).worked().out).expect("JSON");
+    let list = list.as_array().expect("a list");
+    assert_eq!(list.len(), rows.len() - 1);
+    for (backend, row) in list.iter().zip(&rows[1..]) {
+        assert_eq!(backend["transport"], row[0]);
+        assert_eq!(backend["compiled"], row[1] == "yes");
+        assert_eq!(backend["usable"], row[2] == "yes");
+        assert_eq!(backend["why"].is_string(), row[2] == "no", "{backend}");
+    }
+    assert_eq!(list[0]["arrives_by"], "stores");
+    assert!(list[0]["largest_bytes"].as_u64() > Some(1 << 20));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let bench = Workbench::new();
+    let (read, write) = std::io::pipe().expect("a pipe can be made");
+    drop(read);
+    let mut command = bench.farjump();
+    command.arg("transports").stdout(OwnedFd::from(write)).stderr(Stdio::piped());
+    let done = Watched::start(&mut command).finish().worked();
+    assert_eq!(done.err, "");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let bench = Workbench::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there is /dev/full");
+    let mut command = bench.farjump();
+    command.arg("transports").stdout(full).stderr(Stdio::piped());
+    let done = Watched::start(&mut command).finish();
+    assert!(done.error(1).contains("standard output"), "{}", done.err);
+}

@@ -1,0 +1,225 @@
+//! `serve`: how a target begins, what it allows, how it ends.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use farjump::{Library, Link};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::workbench::{Serving, Workbench, process_fields, runs, wait_for};
+
+/// Says on the target's standard output that it runs, and never returns.
+pub(crate) const STUCK: &str = "
+#include <unistd.h>
+FARJUMP_COPY_ARGS(stuck)
+FARJUMP_IFUNC void stuck_main(void *payload, size_t size, void *args)
+{
+    write(1, \"stuck\\n\", 6);
+    for (;;) __asm__ volatile(\"pause\");
+}";
+
+#[test]
+fn it_says_when_it_is_ready_and_a_signal_ends_it_without_a_trace() {
+    let bench = Workbench::new();
+    for signal in [Signal::TERM, Signal::INT] {
+        let serving = bench.serve(&[]);
+        assert_eq!(serving.ready, format!("ready: {} (pid {})", bench.address(), serving.pid()));
+        assert!(bench.path("s").exists());
+        serving.signal(signal);
+        let done = serving.finish().worked();
+        assert!(done.err.starts_with("stopped: 0 calls"), "{}", done.err);
+        assert!(!bench.path("s").exists());
+    }
+}
+
+#[test]
+fn it_says_when_it_is_ready_as_json_too() {
+    let bench = Workbench::new();
+    let serving = bench.serve(&["--json"]);
+    let ready: Value = serde_json::from_str(&serving.ready).expect("it is JSON");
+    assert_eq!((&ready["ready"], &ready["pid"]), (&bench.address().into(), &serving.pid().into()));
+    serving.stop().worked();
+}
+
+#[test]
+fn a_stale_socket_is_taken_over() {
+    let bench = Workbench::new();
+    assert_eq!(bench.serve(&[]).kill().code, 128 + 9);
+    assert!(bench.path("s").exists());
+    let library = bench.sample("crc32");
+    assert_eq!(bench.inject(&library, &[]).code, 5);
+    let serving = bench.serve(&[]);
+    bench.inject(&library, &[]).worked();
+    serving.stop().worked();
+    assert!(!bench.path("s").exists());
+}
+
+#[test]
+fn a_path_in_use_is_refused_and_its_owner_serves_on() {
+    let bench = Workbench::new();
+    let serving = bench.serve(&[]);
+    let done = bench.run(["serve", "--listen", &bench.address()]);
+    assert!(done.error(1).contains("already in use by a running target"), "{}", done.err);
+    let library = bench.sample("crc32");
+    bench.inject(&library, &[]).worked();
+    serving.stop().worked();
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let bench = Workbench::new();
+    bench.write("s", "precious");
+    let done = bench.run(["serve", "--listen", &bench.address()]);
+    assert!(done.error(1).contains("is no socket"), "{}", done.err);
+    assert_eq!(fs::read(bench.path("s")).expect("it is there"), b"precious");
+}
+
+#[test]
+fn what_it_cannot_work_with_is_said_and_no_socket_is_left() {
+    let bench = Workbench::new();
+    let address = bench.address();
+    let wrong: [(&[&str], &str); 5] = [
+        (&["--data", "missing"], "cannot map `missing`"),
+        (&["--data", "."], "no regular file"),
+        (&["--export", "./libmissing.so"], "libmissing.so"),
+        (&["--transport", "smoke-signals"], "there is no transport `smoke-signals`"),
+        (&["--transport", "ucx-am"], "transport `ucx-am` cannot be used"),
+    ];
+    for (more, part) in wrong {
+        let done = bench.run([&["serve", "--listen", &address], more].concat());
+        assert!(done.error(1).contains(part), "{}", done.err);
+        assert!(!bench.path("s").exists());
+    }
+    for (address, part) in [
+        ("store.sock", "write unix:PATH"),
+        ("tcp:node7:7471", "TCP needs authentication"),
+        ("unix:no/such/folder/s", "no/such/folder"),
+        (&format!("unix:{}", "x".repeat(200)), "at most 107"),
+    ] {
+        let done = bench.run(["serve", "--listen", address]);
+        assert!(done.error(1).contains(part), "{}", done.err);
+    }
+}
+
+#[test]
+fn an_idle_target_with_a_connection_uses_no_processor_time() {
+    let bench = Workbench::new();
+    let serving = bench.serve(&[]);
+    let library = Library::open(bench.sample("crc32")).expect("it was built");
+    let link = Link::connect(&bench.address()).expect("it serves");
+    link.inject(&library, b"").and_then(|call| call.wait(Duration::from_secs(30))).expect("it works");
+    let ticks = || -> u64 {
+        let fields = process_fields(serving.pid()).expect("it runs");
+        fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum()
+    };
+    // It spins for a while first, and naps until then.
+    wait_for("the target to sleep", || {
+        let before = ticks();
+        std::thread::sleep(Duration::from_millis(200));
+        (ticks() == before).then_some(())
+    });
+    let (before, start) = (ticks(), Instant::now());
+    std::thread::sleep(Duration::from_secs(2));
+    let (used, elapsed) = (ticks() - before, start.elapsed());
+    // A tick is 10 ms: 1% of the time.
+    assert!(used * 1000 <= elapsed.as_millis() as u64, "{used} ticks in {elapsed:?}");
+    link.inject(&library, b"").and_then(|call| call.wait(Duration::from_secs(30))).expect("it wakes");
+    drop(link);
+    serving.stop().worked();
+}
+
+#[test]
+fn code_needs_no_file_at_the_target() {
+    let bench = Workbench::new();
+    let (hello, histogram) = (bench.sample("hello"), bench.sample("histogram"));
+    let data = bench.write("data", "abracadabra");
+    let nothing = bench.path("nothing");
+    fs::create_dir(&nothing).expect("a folder can be made");
+    let address = bench.address();
+    let mut command = bench.farjump();
+    command.args(["serve", "--allow-process-symbols", "--listen", &address, "--data"]).arg(&data);
+    command.current_dir(&nothing).env("LD_LIBRARY_PATH", "");
+    let serving = Serving::start(&mut command);
+    let greeted = bench.inject(&hello, &["--args", "target", "--repeat", "2"]).worked();
+    assert_eq!(greeted.out, 2_u64.to_le_bytes());
+    assert_eq!(serving.line(), "hello target, for the first time; the answer is 42");
+    assert_eq!(serving.line(), "hello target, again; the answer is 42");
+    let counts = bench.inject(&histogram, &[]).worked().out;
+    let count = |byte: u8| counts[8 + 8 * usize::from(byte)];
+    assert_eq!([count(b'a'), count(b'b'), count(b'c'), count(b'x')], [5, 2, 1, 0]);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", serving.pid())).expect("it runs");
+    assert!(!maps.contains("libhello") && !maps.contains("libhistogram"), "{maps}");
+    assert_eq!(fs::read_dir(&nothing).expect("it is there").count(), 0);
+    let done = serving.stop().worked();
+    assert!(done.err.contains("3 calls, 2 images linked, 0 frames refused, 2 sources"), "{}", done.err);
+}
+
+#[test]
+fn code_gets_the_exports_of_a_library_and_nothing_that_was_not_offered() {
+    let bench = Workbench::new();
+    let library = bench.library(
+        "price",
+        "FARJUMP_COPY_ARGS(price)
+        extern int shop_price(int item);
+        FARJUMP_IFUNC void price_main(void *payload, size_t size, void *args)
+        {
+            int price = shop_price((int)size);
+            farjump_reply(&price, sizeof price);
+        }",
+    );
+    bench.plain_library("shop", "int shop_price(int item) { return 100 + item; }");
+    let serving = bench.serve(&[]);
+    let done = bench.inject(&library, &["--args", "12345"]);
+    let error = done.error(3);
+    assert!(error.contains("refused `price`: it exports no `shop_price`"), "{error}");
+    let stopped = serving.stop().worked();
+    assert!(stopped.err.contains("0 calls, 0 images linked, 1 frames refused"), "{}", stopped.err);
+    // By a bare file name, which is found where the target works.
+    let serving = bench.serve(&["--export", "libshop.so"]);
+    let done = bench.inject(&library, &["--args", "12345"]).worked();
+    assert_eq!(done.out, 105_i32.to_le_bytes());
+    serving.stop().worked();
+}
+
+#[test]
+fn a_second_signal_ends_a_target_whose_function_never_returns() {
+    let bench = Workbench::new();
+    let library = bench.library("stuck", STUCK);
+    let serving = bench.serve(&["--allow-process-symbols"]);
+    let done = bench.inject(&library, &["--timeout", "200ms"]);
+    assert!(done.error(4).contains("deadline passed"), "{}", done.err);
+    assert_eq!(serving.line(), "stuck");
+    // Two that come at once count as one, so there are as many as it takes.
+    wait_for("the target to end", || {
+        serving.signal(Signal::TERM);
+        (!runs(serving.pid())).then_some(())
+    });
+    assert_eq!(serving.finish().code, 128 + 15);
+}
+
+#[test]
+fn frames_larger_than_the_mailbox_are_refused_here_and_a_larger_mailbox_takes_them() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    bench.write("args", vec![7; 200_000]);
+    let small = bench.serve(&["--mailbox", "64K"]);
+    let done = bench.inject(&library, &["--args-file", "args"]);
+    assert!(done.error(1).contains("ask for a larger mailbox"), "{}", done.err);
+    bench.inject(&library, &["--args", "x", "--repeat", "5000"]).worked();
+    small.stop().worked();
+    let large = bench.serve(&["--mailbox", "1M"]);
+    bench.inject(&library, &["--args-file", "args", "--repeat", "20"]).worked();
+    large.stop().worked();
+}
+
+#[test]
+fn every_way_to_spin_serves() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    for spin in ["never", "always", "100"] {
+        let serving = bench.serve(&["--spin", spin, "--transport", "shm"]);
+        bench.inject(&library, &["--repeat", "100"]).worked();
+        serving.stop().worked();
+    }
+}
