@@ -1,0 +1,172 @@
+//! What two sides may agree on, and what no channel is made of.
+
+use std::sync::Arc;
+
+use farjump_core::channel::{Channel, SendError, Terms};
+use farjump_core::frame::Kind;
+use farjump_core::mailbox::{CONTROL_LEN, MIN_RING, region_len, ring_len};
+use farjump_core::transport::{ArrivalRules, Cause, Endpoint, TransportError};
+
+use super::peers::{Pair, RULES, plan, terms};
+use super::wire::{Bell, Local, Pages, Remote, wire};
+
+fn channel(is_mapped: bool, local: usize, remote: usize, terms: Terms) -> Result<Channel, TransportError> {
+    let (mine, yours) = (Pages::new(local), Pages::new(remote));
+    let (wire, completions) = wire(&yours, terms.rule, terms.line_whole);
+    let bell = Arc::new(Bell::default());
+    let endpoint = Endpoint::OneSided {
+        local: Box::new(Local { pages: mine, completions, bell: bell.clone() }),
+        remote: Box::new(Remote { wire, pages: yours, is_mapped, bell }),
+    };
+    Channel::new(endpoint, terms)
+}
+
+const REGION: usize = CONTROL_LEN + MIN_RING;
+
+#[test]
+fn each_rule_works_on_the_memory_it_needs_and_on_no_other() {
+    for bits in 0..=ArrivalRules::all().bits() {
+        let rule = ArrivalRules::from_bits_retain(bits);
+        for is_mapped in [false, true] {
+            let possible = match rule {
+                ArrivalRules::STORES => is_mapped,
+                // A mapping that middleware hides from the other side does not matter.
+                ArrivalRules::FENCED
+                | ArrivalRules::IN_ORDER
+                | ArrivalRules::WRITE_IMM
+                | ArrivalRules::CHECKED => true,
+                _ => false,
+            };
+            let made = channel(is_mapped, REGION, REGION, terms(rule, false, REGION));
+            assert_eq!(made.is_ok(), possible, "{rule:?}, mapped: {is_mapped}");
+            if let Err(error) = made {
+                assert!(matches!(error.cause(), Cause::Unsupported(_)), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mapping_is_left_alone_under_a_rule_that_puts() {
+    let (mine, yours) = (Pages::new(REGION), Pages::new(REGION));
+    let (wire, completions) = wire(&yours, ArrivalRules::FENCED, false);
+    let bell = Arc::new(Bell::default());
+    let endpoint = Endpoint::OneSided {
+        local: Box::new(Local { pages: mine, completions, bell: bell.clone() }),
+        remote: Box::new(Remote { wire: wire.clone(), pages: yours.clone(), is_mapped: true, bell }),
+    };
+    let mut channel = Channel::new(endpoint, terms(ArrivalRules::FENCED, false, REGION)).unwrap();
+    channel.send_bytes(&plan(Kind::Call, 0), &[1; 30]).unwrap();
+    assert_eq!(yours.read(0, REGION), vec![0; REGION], "stored without a put");
+    wire.lock().unwrap().deliver_all();
+    assert_eq!(yours.read(CONTROL_LEN + 24, 30), [1; 30]);
+}
+
+#[test]
+fn regions_that_hold_no_ring_or_are_shorter_than_stated_are_refused() {
+    for stated in [0, 1, CONTROL_LEN, REGION - 1] {
+        for (send_region, receive_region) in [(stated, REGION), (REGION, stated)] {
+            let terms = Terms { send_region, receive_region, ..terms(ArrivalRules::STORES, true, REGION) };
+            let error = channel(true, REGION, REGION, terms).unwrap_err();
+            assert!(matches!(error.cause(), Cause::Address(_)), "{error}");
+        }
+    }
+    for (local, remote) in [(REGION, 2 * REGION), (2 * REGION, REGION)] {
+        let error = channel(true, local, remote, terms(ArrivalRules::STORES, true, 2 * REGION)).unwrap_err();
+        assert_eq!(*error.cause(), Cause::OutOfRegion { offset: 0, len: 2 * REGION, region: REGION });
+    }
+    let error = channel(true, REGION, REGION, terms(ArrivalRules::STORES, true, usize::MAX)).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Address(_)), "over 2^31: {error}");
+}
+
+#[test]
+fn a_region_holds_the_largest_power_of_two_behind_its_control_page() {
+    for (asked, ring) in [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (1 << 20, 1 << 20)] {
+        assert_eq!(ring_len(region_len(asked)), Some(ring), "{asked}");
+        assert_eq!(ring_len(region_len(asked) + ring - 1), Some(ring), "{asked}");
+        assert_eq!(ring_len(region_len(asked) + ring), Some(2 * ring), "{asked}");
+    }
+    assert_eq!(ring_len(REGION - 1), None);
+    assert_eq!(region_len(usize::MAX), usize::MAX, "nothing wraps round to a small region");
+}
+
+#[test]
+fn rings_of_different_lengths_each_way_work() {
+    let (small, large) = (region_len(4096), region_len(1 << 16));
+    let (left_pages, right_pages) = (Pages::new(small), Pages::new(large));
+    let bell = Arc::new(Bell::default());
+    let end = |mine: &Arc<Pages>, yours: &Arc<Pages>, terms: Terms| {
+        let (wire, completions) = wire(yours, terms.rule, true);
+        let endpoint = Endpoint::OneSided {
+            local: Box::new(Local { pages: mine.clone(), completions, bell: bell.clone() }),
+            remote: Box::new(Remote { wire, pages: yours.clone(), is_mapped: true, bell: bell.clone() }),
+        };
+        Channel::new(endpoint, terms).unwrap()
+    };
+    let base = terms(ArrivalRules::STORES, true, 0);
+    let mut left =
+        end(&left_pages, &right_pages, Terms { send_region: large, receive_region: small, ..base });
+    let swapped = Terms { send_key: base.receive_key, receive_key: base.send_key, ..base };
+    let mut right =
+        end(&right_pages, &left_pages, Terms { send_region: small, receive_region: large, ..swapped });
+    assert_eq!((left.max_frame(), right.max_frame()), (1 << 16, 4096));
+    for _ in 0..5 {
+        left.send_bytes(&plan(Kind::Call, 0), &[3; 40_000]).unwrap();
+        right.poll().unwrap();
+        let mut payload = Vec::new();
+        right.copy_payload(&mut payload);
+        assert_eq!(payload, [3; 40_000]);
+        right.release().unwrap();
+        assert!(matches!(
+            right.send_bytes(&plan(Kind::Reply, 0), &[3; 4_096]),
+            Err(SendError::TooLarge { .. })
+        ));
+    }
+}
+
+#[test]
+fn a_sender_keeps_to_what_the_peer_takes() {
+    for (rule, line_whole) in RULES {
+        let limited = Terms { send_limit: 1024, ..terms(rule, line_whole, region_len(1 << 14)) };
+        let len = region_len(1 << 14);
+        let mut channel = channel(rule == ArrivalRules::STORES, len, len, limited).unwrap();
+        assert_eq!(channel.max_frame(), 1024);
+        let plan = plan(Kind::Call, 0);
+        let fits = super::peers::largest(rule, 1024);
+        assert!(channel.reserve(&plan, fits).is_ok());
+        assert!(matches!(
+            channel.reserve(&plan, fits + 1),
+            Err(SendError::TooLarge { len: 1088, max: 1024 })
+        ));
+        for payload in [1025, 1 << 32, usize::MAX] {
+            let error = channel.reserve(&plan, payload).unwrap_err();
+            assert!(matches!(error, SendError::TooLarge { max: 1024, .. }), "{payload}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_line_made_in_registers_is_the_frame_that_is_written_in_place() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    for align_log2 in [0, 3, 4, 5] {
+        let plan = farjump_core::frame::Plan { align_log2, ..plan(Kind::Call, 9) };
+        for len in 0..=40 {
+            assert!(pair.left.channel.fits_line(len));
+            let bytes: [u8; 40] = std::array::from_fn(|index| index as u8 + 1);
+            let words =
+                std::array::from_fn(|word| u64::from_le_bytes(bytes[word * 8..][..8].try_into().unwrap()));
+            match pair.left.channel.send_line(&plan, &words, len) {
+                Ok(()) => assert_eq!(pair.right.take(), Some((9, bytes[..len].to_vec())), "2^{align_log2}"),
+                Err(error) => assert!(align_log2 > 3 && len > 32, "{len} at 2^{align_log2}: {error}"),
+            }
+        }
+    }
+    assert!(!pair.left.channel.fits_line(41));
+    assert!(!Pair::new(ArrivalRules::FENCED, false, 4096).left.channel.fits_line(0));
+}
+
+#[test]
+fn channels_can_move_between_threads() {
+    fn can_move<T: Send>(_: &T) {}
+    can_move(&Pair::new(ArrivalRules::STORES, true, 4096).left.channel);
+}

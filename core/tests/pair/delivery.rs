@@ -1,0 +1,168 @@
+//! Orders of arrival that once lost something, each by itself.
+
+use farjump_core::channel::SendError;
+use farjump_core::mailbox::CONTROL_LEN;
+use farjump_core::transport::ArrivalRules;
+
+use super::peers::{Pair, RULES, largest, pattern};
+
+fn newest(ways: usize) -> usize {
+    ways - 1
+}
+
+#[test]
+fn a_skip_that_the_backend_cannot_take_yet_goes_before_the_frame_behind_it() {
+    for (rule, line_whole) in RULES.into_iter().filter(|(rule, _)| *rule != ArrivalRules::STORES) {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        pair.left.send(0, &pattern(0, 2_000)).unwrap();
+        pair.settle();
+        assert!(pair.right.take().is_some());
+        pair.right.channel.progress(true).unwrap();
+        pair.settle();
+        // 2048 and more bytes to the end, and a frame that does not fit there: a skip is due, and no room in the queue.
+        pair.left.wire.lock().unwrap().capacity = 0;
+        assert!(matches!(pair.left.send(1, &pattern(1, 2_500)), Err(SendError::Full)), "{rule:?}");
+        assert!(matches!(pair.left.send(1, &pattern(1, 2_500)), Err(SendError::Full)), "{rule:?}");
+        pair.left.wire.lock().unwrap().capacity = usize::MAX;
+        pair.left.channel.progress(false).unwrap();
+        pair.settle();
+        while pair.left.send(1, &pattern(1, 2_500)).is_err() {
+            // The skip's own room has to come back first.
+            assert_eq!(pair.right.take(), None);
+            pair.right.channel.progress(true).unwrap();
+            pair.settle();
+        }
+        pair.settle();
+        assert_eq!(pair.right.take(), Some((1, pattern(1, 2_500))), "{rule:?}");
+    }
+}
+
+#[test]
+fn an_older_credit_that_arrives_late_does_not_stay() {
+    for (rule, line_whole) in RULES.into_iter().filter(|(rule, _)| *rule != ArrivalRules::STORES) {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        for token in 0..2 {
+            pair.left.send(token, &[]).unwrap();
+            pair.left.wire.lock().unwrap().deliver_all();
+            assert!(pair.right.take().is_some());
+            pair.right.channel.progress(true).unwrap();
+        }
+        while pair.right.wire.lock().unwrap().deliver(&mut newest) {}
+        assert_eq!(pair.left.channel.in_flight(), Some(0), "{rule:?}");
+    }
+}
+
+#[test]
+fn bytes_of_a_checked_frame_that_land_late_do_not_spoil_the_next_lap() {
+    let mut pair = Pair::new(ArrivalRules::CHECKED, false, 4096);
+    let len = largest(ArrivalRules::CHECKED, 4096);
+    // Zeroes into memory that is zero: the frame reads whole as soon as header and trailer are there.
+    pair.left.send(0, &vec![0; len]).unwrap();
+    let mut pieces = 0;
+    let frame = loop {
+        // Small pieces from both ends.
+        pieces += 1;
+        let mut way = 0;
+        assert!(pair.left.wire.lock().unwrap().deliver(&mut |ways| {
+            way += 1;
+            match (way, pieces % 2) {
+                (1, _) => 0,
+                (2, 0) => ways - 1,
+                (2, _) => 0,
+                (_, 0) => ways - 1,
+                _ => 0,
+            }
+        }));
+        if let Some(frame) = pair.right.take() {
+            break frame;
+        }
+    };
+    assert_eq!(frame, (0, vec![0; len]));
+    assert!(!pair.left.wire.lock().unwrap().is_idle(), "the test is about what is still under way");
+    pair.right.channel.progress(true).unwrap();
+    pair.right.wire.lock().unwrap().deliver_all();
+    pair.left.send(1, &pattern(1, len)).unwrap();
+    while pair.left.wire.lock().unwrap().deliver(&mut newest) {}
+    assert_eq!(pair.right.take(), Some((1, pattern(1, len))));
+}
+
+#[test]
+fn a_signal_without_all_of_its_frame_is_partial_and_never_a_frame() {
+    for (rule, line_whole) in RULES {
+        if matches!(rule, ArrivalRules::STORES | ArrivalRules::FENCED) {
+            // There the signal cannot come first.
+            continue;
+        }
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        for token in 0..20 {
+            let payload = pattern(token, 300);
+            pair.left.send(token, &payload).unwrap();
+            let mut partial = 0;
+            while !pair.left.wire.lock().unwrap().is_idle() {
+                // The smallest piece that there is, from the front.
+                pair.left.wire.lock().unwrap().deliver(&mut |_| 0);
+                partial += u32::from(pair.right.is_partial());
+                if let Some(frame) = pair.right.look() {
+                    assert_eq!(frame, (token, payload.clone()), "{rule:?}");
+                }
+            }
+            assert!(partial > 0, "{rule:?}: the signal never came first, so the test shows nothing");
+            assert_eq!(pair.right.take(), Some((token, payload)), "{rule:?}");
+            pair.right.channel.progress(true).unwrap();
+            pair.settle();
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_frame_that_never_comes_keeps_it_partial() {
+    let mut pair = Pair::new(ArrivalRules::IN_ORDER, true, 4096);
+    pair.left.send(0, &pattern(0, 100)).unwrap();
+    pair.left.wire.lock().unwrap().deliver(&mut |_| 0);
+    for _ in 0..1_000 {
+        assert!(pair.right.is_partial());
+        pair.right.channel.release().unwrap();
+        pair.right.channel.progress(true).unwrap();
+    }
+    pair.settle();
+    assert_eq!(pair.left.channel.in_flight(), Some(192), "what is partial gives no room back");
+    assert_eq!(pair.right.take(), Some((0, pattern(0, 100))));
+}
+
+#[test]
+fn a_completion_that_never_comes_keeps_a_frame_partial() {
+    let mut pair = Pair::new(ArrivalRules::WRITE_IMM, false, 4096);
+    pair.left.send(0, &pattern(0, 30)).unwrap();
+    pair.left.send(1, &pattern(1, 30)).unwrap();
+    // All of the second and all but one byte of the first, which is payload.
+    let payload_at = CONTROL_LEN + 24;
+    let before = pair.right.pages.read(payload_at, 30);
+    while !pair.left.wire.lock().unwrap().is_idle() {
+        let seen = pair.right.look();
+        if pair.right.pages.read(payload_at, 30) == before {
+            assert_eq!(seen, None);
+        }
+        pair.left.wire.lock().unwrap().deliver(&mut newest);
+        let landed = pair.left.wire.lock().unwrap().is_idle();
+        assert_eq!(pair.right.look().is_some(), landed, "a frame before its completion");
+    }
+    assert_eq!(pair.right.take(), Some((0, pattern(0, 30))));
+    assert_eq!(pair.right.take(), Some((1, pattern(1, 30))));
+}
+
+#[test]
+fn one_bit_that_arrives_wrong_keeps_a_checked_frame_from_passing() {
+    let mut pair = Pair::new(ArrivalRules::CHECKED, false, 4096);
+    let payload = pattern(0, 100);
+    pair.left.send(0, &payload).unwrap();
+    pair.settle();
+    let frame = pair.right.pages.read(CONTROL_LEN, 192);
+    for bit in 0..192 * 8 {
+        let mut spoilt = frame.clone();
+        spoilt[bit / 8] ^= 1 << (bit % 8);
+        pair.right.scribble(0, &spoilt);
+        assert_eq!(pair.right.look(), None, "bit {bit}");
+    }
+    pair.right.scribble(0, &frame);
+    assert_eq!(pair.right.take(), Some((0, payload)));
+}

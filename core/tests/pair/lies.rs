@@ -1,0 +1,248 @@
+//! Peers, and suppliers of payload, that lie: what is not a frame of this position is never taken for one.
+
+use farjump_core::channel::SendError;
+use farjump_core::frame::{Flags, FrameError, Header, Kind};
+use farjump_core::mailbox::CONTROL_LEN;
+use farjump_core::transport::{ArrivalRules, Cause};
+
+use super::peers::{Pair, RULES, pattern};
+
+const RING: usize = 4096;
+
+/// A line that looks like a call of one line, with `signal`, and with `trailer` at its end.
+fn forged(signal: u64, trailer: u64, flags: u8) -> [u8; 64] {
+    let flags = Flags::from_bits(flags).unwrap();
+    let header = Header { frame_len: 64, payload_len: 8, kind: Kind::Call, flags, index: 0, token: 0xbad };
+    let [lengths, rest] = header.to_words();
+    let mut line = [0; 64];
+    for (at, word) in [(0, signal), (8, lengths), (16, rest), (56, trailer)] {
+        line[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    line
+}
+
+/// Every line of every payload pretends to be a frame, with each signal that went by; then the ring comes round, and the
+/// frames that are due start on those lines.
+#[test]
+fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passes() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, RING);
+        let flags = if rule == ArrivalRules::CHECKED || (rule == ArrivalRules::IN_ORDER && !line_whole) {
+            0x23
+        } else {
+            3
+        };
+        let mut seen = Vec::new();
+        for round in 0..200_u32 {
+            let payload: Vec<u8> = (0..28)
+                .flat_map(|line| {
+                    let back = |by: usize| seen.len().checked_sub(by).map_or(0, |at| seen[at]);
+                    let signal: u64 = match line % 4 {
+                        0 => back(1),
+                        1 => back(1 + line),
+                        2 => back(1).wrapping_add(64 * line as u64),
+                        _ => back(2) ^ back(1) ^ back(3),
+                    };
+                    forged(signal, back(2), flags)
+                })
+                .collect();
+            pair.left.send(round, &payload).unwrap();
+            pair.settle();
+            // What the supplier can see in the ring: all of it.
+            let ring = pair.right.pages.read(CONTROL_LEN, RING);
+            seen.extend(ring.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).take(8));
+            seen.push(pair.right.pages.read_word(CONTROL_LEN + (round as usize * 1856) % RING));
+            assert_eq!(pair.right.take(), Some((round, payload)), "{rule:?}");
+            assert_eq!(pair.right.take(), None, "{rule:?}: a forged frame behind frame {round}");
+            // And past many lines of forged ones, line by line.
+            for line in 0..round % 7 {
+                pair.left.send(line, &[1; 8]).unwrap();
+                pair.settle();
+                assert_eq!(pair.right.take(), Some((line, vec![1; 8])), "{rule:?}");
+                assert_eq!(pair.right.take(), None, "{rule:?}");
+            }
+            pair.right.channel.progress(true).unwrap();
+            pair.settle();
+        }
+    }
+}
+
+/// The tests above could pass because their forgeries are no frames at all. They are, but for the key.
+#[test]
+fn a_forgery_made_with_the_key_passes_so_that_the_key_is_what_keeps_the_others_out() {
+    for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
+        let mut pair = Pair::new(rule, line_whole, RING);
+        let payload = forged(pair.right.key.header(RING as u64 + 64), 0, 3);
+        pair.left.send(0, &payload).unwrap();
+        pair.left.send(1, &pattern(1, RING - 192)).unwrap();
+        pair.settle();
+        assert!(pair.right.take().is_some() && pair.right.take().is_some());
+        assert_eq!(pair.right.take(), None);
+        pair.right.channel.progress(true).unwrap();
+        pair.settle();
+        pair.left.send(2, &[]).unwrap();
+        pair.settle();
+        assert_eq!(pair.right.take().map(|(token, _)| token), Some(2));
+        assert_eq!(pair.right.take().map(|(token, _)| token), Some(0xbad), "{rule:?}");
+    }
+}
+
+#[test]
+fn the_whole_ring_of_any_earlier_lap_holds_no_frame() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, RING);
+        let mut laps: Vec<Vec<u8>> = Vec::new();
+        for lap in 0..6_u32 {
+            for token in 0..8 {
+                pair.left.send(lap * 8 + token, &pattern(token, 430)).unwrap();
+                pair.settle();
+                assert!(pair.right.take().is_some());
+                pair.right.channel.progress(true).unwrap();
+                pair.settle();
+                let now = pair.right.pages.read(CONTROL_LEN, RING);
+                for old in &laps {
+                    pair.right.scribble(0, old);
+                    assert_eq!(pair.right.look(), None, "{rule:?}: a frame of an earlier lap");
+                    assert!(!pair.right.is_partial(), "{rule:?}: a signal of an earlier lap");
+                }
+                pair.right.scribble(0, &now);
+            }
+            laps.push(pair.right.pages.read(CONTROL_LEN, RING));
+        }
+    }
+}
+
+/// The trailer of an earlier lap at the very place, under the right header signal.
+#[test]
+fn a_frame_with_this_positions_signal_and_an_earlier_trailer_is_partial() {
+    let mut pair = Pair::new(ArrivalRules::IN_ORDER, true, RING);
+    let key = pair.right.key;
+    let round = |pair: &mut Pair, token| {
+        pair.left.send(token, &pattern(token, RING - 72)).unwrap();
+        pair.settle();
+    };
+    round(&mut pair, 0);
+    assert!(pair.right.take().is_some());
+    pair.right.channel.progress(true).unwrap();
+    pair.settle();
+    // Header and all of the body of lap 1, but the trailer of lap 0.
+    let trailer = pair.right.pages.read_word(CONTROL_LEN + RING - 8);
+    assert_eq!(trailer, key.trailer(0));
+    round(&mut pair, 1);
+    pair.right.scribble(RING - 8, &trailer.to_le_bytes());
+    assert!(pair.right.is_partial());
+    // The header's signal is no trailer either.
+    pair.right.scribble(RING - 8, &key.header(RING as u64).to_le_bytes());
+    assert!(pair.right.is_partial());
+    pair.right.scribble(RING - 8, &key.trailer(RING as u64).to_le_bytes());
+    assert_eq!(pair.right.take(), Some((1, pattern(1, RING - 72))));
+}
+
+#[test]
+fn a_lying_return_line_gives_no_room_and_takes_none() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, RING);
+        for token in 0..20 {
+            pair.left.send(token, &pattern(token, 30)).unwrap();
+        }
+        pair.settle();
+        for token in 0..5 {
+            assert_eq!(pair.right.take(), Some((token, pattern(token, 30))));
+        }
+        pair.right.channel.progress(true).unwrap();
+        pair.settle();
+        let line = if pair.left.channel.in_flight() == Some(15 * 64) { 64 } else { 128 };
+        assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}");
+        // Beyond what was sent, backwards, and nonsense.
+        for told in [20 * line + 1, 20 * line + 4096, u64::MAX, 1 << 63, 4 * line, 1, 0] {
+            pair.left.pages.write_word(0, told);
+            assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}: {told} was believed");
+        }
+        let mut sent = 20;
+        while pair.left.send(sent, &pattern(sent, 30)).is_ok() {
+            pair.settle();
+            sent += 1;
+        }
+        assert_eq!(u64::from(sent - 5), RING as u64 / line, "{rule:?}");
+        for token in 5..sent {
+            assert_eq!(
+                pair.right.take(),
+                Some((token, pattern(token, 30))),
+                "{rule:?}: a frame was overwritten"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_gets_an_error_that_says_how() {
+    let signal = |pair: &Pair| pair.right.key.header(0);
+    let header = |change: fn(&mut Header)| {
+        let flags = Flags::from_bits(3).unwrap();
+        let mut header =
+            Header { frame_len: 64, payload_len: 8, kind: Kind::Call, flags, index: 0, token: 0 };
+        change(&mut header);
+        header
+    };
+    let cases: [(Header, FrameError); 7] = [
+        (header(|header| header.frame_len = 0), FrameError::Length { len: 0, least: 64 }),
+        (header(|header| header.frame_len = 96), FrameError::Length { len: 96, least: 64 }),
+        (header(|header| header.frame_len = 4160), FrameError::PastEnd { len: 4160, room: 4096 }),
+        (
+            header(|header| header.frame_len = u32::MAX - 63),
+            FrameError::PastEnd { len: u32::MAX - 63, room: 4096 },
+        ),
+        (header(|header| header.payload_len = 41), FrameError::Payload { offset: 24, len: 41, frame: 64 }),
+        (header(|header| header.flags |= Flags::TRAILER), FrameError::Flags(0x23)),
+        (header(|header| header.kind = Kind::Skip), FrameError::Length { len: 64, least: 4096 }),
+    ];
+    for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
+        for (header, expected) in &cases {
+            let mut pair = Pair::new(rule, line_whole, RING);
+            let mut line = [0; 64];
+            let [lengths, rest] = header.to_words();
+            for (at, word) in [(0, signal(&pair)), (8, lengths), (16, rest)] {
+                line[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            pair.right.scribble(0, &line);
+            let error = pair.right.channel.poll().unwrap_err();
+            assert_eq!(*error.cause(), Cause::Protocol(expected.clone()), "{rule:?} {header:?}");
+            assert!(error.to_string().contains("broke the protocol"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_frame_changed_after_it_was_checked_keeps_the_lengths_it_was_checked_with() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, RING);
+    pair.left.send(0, &pattern(0, 200)).unwrap();
+    pair.left.send(1, &pattern(1, 10)).unwrap();
+    assert!(pair.right.look().is_some());
+    // Lengths up to the end of memory and beyond.
+    pair.right.scribble(8, &u64::MAX.to_le_bytes());
+    let mut payload = Vec::new();
+    pair.right.channel.copy_payload(&mut payload);
+    assert_eq!(payload, pattern(0, 200));
+    pair.right.channel.release().unwrap();
+    assert_eq!(pair.right.take(), Some((1, pattern(1, 10))));
+}
+
+#[test]
+fn what_was_not_reserved_last_cannot_be_committed() {
+    use super::peers::plan;
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, RING);
+        let plan = plan(Kind::Call, 0);
+        let room = pair.left.channel.reserve(&plan, 100).unwrap();
+        pair.left.channel.commit(&plan, &room, 100).unwrap();
+        for _ in 0..2 {
+            let again = pair.left.channel.commit(&plan, &room, 100);
+            assert!(matches!(again, Err(SendError::Failed(_))), "{rule:?}: {again:?}");
+            // Nor with another reserved meanwhile.
+            pair.settle();
+            pair.left.channel.reserve(&plan, 3_000).unwrap();
+        }
+        assert!(pair.right.take().is_some());
+        assert_eq!(pair.right.take(), None, "{rule:?}");
+    }
+}

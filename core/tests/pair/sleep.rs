@@ -1,0 +1,192 @@
+//! Going to sleep: whoever brings something rings, once, and nobody sleeps over something that is there.
+
+use std::sync::atomic::Ordering;
+
+use farjump_core::channel::{Armed, SendError};
+use farjump_core::frame::Kind;
+use farjump_core::mailbox::CONTROL_LEN;
+use farjump_core::transport::{ArrivalRules, Descriptor};
+
+use super::peers::{Pair, RULES, pattern, plan};
+
+const SOUNDLY: Armed = Armed::Sleep(Descriptor(7));
+
+#[test]
+fn a_sleeper_is_rung_once_by_the_first_frame_and_not_while_awake() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        for round in 0..3 {
+            pair.left.send(0, &[]).unwrap();
+            pair.settle();
+            assert_eq!(pair.right.rings(), 0, "{rule:?}: rung while awake");
+            assert!(pair.right.take().is_some());
+            assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}, round {round}");
+            pair.settle();
+            for token in 0..3 {
+                pair.left.send(token, &[]).unwrap();
+                pair.settle();
+                assert_eq!(pair.right.rings(), 1, "{rule:?}: frame {token}");
+            }
+            pair.right.channel.disarm().unwrap();
+            pair.settle();
+            assert_eq!(pair.right.rings(), 0, "{rule:?}: the descriptor was emptied");
+            for token in 0..3 {
+                assert_eq!(pair.right.take(), Some((token, vec![])));
+            }
+            pair.right.channel.progress(true).unwrap();
+            pair.settle();
+        }
+    }
+}
+
+#[test]
+fn a_frame_that_is_there_keeps_from_sleeping() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        pair.left.send(0, &pattern(0, 99)).unwrap();
+        pair.settle();
+        assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready);
+        pair.settle();
+        // Awake again: frames that follow ring nobody.
+        pair.left.send(1, &[]).unwrap();
+        pair.settle();
+        assert_eq!(pair.right.rings(), 0, "{rule:?}");
+        assert_eq!(pair.right.take(), Some((0, pattern(0, 99))));
+    }
+}
+
+#[test]
+fn a_frame_that_comes_between_saying_asleep_and_looking_keeps_from_sleeping() {
+    let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
+    pair.left.send(0, &[1; 20]).unwrap();
+    let wire = pair.left.wire.clone();
+    *pair.right.bell.before_sleep.lock().unwrap() =
+        Some(Box::new(move || wire.lock().unwrap().deliver_all()));
+    assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready);
+    assert_eq!(pair.right.take(), Some((0, vec![1; 20])));
+}
+
+#[test]
+fn a_side_that_nobody_may_ring_naps() {
+    // A frame that has begun.
+    let mut pair = Pair::new(ArrivalRules::IN_ORDER, true, 4096);
+    pair.left.send(0, &[1; 100]).unwrap();
+    pair.left.wire.lock().unwrap().deliver(&mut |_| 0);
+    assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
+    pair.right.channel.disarm().unwrap();
+
+    // An order that cannot be promised.
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    pair.right.bell.cannot_promise.store(true, Ordering::Relaxed);
+    assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
+    pair.right.channel.disarm().unwrap();
+
+    // A frame of its own that the backend has not taken, and a peer that could not be told.
+    let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
+    pair.right.wire.lock().unwrap().capacity = 0;
+    assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap, "the peer does not know that we sleep");
+    pair.right.wire.lock().unwrap().capacity = usize::MAX;
+    pair.right.channel.disarm().unwrap();
+    pair.right.wire.lock().unwrap().capacity = 0;
+    pair.right.send(0, &[]).unwrap();
+    assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap, "a frame is under way");
+}
+
+#[test]
+fn a_state_that_the_backend_could_not_take_is_told_later() {
+    let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
+    pair.right.wire.lock().unwrap().capacity = 0;
+    assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
+    pair.right.wire.lock().unwrap().capacity = usize::MAX;
+    // What is told at last says "asleep", and the next frame rings.
+    pair.settle();
+    pair.left.send(0, &[]).unwrap();
+    pair.settle();
+    assert_eq!(pair.right.rings(), 1);
+}
+
+#[test]
+fn a_side_that_found_no_room_naps_until_there_is() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        let mut sent = 0;
+        while pair.left.send(sent, &[]).is_ok() {
+            pair.settle();
+            sent += 1;
+        }
+        assert!(matches!(pair.left.send(sent, &[]), Err(SendError::Full)));
+        assert_eq!(pair.left.channel.arm().unwrap(), Armed::Nap, "{rule:?}: nobody rings for room");
+        pair.left.channel.disarm().unwrap();
+        while pair.right.take().is_some() {}
+        pair.right.channel.progress(true).unwrap();
+        pair.settle();
+        assert_eq!(pair.left.channel.arm().unwrap(), Armed::Ready, "{rule:?}: there is room");
+        assert!(pair.left.send(sent, &[]).is_ok());
+        pair.settle();
+        assert!(pair.right.take().is_some());
+        assert_eq!(pair.left.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
+    }
+}
+
+#[test]
+fn a_skip_passed_on_the_way_to_sleep_gives_its_room_back_before() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    pair.left.send(0, &[]).unwrap();
+    assert!(pair.right.take().is_some());
+    pair.right.channel.progress(true).unwrap();
+    // As long as the ring: needs a skip, and the room of that skip.
+    let payload = pattern(1, 4032);
+    assert!(matches!(pair.left.send(1, &payload), Err(SendError::Full)));
+    assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY);
+    pair.left.send(1, &payload).unwrap();
+    assert_eq!(pair.right.rings(), 1);
+    pair.right.channel.disarm().unwrap();
+    assert_eq!(pair.right.take(), Some((1, payload)));
+}
+
+#[test]
+fn a_call_for_attention_is_heard_once_awake_or_on_the_way_to_sleep() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        assert!(!pair.right.channel.progress(true).unwrap());
+        pair.left.channel.call_attention().unwrap();
+        pair.left.wire.lock().unwrap().deliver_all();
+        // Arming neither swallows the call nor sleeps over it, though it takes the ring back.
+        assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready, "{rule:?}");
+        assert!(pair.right.channel.progress(false).unwrap(), "{rule:?}: the call was swallowed");
+        assert!(!pair.right.channel.progress(true).unwrap(), "{rule:?}: heard twice");
+        assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
+        pair.left.channel.call_attention().unwrap();
+        assert_eq!(pair.right.rings(), 1, "{rule:?}");
+        pair.left.wire.lock().unwrap().deliver_all();
+        pair.right.channel.disarm().unwrap();
+        assert!(pair.right.channel.progress(false).unwrap(), "{rule:?}");
+    }
+}
+
+#[test]
+fn a_call_for_attention_that_the_backend_could_not_take_comes_later_and_rings_then() {
+    let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
+    assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY);
+    pair.right.wire.lock().unwrap().deliver_all();
+    pair.left.wire.lock().unwrap().capacity = 0;
+    pair.left.channel.call_attention().unwrap();
+    assert_eq!(pair.right.rings(), 0, "a ring before the word would be in vain");
+    pair.left.wire.lock().unwrap().capacity = usize::MAX;
+    pair.left.channel.progress(false).unwrap();
+    assert_ne!(pair.right.rings(), 0);
+    pair.left.wire.lock().unwrap().deliver_all();
+    pair.right.channel.disarm().unwrap();
+    assert!(pair.right.channel.progress(false).unwrap());
+}
+
+#[test]
+fn disarming_a_side_that_is_awake_does_nothing() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    let before = pair.left.pages.read(0, CONTROL_LEN);
+    pair.right.channel.disarm().unwrap();
+    assert_eq!(pair.left.pages.read(0, CONTROL_LEN), before);
+    let room = pair.left.channel.reserve(&plan(Kind::Flush, 0), 0).unwrap();
+    pair.left.channel.commit(&plan(Kind::Flush, 0), &room, 0).unwrap();
+    assert_eq!(pair.right.rings(), 0);
+}
