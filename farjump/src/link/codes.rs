@@ -1,6 +1,7 @@
 //! What a link's target knows of the code that this source has used.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use farjump_core::image::{CodeId, Machine};
 use farjump_loader::Library;
@@ -24,6 +25,8 @@ pub(crate) struct Code {
     pub(crate) library: Library,
     pub(crate) known: Known,
     pub(crate) align_log2: u8,
+    /// How long the target took to place it, if it did on this link and told.
+    pub(crate) link_time: Option<Duration>,
 }
 
 /// What the target knows of a code.
@@ -57,16 +60,17 @@ impl Codes {
             None => {
                 let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
                 self.by_id.insert(id, index);
-                self.entries.push(Code { id, library: library.clone(), known: Known::Nothing, align_log2 });
+                let (library, known) = (library.clone(), Known::Nothing);
+                self.entries.push(Code { id, library, known, align_log2, link_time: None });
                 usize::from(index)
             }
         };
         Ok(self.last)
     }
 
-    /// How many codes have an index.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    /// The name of the code with this index, which may be one that no code has.
+    pub(crate) fn name(&self, index: usize) -> Option<&str> {
+        self.entries.get(index).map(|code| code.library.name())
     }
 
     /// The code with an index that this table gave.
@@ -82,6 +86,13 @@ impl Codes {
         }
     }
 
+    /// The target has placed the code.
+    pub(crate) fn set_link_time(&mut self, index: usize, time: Duration) {
+        if let Some(code) = self.entries.get_mut(index) {
+            code.link_time = Some(time);
+        }
+    }
+
     pub(crate) fn by_id(&self, id: &CodeId) -> Option<&Code> {
         self.by_id.get(id).map(|&index| &self.entries[usize::from(index)])
     }
@@ -89,6 +100,7 @@ impl Codes {
     /// A new link to the same address: what was bound is at best in the target's store.
     pub(crate) fn unbind(&mut self) {
         for code in &mut self.entries {
+            code.link_time = None;
             if code.known == Known::Bound {
                 code.known = Known::Perhaps;
             }

@@ -33,6 +33,7 @@ pub(super) struct Settings {
     pub(super) address: String,
     pub(super) send_timeout: Duration,
     pub(super) wait: WaitPolicy,
+    pub(super) control_interval: Duration,
     pub(super) on_refused: Option<RefusalHandler>,
     pub(super) on_peer_gone: Option<PeerGoneHandler>,
     pub(super) on_code_missing: Option<CodeMissingHandler>,
@@ -58,6 +59,7 @@ impl LinkBuilder {
                 address: address.to_owned(),
                 send_timeout: Duration::from_secs(10),
                 wait: crate::sleep::default_wait(),
+                control_interval: Duration::from_millis(1),
                 on_refused: None,
                 on_peer_gone: None,
                 on_code_missing: None,
@@ -104,6 +106,13 @@ impl LinkBuilder {
     /// How long to spin before sleeping while waiting.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
         self.settings.wait = policy;
+        self
+    }
+
+    /// How often a link that polls or spins asks the system whether the target is still there, at most. 1 millisecond
+    /// unless set. Everything else the target says in memory that the link reads anyway.
+    pub fn control_interval(mut self, interval: Duration) -> Self {
+        self.settings.control_interval = interval;
         self
     }
 

@@ -1,5 +1,8 @@
 //! Making the frame of a call: the payload routines run right where the bytes go.
 
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
 use farjump_core::channel::{Channel, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan, PlanCode};
 use farjump_core::image::CodeId;
@@ -21,8 +24,8 @@ pub(super) struct Call<'a> {
     pub(super) token: u32,
     pub(super) wants_reply: bool,
     pub(super) epoch: u64,
-    /// How long a frame that is made may wait for a backend to take it.
-    pub(super) deadline: Deadline,
+    /// How long it may wait for room, or for a backend to take it; zero if not at all.
+    pub(super) patience: Duration,
 }
 
 /// What was sent.
@@ -96,12 +99,11 @@ impl Call<'_> {
     /// is half written.
     #[inline]
     fn send_line(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
-        const WORDS: usize = INLINE_PAYLOAD / 8;
-        let mut scratch = [0_u64; WORDS + 1];
-        // SAFETY: `max` is at most 40 (`fits_line`), so the room and the canary behind it lie in the 48 bytes of `scratch`.
-        let used = unsafe { run_payload_init(self.library, scratch.as_mut_ptr().cast(), max, self.args)? };
-        let [words @ .., _] = scratch;
-        channel.send_line(plan, &words, used)?;
+        let mut scratch = Scratch { line: [0; _], behind: MaybeUninit::uninit() };
+        // SAFETY: `max` is at most 40 (`fits_line`), so the room lies in `line`, and the canary there or in `behind`, which
+        // follows it without a gap.
+        let used = unsafe { run_payload_init(self.library, (&raw mut scratch).cast(), max, self.args)? };
+        channel.send_line(plan, &scratch.line, used)?;
         Ok(Sent { payload: used, code: 0 })
     }
 
@@ -110,10 +112,12 @@ impl Call<'_> {
         let room = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
         // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
         let used = unsafe { run_payload_init(self.library, room.payload.as_ptr(), max, self.args)? };
+        let mut deadline = None;
         while let Err(error) = channel.commit(plan, &room, used) {
             // A backend that cannot take it now keeps the room; what is full empties by progress alone.
+            let deadline = deadline.get_or_insert_with(|| Deadline::after(self.patience));
             match error {
-                SendError::Full if !self.deadline.passed() => {
+                SendError::Full if !deadline.passed() => {
                     channel.progress(false).map_err(SendError::Failed)?;
                 }
                 error => return Err(error.into()),
@@ -121,6 +125,14 @@ impl Call<'_> {
         }
         Ok(Sent { payload: used, code: 0 })
     }
+}
+
+/// Where the payload of a frame of one line is made. What is behind it takes the canary, and keeps a routine that writes a
+/// little too far from writing over this function's own variables.
+#[repr(C)]
+struct Scratch {
+    line: [u64; INLINE_PAYLOAD / 8],
+    behind: MaybeUninit<[u64; 32]>,
 }
 
 /// The image with this identity; empty if the library has none, which only a library that changed its images could.

@@ -1,0 +1,179 @@
+//! What a target says on the control connection, and its end.
+
+use std::time::{Duration, Instant};
+
+use farjump_core::image::CodeId;
+use farjump_core::transport::TransportError;
+use farjump_loader::Library;
+use farjump_transports::Error as MeetError;
+use farjump_transports::meet::{MAX_CODE, Message, RefusalCause};
+
+use super::super::Deadline;
+use super::super::calls::MAX_CALLS;
+use super::super::codes::Known;
+use super::super::send::image_of;
+use super::{Inner, ONE_WAY};
+use crate::{Error, Refusal};
+
+/// Messages read at a time, so that a target that sends them without end keeps nobody from looking at the clock.
+const MESSAGES: usize = 256;
+
+impl Inner {
+    pub(super) fn read_control(&mut self) -> Result<(), Error> {
+        if self.gone.is_some() {
+            return Err(self.gone_error());
+        }
+        self.control_due = Instant::now() + self.settings.control_interval;
+        self.unread = true;
+        for _ in 0..MESSAGES {
+            match self.control.recv() {
+                Ok(Some((message, _))) => self.control_message(message)?,
+                Ok(None) => {
+                    self.unread = false;
+                    break;
+                }
+                Err(error) => return Err(self.gone(&error)),
+            }
+        }
+        if self.control.wants_write()
+            && let Err(error) = self.control.flush()
+        {
+            return Err(self.gone(&error));
+        }
+        Ok(())
+    }
+
+    fn control_message(&mut self, message: Message) -> Result<(), Error> {
+        match message {
+            Message::Refused { token, cause, text } => self.refused(token, Refusal { cause, text }),
+            Message::NeedCode { id, .. } => return self.supply(CodeId(id)),
+            Message::Linked { index, nanoseconds } => {
+                self.codes.set_link_time(index.into(), Duration::from_nanos(nanoseconds));
+            }
+            Message::Closing { text } => {
+                self.take_last_answers();
+                return Err(self.end(format!("it closed the link: {text}")));
+            }
+            other => log::debug!("{}: unexpected {} ignored", self.settings.address, other.name()),
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, token: u32, refusal: Refusal) {
+        let one_way = token & ONE_WAY != 0;
+        let code = if one_way { Some((token >> 16) as u16) } else { self.calls.code(token) };
+        let mut ifunc = String::from("a frame");
+        if let Some(code) = code
+            && let Some(name) = self.codes.name(code.into())
+        {
+            name.clone_into(&mut ifunc);
+            if !ran(refusal.cause) {
+                // Whatever the frame was to bind is not bound: the next call brings the code again.
+                self.codes.set_known(code.into(), Known::Nothing);
+            }
+        }
+        if one_way && let Some(handler) = &mut self.settings.on_refused {
+            handler(&refusal);
+        }
+        let error = Error::Refused { ifunc, cause: refusal.cause, text: refusal.text };
+        if one_way {
+            self.refusal.get_or_insert(error);
+        } else {
+            self.calls.answer(token, || Err(error));
+        }
+    }
+
+    /// The target asks for code.
+    fn supply(&mut self, id: CodeId) -> Result<(), Error> {
+        let library = match self.codes.by_id(&id) {
+            // A longer one travels in frames only: this one is refused, and the next brings the code along.
+            Some(code) if image_of(&code.library, &id).len() <= MAX_CODE => code.library.clone(),
+            _ => return self.tell(&Message::NoCode { id: id.0 }),
+        };
+        if let Some(handler) = &mut self.settings.on_code_missing {
+            handler(library.name());
+        }
+        let image = image_of(&library, &id);
+        self.stats.code_bytes += image.len() as u64;
+        self.tell(&Message::Code { id: id.0, image: image.to_vec() })
+    }
+
+    fn tell(&mut self, message: &Message) -> Result<(), Error> {
+        match self.control.send(message, &[]) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.gone(&error)),
+        }
+    }
+
+    pub(in super::super) fn link_time(
+        &mut self,
+        library: &Library,
+        timeout: Duration,
+    ) -> Result<Option<Duration>, Error> {
+        let index = self.codes.index(library, self.machine)?;
+        let deadline = Deadline::after(timeout);
+        loop {
+            let code = self.codes.get(index);
+            if code.link_time.is_some() || code.known != Known::Bound || deadline.passed() {
+                return Ok(code.link_time);
+            }
+            self.sleep(deadline)?;
+            self.look_everywhere()?;
+        }
+    }
+
+    // ---- the end ----
+
+    /// The control connection ended: the target is gone.
+    #[cold]
+    fn gone(&mut self, error: &MeetError) -> Error {
+        self.take_last_answers();
+        self.end(error.to_string())
+    }
+
+    /// Answers that the target gave before its end are in the mailbox: at most one for each call.
+    fn take_last_answers(&mut self) {
+        for _ in 0..MAX_CALLS {
+            if self.gone.is_some() || !matches!(self.step(), Ok(true)) {
+                break;
+            }
+        }
+    }
+
+    /// The transport failed, or the target broke the protocol.
+    #[cold]
+    pub(super) fn broken(&mut self, error: &TransportError) -> Error {
+        self.end(error.clone().with_peer(self.settings.address.clone()).to_string())
+    }
+
+    fn end(&mut self, why: String) -> Error {
+        if self.gone.is_none() {
+            if let Some(handler) = &mut self.settings.on_peer_gone {
+                handler(&why);
+            }
+            let peer = self.settings.address.clone();
+            self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.clone() });
+            self.gone = Some(why);
+        }
+        self.gone_error()
+    }
+
+    #[cold]
+    pub(super) fn gone_error(&self) -> Error {
+        let why = self.gone.clone().unwrap_or_default();
+        Error::PeerGone { peer: self.settings.address.clone(), why }
+    }
+
+    /// Says goodbye, so that the target need not find out.
+    pub(super) fn leave(&mut self) {
+        if self.gone.is_none() && self.control.send(&Message::Bye, &[]).is_ok() {
+            // Best effort: the end of the connection says the same.
+            drop(self.control.flush());
+        }
+    }
+}
+
+/// Whether code refused for this cause ran: then the target has it.
+fn ran(cause: RefusalCause) -> bool {
+    matches!(cause, RefusalCause::ReplyTooLarge | RefusalCause::Panicked)
+}

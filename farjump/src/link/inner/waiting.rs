@@ -1,0 +1,280 @@
+//! Taking answers: looking, spinning, sleeping until they come.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use farjump_core::channel::{Armed, Polled, SendError};
+use farjump_core::frame::{Kind, Plan, ReplyStatus};
+use farjump_core::wait::{Turn, WaitPolicy, Waiter};
+use rustix::event::{PollFd, PollFlags};
+
+use super::super::Deadline;
+use super::super::calls::{MAX_CALLS, ReplyBytes};
+use super::Inner;
+use crate::Error;
+use crate::sleep::{borrow, timespec};
+
+/// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Longest nap where nothing rings.
+const NAP: Duration = Duration::from_millis(1);
+/// Turns of a wait after which the target is told what has been consumed, and the clock is read. Also the most frames that
+/// one look takes, so that a target that sends without end keeps nobody from looking at the clock.
+const TURNS_TO_IDLE: u32 = 256;
+
+/// A wait: how it is spent, and how long it may last.
+pub(super) struct Wait {
+    waiter: Waiter,
+    deadline: Deadline,
+}
+
+impl Wait {
+    pub(super) fn new(policy: WaitPolicy, deadline: Deadline) -> Wait {
+        Wait { waiter: Waiter::new(policy), deadline }
+    }
+
+    pub(super) fn deadline_passed(&self) -> bool {
+        self.deadline.passed()
+    }
+}
+
+impl Inner {
+    #[inline]
+    pub(in super::super) fn wait(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
+        // The clock is read only once the answer has kept us waiting for a while.
+        for _ in 0..TURNS_TO_IDLE {
+            if let Some(answer) = self.calls.take(token) {
+                return answer;
+            }
+            if let Err(error) = self.step() {
+                return self.last_chance(token, error);
+            }
+        }
+        self.wait_until(token, Deadline::after(timeout), "waiting for a reply")
+    }
+
+    #[cold]
+    fn wait_until(&mut self, token: u32, deadline: Deadline, what: &str) -> Result<ReplyBytes, Error> {
+        let mut wait = Wait::new(self.settings.wait, deadline);
+        loop {
+            if let Some(answer) = self.calls.take(token) {
+                return answer;
+            }
+            if wait.deadline_passed() {
+                self.calls.abandon(token);
+                return Err(self.timeout(what));
+            }
+            if let Err(error) = self.turn(&mut wait) {
+                return self.last_chance(token, error);
+            }
+        }
+    }
+
+    /// The link failed while it waited for an answer, which may have come just before.
+    #[cold]
+    fn last_chance(&mut self, token: u32, error: Error) -> Result<ReplyBytes, Error> {
+        self.calls.take(token).unwrap_or(Err(error))
+    }
+
+    pub(in super::super) fn wait_into(
+        &mut self,
+        token: u32,
+        timeout: Duration,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let answer = self.wait(token, timeout)?;
+        into.extend_from_slice(&answer);
+        Ok(())
+    }
+
+    pub(in super::super) fn poll_call(&mut self, token: u32) -> Result<Option<ReplyBytes>, Error> {
+        if let Some(answer) = self.calls.take(token) {
+            return answer.map(Some);
+        }
+        match self.look() {
+            Ok(()) => self.calls.take(token).transpose(),
+            Err(error) => self.last_chance(token, error).map(Some),
+        }
+    }
+
+    pub(in super::super) fn abandon(&mut self, token: u32) {
+        self.calls.abandon(token);
+    }
+
+    pub(in super::super) fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
+        if self.gone.is_some() {
+            return Err(self.gone_error());
+        }
+        let deadline = Deadline::after(timeout);
+        let token = self.calls.open(u16::MAX).ok_or(Error::TooManyCalls(MAX_CALLS))?;
+        if let Err(error) = self.send_flush(token, deadline) {
+            self.calls.close(token);
+            return Err(error);
+        }
+        self.wait_until(token, deadline, "flushing")?;
+        // The target told its refusals before it answered, on the other path. If it is gone by now, all had run before.
+        while self.read_control().is_ok() && self.unread {
+            if deadline.passed() {
+                return Err(self.timeout("reading refusals"));
+            }
+        }
+        match self.refusal.take() {
+            Some(refusal) => Err(refusal),
+            None => Ok(()),
+        }
+    }
+
+    fn send_flush(&mut self, token: u32, deadline: Deadline) -> Result<(), Error> {
+        let plan = Plan { kind: Kind::Flush, wants_reply: true, index: 0, token, align_log2: 0, code: None };
+        let mut wait = Wait::new(self.settings.wait, deadline);
+        loop {
+            let room = self.channel.reserve(&plan, 0);
+            match room.and_then(|room| self.channel.commit(&plan, &room, 0)) {
+                Ok(()) => return Ok(()),
+                Err(SendError::Full) if !deadline.passed() => self.turn(&mut wait)?,
+                Err(SendError::Failed(error)) => return Err(self.broken(&error)),
+                Err(_) => return Err(self.timeout("flushing")),
+            }
+        }
+    }
+
+    /// Some turns of a wait: look, and if there is nothing wait as the policy says. At most one sleep.
+    pub(super) fn turn(&mut self, wait: &mut Wait) -> Result<(), Error> {
+        for _ in 0..TURNS_TO_IDLE {
+            if self.step()? {
+                wait.waiter.reset();
+                return Ok(());
+            }
+            match wait.waiter.turn() {
+                Turn::Again => {}
+                Turn::Yield => {
+                    std::thread::yield_now();
+                    break;
+                }
+                Turn::Sleep => {
+                    self.sleep(wait.deadline)?;
+                    return self.look_everywhere();
+                }
+            }
+        }
+        self.look_around()
+    }
+
+    /// Looks for frames without waiting, and as often as the interval says for the target's end.
+    pub(in super::super) fn look(&mut self) -> Result<(), Error> {
+        if self.gone.is_some() {
+            return Err(self.gone_error());
+        }
+        self.take_frames()?;
+        self.look_around()
+    }
+
+    /// Looks for frames and for whatever is on the control connection, without waiting.
+    pub(super) fn look_everywhere(&mut self) -> Result<(), Error> {
+        self.take_frames()?;
+        self.progress()?;
+        self.read_control()
+    }
+
+    pub(super) fn take_frames(&mut self) -> Result<(), Error> {
+        for _ in 0..TURNS_TO_IDLE {
+            if !self.step()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What an empty mailbox leaves time for. A target that has news says so in memory; only its end shows nowhere but on the
+    /// control connection, which takes a system call to see.
+    fn look_around(&mut self) -> Result<(), Error> {
+        self.progress()?;
+        if self.unread || self.control_due <= Instant::now() { self.read_control() } else { Ok(()) }
+    }
+
+    fn progress(&mut self) -> Result<(), Error> {
+        match self.channel.progress(true) {
+            Ok(false) => Ok(()),
+            Ok(true) => self.read_control(),
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
+
+    /// Takes one frame, if one is there.
+    #[inline]
+    pub(super) fn step(&mut self) -> Result<bool, Error> {
+        let frame = match self.channel.poll() {
+            Ok(Polled::Frame(frame)) => frame,
+            Ok(Polled::Nothing | Polled::Partial) => return Ok(false),
+            Err(error) => return Err(self.broken(&error)),
+        };
+        let header = *frame.header();
+        if header.kind == Kind::Reply {
+            let (calls, codes, channel) = (&mut self.calls, &self.codes, &self.channel);
+            if header.index == ReplyStatus::Done as u16 {
+                calls.answer(header.token, || {
+                    let mut bytes = ReplyBytes::new();
+                    if header.payload_len != 0 {
+                        channel.copy_payload(&mut bytes);
+                    }
+                    Ok(bytes)
+                });
+            } else {
+                let ifunc = calls.code(header.token).and_then(|code| codes.name(code.into()));
+                let ifunc = ifunc.unwrap_or_default().to_owned();
+                calls.answer(header.token, || {
+                    let mut message = Vec::new();
+                    channel.copy_payload(&mut message);
+                    Err(Error::Panicked { ifunc, message: String::from_utf8_lossy(&message).into_owned() })
+                });
+            }
+        }
+        // Frames of other kinds a target does not send; there is nothing to run here.
+        match self.channel.release() {
+            Ok(()) => Ok(true),
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
+
+    pub(super) fn sleep(&mut self, deadline: Deadline) -> Result<(), Error> {
+        if self.unread {
+            return Ok(());
+        }
+        let armed = match self.channel.arm() {
+            Ok(armed) => armed,
+            Err(error) => return Err(self.broken(&error)),
+        };
+        let longest = match armed {
+            Armed::Ready => return Ok(()),
+            Armed::Sleep(_) => LONGEST_SLEEP,
+            Armed::Nap => NAP,
+        };
+        let interest =
+            if self.control.wants_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let control = PollFd::from_borrowed_fd(self.control.as_fd(), interest);
+        let timeout = timespec(deadline.left().min(longest));
+        let slept = match armed {
+            Armed::Sleep(descriptor) => {
+                // SAFETY: the channel lends the descriptor as long as it lives, and it outlives this call.
+                let doorbell = unsafe { borrow(&descriptor) };
+                rustix::event::poll(
+                    &mut [control, PollFd::from_borrowed_fd(doorbell, PollFlags::IN)],
+                    Some(&timeout),
+                )
+            }
+            _ => rustix::event::poll(&mut [control], Some(&timeout)),
+        };
+        if let Err(error) = self.channel.disarm() {
+            return Err(self.broken(&error));
+        }
+        match slept {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::system("sleeping until a reply comes")(errno)),
+        }
+    }
+
+    #[cold]
+    fn timeout(&self, what: &str) -> Error {
+        Error::Timeout { what: format!("{what} from {}", self.settings.address) }
+    }
+}
