@@ -11,16 +11,16 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::Armed;
 use farjump_core::image::CodeId;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::{Turn, Waiter};
+use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{Arrival, ArrivalOptions, Listener, MeetRefusal, Message, Met, Progress};
 
 pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
-use session::{End, Session, Shared, Staging};
+use session::{End, Rest, Session, Shared, Staging};
 pub use stop::{Stopper, TargetThread};
 use watch::{Event, Watch};
 
@@ -32,6 +32,8 @@ use crate::{Error, HeldImage, Stats};
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Naps where nothing rings, from the first to the longest: they double.
 const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+/// How long connections wait when the system cannot give one more.
+const DEAF: Duration = Duration::from_millis(100);
 /// Polls between looks at the clock.
 const POLLS_TO_CLOCK: u32 = 256;
 
@@ -67,8 +69,11 @@ pub struct Target<'a> {
     polls: u32,
     /// Polls in a row that found nothing.
     idle: u32,
-    last_control: Instant,
+    /// When the system was last asked for news; `None` if it is to be asked now.
+    last_control: Option<Instant>,
     nap: Duration,
+    /// Until when connections wait, because the system could not give one more.
+    deaf_until: Option<Instant>,
     listener: Listener,
     arrivals: Vec<(u64, Arrival)>,
     transports: Vec<Box<dyn Transport>>,
@@ -118,8 +123,9 @@ impl<'a> Target<'a> {
             settings,
             polls: 0,
             idle: 0,
-            last_control: Instant::now(),
+            last_control: None,
             nap: NAPS.0,
+            deaf_until: None,
             listener,
             arrivals: Vec::new(),
             transports,
@@ -150,7 +156,11 @@ impl<'a> Target<'a> {
             }
             index += 1;
         }
-        self.idle = if ran == 0 { self.idle.saturating_add(1) } else { 0 };
+        if ran == 0 {
+            self.idle = self.idle.saturating_add(1);
+        } else {
+            (self.idle, self.nap) = (0, NAPS.0);
+        }
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(POLLS_TO_CLOCK) {
             self.now_and_then()?;
@@ -207,27 +217,28 @@ impl<'a> Target<'a> {
         let mut longest = LONGEST_SLEEP;
         let mut index = 0;
         while index < self.sessions.len() {
-            let session = &mut self.sessions[index];
-            match session.channel.arm() {
-                Ok(Armed::Ready) => return Ok(None),
-                Ok(Armed::Sleep(_)) if !session.must_nap() => {}
-                Ok(_) => longest = longest.min(self.nap),
-                Err(error) => {
-                    self.end(index, error.into());
+            match self.with_session(index, Session::arm) {
+                Ok(Rest::None) => return Ok(None),
+                Ok(Rest::Sleep) => {}
+                Ok(Rest::Nap) => longest = longest.min(self.nap),
+                Err(end) => {
+                    self.end(index, end);
                     continue;
                 }
             }
             index += 1;
         }
-        if let Some(deadline) = self.arrivals.iter().map(|(_, arrival)| arrival.deadline()).min() {
+        let deadlines = self.arrivals.iter().map(|(_, arrival)| arrival.deadline());
+        if let Some(deadline) = deadlines.chain(self.deaf_until).min() {
             longest = longest.min(deadline.saturating_duration_since(Instant::now()));
         }
         self.nap = (self.nap * 2).min(NAPS.1);
         Ok(Some(longest))
     }
 
-    /// Awake again: sources need not ring any more.
+    /// Awake again: sources need not ring any more, and the next [`Target::poll`] asks the system what woke it.
     pub fn disarm(&mut self) {
+        (self.polls, self.last_control) = (u32::MAX, None);
         let mut index = 0;
         while index < self.sessions.len() {
             match self.sessions[index].channel.disarm() {
@@ -304,6 +315,7 @@ impl<'a> Target<'a> {
             // Best effort: a source that does not read learns it from the end of the connection.
             drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
             drop(session.channel.call_attention());
+            self.watch.remove_session(&session);
             self.executor.stats.links_ended += 1;
         }
         self.arrivals.clear();
@@ -319,6 +331,7 @@ impl<'a> Target<'a> {
             executor: &mut self.executor,
             handlers: &mut self.handlers,
             stall_limit: self.settings.stall_limit,
+            mailbox: self.settings.mailbox,
             staging: &mut self.staging,
         };
         act(&mut self.sessions[index], &mut shared)
@@ -336,7 +349,7 @@ impl<'a> Target<'a> {
                 Err(end) => self.end(index, end),
             }
         }
-        if self.last_control.elapsed() >= self.settings.control_interval {
+        if self.last_control.is_none_or(|last| last.elapsed() >= self.settings.control_interval) {
             let events = self.watch.wait(Duration::ZERO)?;
             self.serve(&events)?;
         }
@@ -345,7 +358,12 @@ impl<'a> Target<'a> {
 
     /// Does what the system says is to be done.
     fn serve(&mut self, events: &[Event]) -> Result<(), Error> {
-        self.last_control = Instant::now();
+        let now = Instant::now();
+        self.last_control = Some(now);
+        if self.deaf_until.is_some_and(|until| until <= now) {
+            self.deaf_until = None;
+            self.watch.listen(self.listener.as_fd(), true)?;
+        }
         for event in events {
             match *event {
                 Event::Listener => self.accept()?,
@@ -366,7 +384,7 @@ impl<'a> Target<'a> {
         let late: Vec<_> = self
             .arrivals
             .iter()
-            .filter(|(_, arrival)| arrival.deadline() <= self.last_control)
+            .filter(|(_, arrival)| arrival.deadline() <= now)
             .map(|(id, _)| *id)
             .collect();
         for id in late {
@@ -392,10 +410,11 @@ impl<'a> Target<'a> {
             let control = match self.listener.accept() {
                 Ok(Some(control)) => control,
                 Ok(None) => return Ok(()),
+                Err(error @ MeetError::System { .. }) => return self.go_deaf(&error),
                 // What is wrong with one that connects concerns only it.
                 Err(error) => {
                     log::info!("a process that connected was turned away: {error}");
-                    return Ok(());
+                    continue;
                 }
             };
             if self.sessions.len() + self.arrivals.len() >= self.settings.max_sources {
@@ -410,12 +429,23 @@ impl<'a> Target<'a> {
             let arrival = Arrival::new(control, options);
             let id = self.next_id;
             self.next_id += 1;
-            if let Some(fd) = arrival.as_fd() {
-                self.watch.add(fd, Event::Arrival(id), false)?;
+            if let Some(fd) = arrival.as_fd()
+                && let Err(error) = self.watch.add(fd, Event::Arrival(id), false)
+            {
+                return self.go_deaf(&error);
             }
             self.arrivals.push((id, arrival));
             self.advance(id);
         }
+    }
+
+    /// The system cannot give one more connection now. Those that wait stay in its queue: looking at them again at once
+    /// would find the same, over and over.
+    #[cold]
+    fn go_deaf(&mut self, error: &dyn std::fmt::Display) -> Result<(), Error> {
+        log::warn!("no more connections for {DEAF:?}: {error}");
+        self.deaf_until = Some(Instant::now() + DEAF);
+        self.watch.listen(self.listener.as_fd(), false)
     }
 
     /// Goes on with a meeting.
@@ -459,7 +489,10 @@ impl<'a> Target<'a> {
         let why = match end {
             End::Bye | End::Gone(_) => {
                 // What it sent before is whole or it is not there: it does not matter how the source ended.
-                drop(self.with_session(index, |session, shared| Ok(session.drain(shared))));
+                drop(self.with_session(index, |session, shared| {
+                    session.drain(shared);
+                    Ok(())
+                }));
                 match end {
                     End::Gone(why) => why,
                     _ => "it closed the link".to_owned(),
@@ -475,11 +508,7 @@ impl<'a> Target<'a> {
             }
         };
         let session = self.sessions.swap_remove(index);
-        if let Some(descriptor) = session.channel.descriptor() {
-            // SAFETY: the channel lives until the end of this function.
-            self.watch.remove(unsafe { crate::sleep::borrow(&descriptor) });
-        }
-        self.watch.remove(session.control.as_fd());
+        self.watch.remove_session(&session);
         self.executor.stats.links_ended += 1;
         self.handlers.peer_gone(&session.peer, &why);
     }

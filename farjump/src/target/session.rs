@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Channel, Polled, Received, SendError};
-use farjump_core::frame::{Flags, Kind, Plan, ReplyStatus};
+use farjump_core::channel::{Armed, Channel, Polled, Received, SendError};
+use farjump_core::frame::{Flags, Kind, LINE, Plan, ReplyStatus};
 use farjump_core::image::CodeId;
-use farjump_core::transport::TransportError;
+use farjump_core::transport::{Cause, TransportError};
 use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause};
 
@@ -25,6 +25,8 @@ pub(super) struct Shared<'t> {
     pub(super) handlers: &'t mut Handlers,
     /// How long the rest of a frame may take after its signal.
     pub(super) stall_limit: Duration,
+    /// Length of a source's mailbox in bytes.
+    pub(super) mailbox: usize,
     /// Where code and misaligned payload are copied to.
     pub(super) staging: &'t mut Staging,
 }
@@ -45,6 +47,8 @@ pub(super) struct Session {
     waiting: Waiting,
     /// When a frame was first seen without its end.
     partial_since: Option<Instant>,
+    /// The source is gone: nobody takes answers or sends code.
+    departed: bool,
 }
 
 /// What keeps a session from taking its next frame.
@@ -58,6 +62,19 @@ enum Waiting {
         status: ReplyStatus,
         bytes: Vec<u8>,
     },
+    /// The source to read what it was told on the control connection: a source that does not care why its frames are refused
+    /// gets no more of them refused, and nothing told is overtaken by a later answer.
+    Reading,
+}
+
+/// How long a session lets its target sleep.
+pub(super) enum Rest {
+    /// Not at all: there is something to do.
+    None,
+    /// For a nap: something is under way that no descriptor tells of.
+    Nap,
+    /// Until a descriptor tells.
+    Sleep,
 }
 
 /// How a session ended.
@@ -74,23 +91,33 @@ pub(super) enum End {
 impl From<TransportError> for End {
     fn from(error: TransportError) -> Self {
         match error.cause() {
-            farjump_core::transport::Cause::PeerGone => End::Gone(error.to_string()),
-            _ => End::Broken(Refusal::new(RefusalCause::BadFrame, error.to_string())),
+            Cause::PeerGone => End::Gone(error.to_string()),
+            _ => cut(error),
         }
     }
 }
 
 impl From<MeetError> for End {
     fn from(error: MeetError) -> Self {
-        End::Gone(error.to_string())
+        match error {
+            MeetError::PeerGone { .. } | MeetError::CutShort { .. } | MeetError::System { .. } => {
+                End::Gone(error.to_string())
+            }
+            error => cut(error),
+        }
     }
+}
+
+/// The end of a source that broke the protocol.
+fn cut(reason: impl std::fmt::Display) -> End {
+    End::Broken(Refusal { cause: RefusalCause::BadFrame, text: format!("the target cut the link: {reason}") })
 }
 
 impl Session {
     pub(super) fn new(id: u64, channel: Channel, control: Control) -> Self {
         let peer = control.peer().clone();
         let (table, waiting) = (CodeTable::new(), Waiting::Nothing);
-        Session { id, channel, control, peer, table, waiting, partial_since: None }
+        Session { id, channel, control, peer, table, waiting, partial_since: None, departed: false }
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
@@ -99,7 +126,7 @@ impl Session {
         if self.channel.needs_progress() {
             self.channel.progress(false)?;
         }
-        if !matches!(self.waiting, Waiting::Nothing) && !self.can_go_on()? {
+        if self.is_blocked() && !self.can_go_on()? {
             return Ok(0);
         }
         for ran in 0..BATCH {
@@ -107,7 +134,7 @@ impl Session {
                 Polled::Frame(frame) => {
                     self.partial_since = None;
                     self.take(&frame, shared)?;
-                    if !matches!(self.waiting, Waiting::Nothing) {
+                    if self.is_blocked() {
                         return Ok(ran + 1);
                     }
                 }
@@ -131,9 +158,27 @@ impl Session {
             }
             Waiting::Room { token, status, bytes } => {
                 self.answer(token, status, &bytes)?;
-                Ok(matches!(self.waiting, Waiting::Nothing))
+                Ok(!self.is_blocked())
+            }
+            Waiting::Reading => {
+                self.control.flush()?;
+                self.await_reading();
+                Ok(!self.is_blocked())
             }
         }
+    }
+
+    /// Takes no more frames until what was told has left.
+    fn await_reading(&mut self) {
+        if self.control.wants_write() && !self.is_blocked() {
+            self.waiting = Waiting::Reading;
+        }
+    }
+
+    /// Whether frames that are there have to wait for something else.
+    #[inline]
+    pub(super) fn is_blocked(&self) -> bool {
+        !matches!(self.waiting, Waiting::Nothing)
     }
 
     /// The start of a frame is there and its end is not: that may last so long and no longer.
@@ -143,13 +188,29 @@ impl Session {
         if since.elapsed() < limit {
             return Ok(());
         }
-        let text = format!("a frame's signal came and its end did not within {limit:?}: the link was cut");
-        Err(End::Broken(Refusal::new(RefusalCause::Stalled, text)))
+        let text = format!(
+            "the target cut the link: a frame's signal came and its end did not within {limit:?}; connect again"
+        );
+        Err(End::Broken(Refusal { cause: RefusalCause::Stalled, text }))
     }
 
-    /// Whether something is under way that no descriptor tells of: the target then naps instead of sleeping.
-    pub(super) fn must_nap(&self) -> bool {
-        matches!(self.waiting, Waiting::Room { .. }) || self.partial_since.is_some()
+    /// Prepares to sleep.
+    pub(super) fn arm(&mut self, shared: &mut Shared<'_>) -> Result<Rest, End> {
+        if self.is_blocked() {
+            // Its frames are of no use now: it need not ring for more, and those there are no reason to stay awake. The
+            // control connection is watched in any case.
+            self.progress(true, shared)?;
+            return Ok(match self.waiting {
+                Waiting::Nothing => Rest::None,
+                Waiting::Code(_) => Rest::Sleep,
+                Waiting::Room { .. } | Waiting::Reading => Rest::Nap,
+            });
+        }
+        Ok(match self.channel.arm()? {
+            Armed::Ready => Rest::None,
+            Armed::Sleep(_) if self.partial_since.is_none() => Rest::Sleep,
+            Armed::Sleep(_) | Armed::Nap => Rest::Nap,
+        })
     }
 
     #[inline]
@@ -199,7 +260,9 @@ impl Session {
     fn tell_link_time(&mut self, index: u16, shared: &Shared<'_>) -> Result<(), End> {
         let time = shared.executor.link_time(&self.table, index);
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Ok(self.control.send(&Message::Linked { index, nanoseconds }, &[])?)
+        self.say(&Message::Linked { index, nanoseconds })?;
+        self.await_reading();
+        Ok(())
     }
 
     /// The code is not there, or refused.
@@ -213,6 +276,10 @@ impl Session {
         let header = frame.header();
         match ready {
             Ok(Ready::Yes) => Ok(()),
+            Ok(Ready::Needs(_)) if self.departed => {
+                self.refuse(header.token, code_missing(), shared)?;
+                Ok(self.channel.release()?)
+            }
             Ok(Ready::Needs(id)) => {
                 // The frame stays where it is, and so do those behind it: their order is kept and none is lost.
                 self.waiting = Waiting::Code(id);
@@ -274,6 +341,7 @@ impl Session {
         };
         match self.channel.send_bytes(&plan, bytes) {
             Ok(()) => Ok(()),
+            Err(_) if self.departed => Ok(()),
             Err(error) => self.not_answered(token, status, bytes, error),
         }
     }
@@ -293,11 +361,8 @@ impl Session {
                 Ok(())
             }
             SendError::TooLarge { max, .. } => {
-                let text = format!(
-                    "its reply of {} bytes is over the link's {max}: make the link with more reply room",
-                    bytes.len()
-                );
-                self.tell(&Message::Refused { token, cause: RefusalCause::ReplyTooLarge, text })
+                // `run` keeps replies below the limit, so this is a link on which not even an empty one fits.
+                Err(cut(format_args!("an answer of {} bytes is over its limit of {max}", bytes.len())))
             }
             SendError::Failed(error) => Err(error.into()),
         }
@@ -308,13 +373,20 @@ impl Session {
     fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared<'_>) -> Result<(), End> {
         shared.executor.stats.refuse(refusal.cause);
         shared.handlers.refused(&self.peer, &refusal);
-        self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })
+        self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })?;
+        self.await_reading();
+        Ok(())
     }
 
     /// Sends a message that the source should look at now.
     fn tell(&mut self, message: &Message) -> Result<(), End> {
-        self.control.send(message, &[])?;
-        Ok(self.channel.call_attention()?)
+        self.say(message)?;
+        if self.departed { Ok(()) } else { Ok(self.channel.call_attention()?) }
+    }
+
+    /// Sends a message, if there is anybody to read it.
+    fn say(&mut self, message: &Message) -> Result<(), End> {
+        if self.departed { Ok(()) } else { Ok(self.control.send(message, &[])?) }
     }
 
     /// Lets the transport work; looks at the control connection if the source asks for that.
@@ -324,19 +396,20 @@ impl Session {
 
     /// Takes what has come on the control connection.
     pub(super) fn read_control(&mut self, shared: &mut Shared<'_>) -> Result<(), End> {
+        // It ends: code comes only when asked for, and anything else unasked cuts the link.
         while let Some((message, _)) = self.control.recv()? {
-            match message {
-                Message::Code { id, image } => self.code_came(CodeId(id), &image, shared),
-                Message::NoCode { id } => {
-                    let refusal = Refusal::new(
-                        RefusalCause::CodeMissing,
-                        "the target lost the code, and the source no longer has it: open the library again",
-                    );
-                    self.table.withhold(&CodeId(id), &refusal);
+            match (message, &self.waiting) {
+                // The frame that waits is polled again, and finds the code bound, or refused.
+                (Message::Code { id, image }, Waiting::Code(wanted)) if wanted.0 == id => {
                     self.waiting = Waiting::Nothing;
+                    shared.executor.supply(&mut self.table, CodeId(id), &image);
                 }
-                Message::Bye => return Err(End::Bye),
-                other => log::debug!("{}: unexpected {} ignored", self.peer, other.name()),
+                (Message::NoCode { id }, Waiting::Code(wanted)) if wanted.0 == id => {
+                    self.waiting = Waiting::Nothing;
+                    self.table.withhold(&CodeId(id), &code_missing());
+                }
+                (Message::Bye, _) => return Err(End::Bye),
+                (other, _) => return Err(cut(format_args!("its source sent {} unasked", other.name()))),
             }
         }
         if self.control.wants_write() {
@@ -345,32 +418,28 @@ impl Session {
         Ok(())
     }
 
-    /// The frame that waits is polled again, and finds the code bound, or refused.
-    fn code_came(&mut self, id: CodeId, image: &[u8], shared: &mut Shared<'_>) {
-        let Waiting::Code(wanted) = self.waiting else { return };
-        if wanted != id {
-            return;
-        }
-        shared.executor.supply(&mut self.table, id, image);
-        self.waiting = Waiting::Nothing;
-    }
-
     /// Drops code, as if it had never come.
     pub(super) fn forget(&mut self, id: &CodeId) {
         self.table.forget(id);
     }
 
-    /// Runs what a source that is gone had sent before. Bounded by what fits its mailbox.
-    pub(super) fn drain(&mut self, shared: &mut Shared<'_>) -> usize {
-        let mut ran = 0;
-        for _ in 0..self.channel.max_frame() / farjump_core::frame::LINE {
+    /// Runs what a source that is gone had sent before, and nobody takes the answers. Bounded by what fits its mailbox.
+    pub(super) fn drain(&mut self, shared: &mut Shared<'_>) {
+        self.departed = true;
+        self.waiting = Waiting::Nothing;
+        let mut left = shared.mailbox / LINE;
+        while left > 0 {
             match self.poll(shared) {
                 Ok(0) | Err(_) => break,
-                Ok(frames) => ran += frames,
+                Ok(frames) => left = left.saturating_sub(frames),
             }
         }
-        ran
     }
+}
+
+fn code_missing() -> Refusal {
+    let text = "the target lost the code, and the source no longer has it: open the library again";
+    Refusal { cause: RefusalCause::CodeMissing, text: text.to_owned() }
 }
 
 impl Staging {

@@ -89,11 +89,13 @@ impl TargetThread {
 
 impl Drop for TargetThread {
     fn drop(&mut self) {
-        if self.thread.is_some() && !std::thread::panicking() {
-            self.stopper.stop();
-            if let Err(error) = self.join() {
-                log::warn!("the target had ended: {error}");
-            }
+        self.stopper.stop();
+        // A second panic while one is under way would abort the process: then the thread ends by itself.
+        if self.thread.is_some()
+            && !std::thread::panicking()
+            && let Err(error) = self.join()
+        {
+            log::warn!("the target had ended: {error}");
         }
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
+use super::session::Session;
 use crate::Error;
-use crate::sleep::timespec;
+use crate::sleep::{borrow, timespec};
 
 /// What happened, and to whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,9 +75,21 @@ impl Watch {
             .map_err(Error::system("watching a descriptor"))
     }
 
-    pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
-        // It is closed right after, which removes it too; but a copy of it in another process would keep it.
-        let _ = epoll::delete(&self.epoll, fd);
+    /// Whether `listener`, which is watched, is watched for connections.
+    pub(super) fn listen(&self, listener: BorrowedFd<'_>, connections: bool) -> Result<(), Error> {
+        let flags = if connections { flags(false) } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(Event::Listener.to_data()), flags)
+            .map_err(Error::system("watching for connections"))
+    }
+
+    /// A link ends. Closing its descriptors would not do: a copy in another process, and the source has one of its doorbell,
+    /// would keep them watched.
+    pub(super) fn remove_session(&self, session: &Session) {
+        if let Some(descriptor) = session.channel.descriptor() {
+            // SAFETY: the session's channel lends the descriptor as long as it lives, and it outlives this call.
+            let _ = epoll::delete(&self.epoll, unsafe { borrow(&descriptor) });
+        }
+        let _ = epoll::delete(&self.epoll, session.control.as_fd());
     }
 
     /// Waits for something to happen, at most `timeout`.
