@@ -124,14 +124,14 @@ impl FrameWriter {
             code: known.is_none().then_some(named),
         };
         let max = library.payload_max_size(args);
-        let too_large =
-            |len| Error::TooLarge { ifunc: library.name().into(), len, max: buffer.len().min(MAX_FRAME) };
+        let limit = buffer.len().min(MAX_FRAME);
+        let too_large = |len| Error::TooLarge { ifunc: library.name().into(), len, max: limit };
         if max > MAX_FRAME {
             return Err(too_large(max));
         }
         let room = max + crate::link::CANARY_LEN;
         let layout = plan.layout(base, room, Trailer::Never);
-        if layout.frame_len > buffer.len() {
+        if layout.frame_len > limit {
             return Err(too_large(layout.frame_len));
         }
         let payload = &mut buffer[layout.payload..layout.payload + room];
@@ -156,11 +156,13 @@ impl FrameWriter {
         Ok(header.frame_len as usize)
     }
 
-    /// Forgets which code was sent: the receiver asked for it ([`Ran::NeedsCode`]), and the next frame of each function
-    /// carries it again. The frame that the receiver did not run is the caller's to write again.
-    pub fn resend_code(&mut self) {
+    /// Forgets which code was sent, because the receiver does not have it: the next frame of each function carries it
+    /// again. It takes the place of the first of the last `not_run` frames, those that the receiver did not consume (after
+    /// [`Ran::NeedsCode`] the frame in question and all behind it, after [`Ran::Refused`] those behind it); they are the
+    /// caller's to write again.
+    pub fn resend_code(&mut self, not_run: u64) {
         self.codes.clear();
-        self.written = self.written.saturating_sub(1);
+        self.written = self.written.saturating_sub(not_run);
     }
 }
 
