@@ -18,6 +18,8 @@
 
 mod doze;
 mod inbound;
+#[cfg(all(test, loom))]
+mod model;
 mod outbound;
 
 pub(crate) use doze::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
