@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod hex;
+mod ifuncs;
 mod pages;
 mod protocol;
 mod transports;

@@ -1,0 +1,86 @@
+//! The programs in README.md are the examples, and do what it says.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use farjump::build::{Options, build};
+
+/// How long a program may take before it is killed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Killed with the test, however that ends.
+struct Program(Child);
+
+impl Program {
+    fn start(name: &str, folder: &Path) -> (Program, mpsc::Receiver<String>) {
+        let mut child = Command::new(example(name))
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.take().unwrap();
+        let (lines, read) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        (Program(child), read)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `target/debug/examples/NAME`: cargo builds examples with the tests.
+fn example(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(path.exists(), "{} is not there: cargo build --examples", path.display());
+    path
+}
+
+#[test]
+fn the_readme_shows_the_examples_as_they_are() {
+    let readme = fs::read_to_string(package().join("../README.md")).unwrap();
+    for name in ["store.rs", "sum.rs", "sum.c"] {
+        let text = fs::read_to_string(package().join("examples").join(name)).unwrap();
+        let code: String = text
+            .lines()
+            .skip_while(|line| line.starts_with("//!") || line.is_empty())
+            .fold(String::new(), |code, line| code + line + "\n");
+        assert!(code.lines().count() > 10, "{name} is empty");
+        assert!(readme.contains(&code), "README.md does not show examples/{name} as it is");
+    }
+}
+
+#[test]
+fn the_programs_of_the_readme_sum_rows_where_they_lie() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        inputs: vec![package().join("examples/sum.c")],
+        output: folder.path().join("libsum.so"),
+        ..Options::default()
+    };
+    build(&options).unwrap();
+    let (_store, said) = Program::start("store", folder.path());
+    assert_eq!(said.recv_timeout(PATIENCE).unwrap(), "ready");
+    let (_sum, said) = Program::start("sum", folder.path());
+    // 3² + 4² + 5²
+    assert_eq!(said.recv_timeout(PATIENCE).unwrap(), "rows 3, 4 and 5 sum up to 50");
+}
