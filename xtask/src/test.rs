@@ -46,16 +46,10 @@ pub(crate) fn all(filters: &[String], interrupt: &Interrupt) -> Result<Tally, Fa
 
     let mut tally = Tally::default();
     if others {
-        for (name, which) in [
-            (
-                "tests",
-                &["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"][..],
-            ),
-            ("tests in documentation", &["test", "--workspace", "--doc", "--no-fail-fast"]),
-        ] {
-            let run = cargo().args(which).args(["--", "--show-output"]).args(filters);
-            tally.add(suite(name, run, filters.is_empty())?);
-        }
+        // Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests run.
+        let run =
+            cargo().args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]).args(filters);
+        tally.add(suite("tests", run, filters.is_empty())?);
     }
     if models {
         let run = cargo()
