@@ -1,0 +1,125 @@
+//! The canonical bytes: what was put in comes out, and the order in which a linker gave it does not show.
+
+use farjump_core::image::{ImageError, ImageParts, ImageView, Import, Machine, Place, Relative};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::parts;
+
+/// An image with sites anywhere, in no order.
+pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
+    const TEXT: [u8; 256] = [0xc3; 256];
+    const DATA: [u8; 96] = [0x77; 96];
+    static SPANS: ([u8; 256], [u8; 96]) = (TEXT, DATA);
+    (1..=256_usize, 0..=96_usize, 0..100_u32, 0..=12_u8, select(vec![0_u8, 3, 6, 12])).prop_flat_map(
+        |(text, data, bss_len, align_log2, payload_align_log2)| {
+            let span2 = data + bss_len as usize;
+            let sites = |len: usize, place: fn(u32) -> Place| {
+                (0..len / 8).map(move |word| place(word as u32 * 8)).collect::<Vec<_>>()
+            };
+            let mut all = sites(text, Place::Span1);
+            all.extend(sites(span2, Place::Span2));
+            let count = all.len();
+            let target = prop_oneof![
+                (0..=text as u32).prop_map(Place::Span1),
+                (0..=span2 as u32).prop_map(Place::Span2)
+            ];
+            let import =
+                (select(vec!["a", "b_2", "store_get", "_Z3fooi", "memcpy"]), any::<i64>(), any::<bool>());
+            let what = prop_oneof![import.prop_map(Ok), target.prop_map(Err)];
+            (subsequence(all, 0..=count).prop_shuffle(), prop::collection::vec(what, count), 0..text as u32)
+                .prop_map(move |(sites, what, entry)| {
+                    let (mut imports, mut relatives) = (vec![], vec![]);
+                    for (site, what) in sites.into_iter().zip(what) {
+                        match what {
+                            Ok((name, addend, weak)) => imports.push(Import { site, name, addend, weak }),
+                            Err(to) => relatives.push(Relative { site, to }),
+                        }
+                    }
+                    ImageParts {
+                        machine: Machine::AARCH64,
+                        align_log2,
+                        payload_align_log2,
+                        span1: &SPANS.0[..text],
+                        entry,
+                        data: &SPANS.1[..data],
+                        bss_len,
+                        imports,
+                        relatives,
+                    }
+                })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_was_encoded_reads_back(parts in any_parts()) {
+        let bytes = parts.encode().unwrap();
+        let view = ImageView::new_checked(&bytes).unwrap();
+        prop_assert_eq!(view.as_bytes(), &bytes[..]);
+        prop_assert_eq!(view.machine(), parts.machine);
+        prop_assert_eq!(view.entry(), parts.entry);
+        prop_assert_eq!(view.align_log2(), parts.align_log2);
+        prop_assert_eq!(view.payload_align_log2(), parts.payload_align_log2);
+        prop_assert_eq!(view.span1(), parts.span1);
+        prop_assert_eq!(view.span1_offset() % 16, 0);
+        prop_assert_eq!(view.data(), parts.data);
+        prop_assert_eq!(view.span2_len(), parts.data.len() + parts.bss_len as usize);
+        let (mut imports, mut relatives) = (parts.imports.clone(), parts.relatives.clone());
+        imports.sort_by_key(|import| import.site);
+        relatives.sort_by_key(|relative| relative.site);
+        prop_assert_eq!(view.imports().collect::<Vec<_>>(), imports);
+        prop_assert_eq!(view.relatives().collect::<Vec<_>>(), relatives);
+    }
+
+    #[test]
+    fn the_order_in_which_sites_are_given_does_not_show(
+        (parts, imports, relatives) in any_parts().prop_flat_map(|parts| {
+            let (imports, relatives) = (parts.imports.clone(), parts.relatives.clone());
+            (Just(parts), Just(imports).prop_shuffle(), Just(relatives).prop_shuffle())
+        }),
+    ) {
+        let shuffled = ImageParts { imports, relatives, ..parts.clone() };
+        prop_assert_eq!(shuffled.encode().unwrap(), parts.encode().unwrap());
+    }
+}
+
+#[test]
+fn each_part_of_an_image_shows_in_its_bytes() {
+    let plain = parts().encode().unwrap();
+    let changes: [fn(&mut ImageParts<'_>); 11] = [
+        |parts| parts.machine = Machine::RISCV,
+        |parts| parts.align_log2 = 5,
+        |parts| parts.payload_align_log2 = 0,
+        |parts| parts.span1 = &[0x91; 64],
+        |parts| parts.entry = 6,
+        |parts| parts.data = &[0x12; 32],
+        |parts| parts.bss_len = 17,
+        |parts| parts.imports[0].name = "store_put",
+        |parts| parts.imports[1].addend = -16,
+        |parts| parts.imports[2].weak = false,
+        |parts| parts.relatives[0].to = Place::Span1(47),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut parts = parts();
+        change(&mut parts);
+        assert_ne!(parts.encode().unwrap(), plain, "change {index}");
+    }
+}
+
+#[test]
+fn a_name_used_twice_travels_once() {
+    let bytes = parts().encode().unwrap();
+    assert_eq!(bytes.windows(6).filter(|window| window == b"table\0").count(), 1);
+}
+
+#[test]
+fn more_sites_than_can_be_counted_are_refused() {
+    static TEXT: [u8; 8 * 65_536] = [0; 8 * 65_536];
+    let relatives = (0..65_536).map(|word| Relative { site: Place::Span1(word * 8), to: Place::Span1(0) });
+    let mut image = ImageParts { span1: &TEXT, imports: vec![], relatives: relatives.collect(), ..parts() };
+    assert!(matches!(image.encode(), Err(ImageError::Overlong { .. })));
+    image.relatives.pop();
+    assert!(image.encode().is_ok());
+}

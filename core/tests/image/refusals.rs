@@ -1,0 +1,205 @@
+//! One test for each way in which bytes are no image, at the edges.
+
+use farjump_core::image::{ImageError, ImageParts, ImageView, Import, MAX_SPAN, Place, Relative};
+
+use super::parts;
+
+const SPAN2: u32 = 1 << 31;
+/// Where the encoding of `parts` has its imports, its relative sites and its names.
+const IMPORTS: usize = 32;
+const RELATIVES: usize = IMPORTS + 4 * 16;
+const NAMES: usize = RELATIVES + 3 * 8;
+
+fn check(change: impl FnOnce(&mut Vec<u8>)) -> Result<(), ImageError> {
+    let mut bytes = parts().encode().unwrap();
+    change(&mut bytes);
+    ImageView::new_checked(&bytes).map(|_| ())
+}
+
+/// With one 32-bit word replaced.
+fn with_word(at: usize, word: u32) -> Result<(), ImageError> {
+    check(|bytes| bytes[at..at + 4].copy_from_slice(&word.to_le_bytes()))
+}
+
+fn with_byte(at: usize, byte: u8) -> Result<(), ImageError> {
+    check(|bytes| bytes[at] = byte)
+}
+
+#[test]
+fn the_image_that_the_tests_below_spoil_is_good() {
+    assert_eq!(check(|_| ()), Ok(()));
+}
+
+#[test]
+fn images_cut_short_anywhere_are_truncated() {
+    let whole = parts().encode().unwrap().len() as u64;
+    for found in 0..whole {
+        let needed = if found < 32 { 32 } else { whole };
+        let error = check(|bytes| bytes.truncate(found as usize));
+        assert_eq!(error, Err(ImageError::Truncated { needed, found }));
+    }
+}
+
+#[test]
+fn counts_and_lengths_that_ask_for_more_than_there_is_are_truncated() {
+    for (at, word) in [(8, MAX_SPAN as u32), (16, MAX_SPAN as u32 - 16), (24, u32::MAX), (28, u32::MAX)] {
+        assert!(matches!(with_word(at, word), Err(ImageError::Truncated { .. })), "{at}");
+    }
+}
+
+#[test]
+fn bytes_behind_the_end_are_overlong() {
+    let end = parts().encode().unwrap().len() as u64;
+    for more in [1, 8, 4096] {
+        let found = end + more;
+        assert_eq!(check(|bytes| bytes.resize(found as usize, 0)), Err(ImageError::Overlong { end, found }));
+    }
+}
+
+#[test]
+fn other_magic_versions_and_abis_are_told_apart() {
+    for at in 0..3 {
+        assert_eq!(with_byte(at, 0), Err(ImageError::Magic));
+    }
+    for version in [0, 2, 255] {
+        assert_eq!(with_byte(3, version), Err(ImageError::Version(version)));
+    }
+    for abi in [0, 2, 255] {
+        assert_eq!(with_byte(6, abi), Err(ImageError::Abi(abi)));
+    }
+}
+
+#[test]
+fn alignments_are_1_to_4096_and_of_payloads_8_to_4096_or_the_default() {
+    for code in 0..16 {
+        for payload in 0..16 {
+            let expected = match (code, payload) {
+                (13.., _) => Err(ImageError::Alignment(code)),
+                (_, 1 | 2 | 13..) => Err(ImageError::PayloadAlignment(payload)),
+                _ => Ok(()),
+            };
+            assert_eq!(with_byte(7, code | payload << 4), expected);
+        }
+    }
+}
+
+#[test]
+fn an_image_without_text_is_empty() {
+    assert_eq!(with_word(8, 0), Err(ImageError::Empty));
+}
+
+#[test]
+fn spans_over_2_to_the_30_are_too_long() {
+    let max = MAX_SPAN as u64;
+    assert_eq!(with_word(8, 1 + MAX_SPAN as u32), Err(ImageError::SpanTooLong { span: 1, len: max + 1 }));
+    assert_eq!(with_word(8, u32::MAX), Err(ImageError::SpanTooLong { span: 1, len: u64::from(u32::MAX) }));
+    // Data and bss each fit, and together do not; and their sum does not fit 32 bits.
+    assert_eq!(with_word(20, MAX_SPAN as u32 - 31), Err(ImageError::SpanTooLong { span: 2, len: max + 1 }));
+    let len = u64::from(u32::MAX) + 32;
+    assert_eq!(with_word(20, u32::MAX), Err(ImageError::SpanTooLong { span: 2, len }));
+}
+
+#[test]
+fn the_entry_lies_in_span_1() {
+    assert_eq!(with_word(12, 63), Ok(()));
+    for entry in [64, SPAN2, u32::MAX] {
+        assert_eq!(with_word(12, entry), Err(ImageError::Entry { entry, len: 64 }));
+    }
+}
+
+#[test]
+fn sites_lie_in_their_span_with_all_eight_bytes() {
+    let last = IMPORTS + 3 * 16;
+    for offset in [48, 56, 1 << 30, SPAN2 - 8] {
+        let place = Place::Span2(offset);
+        let expected = Err(ImageError::Outside { index: 3, place, len: 48 });
+        assert_eq!(with_word(last, offset | SPAN2), expected);
+    }
+    let last_relative = RELATIVES + 16;
+    for offset in [44, 48, 1 << 30, SPAN2 - 1] {
+        let place = Place::Span2(offset);
+        let expected = Err(ImageError::Outside { index: 6, place, len: 48 });
+        assert_eq!(with_word(last_relative, offset | SPAN2), expected);
+    }
+    // In span 1, which ends at 64.
+    for offset in [57, 64, 1 << 30] {
+        let image = ImageParts {
+            imports: vec![],
+            relatives: vec![Relative { site: Place::Span1(offset), to: Place::Span1(0) }],
+            ..parts()
+        };
+        let expected = ImageError::Outside { index: 0, place: Place::Span1(offset), len: 64 };
+        assert_eq!(image.encode().unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn what_a_relative_site_points_at_lies_in_its_span_or_at_its_end() {
+    for (to, place, len) in [
+        (65, Place::Span1(65), 64),
+        (SPAN2 - 1, Place::Span1(SPAN2 - 1), 64),
+        (SPAN2 | 49, Place::Span2(49), 48),
+        (u32::MAX, Place::Span2(SPAN2 - 1), 48),
+    ] {
+        assert_eq!(with_word(RELATIVES + 4, to), Err(ImageError::Outside { index: 4, place, len }));
+    }
+    for to in [64, SPAN2 | 48] {
+        assert_eq!(with_word(RELATIVES + 4, to), Ok(()), "one past the end, as C allows");
+    }
+}
+
+#[test]
+fn sites_are_multiples_of_8() {
+    for offset in 9..16 {
+        let expected = Err(ImageError::Unaligned { index: 0, place: Place::Span1(offset) });
+        assert_eq!(with_word(IMPORTS, offset), expected);
+        let expected = Err(ImageError::Unaligned { index: 4, place: Place::Span1(8 + offset) });
+        assert_eq!(with_word(RELATIVES, 8 + offset), expected);
+    }
+}
+
+#[test]
+fn sites_that_overlap_or_are_out_of_order_are_refused() {
+    let overlap = |index, place| Err(ImageError::Overlap { index, place });
+    // An import where another is, a relative site where an import is, a relative site where another is.
+    assert_eq!(with_word(IMPORTS + 16, 8), overlap(1, Place::Span1(8)));
+    assert_eq!(with_word(RELATIVES, 8), overlap(4, Place::Span1(8)));
+    assert_eq!(with_word(RELATIVES + 16, SPAN2 | 8), overlap(6, Place::Span2(8)));
+    // Out of order.
+    assert_eq!(with_word(IMPORTS + 16, 0), overlap(1, Place::Span1(0)));
+    assert_eq!(with_word(RELATIVES + 16, 24), overlap(6, Place::Span1(24)));
+}
+
+#[test]
+fn names_are_in_their_table_ended_printable_and_not_empty() {
+    let bad = |index| Err(ImageError::Name { index });
+    let names = parts().encode().unwrap()[NAMES..].iter().take(22).copied().collect::<Vec<u8>>();
+    assert_eq!(names, b"store_get\0table\0maybe\0");
+    for offset in [22, 23, SPAN2 - 1, u32::MAX] {
+        assert_eq!(with_word(IMPORTS + 4, offset), bad(0), "outside");
+    }
+    assert_eq!(with_word(IMPORTS + 4, 9), bad(0), "empty");
+    assert_eq!(with_byte(NAMES + 21, b'x'), bad(2), "not ended");
+    for byte in [b' ', b'\n', 0x7f, 0x80, 0xff] {
+        assert_eq!(with_byte(NAMES, byte), bad(0), "not printable");
+    }
+    for name in ["", "a b", "zwölf", "a\0b"] {
+        let imports = vec![Import { site: Place::Span1(0), name, addend: 0, weak: false }];
+        assert_eq!(ImageParts { imports, ..parts() }.encode().unwrap_err(), ImageError::Name { index: 0 });
+    }
+}
+
+#[test]
+fn padding_is_zero() {
+    // Behind the names, and between span 1 and the data.
+    let image = ImageParts { span1: &[0x90; 61], imports: vec![], relatives: vec![], ..parts() };
+    let bytes = image.encode().unwrap();
+    for at in 32 + 61..32 + 64 {
+        let mut spoilt = bytes.clone();
+        spoilt[at] = 1;
+        assert_eq!(ImageView::new_checked(&spoilt).unwrap_err(), ImageError::Padding, "{at}");
+    }
+    for at in NAMES + 22..(NAMES + 22).next_multiple_of(16) {
+        assert_eq!(with_byte(at, 1), Err(ImageError::Padding), "{at}");
+    }
+}
