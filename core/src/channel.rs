@@ -11,8 +11,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use crate::frame::{
-    CODE_HEADER_LEN, FrameError, HEADER_LEN, Header, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME, Parts, Plan,
-    Trailer,
+    CODE_HEADER_LEN, FrameError, HEADER_LEN, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME, Plan, Trailer,
 };
 use crate::mailbox::{self, Seen};
 use crate::memory::{Memory, Region};
@@ -21,9 +20,11 @@ use crate::sync::Ordering;
 use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Operation, TransportError};
 
 mod one_sided;
+mod received;
 mod two_sided;
 
 use one_sided::OneSided;
+pub use received::Received;
 use two_sided::TwoSided;
 
 /// What both sides agreed on when they met, as seen by this side.
@@ -102,47 +103,6 @@ pub enum Polled {
     Partial,
     /// A whole frame, checked.
     Frame(Received),
-}
-
-/// A frame that has arrived. Its bytes stay where they are until [`Channel::release`]; on a one-sided path the peer, if it
-/// breaks the protocol, can change them meanwhile.
-#[derive(Clone, Copy, Debug)]
-pub struct Received {
-    header: Header,
-    parts: Parts,
-    start: NonNull<u8>,
-}
-
-// SAFETY: it is an address and what was checked of the bytes there; whoever uses the address does so by unsafe code of
-// their own, from the thread that has the channel.
-unsafe impl Send for Received {}
-
-impl Received {
-    /// The header's fields, our own copy.
-    #[inline]
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// Where its parts lie, checked.
-    #[inline]
-    pub fn parts(&self) -> &Parts {
-        &self.parts
-    }
-
-    /// Where the payload is: valid for reads and writes of `header.payload_len` bytes until the frame is released.
-    #[inline]
-    pub fn payload(&self) -> NonNull<u8> {
-        // SAFETY: `parts` was checked to lie within the frame, which starts at `start`.
-        unsafe { self.start.add(self.parts.payload as usize) }
-    }
-
-    /// Whether the payload is aligned to `1 << log2` bytes. Always true in a mailbox for the alignment that the header
-    /// states; a delivered message may start less aligned than that.
-    #[inline]
-    pub fn payload_is_aligned(&self, log2: u8) -> bool {
-        self.payload().as_ptr().addr() & ((1 << log2) - 1) == 0
-    }
 }
 
 /// What to sleep on.

@@ -27,10 +27,15 @@
 //!
 //! A *place* is a 32-bit word: bit 31 says which span (0: span 1, 1: span 2), the rest is the offset in it.
 
-use alloc::vec::Vec;
 use core::fmt;
 
 use crate::frame::INLINE_ALIGN_LOG2;
+
+mod error;
+mod parts;
+
+pub use error::{ImageError, PlaceError};
+pub use parts::ImageParts;
 
 /// Length of the fixed part of an image, in bytes.
 pub const HEADER_LEN: usize = 32;
@@ -160,117 +165,6 @@ pub struct Relative {
     pub site: Place,
     /// What it points at.
     pub to: Place,
-}
-
-/// What makes bytes no image. Each names the field and the value found.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ImageError {
-    /// Fewer bytes than the fixed part, or than the lengths in it add up to.
-    #[error("image is truncated: it needs {needed} bytes and has {found}")]
-    Truncated {
-        /// Bytes that the fixed part and its lengths ask for.
-        needed: u64,
-        /// Bytes given.
-        found: u64,
-    },
-    /// Bytes behind the end.
-    #[error("image is overlong: its parts end at {end} and it has {found} bytes")]
-    Overlong {
-        /// Where the parts end.
-        end: u64,
-        /// Bytes given.
-        found: u64,
-    },
-    /// The first three bytes are not `FJI`.
-    #[error("these bytes are no image: they do not start with FJI")]
-    Magic,
-    /// Made by another version of farjump.
-    #[error("image has format version {0}, this farjump reads version 1: build the library again")]
-    Version(u8),
-    /// An ABI this farjump does not know.
-    #[error("image is for ABI {0}, this farjump knows ABI 1 (Linux, System V, LP64)")]
-    Abi(u8),
-    /// An alignment above 4096.
-    #[error("image asks for an alignment of 2^{0}, the largest is 2^12")]
-    Alignment(u8),
-    /// A payload alignment that no frame can give.
-    #[error("image asks for payloads aligned to 2^{0} bytes: it must be 2^3 to 2^12, or 0 for the default")]
-    PayloadAlignment(u8),
-    /// Span 1 has no bytes.
-    #[error("image is empty: span 1 has no bytes")]
-    Empty,
-    /// A span longer than [`MAX_SPAN`].
-    #[error("image span {span} is {len} bytes long, the longest is 2^30")]
-    SpanTooLong {
-        /// 1 or 2.
-        span: u8,
-        /// Its length in bytes.
-        len: u64,
-    },
-    /// `NAME_main` lies outside span 1.
-    #[error("image entry {entry:#x} lies outside span 1, which has {len} bytes")]
-    Entry {
-        /// Offset given.
-        entry: u32,
-        /// Length of span 1.
-        len: u32,
-    },
-    /// A site, or the place a relative site points at, lies outside its span.
-    #[error("image site {index} ({place}) lies outside its span, which has {len} bytes")]
-    Outside {
-        /// Running number among imports and then relative sites.
-        index: usize,
-        /// The place.
-        place: Place,
-        /// Length of that span in bytes.
-        len: u64,
-    },
-    /// A site that is not a multiple of 8.
-    #[error("image site {index} ({place}) is not aligned to 8 bytes")]
-    Unaligned {
-        /// Running number among imports and then relative sites.
-        index: usize,
-        /// The place.
-        place: Place,
-    },
-    /// Two sites share bytes, or the sites are not in ascending order, which is what rules sharing out.
-    #[error("image site {index} ({place}) overlaps another or is out of order")]
-    Overlap {
-        /// Running number among imports and then relative sites.
-        index: usize,
-        /// The place.
-        place: Place,
-    },
-    /// An import's name is outside the name table, not ended, empty or not printable ASCII.
-    #[error("image import {index} has no usable name")]
-    Name {
-        /// Running number among imports.
-        index: usize,
-    },
-    /// Padding bytes that are not zero: the same code would have two identities.
-    #[error("image has bytes other than zero in its padding")]
-    Padding,
-}
-
-/// Why an image could not be placed.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlaceError {
-    /// The target does not offer a symbol that the image needs. The number is the import's position in
-    /// [`ImageView::imports`].
-    #[error("import {0} is not offered by the target")]
-    Unresolved(usize),
-    /// The room given for a span is not exactly as long as the span.
-    #[error("room for span {span} is {found} bytes, the image needs {needed}")]
-    Room {
-        /// 1 or 2.
-        span: u8,
-        /// Bytes the span has.
-        needed: usize,
-        /// Bytes given.
-        found: usize,
-    },
 }
 
 /// An image whose every length, offset, site and name has been checked.
@@ -589,91 +483,4 @@ pub struct Room<'a> {
     pub span2: &'a mut [u8],
     /// Address at which the code will run, aligned as the image asks.
     pub address: u64,
-}
-
-/// The parts of an image, to be encoded. Made by the linker stage of farjump-loader.
-#[derive(Clone, Debug)]
-pub struct ImageParts<'a> {
-    /// Instruction set.
-    pub machine: Machine,
-    /// log2 of the alignment both spans need, 0 to 12.
-    pub align_log2: u8,
-    /// log2 of the payload's alignment, 3 to 12, or 0 for the default.
-    pub payload_align_log2: u8,
-    /// Text, read-only data, GOT; sites hold zero.
-    pub span1: &'a [u8],
-    /// Offset of `NAME_main` in span 1.
-    pub entry: u32,
-    /// Initialised part of span 2; sites hold zero.
-    pub data: &'a [u8],
-    /// Zeroed rest of span 2, in bytes.
-    pub bss_len: u32,
-    /// Imports in any order.
-    pub imports: Vec<Import<'a>>,
-    /// Relative sites in any order.
-    pub relatives: Vec<Relative>,
-}
-
-impl ImageParts<'_> {
-    /// The canonical bytes: sites in order, each name once, in the order in which the sorted imports first use it, so
-    /// that the same code has the same identity whichever linker made it.
-    ///
-    /// # Errors
-    /// What [`ImageView::new_checked`] finds wrong with the result; too many sites or names for their counts show up
-    /// as [`ImageError::Truncated`] or [`ImageError::Overlong`].
-    pub fn encode(&self) -> Result<Vec<u8>, ImageError> {
-        let mut imports = self.imports.clone();
-        imports.sort_by_key(|import| import.site);
-        let mut relatives = self.relatives.clone();
-        relatives.sort_by_key(|relative| relative.site);
-        let mut names = Vec::new();
-        let mut known: Vec<(&str, u32)> = Vec::new();
-        let mut offsets = Vec::with_capacity(imports.len());
-        for (index, import) in imports.iter().enumerate() {
-            // In the table it would end there.
-            if import.name.contains('\0') {
-                return Err(ImageError::Name { index });
-            }
-            let offset = match known.iter().find(|(name, _)| *name == import.name) {
-                Some(&(_, offset)) => offset,
-                None => {
-                    let offset = names.len() as u32;
-                    known.push((import.name, offset));
-                    names.extend_from_slice(import.name.as_bytes());
-                    names.push(0);
-                    offset
-                }
-            };
-            offsets.push(offset | if import.weak { SPAN2 } else { 0 });
-        }
-        let mut out = Vec::new();
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&self.machine.0.to_le_bytes());
-        out.push(ABI_LINUX);
-        out.push(self.align_log2.min(15) | self.payload_align_log2.min(15) << 4);
-        for word in [self.span1.len() as u32, self.entry, self.data.len() as u32, self.bss_len] {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
-        out.extend_from_slice(&(imports.len() as u16).to_le_bytes());
-        out.extend_from_slice(&(relatives.len() as u16).to_le_bytes());
-        out.extend_from_slice(&(names.len() as u32).to_le_bytes());
-        for (import, offset) in imports.iter().zip(offsets) {
-            out.extend_from_slice(&import.site.to_word().to_le_bytes());
-            out.extend_from_slice(&offset.to_le_bytes());
-            out.extend_from_slice(&import.addend.to_le_bytes());
-        }
-        for relative in &relatives {
-            out.extend_from_slice(&relative.site.to_word().to_le_bytes());
-            out.extend_from_slice(&relative.to.to_word().to_le_bytes());
-        }
-        out.extend_from_slice(&names);
-        out.resize(out.len().next_multiple_of(16), 0);
-        out.extend_from_slice(self.span1);
-        if !self.data.is_empty() {
-            out.resize(out.len().next_multiple_of(8), 0);
-            out.extend_from_slice(self.data);
-        }
-        ImageView::new_checked(&out)?;
-        Ok(out)
-    }
 }

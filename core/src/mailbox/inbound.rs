@@ -161,3 +161,6 @@ impl<M: Memory> Inbound<M> {
         self.reported = position;
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

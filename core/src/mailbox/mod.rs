@@ -5,7 +5,7 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | return line: position up to which the writer of this region has consumed what the owner sent |
-//! | 8 | 8 | return line: state of the writer ([`State`]): does it sleep, and is there news on the control connection |
+//! | 8 | 8 | return line: state of the writer: the low half counts falling asleep and waking up, odd while asleep; the high half counts calls to look at the control connection |
 //! | 4096 | a power of two | the ring of frames from the writer to the owner |
 //!
 //! So everything a side polls is its own memory, and everything it tells is one write away; a stream costs one return line
@@ -13,7 +13,7 @@
 //! the ring is the position modulo the ring's length. A frame never wraps: where one does not fit before the end, a frame
 //! of kind [`Skip`](crate::frame::Kind::Skip) takes the rest.
 //!
-//! [`Outbound`] is the sending half of one ring, [`Inbound`] the receiving half, and [`Waker`] and [`Sleeper`] are the two
+//! `Outbound` is the sending half of one ring, `Inbound` the receiving half, and `Waker` and `Sleeper` are the two
 //! sides of going to sleep. All are generic over the memory so that loom can check the very code that runs.
 
 mod doze;

@@ -1,0 +1,82 @@
+//! What can be wrong with a frame.
+
+/// What makes bytes no frame. Each names the field and the value found.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Fewer bytes than a header, or than the frame's length says.
+    #[error("frame is truncated: it needs {needed} bytes and {found} are there")]
+    Truncated {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes there.
+        found: usize,
+    },
+    /// Bytes behind the frame in a message that should hold exactly one.
+    #[error("message is overlong: the frame ends at {frame} and {found} bytes came")]
+    Overlong {
+        /// Length of the frame.
+        frame: usize,
+        /// Bytes there.
+        found: usize,
+    },
+    /// A length of 0, not a multiple of 64, or too short for what it should hold.
+    #[error("frame length {len} is not possible (at least {least}, in multiples of 64)")]
+    Length {
+        /// Length given.
+        len: u32,
+        /// What its parts need.
+        least: u64,
+    },
+    /// Longer than the receiver takes.
+    #[error("frame of {len} bytes is over the limit of {limit}")]
+    TooLong {
+        /// Length given.
+        len: u32,
+        /// The receiver's limit.
+        limit: usize,
+    },
+    /// A frame that would reach past the end of the ring.
+    #[error("frame of {len} bytes reaches past the end of the mailbox, {room} bytes on")]
+    PastEnd {
+        /// Length given.
+        len: u32,
+        /// Bytes up to the end.
+        room: usize,
+    },
+    /// A number that is no [`Kind`](super::Kind).
+    #[error("frame kind {0} is unknown")]
+    Kind(u8),
+    /// Reserved bits that are set, an alignment outside 8 to 4096 bytes, or a trailer where none is due or none where one is.
+    #[error("frame flags {0:#04x} are not possible")]
+    Flags(u8),
+    /// The payload overlaps the header, the name or the image, is not aligned, or reaches past the end.
+    #[error("payload at {offset} of {len} bytes does not fit its frame of {frame}")]
+    Payload {
+        /// Offset in the frame.
+        offset: u64,
+        /// Length of the payload.
+        len: u32,
+        /// Length of the frame.
+        frame: u32,
+    },
+    /// The image overlaps the header or name, or reaches past the end.
+    #[error("image at {offset} of {len} bytes does not fit its frame of {frame}")]
+    Image {
+        /// Offset in the frame.
+        offset: u32,
+        /// Length of the image.
+        len: u32,
+        /// Length of the frame.
+        frame: u32,
+    },
+    /// A name that is too long or does not fit.
+    #[error("name of {0} bytes does not fit its frame, or is over 255")]
+    Name(u16),
+    /// Reserved bytes that are not zero.
+    #[error("reserved bytes of the frame are not zero")]
+    Reserved,
+    /// The signal is not the one that is due: a message of a two-sided transport came twice, was lost or overtaken.
+    #[error("frame carries the signal of another position: one was lost, repeated or overtaken")]
+    Signal,
+}

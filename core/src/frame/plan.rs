@@ -1,0 +1,153 @@
+//! Laying out a frame before it is written. Nothing here reads what the memory holds: that is a frame of an earlier lap.
+
+use super::{
+    CODE_HEADER_LEN, CodePart, DEFAULT_ALIGN_LOG2, Flags, HEADER_LEN, Header, INLINE_ALIGN_LOG2,
+    INLINE_PAYLOAD, Kind, LINE, TRAILER_LEN, payload_offset,
+};
+use crate::image::CodeId;
+use crate::transport::ArrivalRules;
+
+/// Which frames of a link end with a trailer. Follows from the arrival rule, see [`Trailer::for_rule`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trailer {
+    /// None: the signal is ordered behind everything else.
+    Never,
+    /// Those longer than a line: bytes land in order, and a line lands whole.
+    LongFrames,
+    /// All: a line may be torn too.
+    Always,
+}
+
+impl Trailer {
+    /// What `rule` needs on a path that places lines whole or not.
+    pub fn for_rule(rule: ArrivalRules, line_whole: bool) -> Trailer {
+        match rule {
+            ArrivalRules::IN_ORDER if line_whole => Trailer::LongFrames,
+            ArrivalRules::IN_ORDER | ArrivalRules::CHECKED => Trailer::Always,
+            _ => Trailer::Never,
+        }
+    }
+
+    /// Length in bytes of the trailer of a frame whose other parts end at `end`.
+    #[inline]
+    const fn len_behind(self, end: usize) -> usize {
+        match self {
+            Trailer::Never => 0,
+            Trailer::LongFrames if end <= LINE => 0,
+            Trailer::LongFrames | Trailer::Always => TRAILER_LEN,
+        }
+    }
+}
+
+/// A frame to be made: everything but the payload's final length.
+///
+/// The fields are the sender's own and not checked: a plan whose `code` does not fit its `kind`, or an alignment that no
+/// frame can have, makes a frame that the receiver refuses.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Whether the source waits for a reply.
+    pub wants_reply: bool,
+    /// Code index, or a reply's status.
+    pub index: u16,
+    /// The call that this is, or answers.
+    pub token: u32,
+    /// log2 of the alignment that the image asks for its payload: 3 to 12, or 0 for the default rule.
+    pub align_log2: u8,
+    /// For the kinds that name code, and for those only.
+    pub code: Option<PlanCode<'a>>,
+}
+
+/// The code that a planned frame names.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanCode<'a> {
+    /// The whole image for [`Kind::CallCode`], empty for [`Kind::CallId`].
+    pub image: &'a [u8],
+    /// Its identity.
+    pub id: CodeId,
+    /// The target's epoch.
+    pub epoch: u64,
+    /// The name, at most [`MAX_NAME`](super::MAX_NAME) bytes.
+    pub name: &'a str,
+}
+
+/// Where the parts of a planned frame go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Offset of the payload in the frame, in bytes.
+    pub payload: usize,
+    /// log2 of the alignment it has.
+    pub align_log2: u8,
+    /// Length of the frame in bytes if the payload takes all of what was planned for it.
+    pub frame_len: usize,
+    /// Which frames of the link a trailer ends.
+    pub trailer: Trailer,
+}
+
+impl Plan<'_> {
+    /// Lays the frame out at an address that is `base` modulo 4096, for a payload of `payload_len` bytes.
+    ///
+    /// A payload without an alignment of its own is aligned to 8 bytes where that puts it into the header's line, else to
+    /// 64.
+    #[inline]
+    pub fn layout(&self, base: usize, payload_len: usize, trailer: Trailer) -> Layout {
+        if self.code.is_none() && payload_len <= INLINE_PAYLOAD {
+            let align_log2 = if self.align_log2 == 0 { INLINE_ALIGN_LOG2 } else { self.align_log2 };
+            let payload = payload_offset(base, HEADER_LEN, align_log2);
+            let end = payload + payload_len;
+            if end + trailer.len_behind(end) <= LINE {
+                return Layout { payload, align_log2, frame_len: LINE, trailer };
+            }
+        }
+        let align_log2 = if self.align_log2 == 0 { DEFAULT_ALIGN_LOG2 } else { self.align_log2 };
+        let behind = match &self.code {
+            None => HEADER_LEN,
+            Some(code) => self.image_offset(code) + code.image.len(),
+        };
+        let payload = payload_offset(base, behind, align_log2);
+        let end = payload + payload_len;
+        Layout {
+            payload,
+            align_log2,
+            frame_len: (end + trailer.len_behind(end)).next_multiple_of(LINE),
+            trailer,
+        }
+    }
+
+    fn image_offset(&self, code: &PlanCode<'_>) -> usize {
+        let name_end = CODE_HEADER_LEN + code.name.len();
+        if code.image.is_empty() { name_end } else { name_end.next_multiple_of(LINE) }
+    }
+
+    /// The header of the frame laid out as `layout`, with the payload's final length, which is at most what was planned.
+    /// A shorter payload makes a shorter frame.
+    #[inline]
+    pub fn header(&self, layout: &Layout, payload_len: usize) -> Header {
+        let end = layout.payload + payload_len;
+        let trailer = layout.trailer.len_behind(end);
+        let frame_len = (end + trailer).next_multiple_of(LINE);
+        let mut flags = Flags::from_bits_retain(layout.align_log2);
+        flags.set(Flags::WANTS_REPLY, self.wants_reply);
+        flags.set(Flags::TRAILER, trailer != 0);
+        Header {
+            frame_len: frame_len as u32,
+            payload_len: payload_len as u32,
+            kind: self.kind,
+            flags,
+            index: self.index,
+            token: self.token,
+        }
+    }
+
+    /// The longer header's fields for a frame that names code.
+    pub fn code_part(&self) -> Option<CodePart> {
+        self.code.as_ref().map(|code| CodePart {
+            image_offset: if code.image.is_empty() { 0 } else { self.image_offset(code) as u32 },
+            image_len: code.image.len() as u32,
+            id: code.id,
+            epoch: code.epoch,
+            name_len: code.name.len() as u16,
+        })
+    }
+}

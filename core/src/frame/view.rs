@@ -1,0 +1,76 @@
+//! Frames in plain memory.
+
+use super::{CODE_HEADER_LEN, Flags, FrameError, Header, LINE, Parts};
+
+/// A frame in plain memory whose every length and offset has been checked: what a two-sided transport delivers.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameView<'a> {
+    bytes: &'a [u8],
+    signal: u64,
+    header: Header,
+    parts: Parts,
+}
+
+impl<'a> FrameView<'a> {
+    /// Checks `bytes`, which must be exactly one frame, at an address that is `base` modulo 4096. The signal is not
+    /// compared: the caller knows the position. Nor does such a frame have a trailer: it is there as a whole.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn new_checked(bytes: &'a [u8], base: usize, limit: usize) -> Result<Self, FrameError> {
+        if bytes.len() < LINE {
+            return Err(FrameError::Truncated { needed: LINE, found: bytes.len() });
+        }
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let header = Header::from_words([word(8), word(16)])?;
+        if header.flags.contains(Flags::TRAILER) {
+            return Err(FrameError::Flags(header.flags.bits()));
+        }
+        let frame_len = header.frame_len as usize;
+        if frame_len > bytes.len() {
+            return Err(FrameError::Truncated { needed: frame_len, found: bytes.len() });
+        }
+        if frame_len < bytes.len() && frame_len != 0 {
+            return Err(FrameError::Overlong { frame: frame_len, found: bytes.len() });
+        }
+        let parts = header.check(base, bytes.len(), limit, || [24, 32, 40, 48, 56].map(word))?;
+        Ok(FrameView { bytes, signal: word(0), header, parts })
+    }
+
+    /// The header's fields.
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
+    /// The signal it carries, to be compared with the one that is due.
+    pub fn signal(&self) -> u64 {
+        self.signal
+    }
+
+    /// Where its parts lie.
+    pub fn parts(&self) -> Parts {
+        self.parts
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &'a [u8] {
+        let start = self.parts.payload as usize;
+        &self.bytes[start..start + self.header.payload_len as usize]
+    }
+
+    /// The image that travels in it, if one does.
+    pub fn image(&self) -> Option<&'a [u8]> {
+        let code = self.parts.code.filter(|code| code.image_len != 0)?;
+        Some(&self.bytes[code.image_offset as usize..][..code.image_len as usize])
+    }
+
+    /// The name of the code it names, as sent.
+    pub fn name(&self) -> Option<&'a [u8]> {
+        let code = self.parts.code?;
+        Some(&self.bytes[CODE_HEADER_LEN..][..usize::from(code.name_len)])
+    }
+}

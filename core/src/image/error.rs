@@ -1,0 +1,114 @@
+//! What can be wrong with an image, and with placing one.
+
+use super::Place;
+
+/// What makes bytes no image. Each names the field and the value found.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// Fewer bytes than the fixed part, or than the lengths in it add up to.
+    #[error("image is truncated: it needs {needed} bytes and has {found}")]
+    Truncated {
+        /// Bytes that the fixed part and its lengths ask for.
+        needed: u64,
+        /// Bytes given.
+        found: u64,
+    },
+    /// Bytes behind the end.
+    #[error("image is overlong: its parts end at {end} and it has {found} bytes")]
+    Overlong {
+        /// Where the parts end.
+        end: u64,
+        /// Bytes given.
+        found: u64,
+    },
+    /// The first three bytes are not `FJI`.
+    #[error("these bytes are no image: they do not start with FJI")]
+    Magic,
+    /// Made by another version of farjump.
+    #[error("image has format version {0}, this farjump reads version 1: build the library again")]
+    Version(u8),
+    /// An ABI this farjump does not know.
+    #[error("image is for ABI {0}, this farjump knows ABI 1 (Linux, System V, LP64)")]
+    Abi(u8),
+    /// An alignment above 4096.
+    #[error("image asks for an alignment of 2^{0}, the largest is 2^12")]
+    Alignment(u8),
+    /// A payload alignment that no frame can give.
+    #[error("image asks for payloads aligned to 2^{0} bytes: it must be 2^3 to 2^12, or 0 for the default")]
+    PayloadAlignment(u8),
+    /// Span 1 has no bytes.
+    #[error("image is empty: span 1 has no bytes")]
+    Empty,
+    /// A span longer than [`MAX_SPAN`](super::MAX_SPAN).
+    #[error("image span {span} is {len} bytes long, the longest is 2^30")]
+    SpanTooLong {
+        /// 1 or 2.
+        span: u8,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// `NAME_main` lies outside span 1.
+    #[error("image entry {entry:#x} lies outside span 1, which has {len} bytes")]
+    Entry {
+        /// Offset given.
+        entry: u32,
+        /// Length of span 1.
+        len: u32,
+    },
+    /// A site, or the place a relative site points at, lies outside its span.
+    #[error("image site {index} ({place}) lies outside its span, which has {len} bytes")]
+    Outside {
+        /// Running number among imports and then relative sites.
+        index: usize,
+        /// The place.
+        place: Place,
+        /// Length of that span in bytes.
+        len: u64,
+    },
+    /// A site that is not a multiple of 8.
+    #[error("image site {index} ({place}) is not aligned to 8 bytes")]
+    Unaligned {
+        /// Running number among imports and then relative sites.
+        index: usize,
+        /// The place.
+        place: Place,
+    },
+    /// Two sites share bytes, or the sites are not in ascending order, which is what rules sharing out.
+    #[error("image site {index} ({place}) overlaps another or is out of order")]
+    Overlap {
+        /// Running number among imports and then relative sites.
+        index: usize,
+        /// The place.
+        place: Place,
+    },
+    /// An import's name is outside the name table, not ended, empty or not printable ASCII.
+    #[error("image import {index} has no usable name")]
+    Name {
+        /// Running number among imports.
+        index: usize,
+    },
+    /// Padding bytes that are not zero: the same code would have two identities.
+    #[error("image has bytes other than zero in its padding")]
+    Padding,
+}
+
+/// Why an image could not be placed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// The target does not offer a symbol that the image needs. The number is the import's position in
+    /// [`ImageView::imports`](super::ImageView::imports).
+    #[error("import {0} is not offered by the target")]
+    Unresolved(usize),
+    /// The room given for a span is not exactly as long as the span.
+    #[error("room for span {span} is {found} bytes, the image needs {needed}")]
+    Room {
+        /// 1 or 2.
+        span: u8,
+        /// Bytes the span has.
+        needed: usize,
+        /// Bytes given.
+        found: usize,
+    },
+}

@@ -1,0 +1,92 @@
+//! Encoding an image.
+
+use alloc::vec::Vec;
+
+use super::{ABI_LINUX, ImageError, ImageView, Import, MAGIC, Machine, Relative, SPAN2};
+
+/// The parts of an image, to be encoded. Made by the linker stage of farjump-loader.
+#[derive(Clone, Debug)]
+pub struct ImageParts<'a> {
+    /// Instruction set.
+    pub machine: Machine,
+    /// log2 of the alignment both spans need, 0 to 12.
+    pub align_log2: u8,
+    /// log2 of the payload's alignment, 3 to 12, or 0 for the default.
+    pub payload_align_log2: u8,
+    /// Text, read-only data, GOT; sites hold zero.
+    pub span1: &'a [u8],
+    /// Offset of `NAME_main` in span 1.
+    pub entry: u32,
+    /// Initialised part of span 2; sites hold zero.
+    pub data: &'a [u8],
+    /// Zeroed rest of span 2, in bytes.
+    pub bss_len: u32,
+    /// Imports in any order.
+    pub imports: Vec<Import<'a>>,
+    /// Relative sites in any order.
+    pub relatives: Vec<Relative>,
+}
+
+impl ImageParts<'_> {
+    /// The canonical bytes: sites in order, each name once, in the order in which the sorted imports first use it, so
+    /// that the same code has the same identity whichever linker made it.
+    ///
+    /// # Errors
+    /// What [`ImageView::new_checked`] finds wrong with the result; too many sites or names for their counts show up
+    /// as [`ImageError::Truncated`] or [`ImageError::Overlong`].
+    pub fn encode(&self) -> Result<Vec<u8>, ImageError> {
+        let mut imports = self.imports.clone();
+        imports.sort_by_key(|import| import.site);
+        let mut relatives = self.relatives.clone();
+        relatives.sort_by_key(|relative| relative.site);
+        let mut names = Vec::new();
+        let mut known: Vec<(&str, u32)> = Vec::new();
+        let mut offsets = Vec::with_capacity(imports.len());
+        for (index, import) in imports.iter().enumerate() {
+            // In the table it would end there.
+            if import.name.contains('\0') {
+                return Err(ImageError::Name { index });
+            }
+            let offset = match known.iter().find(|(name, _)| *name == import.name) {
+                Some(&(_, offset)) => offset,
+                None => {
+                    let offset = names.len() as u32;
+                    known.push((import.name, offset));
+                    names.extend_from_slice(import.name.as_bytes());
+                    names.push(0);
+                    offset
+                }
+            };
+            offsets.push(offset | if import.weak { SPAN2 } else { 0 });
+        }
+        let mut out = Vec::new();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&self.machine.0.to_le_bytes());
+        out.push(ABI_LINUX);
+        out.push(self.align_log2.min(15) | self.payload_align_log2.min(15) << 4);
+        for word in [self.span1.len() as u32, self.entry, self.data.len() as u32, self.bss_len] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&(imports.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(relatives.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(names.len() as u32).to_le_bytes());
+        for (import, offset) in imports.iter().zip(offsets) {
+            out.extend_from_slice(&import.site.to_word().to_le_bytes());
+            out.extend_from_slice(&offset.to_le_bytes());
+            out.extend_from_slice(&import.addend.to_le_bytes());
+        }
+        for relative in &relatives {
+            out.extend_from_slice(&relative.site.to_word().to_le_bytes());
+            out.extend_from_slice(&relative.to.to_word().to_le_bytes());
+        }
+        out.extend_from_slice(&names);
+        out.resize(out.len().next_multiple_of(16), 0);
+        out.extend_from_slice(self.span1);
+        if !self.data.is_empty() {
+            out.resize(out.len().next_multiple_of(8), 0);
+            out.extend_from_slice(self.data);
+        }
+        ImageView::new_checked(&out)?;
+        Ok(out)
+    }
+}
