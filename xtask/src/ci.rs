@@ -7,7 +7,7 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
 use crate::tally::Tally;
 use crate::test;
-use crate::workspace::root;
+use crate::workspace::{Workspace, root};
 
 /// How long one step other than the tests may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -79,12 +79,9 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
 ///
 /// # Errors
 /// It failed, in which case it said why itself, or did not end in time.
-pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: Option<(&str, &str)>) -> Verdict {
+pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: &[(&str, &str)]) -> Verdict {
     let run = Run::cargo(interrupt).args(args).directory(root()).limit(LIMIT);
-    let run = match env {
-        Some((name, value)) => run.env(name, value),
-        None => run,
-    };
+    let run = env.iter().fold(run, |run, (name, value)| run.env(name, value));
     match run.run()?.status.success() {
         true => Ok(()),
         false => Err(Failed::Because(format!("cargo {} failed", args.join(" ")))),
@@ -92,13 +89,18 @@ pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: Option<(&str, &st
 }
 
 fn formatting(interrupt: &Interrupt) -> Verdict {
-    cargo(interrupt, &["fmt", "--all", "--check"], None)
+    cargo(interrupt, &["fmt", "--all", "--check"], &[])
 }
 
 fn lints(interrupt: &Interrupt) -> Verdict {
-    cargo(interrupt, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], None)
+    cargo(interrupt, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    // The models are not there without their flag.
+    let target = Workspace::load(false, interrupt)?.target().join("loom");
+    let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", &*target.to_string_lossy())];
+    let models = ["clippy", "--package", "farjump-core", "--lib", "--tests", "--", "-D", "warnings"];
+    cargo(interrupt, &models, &env)
 }
 
 fn documentation(interrupt: &Interrupt) -> Verdict {
-    cargo(interrupt, &["doc", "--workspace", "--no-deps"], Some(("RUSTDOCFLAGS", "-D warnings")))
+    cargo(interrupt, &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
 }

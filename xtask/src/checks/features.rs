@@ -19,7 +19,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
                 args.extend(["--features", features]);
             }
             args.extend(["--", "-D", "warnings"]);
-            cargo(interrupt, &args, None)?;
+            cargo(interrupt, &args, &[])?;
         }
     }
     Ok(())

@@ -34,8 +34,8 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         }
     }
 
-    cargo(interrupt, &[&["build", "--lib"], &LIBRARY[..]].concat(), None)?;
-    cargo(interrupt, &[&["build", "--bin", "farjump"], &PROGRAM[..]].concat(), None)?;
+    cargo(interrupt, &[&["build", "--lib"], &LIBRARY[..]].concat(), &[])?;
+    cargo(interrupt, &[&["build", "--bin", "farjump"], &PROGRAM[..]].concat(), &[])?;
     let program = workspace.target().join("debug/farjump");
     let ended = Run::new("readelf", interrupt).args(["-d"]).args([&program]).quiet().run()?;
     let needed: Vec<_> = ended.output.lines().filter_map(library).collect();
