@@ -1,6 +1,7 @@
 //! `demo`: what it shows, what it checks, and that nothing of it stays.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -200,6 +201,30 @@ fn an_interrupted_demo_ends_its_target_and_removes_its_folder() {
         assert!(!runs(target));
         assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
     }
+}
+
+#[test]
+fn a_demo_that_is_interrupted_while_it_compiles_ends_its_compilers() {
+    let bench = Workbench::new();
+    let program = installed(&bench);
+    let started = bench.path("started");
+    let compiler =
+        bench.write("cc", format!("#!/bin/sh\necho $$ >> {}\nexec sleep 1000\n", started.display()));
+    fs::set_permissions(&compiler, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let mut command = bench.program(program);
+    command.arg("demo").env("FARJUMP_CC", compiler).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let demo = Watched::start(&mut command);
+    let compilers: Vec<u32> = wait_for("three compilers", || {
+        let pids: Vec<u32> =
+            fs::read_to_string(&started).ok()?.lines().map_while(|pid| pid.parse().ok()).collect();
+        (pids.len() == 3).then_some(pids)
+    });
+    demo.signal(Signal::TERM);
+    assert_eq!(demo.finish().code, 143);
+    for pid in compilers {
+        wait_for("a compiler to end", || (!runs(pid)).then_some(()));
+    }
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
 }
 
 #[test]

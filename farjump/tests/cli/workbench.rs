@@ -137,6 +137,15 @@ impl Workbench {
         library
     }
 
+    /// A program, copied from `contents`. By another process: a file that this one has written cannot be run while a
+    /// process that another test is just starting has it open too.
+    pub(crate) fn executable(&self, name: &str, contents: &Path) -> PathBuf {
+        let path = self.path(name);
+        finish(Command::new("cp").arg(contents).arg(&path)).worked();
+        finish(Command::new("chmod").arg("700").arg(&path)).worked();
+        path
+    }
+
     /// Starts a target at [`Workbench::address`] and waits until it is ready.
     pub(crate) fn serve(&self, args: &[&str]) -> Serving {
         let mut command = self.farjump();

@@ -44,8 +44,8 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     let literal = functions::literal(arguments.literal.as_deref(), &contents);
     let functions = functions::all(literal);
 
-    let mut stage = Stage::set()?;
-    let libraries = samples::build(&functions, stage.folder())?;
+    let stage = Stage::set()?;
+    let libraries = samples::build(&functions, &stage)?;
     let mut target = stage.start_target(&file, arguments.transport.as_deref(), contents.len())?;
     let moving = move_file(&mut target, &contents)?;
     let limit = call_limit(contents.len());

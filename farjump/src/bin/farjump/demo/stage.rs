@@ -1,17 +1,18 @@
-//! What the demo sets up and takes down in every case: a folder, and a target process.
+//! What the demo sets up and takes down in every case: a folder, and processes.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{self, Child, Command, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
@@ -20,26 +21,36 @@ use crate::failure::Failure;
 
 /// How long the target may take to start, and then to go on sending the file.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait between attempts to remove the folder.
+const REMOVAL: Duration = Duration::from_millis(10);
 /// Longest path of a socket (unix(7)), and the name of ours with its slash.
 const SOCKET: (usize, &str) = (107, "/target.sock");
 
-/// Has the folder, and the target once it is started. Both go with it, and when the demo is interrupted.
+/// Has the folder, and the processes that the demo starts. All go with it, and when the demo is interrupted.
 pub(super) struct Stage {
     props: Arc<Mutex<Option<Props>>>,
     folder: PathBuf,
 }
 
 struct Props {
-    target: Option<Child>,
-    _folder: TempDir,
+    /// Processes that were started and not waited for. Each leads a group of its own.
+    processes: Vec<Pid>,
+    folder: PathBuf,
 }
 
 impl Drop for Props {
     fn drop(&mut self) {
-        if let Some(target) = &mut self.target {
-            // It may have ended by itself; the folder goes in any case.
-            let _ = target.kill();
-            let _ = target.wait();
+        for process in &self.processes {
+            // What has ended already, and is not waited for, is no error.
+            let _ = kill_process_group(*process, Signal::KILL);
+            let _ = waitpid(Some(*process), WaitOptions::empty());
+        }
+        // Compilers that were killed may be at their last file.
+        for _ in 0..100 {
+            match fs::remove_dir_all(&self.folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(REMOVAL),
+                _ => break,
+            }
         }
     }
 }
@@ -49,27 +60,55 @@ impl Stage {
     pub(super) fn set() -> Result<Stage, Failure> {
         let failed = |error| Failure::new(format!("cannot prepare the demo: {error}"));
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
-        let folder = make_folder().map_err(failed)?;
-        let path = folder.path().to_owned();
-        let props = Arc::new(Mutex::new(Some(Props { target: None, _folder: folder })));
-        let interrupted = props.clone();
+        let folder = make_folder().map_err(failed)?.keep();
+        let props = Props { processes: Vec::new(), folder: folder.clone() };
+        let props = Arc::new(Mutex::new(Some(props)));
+        let stage = Stage { props: props.clone(), folder };
         let wait = move || {
             if let Some(signal) = signals.forever().next() {
-                take_down(&interrupted);
+                let mut props = props.lock().unwrap_or_else(PoisonError::into_inner);
+                *props = None;
+                // With the lock: the demo, which sees its target go, cannot end before this does and say that it failed.
                 process::exit(128 + signal);
             }
         };
         std::thread::Builder::new().name("farjump-signals".into()).spawn(wait).map_err(failed)?;
-        Ok(Stage { props, folder: path })
+        Ok(stage)
     }
 
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// Starts a process, in a group of its own: what is typed at the terminal interrupts this process, which then ends the
+    /// others.
+    pub(super) fn start(&self, command: &mut Command) -> io::Result<Child> {
+        let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = command.process_group(0).spawn()?;
+        if let (Some(props), Some(process)) = (&mut *props, Pid::from_raw(child.id() as i32)) {
+            props.processes.push(process);
+        }
+        Ok(child)
+    }
+
+    /// Waits until a process ends; also says what it wrote to standard error, if that is piped.
+    pub(super) fn finish(&self, mut child: Child) -> io::Result<(ExitStatus, String)> {
+        let mut said = Vec::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            stderr.read_to_end(&mut said)?;
+        }
+        // With the lock: a process id is nobody's once it was waited for.
+        let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = child.wait()?;
+        if let Some(props) = &mut *props {
+            props.processes.retain(|process| process.as_raw_nonzero().get() as u32 != child.id());
+        }
+        Ok((status, String::from_utf8_lossy(&said).trim_end().to_owned()))
+    }
+
     /// Starts the target on `file`, which has `bytes` bytes, and waits until it is ready.
     pub(super) fn start_target(
-        &mut self,
+        &self,
         file: &Path,
         transport: Option<&str>,
         bytes: usize,
@@ -84,19 +123,10 @@ impl Stage {
         if let Some(transport) = transport {
             command.arg("--transport").arg(transport);
         }
-        // In a group of its own: what is typed at the terminal interrupts this process, which then ends the target.
-        command.process_group(0).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
-        let pid = {
-            let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
-            let child = command.spawn().map_err(failed)?;
-            // The command has a copy of the target's end of the socket, whose closing is to be seen.
-            drop(command);
-            let pid = child.id();
-            if let Some(props) = &mut *props {
-                props.target = Some(child);
-            }
-            pid
-        };
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+        let pid = self.start(&mut command).map_err(failed)?.id();
+        // The command has a copy of the target's end of the socket, whose closing is to be seen.
+        drop(command);
         let mut target = DemoTarget { stream, address, pid, bytes };
         match target.read_len() {
             Ok(len) if len == bytes as u64 => Ok(target),
@@ -111,13 +141,8 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        take_down(&self.props);
+        *self.props.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
-}
-
-/// Ends the target and removes the folder, if nobody has yet. Whoever comes second waits for the first.
-fn take_down(props: &Mutex<Option<Props>>) {
-    *props.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 /// The target process, and the socket on which it sends the file when asked to.
@@ -146,7 +171,7 @@ impl DemoTarget {
         Ok(bytes)
     }
 
-    fn read_len(&mut self) -> std::io::Result<u64> {
+    fn read_len(&mut self) -> io::Result<u64> {
         let mut len = [0; 8];
         self.stream.read_exact(&mut len)?;
         Ok(u64::from_le_bytes(len))
@@ -169,7 +194,7 @@ pub(super) fn this_program() -> Command {
 
 /// A folder beside this program if that lies in cargo's target folder, so that nothing is written outside of it, and if
 /// its path is short enough for a socket; otherwise in the system's temporary folder.
-fn make_folder() -> std::io::Result<TempDir> {
+fn make_folder() -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("farjump-demo-");
     if let Some(beside) = cargo_folder()
