@@ -1,7 +1,6 @@
 //! `demo`: what it shows, what it checks, and that nothing of it stays.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -125,9 +124,7 @@ fn what_cannot_be_shown_is_said_in_a_sentence() {
 fn installed(bench: &Workbench) -> PathBuf {
     let folder = bench.path("installed");
     fs::create_dir(&folder).expect("a folder can be made");
-    let program = folder.join("farjump");
-    fs::copy(env!("CARGO_BIN_EXE_farjump"), &program).expect("it can be copied");
-    program
+    bench.executable("installed/farjump", Path::new(env!("CARGO_BIN_EXE_farjump")))
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -208,9 +205,8 @@ fn a_demo_that_is_interrupted_while_it_compiles_ends_its_compilers() {
     let bench = Workbench::new();
     let program = installed(&bench);
     let started = bench.path("started");
-    let compiler =
-        bench.write("cc", format!("#!/bin/sh\necho $$ >> {}\nexec sleep 1000\n", started.display()));
-    fs::set_permissions(&compiler, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let script = format!("#!/bin/sh\necho $$ >> {}\nexec sleep 1000\n", started.display());
+    let compiler = bench.executable("cc", &bench.write("script", script));
     let mut command = bench.program(program);
     command.arg("demo").env("FARJUMP_CC", compiler).stdout(Stdio::piped()).stderr(Stdio::piped());
     let demo = Watched::start(&mut command);
