@@ -1,0 +1,320 @@
+//! Calls and their answers: in any order, late, given up, too many, too long.
+
+use std::time::Duration;
+
+use farjump::{Error, RefusalCause, WaitPolicy};
+
+use crate::support::{
+    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, serve, to_words, words,
+};
+
+#[test]
+fn replies_of_any_length_are_taken_in_any_order() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let echo = library("echo");
+    let messages: Vec<Vec<u8>> = (0..200_usize).map(|n| vec![n as u8; n * n % 5000]).collect();
+    let mut calls: Vec<_> =
+        messages.iter().map(|message| Some(pair.link.inject(&echo, message).unwrap())).collect();
+    serve(&mut pair.target);
+    // 67 and 200 have no factor in common, so this visits each once, in an order of its own.
+    for turn in 0..200 {
+        let which = turn * 67 % 200;
+        let reply = calls[which].take().unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(*reply, messages[which], "call {which}");
+    }
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline_and_the_late_answer_reaches_nobody() {
+    let place = Place::new();
+    for policy in [WaitPolicy::sleep_only(), WaitPolicy::spin_only()] {
+        let mut pair = Pair::of(place.target(), place.link().wait_policy(policy));
+        let echo = library("echo");
+        let late = pair.link.inject(&echo, b"late").unwrap();
+        let error = late.wait(Duration::from_millis(20)).unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        assert!(error.to_string().contains(&place.address()), "{error}");
+        let mut next = pair.link.inject(&echo, b"next").unwrap();
+        assert_eq!(serve(&mut pair.target), 2, "a call whose wait ended runs all the same");
+        assert_eq!(*answer(&mut pair.target, &mut next).unwrap(), *b"next");
+    }
+}
+
+#[test]
+fn a_call_given_up_runs_and_its_answer_reaches_nobody() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let tally = library("tally");
+    pair.link.inject(&tally, b"").unwrap().cancel();
+    drop(pair.link.inject(&tally, b"").unwrap());
+    assert_eq!(*pair.call(&tally, b"").unwrap(), 3_u64.to_ne_bytes());
+}
+
+#[test]
+fn a_call_is_polled_without_waiting_and_answered_once() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let echo = library("echo");
+    let mut call = pair.link.inject(&echo, b"!").unwrap();
+    for _ in 0..3 {
+        assert!(call.poll().unwrap().is_none());
+    }
+    serve(&mut pair.target);
+    assert_eq!(*call.poll().unwrap().unwrap(), *b"!");
+    for _ in 0..3 {
+        assert!(call.poll().unwrap().is_none());
+    }
+}
+
+#[test]
+fn call_into_appends_replies_to_what_is_there() {
+    let place = Place::new();
+    let Pair { link, mut target } = Pair::new(&place);
+    let (echo, long) = (library("echo"), vec![7; 1000]);
+    let collected = meanwhile(&mut target, move || {
+        let mut into = b"so far ".to_vec();
+        link.call_into(&echo, b"and on ", PATIENCE, &mut into).unwrap();
+        link.call_into(&echo, &long, PATIENCE, &mut into).unwrap();
+        into
+    });
+    assert_eq!(collected[..14], *b"so far and on ");
+    assert_eq!(collected[14..], [7; 1000]);
+}
+
+#[test]
+fn a_full_mailbox_is_said_at_once_or_waited_for_up_to_the_limit_and_loses_nothing() {
+    let place = Place::new();
+    let limit = Duration::from_millis(20);
+    let mut pair = Pair::of(place.target().mailbox(4096), place.link().send_timeout(limit));
+    let sequence = library("sequence");
+    let mut sent = 0_u64;
+    let mut calls = Vec::new();
+    loop {
+        match pair.link.try_inject(&sequence, &words(&[sent])) {
+            Ok(call) => calls.push(call),
+            Err(Error::Full) => break,
+            Err(error) => panic!("{error}"),
+        }
+        sent += 1;
+    }
+    assert!(sent > 10, "only {sent} frames fit into 4096 bytes");
+    assert!(matches!(pair.link.try_send(&sequence, &words(&[sent])), Err(Error::Full)));
+    let error = pair.link.inject(&sequence, &words(&[sent])).map(drop).unwrap_err();
+    assert!(matches!(&error, Error::Timeout { what } if what.contains("room")), "{error}");
+    assert_eq!(pair.link.stats().frames, sent, "what did not fit does not count");
+    for mut call in calls {
+        answer(&mut pair.target, &mut call).unwrap();
+    }
+    assert_eq!(to_words(&pair.call(&sequence, b"").unwrap()), [sent, 0]);
+}
+
+#[test]
+fn frames_of_all_lengths_run_once_and_in_order_through_many_laps_of_a_small_mailbox() {
+    let place = Place::new();
+    let builder = place.link().reply_room(4096);
+    let Pair { link, mut target } = Pair::of(place.target().mailbox(8192), builder);
+    let sequence = library("sequence");
+    const FRAMES: u64 = 20_000;
+    let seen = meanwhile(&mut target, move || {
+        for number in 0..FRAMES {
+            let mut payload = words(&[number]);
+            payload.resize(8 + (number * 7919 % 1500) as usize, 0xee);
+            link.send(&sequence, &payload).unwrap();
+        }
+        link.flush(PATIENCE).unwrap();
+        link.inject(&sequence, b"").unwrap().wait(PATIENCE).unwrap()
+    });
+    assert_eq!(to_words(&seen), [FRAMES, 0]);
+}
+
+#[test]
+fn replies_wait_for_room_and_hold_up_only_their_own_source() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target(), place.link().reply_room(4096));
+    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let echo = library("echo");
+    let message = [5; 1000];
+    let calls: Vec<_> = (0..100).map(|_| pair.link.inject(&echo, &message).unwrap()).collect();
+    // Nobody takes these replies yet, and the other source is served as ever.
+    for round in 0..300_u64 {
+        let mut call = other.inject(&echo, &round.to_ne_bytes()).unwrap();
+        assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), round.to_ne_bytes());
+    }
+    let ran = pair.target.stats().calls;
+    assert!(ran < 400, "{ran} calls ran, though the replies of 100 have no room");
+    for mut call in calls {
+        assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), message);
+    }
+}
+
+#[test]
+fn the_largest_reply_comes_and_one_byte_more_is_refused_with_the_mend() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target(), place.link().reply_room(4096));
+    let speech = library("speech");
+    let most = 4096 - 128;
+    // The last byte is what farjump_reply returned.
+    let reply = pair.call(&speech, &words(&[most - 1, 100])).unwrap();
+    assert_eq!((reply.len() as u64, reply.last()), (most, Some(&0)));
+    let travelled = pair.link.stats().code_bytes;
+    for len in [most, most + 1, 1 << 20] {
+        let error = pair.call(&speech, &words(&[len, 100])).unwrap_err();
+        assert!(
+            matches!(&error, Error::Refused { ifunc, cause: RefusalCause::ReplyTooLarge, .. } if ifunc == "speech"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("more reply room"), "{error}");
+    }
+    assert_eq!(pair.target.stats().refused(RefusalCause::ReplyTooLarge), 3);
+    assert_eq!(pair.call(&speech, &words(&[1, 1])).unwrap().len(), 2);
+    assert_eq!(pair.link.stats().code_bytes, travelled, "code that ran does not travel again");
+}
+
+#[test]
+fn code_that_panics_ends_its_call_with_the_message_and_nothing_else() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let speech = library("speech");
+    let panicking = |message: &[u8]| [&words(&[10, 10]), message].concat();
+    let error = pair.call(&speech, &panicking("no such column: größe".as_bytes())).unwrap_err();
+    match &error {
+        Error::Panicked { ifunc, message } => {
+            assert_eq!((&**ifunc, &**message), ("speech", "no such column: größe"));
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(error.to_string(), "`speech` panicked at the target: no such column: größe");
+    let error = pair.call(&speech, &panicking(b"not \xff UTF-8")).unwrap_err();
+    assert!(error.to_string().contains("not \u{fffd} UTF-8"), "{error}");
+    assert_eq!(*pair.call(&speech, &words(&[2, 1])).unwrap(), [0, 0, 0]);
+}
+
+#[test]
+fn a_panic_that_nobody_waits_for_is_told_by_handler_and_flush() {
+    let place = Place::new();
+    let told = Seen::default();
+    let handler = {
+        let told = told.clone();
+        move |refusal: &farjump::Refusal| told.push(refusal.clone())
+    };
+    let mut pair = Pair::of(place.target(), place.link().on_refused(handler));
+    let speech = library("speech");
+    pair.link.send(&speech, &[&words(&[0, 0]), &b"lost"[..]].concat()).unwrap();
+    let error = pair.flush().unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { ifunc, cause: RefusalCause::Panicked, .. } if ifunc == "speech"),
+        "{error}"
+    );
+    assert!(error.to_string().contains("lost"), "{error}");
+    assert_eq!(told.all().len(), 1);
+    pair.flush().unwrap();
+}
+
+#[test]
+fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let tally = library("tally");
+    let mut calls: Vec<_> = (0..32_768).map(|_| pair.link.inject(&tally, b"").unwrap()).collect();
+    let too_many = |result: Result<_, Error>| match result {
+        Err(error @ Error::TooManyCalls(32_768)) => assert!(error.to_string().contains("take some answers")),
+        other => panic!("{other:?}"),
+    };
+    too_many(pair.link.inject(&tally, b"").map(drop));
+    too_many(pair.link.flush(PATIENCE));
+    pair.link.send(&tally, b"").unwrap();
+    let first = answer(&mut pair.target, &mut calls[0]).unwrap();
+    assert_eq!(to_words(&first), [1]);
+    {
+        let mut again = pair.link.inject(&tally, b"").unwrap();
+        assert_eq!(to_words(&answer(&mut pair.target, &mut again).unwrap()), [32_770]);
+    }
+    // Backwards, so that slots are freed in another order than they were taken.
+    for (number, mut call) in calls.into_iter().enumerate().skip(1).rev() {
+        assert_eq!(to_words(&answer(&mut pair.target, &mut call).unwrap()), [number as u64 + 1]);
+    }
+    for number in 32_771..100_000 {
+        assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [number], "slots are used again");
+    }
+}
+
+#[test]
+fn a_frame_up_to_the_limit_goes_and_one_over_it_says_which_limit() {
+    let place = Place::new();
+    let Pair { link, mut target } = Pair::of(place.target().mailbox(1 << 16), place.link());
+    let sequence = library("sequence");
+    meanwhile(&mut target, move || {
+        let call = |payload: &[u8]| link.inject(&sequence, payload)?.wait(PATIENCE);
+        call(b"").unwrap();
+        assert_eq!(link.max_frame(), 1 << 16);
+        // A header's line, and 8 bytes behind the payload that prove that its routine kept to it.
+        let most = (1 << 16) - 64 - 8;
+        for round in 0..5_u64 {
+            let mut payload = words(&[round]);
+            payload.resize(most, 1);
+            assert_eq!(to_words(&call(&payload).unwrap()), [round + 1, 0]);
+        }
+        let error = call(&vec![0; most + 1]).unwrap_err();
+        assert!(
+            matches!(&error, Error::TooLarge { ifunc, max: 65_536, .. } if ifunc == "sequence"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("larger mailbox"), "{error}");
+    });
+}
+
+#[test]
+fn an_answer_given_just_before_the_target_ends_is_not_lost() {
+    let echo = library("echo");
+    let place = Place::new();
+    for round in 0..200_u64 {
+        let policy = if round % 2 == 0 { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() };
+        let builder = place.target().mailbox(4096).code_room(1 << 16);
+        let Pair { link, mut target } = Pair::of(builder, place.link().reply_room(4096).wait_policy(policy));
+        let first = link.inject(&echo, b"first").unwrap();
+        serve(&mut target);
+        let second = link.inject(&echo, b"never runs").unwrap();
+        drop(target);
+        assert_eq!(*first.wait(FOREVER).unwrap(), *b"first", "round {round}");
+        let error = second.wait(FOREVER).unwrap_err();
+        assert!(matches!(&error, Error::PeerGone { why, .. } if why.contains("ended")), "{error}");
+    }
+}
+
+#[test]
+fn an_answer_that_came_with_the_end_is_found_by_polling_too() {
+    let place = Place::new();
+    let echo = library("echo");
+    let Pair { link, mut target } = Pair::new(&place);
+    let mut first = link.inject(&echo, b"first").unwrap();
+    serve(&mut target);
+    drop(target);
+    assert_eq!(*first.poll().unwrap().unwrap(), *b"first");
+}
+
+#[test]
+fn a_flush_tells_the_first_refusal_of_all_that_was_sent_before_however_many_there_are() {
+    let place = Place::new();
+    let told = Seen::default();
+    let handler = {
+        let told = told.clone();
+        move |_: &farjump::Refusal| told.push(())
+    };
+    let mut pair = Pair::of(place.target(), place.link().on_refused(handler));
+    let (lookup, echo) = (library("lookup"), library("echo"));
+    // Far more than what fits a socket: the target holds the rest back until these are read.
+    const REFUSED: usize = 20_000;
+    for _ in 0..REFUSED {
+        pair.link.send(&lookup, &words(&[0])).unwrap();
+    }
+    let error = pair.flush().unwrap_err();
+    assert!(
+        error.to_string().contains("store_get") || error.to_string().contains("store_version"),
+        "{error}"
+    );
+    assert_eq!(told.all().len(), REFUSED);
+    assert_eq!(pair.target.stats().refused(RefusalCause::UnresolvedImport), REFUSED as u64);
+    pair.flush().unwrap();
+    assert_eq!(*pair.call(&echo, b"on we go").unwrap(), *b"on we go");
+}

@@ -1,0 +1,316 @@
+//! Code: it travels once, is found again after a restart, keeps its statics, and links against what is offered.
+
+use std::sync::atomic::AtomicU64;
+
+use farjump::{Error, Library, Link, RefusalCause};
+
+use crate::support::{PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, serve, to_words, words};
+
+extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
+    key * 10
+}
+
+static STORE_VERSION: AtomicU64 = AtomicU64::new(3);
+
+type StoreGet = extern "C" fn(*mut u64, u64) -> u64;
+
+fn len_of(library: &Library) -> u64 {
+    library.images()[0].bytes().len() as u64
+}
+
+#[test]
+fn code_travels_once_on_a_link_and_later_frames_carry_none() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let (echo, tally) = (library("echo"), library("tally"));
+    for round in 0..50 {
+        pair.call(&echo, b"x").unwrap();
+        pair.call(&tally, b"").unwrap();
+        pair.link.send(&tally, b"").unwrap();
+        let stats = pair.link.stats();
+        assert_eq!(stats.frames, 3 * (round + 1));
+        assert_eq!(stats.frames_with_code, 2);
+        assert_eq!(stats.code_bytes, len_of(&echo) + len_of(&tally));
+    }
+    assert_eq!(pair.target.stats().images_linked, 2);
+    // Another link has to send it again, and the target recognises it.
+    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    answer(&mut pair.target, &mut other.inject(&echo, b"y").unwrap()).unwrap();
+    assert_eq!(other.stats().code_bytes, len_of(&echo));
+    assert_eq!(pair.target.stats().images_linked, 2);
+}
+
+#[test]
+fn the_target_tells_how_long_placing_took_where_it_placed_anything() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let echo = library("echo");
+    pair.call(&echo, b"").unwrap();
+    let told = pair.link.link_time(&echo, PATIENCE).unwrap().unwrap();
+    assert_eq!(told, pair.target.images()[0].link_time);
+    let tally = library("tally");
+    assert_eq!(pair.link.link_time(&tally, PATIENCE).unwrap(), None, "it was never sent");
+}
+
+#[test]
+fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
+    let place = Place::new();
+    let (asked, told) = (Seen::default(), Seen::default());
+    let (asked_of, told_to) = (asked.clone(), told.clone());
+    let mut pair = Pair::of(
+        place.target().on_code_missing(move |_, id| asked_of.push(*id)),
+        place.link().on_code_missing(move |name| told_to.push(name.to_owned())),
+    );
+    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let tally = library("tally");
+    for round in 0..10 {
+        assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2 * round + 1]);
+        let mut call = other.inject(&tally, b"").unwrap();
+        assert_eq!(to_words(&answer(&mut pair.target, &mut call).unwrap()), [2 * round + 2]);
+    }
+    let id = tally.images()[0].id();
+    assert_eq!(pair.target.images().iter().map(|held| held.id).collect::<Vec<_>>(), [id]);
+    assert!(pair.target.forget(&id));
+    assert!(!pair.target.forget(&id), "it is held no longer");
+    assert_eq!(pair.target.images(), []);
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1], "statics are as they were at first");
+    assert_eq!((asked.all(), told.all()), (vec![id], vec!["tally".to_owned()]));
+    let mut call = other.inject(&tally, b"").unwrap();
+    assert_eq!(to_words(&answer(&mut pair.target, &mut call).unwrap()), [2]);
+    assert_eq!(asked.all(), [id, id], "the other link is asked for itself");
+    assert_eq!(pair.target.stats().images_linked, 2);
+}
+
+#[test]
+fn code_of_one_name_from_two_sources_runs_each_its_own() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let (one, two) = (library("twin_one"), library("twin_two"));
+    assert_eq!((one.name(), two.name()), ("twin", "twin"));
+    for _ in 0..10 {
+        assert_eq!(*pair.call(&one, b"").unwrap(), *b"one");
+        let mut call = other.inject(&two, b"").unwrap();
+        assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), *b"the other");
+    }
+    // And two of one source.
+    assert_eq!(*pair.call(&two, b"").unwrap(), *b"the other");
+    assert_eq!(*pair.call(&one, b"").unwrap(), *b"one");
+    assert_eq!(pair.target.images().len(), 2);
+}
+
+#[test]
+fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_meant() {
+    let place = Place::new();
+    let told = Seen::default();
+    let told_to = told.clone();
+    let mut pair = Pair::of(
+        place
+            .target()
+            .export("stroe_get", store_get as StoreGet)
+            .export_data("store_version", &STORE_VERSION)
+            .on_refused(move |_, refusal| told_to.push(refusal.clone())),
+        place.link(),
+    );
+    let (lookup, echo) = (library("lookup"), library("echo"));
+    // The first carries the code; those behind it were sent before its refusal is known, and name it by its index.
+    let calls: Vec<_> = (0..5).map(|key| pair.link.inject(&lookup, &words(&[key])).unwrap()).collect();
+    assert_eq!(pair.link.stats().frames_with_code, 1);
+    let mut texts = Vec::new();
+    for mut call in calls {
+        match answer(&mut pair.target, &mut call).unwrap_err() {
+            Error::Refused { ifunc, cause: RefusalCause::UnresolvedImport, text } if ifunc == "lookup" => {
+                texts.push(text);
+            }
+            other => panic!("{other}"),
+        }
+    }
+    let expected = "the target refused `lookup`: it exports no `store_get` (it offers farjump_panic, farjump_reply, \
+                    memcmp, memcpy, memmove, memset, store_version, stroe_get; did you mean stroe_get?). Export it with \
+                    Target::export, or serve with --export LIB.so.";
+    assert_eq!(texts, [expected; 5]);
+    assert_eq!(told.all().iter().map(ToString::to_string).collect::<Vec<_>>(), [expected; 5]);
+    assert_eq!(pair.target.stats().refused(RefusalCause::UnresolvedImport), 5);
+    assert_eq!(pair.target.stats().calls, 0);
+    let error = pair.call(&lookup, &words(&[1])).unwrap_err();
+    assert_eq!(error.to_string(), expected, "and so is one sent after that");
+    assert_eq!(*pair.call(&echo, b"served on").unwrap(), *b"served on");
+}
+
+#[test]
+fn exported_functions_and_data_are_found_with_the_arguments_of_the_target() {
+    let place = Place::new();
+    let mut store = 5_u64;
+    let mut pair = Pair::of(
+        place
+            .target()
+            .args(&mut store)
+            .export("store_get", store_get as StoreGet)
+            .export_data("store_version", &STORE_VERSION),
+        place.link(),
+    );
+    let lookup = library("lookup");
+    assert_eq!(to_words(&pair.call(&lookup, &words(&[7])).unwrap()), [73]);
+}
+
+#[test]
+fn symbols_come_from_exports_first_then_libraries_then_the_process_and_each_only_if_allowed() {
+    extern "C" fn odd_root(x: f64) -> f64 {
+        x + 0.5
+    }
+    let place = Place::new();
+    let (root, identity) = (library("root"), library("identity"));
+    let refused = |pair: &mut Pair<'_>, library: &Library, symbol: &str| {
+        let error = pair.call(library, &27_f64.to_ne_bytes()).unwrap_err();
+        assert!(error.to_string().contains(&format!("exports no `{symbol}`")), "{error}");
+    };
+    let root_of_27 = |pair: &mut Pair<'_>| {
+        let reply = pair.call(&root, &27_f64.to_ne_bytes()).unwrap();
+        f64::from_ne_bytes(reply[..].try_into().unwrap())
+    };
+
+    let mut pair = Pair::new(&place);
+    refused(&mut pair, &root, "cbrt");
+    refused(&mut pair, &identity, "getpid");
+    drop(pair);
+    let mut pair = Pair::of(place.target().export_library("libm.so.6"), place.link());
+    assert!((root_of_27(&mut pair) - 3.0).abs() < 1e-9);
+    refused(&mut pair, &identity, "getpid");
+    drop(pair);
+    let exported =
+        place.target().export_library("libm.so.6").export("cbrt", odd_root as extern "C" fn(_) -> _);
+    let mut pair = Pair::of(exported, place.link());
+    assert_eq!(root_of_27(&mut pair), 27.5, "exports win");
+    drop(pair);
+    let mut pair = Pair::of(place.target().process_symbols(true), place.link());
+    let pid = pair.call(&identity, b"").unwrap();
+    assert_eq!(*pid, std::process::id().to_ne_bytes());
+}
+
+/// Restarts the target of `pair` at its address, and reconnects.
+fn restart<'a>(pair: Pair<'a>, place: &Place, target: farjump::TargetBuilder<'a>) -> Pair<'a> {
+    let Pair { mut link, target: old } = pair;
+    let epoch = link.epoch();
+    drop(old);
+    assert!(matches!(link.progress(), Err(Error::PeerGone { .. })), "{} has ended", place.address());
+    let mut target = target.build().unwrap();
+    meet(&mut target, || link.reconnect()).unwrap();
+    assert_ne!(link.epoch(), epoch);
+    Pair { link, target }
+}
+
+#[test]
+fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_order() {
+    let place = Place::new();
+    let (asked, told) = (Seen::default(), Seen::default());
+    let (asked_of, told_to) = (asked.clone(), told.clone());
+    let told_to = move |name: &str| told_to.push(name.to_owned());
+    let mut pair = Pair::of(place.target(), place.link().on_code_missing(told_to));
+    let (sequence, echo) = (library("sequence"), library("echo"));
+    pair.call(&sequence, &words(&[0])).unwrap();
+    pair.call(&echo, b"before").unwrap();
+    let before = pair.link.stats();
+
+    let target = place.target().on_code_missing(move |_, id| asked_of.push(*id));
+    let mut pair = restart(pair, &place, target);
+    let calls: Vec<_> = (0..50)
+        .map(|number| {
+            let call = pair.link.inject(&sequence, &words(&[number])).unwrap();
+            (number, call, pair.link.inject(&echo, &words(&[number])).unwrap())
+        })
+        .collect();
+    let sent = pair.link.stats();
+    assert_eq!(sent.frames_with_code, before.frames_with_code, "after a reconnect ids travel, not code");
+    assert_eq!(serve(&mut pair.target), 1, "the first frame waits for its code, and the others behind it");
+    assert_eq!(pair.target.stats().calls, 0);
+    for (number, mut counted, mut echoed) in calls {
+        assert_eq!(to_words(&answer(&mut pair.target, &mut counted).unwrap()), [number + 1, 0]);
+        assert_eq!(*answer(&mut pair.target, &mut echoed).unwrap(), *words(&[number]));
+    }
+    let ids = [&sequence, &echo].map(|library| library.images()[0].id());
+    assert_eq!(asked.all(), ids, "each is asked for once");
+    assert_eq!(told.all(), ["sequence", "echo"]);
+    assert_eq!(pair.link.stats().code_bytes, 2 * (len_of(&sequence) + len_of(&echo)));
+}
+
+#[test]
+fn a_target_that_still_has_the_code_after_a_reconnect_asks_for_none() {
+    let place = Place::new();
+    let asked = Seen::default();
+    let asked_of = asked.clone();
+    let mut pair = Pair::of(place.target().on_code_missing(move |_, _| asked_of.push(())), place.link());
+    let tally = library("tally");
+    pair.call(&tally, b"").unwrap();
+    let travelled = pair.link.stats().code_bytes;
+    let Pair { link, target } = &mut pair;
+    meet(target, || link.reconnect()).unwrap();
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2]);
+    assert_eq!((asked.all().len(), pair.link.stats().code_bytes), (0, travelled));
+}
+
+#[test]
+fn calls_in_flight_fail_when_the_link_is_made_anew_and_a_failed_reconnect_leaves_it_as_it_was() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let echo = library("echo");
+    pair.call(&echo, b"").unwrap();
+    let Pair { mut link, target } = pair;
+    let address = place.address();
+    let moved = place.path("moved.sock");
+    std::fs::rename(place.path("t.sock"), &moved).unwrap();
+    let error = link.reconnect().unwrap_err();
+    assert!(error.to_string().contains(&address), "{error}");
+    let mut pair = Pair { link, target };
+    assert_eq!(*pair.call(&echo, b"still here").unwrap(), *b"still here");
+    std::fs::rename(&moved, place.path("t.sock")).unwrap();
+    let Pair { link, target } = &mut pair;
+    meet(target, || link.reconnect()).unwrap();
+    assert_eq!(*pair.call(&echo, b"and here").unwrap(), *b"and here");
+    while pair.target.stats().links_ended == 0 {
+        pair.serve();
+    }
+    assert_eq!((pair.target.stats().links, pair.target.sources()), (2, 1));
+}
+
+#[test]
+fn code_refused_for_want_of_room_runs_once_the_target_has_forgotten_other_code() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target().code_room(1 << 20), place.link());
+    let (one, two, echo) = (library("bulky_one"), library("bulky_two"), library("echo"));
+    pair.call(&one, b"").unwrap();
+    let error = pair.call(&two, b"").unwrap_err();
+    assert!(matches!(error, Error::Refused { cause: RefusalCause::NoRoom, .. }), "{error}");
+    assert!(error.to_string().contains("forget"), "{error}");
+    assert_eq!(*pair.call(&echo, b"served on").unwrap(), *b"served on");
+    pair.target.forget(&one.images()[0].id());
+    pair.call(&two, b"").unwrap();
+}
+
+#[test]
+fn many_sources_share_a_target_at_once() {
+    let place = Place::new();
+    let mut target = place.target().build().unwrap();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let addresses: Vec<String> = (0..8).map(|_| place.address()).collect();
+    meanwhile(&mut target, || {
+        std::thread::scope(|scope| {
+            for (source, address) in addresses.iter().enumerate() {
+                let (echo, tally) = (&echo, &tally);
+                scope.spawn(move || {
+                    let link = Link::connect(address).unwrap();
+                    for round in 0..200_u64 {
+                        let message = words(&[source as u64, round]);
+                        assert_eq!(*link.inject(echo, &message).unwrap().wait(PATIENCE).unwrap(), *message);
+                        link.send(tally, b"").unwrap();
+                    }
+                    link.flush(PATIENCE).unwrap();
+                });
+            }
+        });
+    });
+    assert_eq!(target.stats().calls, 8 * 400);
+    assert_eq!(target.stats().images_linked, 2);
+    let link = meet(&mut target, || place.link().connect()).unwrap();
+    let mut call = link.inject(&tally, b"").unwrap();
+    assert_eq!(to_words(&answer(&mut target, &mut call).unwrap()), [8 * 200 + 1]);
+}

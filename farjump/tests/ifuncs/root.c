@@ -1,0 +1,14 @@
+/* Replies the cube root of a double: cbrt is libm's. */
+#include <farjump_ifunc.h>
+#include <math.h>
+
+FARJUMP_COPY_ARGS(root)
+
+FARJUMP_IFUNC void root_main(void *payload, size_t payload_size, void *target_args)
+{
+    double result = cbrt(*(double *)payload);
+
+    (void)payload_size;
+    (void)target_args;
+    farjump_reply(&result, sizeof result);
+}

@@ -1,0 +1,17 @@
+/* The payload starts with a uint64_t: how many calls should have come before. Replies two of them: how many did, and how
+ * often that was another number. An empty payload only asks. */
+#include <farjump_ifunc.h>
+
+FARJUMP_COPY_ARGS(sequence)
+
+static struct { uint64_t calls, wrong; } seen;
+
+FARJUMP_IFUNC void sequence_main(void *payload, size_t payload_size, void *target_args)
+{
+    (void)target_args;
+    if (payload_size >= sizeof(uint64_t)) {
+        seen.wrong += *(uint64_t *)payload != seen.calls;
+        seen.calls++;
+    }
+    farjump_reply(&seen, sizeof seen);
+}

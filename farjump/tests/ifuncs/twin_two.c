@@ -1,0 +1,12 @@
+/* The other of two ifuncs by the name of twin. */
+#include <farjump_ifunc.h>
+
+FARJUMP_COPY_ARGS(twin)
+
+FARJUMP_IFUNC void twin_main(void *payload, size_t payload_size, void *target_args)
+{
+    (void)payload;
+    (void)payload_size;
+    (void)target_args;
+    farjump_reply("the other", 9);
+}

@@ -1,0 +1,197 @@
+//! What tests of links and targets stand on: a place to meet, ifunc libraries, a pair of both sides in one thread.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use farjump::build::{Options, build};
+use farjump::{Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
+use tempfile::TempDir;
+
+/// How long anything may take that should come at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// A wait that no test should ever see the end of.
+pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
+
+/// Ends the process if it is not dropped in time: a test that hangs fails.
+pub(crate) struct Watchdog(#[allow(dead_code, reason = "its end is what is waited for")] mpsc::Sender<()>);
+
+impl Watchdog {
+    pub(crate) fn new() -> Watchdog {
+        let (sender, receiver) = mpsc::channel();
+        let name = thread::current().name().unwrap_or("a test").to_owned();
+        thread::spawn(move || {
+            if receiver.recv_timeout(3 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{name} hangs");
+                std::process::abort();
+            }
+        });
+        Watchdog(sender)
+    }
+}
+
+/// A folder of its own for a test, gone at its end.
+pub(crate) struct Place {
+    folder: TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place { folder: TempDir::new().unwrap(), _watchdog: Watchdog::new() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("unix:{}", self.path("t.sock").display())
+    }
+
+    pub(crate) fn target<'a>(&self) -> TargetBuilder<'a> {
+        Target::listen(&self.address())
+    }
+
+    pub(crate) fn link(&self) -> LinkBuilder {
+        Link::builder(&self.address())
+    }
+}
+
+/// The path of an ifunc library, built once in each test binary: of `tests/ifuncs/NAME.c` or, if there is none, of the sample
+/// of that name. Ifuncs whose name has an underscore are called by what is before it.
+pub(crate) fn library_path(name: &str) -> PathBuf {
+    static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
+    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
+    if let Some(path) = built.get(name) {
+        return path.clone();
+    }
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let own = package.join(format!("tests/ifuncs/{name}.c"));
+    let sample = package.join(format!("../ifuncs/samples/c/{name}.c"));
+    // One folder for each process: another binary may be building the same library.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ifuncs-{}", env!("CARGO_CRATE_NAME")));
+    std::fs::create_dir_all(&folder).unwrap();
+    let options = Options {
+        inputs: vec![if own.exists() { own } else { sample }],
+        output: folder.join(format!("lib{name}.so")),
+        name: name.split_once('_').map(|(name, _)| name.to_owned()),
+        ..Options::default()
+    };
+    let report = build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+    built.insert(name.to_owned(), report.library.clone());
+    report.library
+}
+
+/// An ifunc library, see [`library_path`].
+pub(crate) fn library(name: &str) -> Library {
+    Library::open(library_path(name)).unwrap()
+}
+
+/// A link and its target, both in the thread of the test: nothing happens but what the test does.
+pub(crate) struct Pair<'a> {
+    pub(crate) link: Link,
+    pub(crate) target: Target<'a>,
+}
+
+impl<'a> Pair<'a> {
+    pub(crate) fn new(place: &Place) -> Pair<'a> {
+        Pair::of(place.target(), place.link())
+    }
+
+    pub(crate) fn of(target: TargetBuilder<'a>, link: LinkBuilder) -> Pair<'a> {
+        let mut target = target.build().unwrap();
+        let link = meet(&mut target, || link.connect()).unwrap();
+        Pair { link, target }
+    }
+
+    /// Has the target run all that was sent.
+    pub(crate) fn serve(&mut self) -> usize {
+        serve(&mut self.target)
+    }
+
+    /// Injects, has the target run, and takes the answer.
+    pub(crate) fn call(&mut self, library: &Library, args: &[u8]) -> Result<Reply, Error> {
+        let mut pending = self.link.inject(library, args)?;
+        answer(&mut self.target, &mut pending)
+    }
+
+    /// Waits for all that was sent.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        let link = &mut self.link;
+        meanwhile(&mut self.target, move || link.flush(PATIENCE))
+    }
+}
+
+/// Polls until nothing is found.
+pub(crate) fn serve(target: &mut Target<'_>) -> usize {
+    let mut all = 0;
+    loop {
+        match target.poll().unwrap() {
+            0 => return all,
+            ran => all += ran,
+        }
+    }
+}
+
+/// Polls both sides until the answer is there.
+pub(crate) fn answer(target: &mut Target<'_>, pending: &mut Pending<'_>) -> Result<Reply, Error> {
+    loop {
+        target.poll().unwrap();
+        if let Some(reply) = pending.poll()? {
+            return Ok(reply);
+        }
+    }
+}
+
+/// Polls the target while another thread does what waits for it.
+pub(crate) fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let other = scope.spawn(act);
+        while !other.is_finished() {
+            target.poll().unwrap();
+            thread::yield_now();
+        }
+        other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// As [`meanwhile`], for making a link.
+pub(crate) fn meet<T: Send>(target: &mut Target<'_>, connect: impl FnOnce() -> T + Send) -> T {
+    meanwhile(target, connect)
+}
+
+/// Things that handlers, which run elsewhere, have seen.
+#[derive(Clone)]
+pub(crate) struct Seen<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Default for Seen<T> {
+    fn default() -> Self {
+        Seen(Arc::default())
+    }
+}
+
+impl<T: Clone> Seen<T> {
+    pub(crate) fn push(&self, value: T) {
+        self.0.lock().unwrap().push(value);
+    }
+
+    pub(crate) fn all(&self) -> Vec<T> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Native words as bytes: arguments of the test ifuncs.
+pub(crate) fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// Bytes as native words.
+pub(crate) fn to_words(bytes: &[u8]) -> Vec<u64> {
+    assert_eq!(bytes.len() % 8, 0, "{} bytes are no words", bytes.len());
+    bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+}
