@@ -20,7 +20,7 @@ use functions::{Answer, Function};
 use stage::Stage;
 
 /// Most later calls of a function, and how long they may take in all: the first of the two ends them.
-const LATER_CALLS: (usize, Duration) = (101, Duration::from_millis(300));
+const LATER_CALLS: (usize, Duration) = (101, Duration::from_millis(100));
 /// How often the file is moved to the source, and a function computed there.
 const INSTEAD: usize = 3;
 /// How long the target's report of its linking may be behind the reply.
