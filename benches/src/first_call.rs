@@ -12,20 +12,31 @@ use farjump::{CodeId, Machine, Target};
 use crate::Failure;
 use crate::floor::{Command, Floor};
 use crate::report::Series;
-use crate::shm::{HELLO, Libraries, PATIENCE, connect};
+use crate::shm::{HELLO, Libraries, PATIENCE, SERVICES, connect};
 
 type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
 /// The target's side of one first call, and of the reference: both times are told through the floor, in nanoseconds. This
 /// process's standard output goes nowhere: the sample prints.
 pub(crate) fn serve(floor: &Floor, target: &mut Target<'_>, folder: &Path) -> Result<(), Failure> {
-    let reference = load_and_call(&fresh_copy(folder)?)?;
+    // SAFETY: the library has one function and no constructors. It stays open: `hello` finds it in the global scope.
+    let services = unsafe {
+        libloading::os::unix::Library::open(
+            Some(folder.join(SERVICES)),
+            libloading::os::unix::RTLD_NOW | libloading::os::unix::RTLD_GLOBAL,
+        )?
+    };
+    let reference = load_and_call(&fresh_copy(folder)?);
+    drop(services);
+    let reference = reference?;
     let held: Vec<CodeId> =
         target.images().into_iter().filter(|image| image.name == "hello").map(|image| image.id).collect();
     for id in held {
         target.forget(&id);
     }
     let deadline = Instant::now() + PATIENCE;
+    // From here on a frame that comes is timed.
+    floor.done();
     loop {
         let start = Instant::now();
         let ran = target.poll()?;
@@ -58,6 +69,8 @@ pub(crate) fn run(rounds: usize, floor: &Floor, address: &str, libraries: &Libra
     for _ in 0..rounds * 10 {
         let link = connect(address)?;
         floor.command(Command::ServeFirst, 0);
+        floor.wait_done();
+        floor.expect_done();
         link.inject(&libraries.hello, b"first")?.wait(PATIENCE)?;
         floor.wait_done();
         let (farjump, reference) = floor.values();

@@ -80,9 +80,14 @@ impl Floor {
         unsafe { &*self.map.as_mut_ptr().add(at).cast::<AtomicU64>() }
     }
 
+    /// What the other process does next is not done yet.
+    pub(crate) fn expect_done(&self) {
+        self.word(DONE).store(0, Ordering::Relaxed);
+    }
+
     /// Gives a command with its number and waits for nothing.
     pub(crate) fn command(&self, command: Command, count: u64) {
-        self.word(DONE).store(0, Ordering::Relaxed);
+        self.expect_done();
         self.word(COMMAND + 8).store(count, Ordering::Relaxed);
         self.word(COMMAND).store(command as u64, Ordering::Release);
     }

@@ -63,15 +63,25 @@ impl Layers {
         FrameWriter::new(key, 0).write(&mut buffer, counter, b"first")?;
         let mut again = FrameWriter::new(key, executor.epoch());
         again.write(&mut buffer, counter, b"first")?;
-        let len = again.write(&mut buffer, counter, b"cached")?;
+        let len = again.write(&mut buffer, counter, b"cached!!")?;
         decoded.copy_from_slice(&buffer[..len]);
-        Ok(Layers { counter: counter.clone(), executor, writer, runner, buffer, decoded, count, target, link })
+        Ok(Layers {
+            counter: counter.clone(),
+            executor,
+            writer,
+            runner,
+            buffer,
+            decoded,
+            count,
+            target,
+            link,
+        })
     }
 
     fn write(&mut self, turns: usize) {
         let mut writer = FrameWriter::new(LinkKey::from_bytes([5; 16]), self.executor.epoch());
         for _ in 0..turns {
-            drop(black_box(writer.write(&mut self.buffer, black_box(&self.counter), b"cached")));
+            drop(black_box(writer.write(&mut self.buffer, black_box(&self.counter), b"cached!!")));
         }
     }
 
@@ -93,7 +103,7 @@ impl Layers {
     /// Sending without a reply, and running it.
     fn send(&mut self, turns: usize) {
         for _ in 0..turns {
-            drop(black_box(self.link.send(&self.counter, b"cached")));
+            drop(black_box(self.link.send(&self.counter, b"cached!!")));
             drop(black_box(self.target.poll()));
         }
     }
@@ -101,7 +111,7 @@ impl Layers {
     /// Injecting, running and taking the answer.
     fn round_trip(&mut self, turns: usize) {
         for _ in 0..turns {
-            let Ok(pending) = self.link.inject(&self.counter, b"cached") else { return };
+            let Ok(pending) = self.link.inject(&self.counter, b"cached!!") else { return };
             drop(black_box(self.target.poll()));
             drop(black_box(pending.wait(PATIENCE)));
         }
@@ -109,7 +119,7 @@ impl Layers {
 
     fn write_and_run(&mut self, turns: usize) {
         for _ in 0..turns {
-            let written = self.writer.write(&mut self.buffer, &self.counter, b"cached");
+            let written = self.writer.write(&mut self.buffer, &self.counter, b"cached!!");
             let ran = self.runner.run(&mut self.executor, &mut self.buffer);
             assert!(matches!((written, ran), (Ok(_), Ok(Ran::Done { .. }))), "the frame did not run");
         }

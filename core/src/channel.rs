@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use crate::frame::{
-    CODE_HEADER_LEN, FrameError, HEADER_LEN, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME, Plan, Trailer,
+    CODE_HEADER_LEN, CodePart, FrameError, HEADER_LEN, INLINE_ALIGN_LOG2, INLINE_PAYLOAD, LINE, Layout,
+    MAX_FRAME, Plan, Trailer,
 };
 use crate::mailbox::{self, Seen};
 use crate::memory::{Memory, Region};
@@ -105,6 +106,17 @@ pub enum Polled {
     Frame(Received),
 }
 
+/// What a quick look at the inbox found.
+#[derive(Debug)]
+pub enum Glance<'c> {
+    /// Nothing.
+    Nothing,
+    /// A whole frame without code, held as [`Channel::poll`] holds it.
+    Frame(&'c Received),
+    /// Something else: ask [`Channel::poll`].
+    Other,
+}
+
 /// What to sleep on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Armed {
@@ -123,6 +135,8 @@ pub struct Channel {
     trailer: Trailer,
     /// A frame handed out by `poll` and not released.
     held: Option<Received>,
+    /// The code that the held frame names.
+    code: Option<CodePart>,
 }
 
 // Both are large, and there is one of them for each link: boxing the larger would put a pointer into the hot path.
@@ -162,7 +176,7 @@ impl Channel {
                 Path::TwoSided(TwoSided::new(messages, &terms))
             }
         };
-        Ok(Channel { path, terms, trailer, held: None })
+        Ok(Channel { path, terms, trailer, held: None, code: None })
     }
 
     /// The arrival rule in use.
@@ -236,35 +250,48 @@ impl Channel {
 
     /// Whether a payload of `len` bytes without an alignment of its own fits into one line with its header, so that
     /// [`Channel::send_line`] can take it.
-    #[inline]
+    #[inline(always)]
     pub fn fits_line(&self, len: usize) -> bool {
         len <= INLINE_PAYLOAD
             && self.trailer != Trailer::Always
             && matches!(&self.path, Path::OneSided(path) if path.is_mapped())
     }
 
+    /// Whether there is room for a frame of one line right now, in a mapped ring.
+    #[inline(always)]
+    pub fn has_line(&mut self) -> bool {
+        match &mut self.path {
+            Path::OneSided(path) => path.is_mapped() && path.out.line().is_some(),
+            Path::TwoSided(_) => false,
+        }
+    }
+
     /// Sends a frame of one line whose payload is the first `len` bytes of `payload`, words as they lie in memory on a
     /// little-endian machine: reserve, write and commit in one step
-    /// and without a partly written line in between. Only if [`Channel::fits_line`].
+    /// and without a partly written line in between. Only if [`Channel::fits_line`], and for
+    /// plans without code and without an alignment of their own.
     ///
     /// # Errors
     /// As [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
-    #[inline]
-    pub fn send_line(&mut self, plan: &Plan<'_>, payload: &[u64; 5], len: usize) -> Result<(), SendError> {
-        let trailer = self.trailer;
-        let len = len.min(INLINE_PAYLOAD);
-        let Path::OneSided(path) = &mut self.path else {
-            return Err(failed(Operation::Send, Cause::Unsupported("sending a line")).into());
+    #[inline(always)]
+    pub fn send_line(
+        &mut self,
+        plan: &Plan<'_>,
+        payload: &[u64; INLINE_PAYLOAD / 8],
+        len: usize,
+    ) -> Result<(), SendError> {
+        let layout = Layout {
+            payload: HEADER_LEN,
+            align_log2: INLINE_ALIGN_LOG2,
+            frame_len: LINE,
+            trailer: self.trailer,
         };
-        let (at, layout) = path.reserve(|base| plan.layout(base, len, trailer), trailer)?;
-        if layout.frame_len != LINE || plan.code.is_some() {
-            return Err(failed(Operation::Send, Cause::Unsupported("a line for this payload")).into());
+        match &mut self.path {
+            Path::OneSided(path) if path.is_mapped() && plan.align_log2 == 0 && plan.code.is_none() => {
+                path.send_line(plan.header(&layout, len.min(INLINE_PAYLOAD)), payload)
+            }
+            _ => Err(failed(Operation::Send, Cause::Unsupported("a line for this frame")).into()),
         }
-        let ring = path.out.ring();
-        for (index, word) in payload.iter().take(len.div_ceil(8)).enumerate() {
-            ring.store(at + layout.payload + index * 8, *word, Ordering::Relaxed);
-        }
-        path.commit(plan.header(&layout, len))
     }
 
     /// Sends a frame whose payload is `bytes`: reserve, copy and commit in one step.
@@ -294,35 +321,64 @@ impl Channel {
     /// When the transport failed or the peer broke the protocol: the link is at its end.
     #[inline]
     pub fn poll(&mut self) -> Result<Polled, TransportError> {
-        match &mut self.path {
+        match self.glance() {
+            Glance::Nothing => Ok(Polled::Nothing),
+            Glance::Frame(frame) => Ok(Polled::Frame(*frame)),
+            Glance::Other => self.poll_anything(),
+        }
+    }
+
+    /// [`Channel::poll`] for loops in which each nanosecond counts: finds nothing or a frame without code, on a one-sided path
+    /// whose signal proves all of a frame, and leaves the rest to `poll`. The frame is lent, not handed out, because what is
+    /// passed by value passes through memory.
+    #[inline(always)]
+    pub fn glance(&mut self) -> Glance<'_> {
+        let Path::OneSided(path) = &self.path else { return Glance::Other };
+        match path.inbound.glance() {
+            mailbox::Glance::Nothing => Glance::Nothing,
+            mailbox::Glance::Plain(at, header, payload) => {
+                let start = path.inbound.ring().pointer(at, header.frame_len as usize);
+                self.code = None;
+                Glance::Frame(self.held.insert(Received::new(header, payload, start)))
+            }
+            mailbox::Glance::Look => Glance::Other,
+        }
+    }
+
+    /// The long way, for frames with code or a trailer, for all that is wrong, and for two-sided paths.
+    #[inline(never)]
+    fn poll_anything(&mut self) -> Result<Polled, TransportError> {
+        let (frame, code) = match &mut self.path {
             Path::OneSided(path) => match path.poll()? {
-                Seen::Nothing => Ok(Polled::Nothing),
-                Seen::Partial => Ok(Polled::Partial),
+                Seen::Nothing => return Ok(Polled::Nothing),
+                Seen::Partial => return Ok(Polled::Partial),
                 Seen::Frame(at, header, parts) => {
                     let start = path.inbound.ring().pointer(at, header.frame_len as usize);
-                    let frame = Received { header, parts, start };
-                    self.held = Some(frame);
-                    Ok(Polled::Frame(frame))
+                    (Received::new(header, parts.payload, start), parts.code)
                 }
             },
             Path::TwoSided(path) => match path.poll()? {
-                None => Ok(Polled::Nothing),
-                Some(frame) => {
-                    self.held = Some(frame);
-                    Ok(Polled::Frame(frame))
-                }
+                None => return Ok(Polled::Nothing),
+                Some((header, parts, start)) => (Received::new(header, parts.payload, start), parts.code),
             },
-        }
+        };
+        (self.held, self.code) = (Some(frame), code);
+        Ok(Polled::Frame(frame))
+    }
+
+    /// What the frame that `poll` returned last says of the code that it names; `None` if it names none.
+    pub fn code(&self) -> Option<CodePart> {
+        self.code.filter(|_| self.held.is_some())
     }
 
     /// Gives the frame's room back. What [`Received::payload`] pointed to may be overwritten from now on.
     ///
     /// # Errors
     /// When telling the peer fails.
-    #[inline]
+    #[inline(always)]
     pub fn release(&mut self) -> Result<(), TransportError> {
         let Some(frame) = self.held.take() else { return Ok(()) };
-        let frame_len = frame.header.frame_len;
+        let frame_len = frame.header().frame_len;
         match &mut self.path {
             Path::OneSided(path) => path.release(frame_len),
             Path::TwoSided(path) => {
@@ -334,27 +390,41 @@ impl Channel {
 
     /// Appends the payload of the frame that `poll` returned last to `into`. Without one, or after its release, nothing.
     pub fn copy_payload(&self, into: &mut impl Extend<u8>) {
-        self.copy(|frame| (frame.parts.payload as usize, frame.header.payload_len as usize), into);
+        self.copy(|frame| (frame.payload as usize, frame.header().payload_len as usize), into);
     }
 
     /// A copy of the image that travels in the frame that `poll` returned last, in memory that the peer cannot write;
     /// empty if none does.
     pub fn copy_image(&self, into: &mut Vec<u8>) {
         into.clear();
-        let part = |frame: &Received| {
-            frame.parts.code.map_or((0, 0), |code| (code.image_offset as usize, code.image_len as usize))
-        };
-        self.copy(part, into);
+        let part = self.code.map_or((0, 0), |code| (code.image_offset as usize, code.image_len as usize));
+        self.copy(|_| part, into);
     }
 
     /// A copy of the name of the code that the frame names; empty if it names none.
     pub fn copy_name(&self) -> Vec<u8> {
         let mut name = Vec::new();
-        let part = |frame: &Received| {
-            frame.parts.code.map_or((0, 0), |code| (CODE_HEADER_LEN, usize::from(code.name_len)))
-        };
-        self.copy(part, &mut name);
+        let part = self.code.map_or((0, 0), |code| (CODE_HEADER_LEN, usize::from(code.name_len)));
+        self.copy(|_| part, &mut name);
         name
+    }
+
+    /// Length in bytes of the payload of the frame that `poll` returned last; 0 without one.
+    #[inline(always)]
+    pub fn payload_len(&self) -> usize {
+        self.held.map_or(0, |frame| frame.header().payload_len as usize)
+    }
+
+    /// Copies the payload of the frame that `poll` returned last to the start of `into`, as much of it as fits, and returns
+    /// how much that was. Quicker than [`Channel::copy_payload`] for a few bytes.
+    #[inline]
+    pub fn copy_payload_to(&self, into: &mut [u8]) -> usize {
+        let Some(frame) = &self.held else { return 0 };
+        let len = into.len().min(frame.header().payload_len as usize);
+        // SAFETY: the frame is held, so its payload is lent; `into` is the caller's alone. What a peer that breaks the
+        // protocol makes of the copy meanwhile is any bytes.
+        unsafe { core::ptr::copy_nonoverlapping(frame.payload().as_ptr(), into.as_mut_ptr(), len) };
+        len
     }
 
     fn copy(&self, part: impl Fn(&Received) -> (usize, usize), into: &mut impl Extend<u8>) {

@@ -45,7 +45,7 @@ impl Region {
     }
 
     /// The address of `len` bytes at `at`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pointer(&self, at: usize, len: usize) -> NonNull<u8> {
         assert!(at <= self.len && len <= self.len - at, "offset outside the region");
         // SAFETY: `at` is within the range that `new`'s caller vouches for.
@@ -67,7 +67,7 @@ impl Region {
         Region { base: self.pointer(at, len), len }
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "unaligned word");
         // SAFETY: in range by `pointer`, aligned because base is and `at` is a multiple of 8. The reference lives for one
@@ -77,17 +77,17 @@ impl Region {
 }
 
 impl Memory for Region {
-    #[inline]
+    #[inline(always)]
     fn len(&self) -> usize {
         self.len
     }
 
-    #[inline]
+    #[inline(always)]
     fn load(&self, at: usize, order: Ordering) -> u64 {
         u64::from_le(self.word(at).load(order))
     }
 
-    #[inline]
+    #[inline(always)]
     fn store(&self, at: usize, word: u64, order: Ordering) {
         self.word(at).store(word.to_le(), order);
     }
@@ -99,7 +99,7 @@ impl Memory for Region {
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn prefetch_write(&self, at: usize) {
         #[cfg(target_arch = "x86_64")]
         {

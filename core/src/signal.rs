@@ -43,7 +43,7 @@ impl LinkKey {
     }
 
     /// The signal in the header of the frame at `position`.
-    #[inline]
+    #[inline(always)]
     pub const fn header(self, position: u64) -> u64 {
         mix(position ^ self.header, self.trailer)
     }
@@ -68,7 +68,7 @@ impl LinkKey {
 
 /// A permutation of 64-bit words for each `key`: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) between
 /// two exclusive-ors.
-#[inline]
+#[inline(always)]
 const fn mix(word: u64, key: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -136,7 +136,8 @@ impl FrameWriter {
         }
         let payload = &mut buffer[layout.payload..layout.payload + room];
         // SAFETY: `payload` is room for `max` bytes and the canary.
-        let used = unsafe { run_payload_init(library, payload.as_mut_ptr(), max, args)? };
+        let used =
+            unsafe { run_payload_init(library, payload.as_mut_ptr(), max, args) }.map_err(|error| *error)?;
         if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
             for (word, bytes) in
                 part.to_words(layout.payload as u32).iter().zip(buffer[HEADER_LEN..].chunks_mut(8))
@@ -249,15 +250,15 @@ impl FrameRunner {
         }
         self.run += 1;
         let payload = &mut buffer[parts.payload as usize..][..header.payload_len as usize];
-        let align = executor.payload_align_log2(&self.table, header.index).max(3);
-        if payload.as_ptr().align_offset(1 << align) != 0 {
-            let text =
-                format!("its payload wants an alignment of {} bytes: use a buffer that has it", 1 << align);
+        let Some(code) = self.table.callable(header.index) else { return Ok(Ran::Empty) };
+        let align = 1_usize << code.align_log2;
+        if payload.as_ptr().align_offset(align) != 0 {
+            let text = format!("its payload wants an alignment of {align} bytes: use a buffer that has it");
             return Ok(Ran::Refused(Refusal::new(crate::RefusalCause::BadFrame, text)));
         }
         let (address, len) = (payload.as_mut_ptr(), payload.len());
         // SAFETY: the payload is borrowed exclusively for the call and aligned; the code is ready.
-        let ended = unsafe { executor.run(&self.table, header.index, address.cast(), len, usize::MAX) };
+        let ended = unsafe { executor.run(code, address.cast(), len, usize::MAX) };
         Ok(match ended {
             Ended::Panicked => Ran::Panicked { frame_len, message: executor.reply() },
             Ended::Returned => Ran::Done { frame_len, reply: executor.reply() },

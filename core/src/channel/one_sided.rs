@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Armed, SendError, Terms, failed, protocol, ring_of};
-use crate::frame::{Header, Layout, Trailer};
+use crate::frame::{HEADER_LEN, Header, INLINE_PAYLOAD, Layout, Trailer};
 use crate::mailbox::{
     CONSUMED_AT, CONTROL_LEN, Finished, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper,
     State, Waker, fall_asleep,
@@ -127,7 +127,7 @@ impl OneSided {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_mapped(&self) -> bool {
         self.peer.is_some()
     }
@@ -204,6 +204,22 @@ impl OneSided {
         Ok(())
     }
 
+    /// Sends a frame of one line into a mapped ring.
+    #[inline(always)]
+    pub(super) fn send_line(
+        &mut self,
+        header: Header,
+        payload: &[u64; INLINE_PAYLOAD / 8],
+    ) -> Result<(), SendError> {
+        let Some(at) = self.out.line() else { return Err(self.starve()) };
+        for (index, word) in payload.iter().enumerate() {
+            self.out.ring().store(at + HEADER_LEN + index * 8, *word, Ordering::Relaxed);
+        }
+        let frame = self.out.finish(header);
+        self.out.publish(&frame);
+        Ok(self.look_at_peer()?)
+    }
+
     /// Hands the finished frame to the backend, from where it stopped.
     fn move_pending(&mut self) -> Result<(), SendError> {
         let Some(Pending { frame, mut step }) = self.pending else { return Ok(()) };
@@ -252,12 +268,12 @@ impl OneSided {
     }
 
     /// Wakes the peer if it fell asleep since we last looked.
-    #[inline]
+    #[inline(always)]
     fn look_at_peer(&mut self) -> Result<(), TransportError> {
         if self.waker.must_ring(&self.returns, self.fence) { self.remote.ring() } else { Ok(()) }
     }
 
-    #[inline]
+    /// The long look.
     pub(super) fn poll(&mut self) -> Result<Seen, TransportError> {
         let completions = match self.rule {
             ArrivalRules::WRITE_IMM => Some(self.local.completions()?),
@@ -266,7 +282,7 @@ impl OneSided {
         self.inbound.poll(completions).map_err(protocol)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn release(&mut self, frame_len: u32) -> Result<(), TransportError> {
         self.inbound.release(frame_len);
         match self.inbound.due(false) {

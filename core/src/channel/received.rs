@@ -2,14 +2,18 @@
 
 use core::ptr::NonNull;
 
-use crate::frame::{Header, Parts};
+use crate::frame::Header;
 
-/// A frame that has arrived. Its bytes stay where they are until [`Channel::release`](super::Channel::release); on a one-sided path the peer, if it
-/// breaks the protocol, can change them meanwhile.
+/// A frame that has arrived. Its bytes stay where they are until [`Channel::release`](super::Channel::release); on a one-sided
+/// path the peer, if it breaks the protocol, can change them meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    pub(super) header: Header,
-    pub(super) parts: Parts,
+    // Whole words, so that they stay in registers: an enum among them would pass the value through memory piece by piece.
+    // `Header::from_words` or `Header::plain` has accepted the first two.
+    lengths: u64,
+    rest: u64,
+    /// Offset of the payload, checked.
+    pub(super) payload: u64,
     pub(super) start: NonNull<u8>,
 }
 
@@ -18,28 +22,29 @@ pub struct Received {
 unsafe impl Send for Received {}
 
 impl Received {
-    /// The header's fields, our own copy.
-    #[inline]
-    pub fn header(&self) -> &Header {
-        &self.header
+    /// The frame at `start` whose header and payload offset were checked.
+    #[inline(always)]
+    pub(super) fn new(header: Header, payload: u32, start: NonNull<u8>) -> Self {
+        let [lengths, rest] = header.to_words();
+        Received { lengths, rest, payload: u64::from(payload), start }
     }
 
-    /// Where its parts lie, checked.
-    #[inline]
-    pub fn parts(&self) -> &Parts {
-        &self.parts
+    /// The header's fields, our own copy.
+    #[inline(always)]
+    pub fn header(&self) -> Header {
+        Header::of_checked([self.lengths, self.rest])
     }
 
     /// Where the payload is: valid for reads and writes of `header.payload_len` bytes until the frame is released.
-    #[inline]
+    #[inline(always)]
     pub fn payload(&self) -> NonNull<u8> {
-        // SAFETY: `parts` was checked to lie within the frame, which starts at `start`.
-        unsafe { self.start.add(self.parts.payload as usize) }
+        // SAFETY: the payload was checked to lie within the frame, which starts at `start`.
+        unsafe { self.start.add(self.payload as usize) }
     }
 
     /// Whether the payload is aligned to `1 << log2` bytes. Always true in a mailbox for the alignment that the header
     /// states; a delivered message may start less aligned than that.
-    #[inline]
+    #[inline(always)]
     pub fn payload_is_aligned(&self, log2: u8) -> bool {
         self.payload().as_ptr().addr() & ((1 << log2) - 1) == 0
     }

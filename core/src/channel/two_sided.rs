@@ -3,8 +3,8 @@
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 
-use super::{Armed, Received, SendError, Terms, failed, protocol};
-use crate::frame::{FrameError, FrameView, Header, Kind, Layout, Plan, Trailer};
+use super::{Armed, SendError, Terms, failed, protocol};
+use crate::frame::{FrameError, FrameView, Header, Kind, Layout, Parts, Plan, Trailer};
 use crate::memory::{Memory, Region};
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
@@ -77,7 +77,8 @@ impl TwoSided {
         Ok(())
     }
 
-    pub(super) fn poll(&mut self) -> Result<Option<Received>, TransportError> {
+    /// The message at the head: its header, its parts and where it starts.
+    pub(super) fn poll(&mut self) -> Result<Option<(Header, Parts, NonNull<u8>)>, TransportError> {
         let Some((start, len)) = self.messages.poll()? else { return Ok(None) };
         // SAFETY: the backend lends `len` bytes at `start`, which the peer cannot change, until `release`.
         let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
@@ -89,7 +90,7 @@ impl TwoSided {
         if header.kind == Kind::Skip {
             return Err(protocol(FrameError::Kind(Kind::Skip as u8)));
         }
-        Ok(Some(Received { header, parts: view.parts(), start }))
+        Ok(Some((header, view.parts(), start)))
     }
 
     pub(super) fn release(&mut self, frame_len: u32) {

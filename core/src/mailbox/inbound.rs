@@ -12,6 +12,8 @@ pub(crate) struct Inbound<M> {
     key: LinkKey,
     rule: ArrivalRules,
     trailer: Trailer,
+    /// The signal is ordered behind all of the frame.
+    signal_proves: bool,
     /// Largest frame taken, in bytes.
     limit: usize,
     position: u64,
@@ -34,15 +36,27 @@ pub(crate) enum Seen {
     Frame(usize, Header, Parts),
 }
 
+/// What a quick look found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Glance {
+    /// Nothing.
+    Nothing,
+    /// A whole frame at this offset of the ring, without code, and the offset of its payload.
+    Plain(usize, Header, u32),
+    /// Something else: [`Inbound::poll`] says what.
+    Look,
+}
+
 impl<M: Memory> Inbound<M> {
     /// `ring`'s length is a power of two; both sides start at position 0.
     pub(crate) fn new(ring: M, key: LinkKey, rule: ArrivalRules, trailer: Trailer, limit: usize) -> Self {
         debug_assert!(ring.len().is_power_of_two());
         let signal = key.header(0);
-        Inbound { ring, key, rule, trailer, limit, position: 0, signal, reported: 0, taken: 0 }
+        let signal_proves = matches!(rule, ArrivalRules::STORES | ArrivalRules::FENCED);
+        Inbound { ring, key, rule, trailer, signal_proves, limit, position: 0, signal, reported: 0, taken: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn offset(&self) -> usize {
         self.position as usize & (self.ring.len() - 1)
     }
@@ -58,12 +72,30 @@ impl<M: Memory> Inbound<M> {
         self.position
     }
 
+    /// The quick look: finds nothing or a plain frame where the signal alone proves that a frame is whole, and leaves
+    /// everything else to [`Inbound::poll`].
+    #[inline(always)]
+    pub(crate) fn glance(&self) -> Glance {
+        let at = self.offset();
+        // Pairs with the release store in `Outbound::publish`, or with whatever the arrival rule puts in its place.
+        if self.ring.load(at, Ordering::Acquire) != self.signal {
+            return Glance::Nothing;
+        }
+        if !self.signal_proves {
+            return Glance::Look;
+        }
+        match Header::plain(self.header_words(at), at & 4095, self.ring.len() - at, self.limit) {
+            Some((header, payload)) => Glance::Plain(at, header, payload),
+            None => Glance::Look,
+        }
+    }
+
     /// Looks for the frame that is due. `completions` says how many writes have completed, under the rule that counts them.
     ///
     /// # Errors
     /// When what is there can be no frame. Where bytes may be torn that is told apart from a frame still arriving by time
     /// alone: it shows as [`Seen::Partial`].
-    #[inline]
+    #[cold]
     pub(crate) fn poll(&mut self, completions: Option<u64>) -> Result<Seen, FrameError> {
         // At most one skip, then a frame: a peer that sends skips without end gets no more of our time than any other.
         for _ in 0..2 {
@@ -90,7 +122,6 @@ impl<M: Memory> Inbound<M> {
     }
 
     /// Reads and checks the frame whose signal has been seen; `None` if its trailer is not there.
-    #[inline]
     fn read(&self, at: usize) -> Result<Option<(Header, Parts)>, FrameError> {
         let header = Header::from_words(self.header_words(at))?;
         if header.flags.contains(Flags::TRAILER) != self.expects_trailer(&header) {
@@ -111,7 +142,7 @@ impl<M: Memory> Inbound<M> {
         Ok(Some((header, parts)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn header_words(&self, at: usize) -> [u64; 2] {
         [self.ring.load(at + 8, Ordering::Relaxed), self.ring.load(at + 16, Ordering::Relaxed)]
     }
@@ -140,7 +171,7 @@ impl<M: Memory> Inbound<M> {
     }
 
     /// Consumes the frame of `frame_len` bytes at the position.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, frame_len: u32) {
         // Only a peer that sends nothing but skips through a huge ring gets this to wrap, and it harms nobody but its link.
         self.position = self.position.wrapping_add(u64::from(frame_len));

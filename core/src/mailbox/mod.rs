@@ -23,7 +23,7 @@ mod model;
 mod outbound;
 
 pub(crate) use doze::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
-pub(crate) use inbound::{Inbound, Seen};
+pub(crate) use inbound::{Glance, Inbound, Seen};
 pub(crate) use outbound::{Finished, NoRoom, Outbound};
 
 /// Bytes at the start of a region that hold no ring.

@@ -55,7 +55,7 @@ impl<M: Memory> Outbound<M> {
         Outbound { ring, returns, key, position: 0, consumed: 0, signal: key.header(0) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn offset(&self) -> usize {
         self.position as usize & (self.ring.len() - 1)
     }
@@ -88,7 +88,7 @@ impl<M: Memory> Outbound<M> {
     }
 
     /// Whether `len` bytes from the position on are free.
-    #[inline]
+    #[inline(always)]
     fn free(&mut self, len: usize) -> bool {
         let ring = self.ring.len() as u64;
         if self.position + len as u64 - self.consumed <= ring {
@@ -96,6 +96,12 @@ impl<M: Memory> Outbound<M> {
         }
         self.refresh();
         self.position + len as u64 - self.consumed <= ring
+    }
+
+    /// Finds room for a frame of one line, which fits before the ring's end wherever the position is.
+    #[inline(always)]
+    pub(crate) fn line(&mut self) -> Option<usize> {
+        if self.free(frame::LINE) { Some(self.offset()) } else { None }
     }
 
     /// Finds room for a frame that `layout` lays out for a given base (address modulo 4096). The room is at the current
@@ -130,7 +136,7 @@ impl<M: Memory> Outbound<M> {
     }
 
     /// Writes header and trailer of the frame at the position, all but its signal, and moves on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish(&mut self, header: Header) -> Finished {
         let at = self.offset();
         let len = header.frame_len as usize;
@@ -158,7 +164,7 @@ impl<M: Memory> Outbound<M> {
     }
 
     /// Stores the signal: the frame is there. For a mapped ring, where this is all it takes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&self, frame: &Finished) {
         // Pairs with the acquire load in `Inbound::poll`: all of the frame is stored before its signal.
         self.ring.store(frame.at, frame.signal, Ordering::Release);
@@ -170,7 +176,7 @@ impl<M: Memory> Outbound<M> {
     }
 
     /// The memory that frames are written into.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring(&self) -> &M {
         &self.ring
     }

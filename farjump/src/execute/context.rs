@@ -47,7 +47,7 @@ impl Context {
     ///
     /// # Safety
     /// `main` must be code that may be called with these arguments; it can do whatever native code can.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn call(
         &mut self,
         main: Main,

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::CodeId;
 use farjump_loader::{Arena, Exports, Linked, Resolver, Store};
 use farjump_transports::meet::RefusalCause;
 
+use super::call::Main;
 use super::{Context, Ended, services};
 use crate::refusal::Refusal;
 use crate::{Error, stats::Stats};
@@ -177,8 +179,8 @@ pub struct CodeTable {
 enum Binding {
     /// Nothing yet.
     Nothing,
-    /// Code that can run.
-    Linked(Arc<Linked>),
+    /// Code that can run, and what keeps it in its place.
+    Linked(Callable, Arc<Linked>),
     /// Code that the store does not hold, or no longer, and its name.
     Missing(CodeId, Box<str>),
     /// Code that was refused: whatever calls it by its index is refused for the same reason.
@@ -194,7 +196,7 @@ impl CodeTable {
     /// Drops what is bound to `id`, so that its next call asks for the code again.
     pub(crate) fn forget(&mut self, id: &CodeId) {
         for binding in &mut self.bindings {
-            if let Binding::Linked(linked) = binding
+            if let Binding::Linked(_, linked) = binding
                 && linked.id() == *id
             {
                 *binding = Binding::Missing(*id, linked.name().into());
@@ -223,12 +225,27 @@ impl CodeTable {
         self.bindings[index] = binding;
     }
 
-    #[inline]
-    fn linked(&self, index: u16) -> Option<&Linked> {
+    /// The code bound to `index`, if it can run.
+    #[inline(always)]
+    pub(crate) fn callable(&self, index: u16) -> Option<Callable> {
         match self.bindings.get(usize::from(index)) {
-            Some(Binding::Linked(linked)) => Some(linked),
+            Some(Binding::Linked(callable, _)) => Some(*callable),
             _ => None,
         }
+    }
+}
+
+/// What is needed to call code, out of the table that holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callable {
+    main: Main,
+    /// log2 of the alignment that it needs for its payload; at least that of a word.
+    pub(crate) align_log2: u8,
+}
+
+impl Callable {
+    fn of(linked: &Linked) -> Self {
+        Callable { main: linked.main(), align_log2: linked.payload_align_log2().max(INLINE_ALIGN_LOG2) }
     }
 }
 
@@ -294,7 +311,7 @@ impl Executor {
     ) -> Result<Ready, Refusal> {
         match self.find(named) {
             Ok(Some(linked)) => {
-                table.bind(index, Binding::Linked(linked));
+                table.bind(index, Binding::Linked(Callable::of(&linked), linked));
                 Ok(Ready::Yes)
             }
             Ok(None) => {
@@ -336,7 +353,7 @@ impl Executor {
     #[inline]
     pub(crate) fn ready(&self, table: &CodeTable, index: u16) -> Result<Ready, Refusal> {
         match table.bindings.get(usize::from(index)) {
-            Some(Binding::Linked(_)) => Ok(Ready::Yes),
+            Some(Binding::Linked(..)) => Ok(Ready::Yes),
             Some(Binding::Missing(id, _)) => Ok(Ready::Needs(*id)),
             Some(Binding::Refused(refusal)) => Err(refusal.clone()),
             Some(Binding::Nothing) | None => {
@@ -356,43 +373,39 @@ impl Executor {
         let Some(name) = name else { return };
         let supplied = self.install(id, &name, image);
         table.fill(&id, || match &supplied {
-            Ok(linked) => Binding::Linked(Arc::clone(linked)),
+            Ok(linked) => Binding::Linked(Callable::of(linked), Arc::clone(linked)),
             Err(refusal) => Binding::Refused(refusal.clone()),
         });
     }
 
     /// Time that placing the code bound to `index` took: zero if nothing is bound.
     pub(crate) fn link_time(&self, table: &CodeTable, index: u16) -> Duration {
-        table.linked(index).map_or(Duration::ZERO, Linked::link_time)
+        match table.bindings.get(usize::from(index)) {
+            Some(Binding::Linked(_, linked)) => linked.link_time(),
+            _ => Duration::ZERO,
+        }
     }
 
-    /// Calls the code bound to `index`, which [`Executor::ready`] has said is there. Its reply is then in
-    /// [`Executor::reply`].
+    /// Calls code. Its reply, of at most `reply_limit` bytes, is then in [`Executor::reply`].
     ///
     /// # Safety
-    /// `payload` must be valid for reads and writes of `len` bytes during the call, and aligned as the image asks. What the
-    /// code itself does is the business of who lets sources in: native code in a process is trusted code
-    /// (`docs/security.md`).
-    #[inline]
+    /// `code` must come from a table that still holds it. `payload` must be valid for reads and writes of `len` bytes during
+    /// the call, and aligned as the code asks. What the code itself does is the business of who lets sources in: native code
+    /// in a process is trusted code (`docs/security.md`).
+    #[inline(always)]
     pub(crate) unsafe fn run(
         &mut self,
-        table: &CodeTable,
-        index: u16,
+        code: Callable,
         payload: *mut c_void,
         len: usize,
         reply_limit: usize,
     ) -> Ended {
-        let Some(linked) = table.linked(index) else { return Ended::Returned };
-        let limit = reply_limit.min(self.reply_limit);
         self.stats.called();
-        // SAFETY: `entry` is the entry of an image that was checked and placed, and stays placed while the table holds it;
-        // the arguments are as this function's caller vouches.
-        unsafe { self.context.call(linked.main(), payload, len, self.target_args, limit) }
-    }
-
-    /// log2 of the alignment that the code bound to `index` asks for its payload, 0 for the default.
-    pub(crate) fn payload_align_log2(&self, table: &CodeTable, index: u16) -> u8 {
-        table.linked(index).map_or(0, Linked::payload_align_log2)
+        // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the table holds it; the
+        // arguments are as this function's caller vouches.
+        unsafe {
+            self.context.call(code.main, payload, len, self.target_args, reply_limit.min(self.reply_limit))
+        }
     }
 
     /// What the last call replied, or the message of its panic.

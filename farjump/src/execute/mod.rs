@@ -8,5 +8,5 @@ mod executor;
 mod services;
 
 pub(crate) use context::{Context, Ended};
+pub(crate) use executor::{Callable, Named, Ready};
 pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};
-pub(crate) use executor::{Named, Ready};

@@ -17,10 +17,10 @@ pub(crate) struct Calls {
 
 #[derive(Debug)]
 struct Slot {
-    /// Counts reuses; never 0, so that no token is 0.
-    generation: u16,
+    /// Counts reuses in 16 bits; never 0, so that no token is 0. Wider than need be so that it is stored and loaded alone.
+    generation: u32,
     /// Code index of the function called, to name it in errors.
-    code: u16,
+    code: u32,
     state: State,
 }
 
@@ -36,8 +36,8 @@ enum State {
 /// Most calls in flight on one link.
 pub(crate) const MAX_CALLS: usize = 1 << 15;
 
-fn token(slot: usize, generation: u16) -> u32 {
-    slot as u32 | u32::from(generation) << 16
+fn token(slot: usize, generation: u32) -> u32 {
+    slot as u32 | generation << 16
 }
 
 impl Calls {
@@ -46,7 +46,7 @@ impl Calls {
     pub(crate) fn open(&mut self, code: u16) -> Option<u32> {
         let Some(slot) = self.free.pop() else { return self.grow(code) };
         let entry = &mut self.slots[usize::from(slot)];
-        (entry.state, entry.code) = (State::Waiting, code);
+        (entry.state, entry.code) = (State::Waiting, u32::from(code));
         Some(token(usize::from(slot), entry.generation))
     }
 
@@ -56,7 +56,7 @@ impl Calls {
         if slot == MAX_CALLS {
             return None;
         }
-        self.slots.push(Slot { generation: 1, code, state: State::Waiting });
+        self.slots.push(Slot { generation: 1, code: u32::from(code), state: State::Waiting });
         self.free.reserve(self.slots.len());
         Some(token(slot, 1))
     }
@@ -64,12 +64,18 @@ impl Calls {
     #[inline]
     fn slot(&mut self, token: u32) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(usize::from(token as u16))?;
-        (slot.generation == (token >> 16) as u16).then_some(slot)
+        (slot.generation == token >> 16).then_some(slot)
     }
 
     /// Code index of the function that the call with this token runs.
     pub(crate) fn code(&mut self, token: u32) -> Option<u16> {
-        self.slot(token).map(|slot| slot.code)
+        self.slot(token).map(|slot| slot.code as u16)
+    }
+
+    /// Whether the call with this token waits for its answer.
+    #[inline]
+    pub(crate) fn waits(&mut self, token: u32) -> bool {
+        self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting))
     }
 
     /// Notes the answer to a call. `false` if nobody waits for it.
@@ -109,17 +115,19 @@ impl Calls {
         }
     }
 
-    /// Takes a token back for which nothing was sent.
+    /// Takes a token back: nothing was sent for it, or its answer needs no note.
+    #[inline]
     pub(crate) fn close(&mut self, token: u32) {
         if self.slot(token).is_some() {
             self.free(token);
         }
     }
 
+    #[inline]
     fn free(&mut self, token: u32) {
         let Some(slot) = self.slot(token) else { return };
         slot.state = State::Free;
-        slot.generation = slot.generation.checked_add(1).unwrap_or(1);
+        slot.generation = if slot.generation == 0xffff { 1 } else { slot.generation + 1 };
         self.free.push(token as u16);
     }
 

@@ -45,27 +45,29 @@ impl Codes {
     ///
     /// # Errors
     /// When the library has no image for the target's machine, or all indices are taken.
-    #[inline]
-    pub(crate) fn index(&mut self, library: &Library, machine: Machine) -> Result<usize, Error> {
+    pub(crate) fn index(&mut self, library: &Library, machine: Machine) -> Result<u16, Error> {
         let image = library.image_for(machine)?;
-        match self.entries.get(self.last) {
-            Some(code) if code.id == image.id() => Ok(self.last),
-            _ => self.find(library, image.id(), image.payload_align_log2()),
-        }
-    }
-
-    fn find(&mut self, library: &Library, id: CodeId, align_log2: u8) -> Result<usize, Error> {
-        self.last = match self.by_id.get(&id) {
-            Some(&index) => usize::from(index),
+        let id = image.id();
+        let index = match self.by_id.get(&id) {
+            Some(&index) => index,
             None => {
                 let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
+                let (library, align_log2) = (library.clone(), image.payload_align_log2());
                 self.by_id.insert(id, index);
-                let (library, known) = (library.clone(), Known::Nothing);
-                self.entries.push(Code { id, library, known, align_log2, link_time: None });
-                usize::from(index)
+                self.entries.push(Code { id, library, known: Known::Nothing, align_log2, link_time: None });
+                index
             }
         };
-        Ok(self.last)
+        self.last = usize::from(index);
+        Ok(index)
+    }
+
+    /// The code used last with its index, if it is `library`'s.
+    #[inline(always)]
+    pub(crate) fn last(&self, library: &Library, machine: Machine) -> Option<(u16, &Code)> {
+        let code = self.entries.get(self.last)?;
+        let image = library.images().iter().find(|image| image.machine() == machine)?;
+        (image.id() == code.id).then_some((self.last as u16, code))
     }
 
     /// The name of the code with this index, which may be one that no code has.

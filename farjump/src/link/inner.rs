@@ -96,6 +96,8 @@ impl Inner {
 
     // ---- sending ----
 
+    /// Injects: the quick way if the code is known, the payload fits a line and there is room, else the long way. Errors are
+    /// boxed so that the token travels in registers.
     #[inline]
     pub(super) fn inject(
         &mut self,
@@ -103,46 +105,94 @@ impl Inner {
         args: &[u8],
         wants_reply: bool,
         wait: bool,
-    ) -> Result<u32, Error> {
-        if self.gone.is_some() {
-            return Err(self.gone_error());
+    ) -> Result<u32, Box<Error>> {
+        if self.gone.is_none()
+            && let Some((index, max)) = self.quick(library, args)
+            && let Some(token) = self.token(index, wants_reply)
+        {
+            let call = self.call(library, args, index, token, wants_reply, Duration::ZERO);
+            match call.send_line(&mut self.channel, max) {
+                Ok(used) => {
+                    self.stats.frames += 1;
+                    self.stats.payload_bytes += used as u64;
+                    return Ok(token);
+                }
+                Err(error) => {
+                    self.take_back(token);
+                    return Err(error);
+                }
+            }
         }
-        let index = self.codes.index(library, self.machine)?;
-        let token = if wants_reply {
-            self.calls.open(index as u16).ok_or(Error::TooManyCalls(MAX_CALLS))?
-        } else {
-            one_way_token(index as u16)
-        };
-        let sent = self.send(library, args, index, token, wants_reply, wait);
-        if sent.is_err() && wants_reply {
-            self.calls.close(token);
-        }
-        sent.map(|()| token)
+        self.inject_slowly(library, args, wants_reply, wait)
     }
 
-    #[inline]
-    fn send(
+    /// The index of `library`'s code and the room that its payload wants, if a call of it can go out as one line right now.
+    #[inline(always)]
+    fn quick(&mut self, library: &Library, args: &[u8]) -> Option<(u16, usize)> {
+        let (index, code) = self.codes.last(library, self.machine)?;
+        if code.known != Known::Bound || code.align_log2 != 0 || !self.channel.has_line() {
+            return None;
+        }
+        let max = library.payload_max_size(args);
+        self.channel.fits_line(max).then_some((index, max))
+    }
+
+    #[inline(always)]
+    fn token(&mut self, index: u16, wants_reply: bool) -> Option<u32> {
+        if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) }
+    }
+
+    #[inline(always)]
+    fn call<'a>(
+        &self,
+        library: &'a Library,
+        args: &'a [u8],
+        index: u16,
+        token: u32,
+        wants_reply: bool,
+        patience: Duration,
+    ) -> Call<'a> {
+        Call { library, args, index, token, wants_reply, epoch: self.epoch, patience }
+    }
+
+    /// Nothing was sent with this token.
+    fn take_back(&mut self, token: u32) {
+        if token & ONE_WAY == 0 {
+            self.calls.close(token);
+        }
+    }
+
+    #[inline(never)]
+    fn inject_slowly(
         &mut self,
         library: &Library,
         args: &[u8],
-        index: usize,
-        token: u32,
         wants_reply: bool,
         wait: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<u32, Box<Error>> {
+        if self.gone.is_some() {
+            return Err(self.gone_error().into());
+        }
+        let index = self.codes.index(library, self.machine)?;
+        let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
         let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
-        let index16 = index as u16;
-        let call = Call { library, args, index: index16, token, wants_reply, epoch: self.epoch, patience };
-        match call.send(&mut self.channel, self.codes.get(index)) {
+        let call = self.call(library, args, index, token, wants_reply, patience);
+        let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
             Ok(sent) => {
-                self.sent(index, sent);
-                Ok(())
+                self.sent(index.into(), sent);
+                return Ok(token);
             }
             Err(failed) => self.send_again(&call, failed),
+        };
+        match sent {
+            Ok(()) => Ok(token),
+            Err(error) => {
+                self.take_back(token);
+                Err(error.into())
+            }
         }
     }
 
-    #[inline]
     fn sent(&mut self, index: usize, sent: Sent) {
         if self.codes.get(index).known != Known::Bound {
             self.codes.set_known(index, Known::Bound);

@@ -104,9 +104,9 @@ impl Link {
     /// # Errors
     /// When a payload routine fails, the frame is too large for the link, the wait took too long or the target is gone.
     /// Nothing was sent then.
-    #[inline]
+    #[inline(always)]
     pub fn inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
-        let token = self.inner.borrow_mut().inject(library, args, true, true)?;
+        let token = boxed(self.inner.borrow_mut().inject(library, args, true, true))?;
         Ok(Pending { link: self, token })
     }
 
@@ -114,9 +114,9 @@ impl Link {
     ///
     /// # Errors
     /// As [`Link::inject`], and [`Error::Full`].
-    #[inline]
+    #[inline(always)]
     pub fn try_inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
-        let token = self.inner.borrow_mut().inject(library, args, true, false)?;
+        let token = boxed(self.inner.borrow_mut().inject(library, args, true, false))?;
         Ok(Pending { link: self, token })
     }
 
@@ -125,18 +125,18 @@ impl Link {
     ///
     /// # Errors
     /// As [`Link::inject`].
-    #[inline]
+    #[inline(always)]
     pub fn send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
-        self.inner.borrow_mut().inject(library, args, false, true).map(|_| ())
+        boxed(self.inner.borrow_mut().inject(library, args, false, true)).map(drop)
     }
 
     /// As [`Link::send`], but fails with [`Error::Full`] instead of waiting for room.
     ///
     /// # Errors
     /// As [`Link::send`], and [`Error::Full`].
-    #[inline]
+    #[inline(always)]
     pub fn try_send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
-        self.inner.borrow_mut().inject(library, args, false, false).map(|_| ())
+        boxed(self.inner.borrow_mut().inject(library, args, false, false)).map(drop)
     }
 
     /// Injects, and appends the reply to `into` once it is there: the call that allocates nothing, whatever the reply's
@@ -153,7 +153,7 @@ impl Link {
         into: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let mut inner = self.inner.borrow_mut();
-        let token = inner.inject(library, args, true, true)?;
+        let token = boxed(inner.inject(library, args, true, true))?;
         inner.wait_into(token, timeout, into)
     }
 
@@ -238,12 +238,14 @@ impl Pending<'_> {
     /// # Errors
     /// When the target refused the function, it panicked, `timeout` passed (the call is then given up) or the target is
     /// gone.
-    #[inline]
+    #[inline(always)]
     pub fn wait(self, timeout: Duration) -> Result<Reply, Error> {
-        let mut inner = self.link.inner.borrow_mut();
-        let answer = inner.wait(self.token, timeout);
-        drop(inner);
-        answer.map(Reply)
+        // Once waited for the token is void: there is nothing to give up.
+        let this = std::mem::ManuallyDrop::new(self);
+        match this.link.inner.borrow_mut().wait(this.token, timeout) {
+            Ok(bytes) => Ok(Reply(bytes)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Looks once, without waiting: `None` if the answer is not there yet. After an answer it is `None` for ever.
@@ -275,6 +277,15 @@ pub(crate) type RefusalHandler = Box<dyn FnMut(&Refusal) + Send>;
 pub(crate) type PeerGoneHandler = Box<dyn FnMut(&str) + Send>;
 /// Runs when the target asks for code, with the ifunc's name.
 pub(crate) type CodeMissingHandler = Box<dyn FnMut(&str) + Send>;
+
+/// Takes an error out of the box in which it came along a quick path.
+#[inline(always)]
+fn boxed(result: Result<u32, Box<Error>>) -> Result<u32, Error> {
+    match result {
+        Ok(token) => Ok(token),
+        Err(error) => Err(*error),
+    }
+}
 
 /// When to stop waiting.
 #[derive(Clone, Copy, Debug)]

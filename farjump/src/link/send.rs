@@ -47,15 +47,14 @@ impl From<SendError> for Failed {
     }
 }
 
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Failed::Other(error)
+impl From<Box<Error>> for Failed {
+    fn from(error: Box<Error>) -> Self {
+        Failed::Other(*error)
     }
 }
 
 impl Call<'_> {
     /// Sends the call if there is room.
-    #[inline]
     pub(super) fn send(&self, channel: &mut Channel, code: &Code) -> Result<Sent, Failed> {
         let max = self.library.payload_max_size(self.args);
         let plan = Plan {
@@ -67,17 +66,12 @@ impl Call<'_> {
             code: None,
         };
         if code.known == Known::Bound {
-            if code.align_log2 == 0 && channel.fits_line(max) {
-                self.send_line(channel, &plan, max)
-            } else {
-                self.send_frame(channel, &plan, max)
-            }
+            self.send_frame(channel, &plan, max)
         } else {
             self.send_with_code(channel, plan, code, max)
         }
     }
 
-    #[cold]
     fn send_with_code(
         &self,
         channel: &mut Channel,
@@ -95,16 +89,27 @@ impl Call<'_> {
         Ok(Sent { code: image.len(), ..sent })
     }
 
-    /// A frame of one line is made in registers and stored whole, so that a target that polls never pulls over a line that
-    /// is half written.
-    #[inline]
-    fn send_line(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
+    /// Sends the call as one line, with up to `max` bytes of payload: only where the channel has a line and `max` fits it, and
+    /// the code is bound. The frame is made here and stored whole, so that a target that polls never pulls over a line that is
+    /// half written. Returns how many bytes the payload has.
+    #[inline(always)]
+    pub(super) fn send_line(&self, channel: &mut Channel, max: usize) -> Result<usize, Box<Error>> {
+        let plan = Plan {
+            kind: Kind::Call,
+            wants_reply: self.wants_reply,
+            index: self.index,
+            token: self.token,
+            align_log2: 0,
+            code: None,
+        };
         let mut scratch = Scratch { line: [0; _], behind: MaybeUninit::uninit() };
         // SAFETY: `max` is at most 40 (`fits_line`), so the room lies in `line`, and the canary there or in `behind`, which
         // follows it without a gap.
         let used = unsafe { run_payload_init(self.library, (&raw mut scratch).cast(), max, self.args)? };
-        channel.send_line(plan, &scratch.line, used)?;
-        Ok(Sent { payload: used, code: 0 })
+        match channel.send_line(&plan, &scratch.line, used) {
+            Ok(()) => Ok(used),
+            Err(error) => Err(line_failed(error)),
+        }
     }
 
     fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
@@ -140,23 +145,45 @@ pub(super) fn image_of<'l>(library: &'l Library, id: &CodeId) -> &'l [u8] {
     library.images().iter().find(|image| image.id() == *id).map_or(&[], |image| image.bytes())
 }
 
+#[cold]
+fn init_failed(error: farjump_loader::Error) -> Box<Error> {
+    Box::new(error.into())
+}
+
+#[cold]
+fn overrun(library: &Library, max: usize) -> Box<Error> {
+    Box::new(Error::PayloadOverrun { ifunc: library.name().into(), max })
+}
+
+/// A line was promised and not to be had: only a transport that failed does that.
+#[cold]
+fn line_failed(error: SendError) -> Box<Error> {
+    Box::new(match error {
+        SendError::Failed(error) => Error::Transport(error),
+        SendError::Full | SendError::TooLarge { .. } => Error::Full,
+    })
+}
+
 /// Runs `NAME_payload_init` on `max` bytes at `room`; returns how many it used.
 ///
 /// # Safety
 /// `room` must be valid for writes of `max + CANARY_LEN` bytes.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn run_payload_init(
     library: &Library,
     room: *mut u8,
     max: usize,
     args: &[u8],
-) -> Result<usize, Error> {
+) -> Result<usize, Box<Error>> {
     // SAFETY: the caller vouches for the room; the library's routine for writing only `max` bytes, which is checked.
     unsafe {
         room.add(max).cast::<u64>().write_unaligned(CANARY);
-        let used = library.payload_init(room, max, args)?;
+        let used = match library.payload_init(room, max, args) {
+            Ok(used) => used,
+            Err(error) => return Err(init_failed(error)),
+        };
         if room.add(max).cast::<u64>().read_unaligned() != CANARY {
-            return Err(Error::PayloadOverrun { ifunc: library.name().into(), max });
+            return Err(overrun(library, max));
         }
         Ok(used)
     }

@@ -20,7 +20,7 @@ use farjump_transports::meet::{Arrival, ArrivalOptions, Listener, MeetRefusal, M
 
 pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
-use session::{End, Rest, Session, Shared, Staging};
+use session::{End, Rest, Session, Shared, Staging, Stop};
 pub use stop::{Stopper, TargetThread};
 use watch::{Event, Watch};
 
@@ -321,12 +321,12 @@ impl<'a> Target<'a> {
         self.arrivals.clear();
     }
 
-    #[inline]
+    #[inline(always)]
     fn with_session<T>(
         &mut self,
         index: usize,
-        act: impl FnOnce(&mut Session, &mut Shared<'_>) -> Result<T, End>,
-    ) -> Result<T, End> {
+        act: impl FnOnce(&mut Session, &mut Shared<'_>) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
         let mut shared = Shared {
             executor: &mut self.executor,
             handlers: &mut self.handlers,
@@ -485,9 +485,17 @@ impl<'a> Target<'a> {
 
     /// Ends a link: what was sent before a source ended is still run, its memory is freed.
     #[cold]
-    fn end(&mut self, index: usize, end: End) {
-        let why = match end {
-            End::Bye | End::Gone(_) => {
+    fn end(&mut self, index: usize, Stop(end): Stop) {
+        let why = match *end {
+            End::Broken(refusal) => {
+                self.executor.stats.refuse(refusal.cause);
+                let session = &mut self.sessions[index];
+                self.handlers.refused(&session.peer, &refusal);
+                drop(session.control.send(&Message::Closing { text: refusal.text.clone() }, &[]));
+                drop(session.channel.call_attention());
+                refusal.text
+            }
+            end => {
                 // What it sent before is whole or it is not there: it does not matter how the source ended.
                 drop(self.with_session(index, |session, shared| {
                     session.drain(shared);
@@ -497,14 +505,6 @@ impl<'a> Target<'a> {
                     End::Gone(why) => why,
                     _ => "it closed the link".to_owned(),
                 }
-            }
-            End::Broken(refusal) => {
-                self.executor.stats.refuse(refusal.cause);
-                let session = &mut self.sessions[index];
-                self.handlers.refused(&session.peer, &refusal);
-                drop(session.control.send(&Message::Closing { text: refusal.text.clone() }, &[]));
-                drop(session.channel.call_attention());
-                refusal.text
             }
         };
         let session = self.sessions.swap_remove(index);

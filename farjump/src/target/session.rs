@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Armed, Channel, Polled, Received, SendError};
-use farjump_core::frame::{Flags, Kind, LINE, Plan, ReplyStatus};
+use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
+use farjump_core::frame::{Flags, Header, Kind, LINE, Plan, ReplyStatus};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, TransportError};
 use farjump_transports::Error as MeetError;
@@ -12,7 +12,7 @@ use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause};
 
 use super::Handlers;
 use crate::Refusal;
-use crate::execute::{CodeTable, Ended, Executor, Named, Ready};
+use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
 
 /// Frames that one source gets run before the next one's turn.
 const BATCH: usize = 64;
@@ -49,6 +49,8 @@ pub(super) struct Session {
     partial_since: Option<Instant>,
     /// The source is gone: nobody takes answers or sends code.
     departed: bool,
+    /// Most bytes that a call may reply.
+    reply_limit: usize,
 }
 
 /// What keeps a session from taking its next frame.
@@ -88,20 +90,32 @@ pub(super) enum End {
     Broken(Refusal),
 }
 
-impl From<TransportError> for End {
+/// An [`End`] on its way out: a pointer, so that results of what is done for every frame travel in registers.
+pub(super) struct Stop(pub(super) Box<End>);
+
+impl From<End> for Stop {
+    #[cold]
+    fn from(end: End) -> Self {
+        Stop(Box::new(end))
+    }
+}
+
+impl From<TransportError> for Stop {
+    #[cold]
     fn from(error: TransportError) -> Self {
         match error.cause() {
-            Cause::PeerGone => End::Gone(error.to_string()),
+            Cause::PeerGone => End::Gone(error.to_string()).into(),
             _ => cut(error),
         }
     }
 }
 
-impl From<MeetError> for End {
+impl From<MeetError> for Stop {
+    #[cold]
     fn from(error: MeetError) -> Self {
         match error {
             MeetError::PeerGone { .. } | MeetError::CutShort { .. } | MeetError::System { .. } => {
-                End::Gone(error.to_string())
+                End::Gone(error.to_string()).into()
             }
             error => cut(error),
         }
@@ -109,20 +123,24 @@ impl From<MeetError> for End {
 }
 
 /// The end of a source that broke the protocol.
-fn cut(reason: impl std::fmt::Display) -> End {
-    End::Broken(Refusal { cause: RefusalCause::BadFrame, text: format!("the target cut the link: {reason}") })
+#[cold]
+fn cut(reason: impl std::fmt::Display) -> Stop {
+    let text = format!("the target cut the link: {reason}");
+    End::Broken(Refusal { cause: RefusalCause::BadFrame, text }).into()
 }
 
 impl Session {
     pub(super) fn new(id: u64, channel: Channel, control: Control) -> Self {
         let peer = control.peer().clone();
         let (table, waiting) = (CodeTable::new(), Waiting::Nothing);
-        Session { id, channel, control, peer, table, waiting, partial_since: None, departed: false }
+        let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD);
+        let (partial_since, departed) = (None, false);
+        Session { id, channel, control, peer, table, waiting, partial_since, departed, reply_limit }
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
-    #[inline]
-    pub(super) fn poll(&mut self, shared: &mut Shared<'_>) -> Result<usize, End> {
+    #[inline(always)]
+    pub(super) fn poll(&mut self, shared: &mut Shared<'_>) -> Result<usize, Stop> {
         if self.channel.needs_progress() {
             self.channel.progress(false)?;
         }
@@ -130,26 +148,37 @@ impl Session {
             return Ok(0);
         }
         for ran in 0..BATCH {
-            match self.channel.poll()? {
-                Polled::Frame(frame) => {
-                    self.partial_since = None;
-                    self.take(&frame, shared)?;
-                    if self.is_blocked() {
-                        return Ok(ran + 1);
+            match self.channel.glance() {
+                Glance::Nothing => return Ok(ran),
+                Glance::Frame(frame) => {
+                    let header = frame.header();
+                    if header.kind == Kind::Call
+                        && let Some(code) = self.table.callable(header.index)
+                        && frame.payload_is_aligned(code.align_log2)
+                    {
+                        let payload = frame.payload().as_ptr();
+                        self.run(&header, payload, code, shared)?;
+                        if self.is_blocked() {
+                            return Ok(ran + 1);
+                        }
+                        continue;
                     }
                 }
-                Polled::Nothing => return Ok(ran),
-                Polled::Partial => {
-                    self.stalled(shared.stall_limit)?;
-                    return Ok(ran);
-                }
+                Glance::Other => {}
+            }
+            if !self.take(shared)? {
+                return Ok(ran);
+            }
+            if self.is_blocked() {
+                return Ok(ran + 1);
             }
         }
         Ok(BATCH)
     }
 
     /// Whether what was waited for has come.
-    fn can_go_on(&mut self) -> Result<bool, End> {
+    #[cold]
+    fn can_go_on(&mut self) -> Result<bool, Stop> {
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
             Waiting::Nothing => Ok(true),
             Waiting::Code(id) => {
@@ -183,7 +212,7 @@ impl Session {
 
     /// The start of a frame is there and its end is not: that may last so long and no longer.
     #[cold]
-    fn stalled(&mut self, limit: Duration) -> Result<(), End> {
+    fn stalled(&mut self, limit: Duration) -> Result<(), Stop> {
         let since = *self.partial_since.get_or_insert_with(Instant::now);
         if since.elapsed() < limit {
             return Ok(());
@@ -191,11 +220,11 @@ impl Session {
         let text = format!(
             "the target cut the link: a frame's signal came and its end did not within {limit:?}; connect again"
         );
-        Err(End::Broken(Refusal { cause: RefusalCause::Stalled, text }))
+        Err(End::Broken(Refusal { cause: RefusalCause::Stalled, text }).into())
     }
 
     /// Prepares to sleep.
-    pub(super) fn arm(&mut self, shared: &mut Shared<'_>) -> Result<Rest, End> {
+    pub(super) fn arm(&mut self, shared: &mut Shared<'_>) -> Result<Rest, Stop> {
         if self.is_blocked() {
             // Its frames are of no use now: it need not ring for more, and those there are no reason to stay awake. The
             // control connection is watched in any case.
@@ -213,30 +242,55 @@ impl Session {
         })
     }
 
-    #[inline]
-    fn take(&mut self, frame: &Received, shared: &mut Shared<'_>) -> Result<(), End> {
-        let header = *frame.header();
+    /// Takes whatever is next, the long way. `false` if no frame is whole.
+    #[cold]
+    fn take(&mut self, shared: &mut Shared<'_>) -> Result<bool, Stop> {
+        let frame = match self.channel.poll()? {
+            Polled::Frame(frame) => frame,
+            Polled::Nothing => return Ok(false),
+            Polled::Partial => {
+                self.stalled(shared.stall_limit)?;
+                return Ok(false);
+            }
+        };
+        self.partial_since = None;
+        let header = frame.header();
         match header.kind {
-            Kind::Call => match shared.executor.ready(&self.table, header.index) {
-                Ok(Ready::Yes) => self.run(frame, shared),
-                other => self.not_ready(frame, other, shared),
+            Kind::Call => match self.table.callable(header.index) {
+                Some(code) => {
+                    let payload = self.payload(&frame, code, shared);
+                    self.run(&header, payload, code, shared)?;
+                }
+                None => {
+                    let ready = shared.executor.ready(&self.table, header.index);
+                    self.not_ready(&header, ready, shared)?;
+                }
             },
-            Kind::CallCode | Kind::CallId => self.bind(frame, shared),
+            Kind::CallCode | Kind::CallId => self.bind(&frame, shared)?,
             Kind::Flush => {
                 self.channel.release()?;
-                self.answer(header.token, ReplyStatus::Done, &[])
+                self.answer(header.token, ReplyStatus::Done, &[])?;
             }
             Kind::Reply | Kind::Skip => {
                 let text = "a source sent a frame that only targets send";
                 self.refuse(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)?;
-                Ok(self.channel.release()?)
+                self.channel.release()?;
             }
         }
+        Ok(true)
+    }
+
+    /// The payload of the frame that is held, aligned as the code asks: in place, or in a copy.
+    fn payload(&mut self, frame: &Received, code: Callable, shared: &mut Shared<'_>) -> *mut u8 {
+        if frame.payload_is_aligned(code.align_log2) {
+            return frame.payload().as_ptr();
+        }
+        shared.staging.align(&self.channel, frame.header().payload_len as usize, code.align_log2)
     }
 
     #[cold]
-    fn bind(&mut self, frame: &Received, shared: &mut Shared<'_>) -> Result<(), End> {
-        let Some(code) = frame.parts().code else { return Ok(()) };
+    fn bind(&mut self, frame: &Received, shared: &mut Shared<'_>) -> Result<(), Stop> {
+        let Some(code) = self.channel.code() else { return Ok(()) };
         let index = frame.header().index;
         // Copied before it is looked at: the source can write the mailbox meanwhile.
         self.channel.copy_image(&mut shared.staging.image);
@@ -246,18 +300,21 @@ impl Session {
         let named = Named { id: code.id, epoch: code.epoch, name: &name, image };
         match shared.executor.bind(&mut self.table, index, &named) {
             Ok(Ready::Yes) => {
-                self.run(frame, shared)?;
+                if let Some(code) = self.table.callable(index) {
+                    let payload = self.payload(frame, code, shared);
+                    self.run(&frame.header(), payload, code, shared)?;
+                }
                 if shared.executor.stats.images_linked != placed {
                     self.tell_link_time(index, shared)?;
                 }
                 Ok(())
             }
-            other => self.not_ready(frame, other, shared),
+            other => self.not_ready(&frame.header(), other, shared),
         }
     }
 
     /// For people's figures: not urgent, so nobody is called to look.
-    fn tell_link_time(&mut self, index: u16, shared: &Shared<'_>) -> Result<(), End> {
+    fn tell_link_time(&mut self, index: u16, shared: &Shared<'_>) -> Result<(), Stop> {
         let time = shared.executor.link_time(&self.table, index);
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.say(&Message::Linked { index, nanoseconds })?;
@@ -269,11 +326,10 @@ impl Session {
     #[cold]
     fn not_ready(
         &mut self,
-        frame: &Received,
+        header: &Header,
         ready: Result<Ready, Refusal>,
         shared: &mut Shared<'_>,
-    ) -> Result<(), End> {
-        let header = frame.header();
+    ) -> Result<(), Stop> {
         match ready {
             Ok(Ready::Yes) => Ok(()),
             Ok(Ready::Needs(_)) if self.departed => {
@@ -293,44 +349,55 @@ impl Session {
         }
     }
 
-    #[inline]
-    fn run(&mut self, frame: &Received, shared: &mut Shared<'_>) -> Result<(), End> {
-        let header = *frame.header();
-        let len = header.payload_len as usize;
-        let align = shared.executor.payload_align_log2(&self.table, header.index);
-        let payload = if frame.payload_is_aligned(align.max(3)) {
-            frame.payload().as_ptr()
-        } else {
-            shared.staging.align(&self.channel, len, align)
-        };
-        let limit = self.channel.max_frame().saturating_sub(REPLY_OVERHEAD);
+    /// Runs code on the payload of the frame that is held, and answers.
+    #[inline(always)]
+    fn run(
+        &mut self,
+        header: &Header,
+        payload: *mut u8,
+        code: Callable,
+        shared: &mut Shared<'_>,
+    ) -> Result<(), Stop> {
+        let (len, token) = (header.payload_len as usize, header.token);
+        let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
         // SAFETY: the payload is `len` bytes lent by the channel until `release` below, or in the staging buffer, aligned as
-        // the image asks; `take` and `bind` come here only with code that is ready.
-        let ended =
-            unsafe { shared.executor.run(&self.table, header.index, payload.cast::<c_void>(), len, limit) };
+        // the image asks; the code is of this session's table, which holds it.
+        let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.reply_limit) };
         self.channel.release()?;
-        if header.flags.contains(Flags::WANTS_REPLY) {
-            match ended {
-                Ended::Returned => self.answer(header.token, ReplyStatus::Done, shared.executor.reply()),
-                Ended::Panicked => self.answer(header.token, ReplyStatus::Panicked, shared.executor.reply()),
-                Ended::ReplyTooLarge => {
-                    let text = format!(
-                        "it replied with more than the {limit} bytes that this link takes: make the link with more reply room"
-                    );
-                    self.refuse(header.token, Refusal::new(RefusalCause::ReplyTooLarge, text), shared)
-                }
-            }
-        } else if ended == Ended::Panicked {
-            let text = format!("it panicked: {}", String::from_utf8_lossy(shared.executor.reply()));
-            self.refuse(header.token, Refusal::new(RefusalCause::Panicked, text), shared)
-        } else {
-            Ok(())
+        if ended != Ended::Returned {
+            return self.ended_badly(token, wants_reply, ended, shared);
         }
+        if wants_reply { self.answer(token, ReplyStatus::Done, shared.executor.reply()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn ended_badly(
+        &mut self,
+        token: u32,
+        wants_reply: bool,
+        ended: Ended,
+        shared: &mut Shared<'_>,
+    ) -> Result<(), Stop> {
+        if ended == Ended::ReplyTooLarge {
+            if !wants_reply {
+                return Ok(());
+            }
+            let text = format!(
+                "it replied with more than the {} bytes that this link takes: make the link with more reply room",
+                self.reply_limit
+            );
+            return self.refuse(token, Refusal::new(RefusalCause::ReplyTooLarge, text), shared);
+        }
+        if wants_reply {
+            return self.answer(token, ReplyStatus::Panicked, shared.executor.reply());
+        }
+        let text = format!("it panicked: {}", String::from_utf8_lossy(shared.executor.reply()));
+        self.refuse(token, Refusal::new(RefusalCause::Panicked, text), shared)
     }
 
     /// Sends an answer, or keeps it until there is room. The source's own mailbox is what is full, so only it waits.
-    #[inline]
-    fn answer(&mut self, token: u32, status: ReplyStatus, bytes: &[u8]) -> Result<(), End> {
+    #[inline(always)]
+    fn answer(&mut self, token: u32, status: ReplyStatus, bytes: &[u8]) -> Result<(), Stop> {
         let plan = Plan {
             kind: Kind::Reply,
             wants_reply: false,
@@ -353,7 +420,7 @@ impl Session {
         status: ReplyStatus,
         bytes: &[u8],
         error: SendError,
-    ) -> Result<(), End> {
+    ) -> Result<(), Stop> {
         match error {
             SendError::Full => {
                 self.waiting = Waiting::Room { token, status, bytes: bytes.to_vec() };
@@ -370,7 +437,7 @@ impl Session {
 
     /// Counts a refusal and tells the source why.
     #[cold]
-    fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared<'_>) -> Result<(), End> {
+    fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared<'_>) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
         shared.handlers.refused(&self.peer, &refusal);
         self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })?;
@@ -379,23 +446,23 @@ impl Session {
     }
 
     /// Sends a message that the source should look at now.
-    fn tell(&mut self, message: &Message) -> Result<(), End> {
+    fn tell(&mut self, message: &Message) -> Result<(), Stop> {
         self.say(message)?;
         if self.departed { Ok(()) } else { Ok(self.channel.call_attention()?) }
     }
 
     /// Sends a message, if there is anybody to read it.
-    fn say(&mut self, message: &Message) -> Result<(), End> {
+    fn say(&mut self, message: &Message) -> Result<(), Stop> {
         if self.departed { Ok(()) } else { Ok(self.control.send(message, &[])?) }
     }
 
     /// Lets the transport work; looks at the control connection if the source asks for that.
-    pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared<'_>) -> Result<(), End> {
+    pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared<'_>) -> Result<(), Stop> {
         if self.channel.progress(idle)? { self.read_control(shared) } else { Ok(()) }
     }
 
     /// Takes what has come on the control connection.
-    pub(super) fn read_control(&mut self, shared: &mut Shared<'_>) -> Result<(), End> {
+    pub(super) fn read_control(&mut self, shared: &mut Shared<'_>) -> Result<(), Stop> {
         // It ends: code comes only when asked for, and anything else unasked cuts the link.
         while let Some((message, _)) = self.control.recv()? {
             match (message, &self.waiting) {
@@ -408,7 +475,7 @@ impl Session {
                     self.waiting = Waiting::Nothing;
                     self.table.withhold(&CodeId(id), &code_missing());
                 }
-                (Message::Bye, _) => return Err(End::Bye),
+                (Message::Bye, _) => return Err(End::Bye.into()),
                 (other, _) => return Err(cut(format_args!("its source sent {} unasked", other.name()))),
             }
         }

@@ -110,7 +110,7 @@ impl Inner {
         library: &Library,
         timeout: Duration,
     ) -> Result<Option<Duration>, Error> {
-        let index = self.codes.index(library, self.machine)?;
+        let index = usize::from(self.codes.index(library, self.machine)?);
         let deadline = Deadline::after(timeout);
         loop {
             let code = self.codes.get(index);
