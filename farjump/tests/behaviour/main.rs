@@ -2,8 +2,12 @@
 
 #![cfg(all(feature = "shm", feature = "build"))]
 
+mod actor;
 mod calling;
 mod code;
+mod dying;
+mod isolated;
 mod payloads;
+mod raw;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,232 @@
+//! Processes that play a target or a source: this binary again, told what to do line by line.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use farjump::{Data, Link, Target, WaitPolicy};
+use rustix::process::{Pid, Signal};
+
+use crate::support::{PATIENCE, library, words};
+
+const ROLE: &str = "BEHAVIOUR_ROLE";
+
+/// The name of the test that this is in, as its binary knows it.
+macro_rules! this_test {
+    () => {{
+        fn here() {}
+        let name = std::any::type_name_of_val(&here);
+        name.strip_suffix("::here").and_then(|name| name.split_once("::")).expect("inside a test").1
+    }};
+}
+pub(crate) use this_test;
+
+/// A process that plays a role. It is killed at the end of the test, and ends by itself should this process be.
+pub(crate) struct Actor {
+    child: Child,
+    orders: ChildStdin,
+    said: mpsc::Receiver<String>,
+}
+
+impl Actor {
+    /// Starts a process that runs the test `test` of this binary, in which [`plays`] takes the role.
+    fn start(test: &str, role: &str, args: &[&str], surroundings: impl FnOnce(&mut Command)) -> Actor {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
+            .env(ROLE, [&[role], args].concat().join("\n"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        surroundings(&mut command);
+        let mut child = command.spawn().unwrap();
+        let (orders, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, said) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // The rest is what the test harness prints around it.
+                if let Some((_, words)) = line.split_once('@')
+                    && sender.send(words.to_owned()).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Actor { child, orders, said }
+    }
+
+    /// A target at `address` with `data` as what its functions work on, and libc to link against.
+    pub(crate) fn target(test: &str, address: &str, data: &str) -> Actor {
+        Actor::target_in(test, address, data, |_| {})
+    }
+
+    pub(crate) fn target_in(
+        test: &str,
+        address: &str,
+        data: &str,
+        surroundings: impl FnOnce(&mut Command),
+    ) -> Actor {
+        let actor = Actor::start(test, "target", &[address, data], surroundings);
+        assert_eq!(actor.hear(), "ready");
+        actor
+    }
+
+    /// A source that is connected to `address` and takes no replies.
+    pub(crate) fn source(test: &str, address: &str) -> Actor {
+        let actor = Actor::start(test, "source", &[address], |_| {});
+        assert_eq!(actor.hear(), "connected");
+        actor
+    }
+
+    /// The next thing it says.
+    pub(crate) fn hear(&self) -> String {
+        self.said.recv_timeout(PATIENCE).expect("the actor says something")
+    }
+
+    /// Has it do something, and waits until it is done.
+    pub(crate) fn order(&mut self, order: &str) {
+        self.start_order(order);
+        assert_eq!(self.hear(), "done");
+    }
+
+    pub(crate) fn start_order(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).unwrap();
+        // A stop takes effect at once or a little later.
+        while signal == Signal::STOP && !self.status().contains("State:\tT") {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn status(&self) -> String {
+        self.file("status")
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn file(&self, name: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap()
+    }
+
+    /// Open file descriptors.
+    pub(crate) fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Lines of its `maps` (proc(5)).
+    pub(crate) fn maps(&self) -> Vec<String> {
+        self.file("maps").lines().map(str::to_owned).collect()
+    }
+
+    /// Mappings of shared regions.
+    pub(crate) fn regions(&self) -> BTreeSet<String> {
+        self.maps().into_iter().filter(|line| line.contains("memfd:farjump")).collect()
+    }
+
+    /// Processor time that its threads have used.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        fs::read_dir(format!("/proc/{}/task", self.child.id()))
+            .unwrap()
+            .map(|task| cpu_time(&task.unwrap().path().join("schedstat")))
+            .sum()
+    }
+}
+
+/// The first number in a `schedstat` of proc(5): nanoseconds on a processor.
+pub(crate) fn cpu_time(schedstat: &std::path::Path) -> Duration {
+    let text = fs::read_to_string(schedstat).unwrap();
+    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Takes a role if this process was started for one; the test then returns.
+pub(crate) fn plays() -> bool {
+    let Ok(role) = std::env::var(ROLE) else { return false };
+    let args: Vec<&str> = role.split('\n').collect();
+    match args[..] {
+        ["target", address, data] => play_target(address, data),
+        ["source", address] => play_source(address),
+        _ => panic!("no such role: {args:?}"),
+    }
+    true
+}
+
+fn say(words: &str) {
+    println!("@{words}");
+}
+
+fn orders() -> impl Iterator<Item = String> {
+    std::io::stdin().lines().map_while(Result::ok)
+}
+
+fn play_target(address: &str, data: &str) {
+    let mut data = Data::open(data).unwrap();
+    let mut target = Target::listen(address)
+        .args(&mut data)
+        .export_library("libc.so.6")
+        .wait_policy(WaitPolicy { spins: 100, pauses: 0, yields: 0 })
+        .build()
+        .unwrap();
+    let stopper = target.stopper();
+    thread::spawn(move || {
+        for order in orders() {
+            match order.split_once(' ') {
+                // Nothing of the file system remains but an empty folder.
+                Some(("shut-in", folder)) => {
+                    std::env::set_current_dir(folder).unwrap();
+                    rustix::process::chroot(".").unwrap();
+                }
+                _ => panic!("no such order: {order}"),
+            }
+            say("done");
+        }
+        stopper.stop();
+    });
+    say("ready");
+    target.run().unwrap();
+}
+
+fn play_source(address: &str) {
+    let sequence = library("sequence");
+    let echo = library("echo");
+    let link = Link::builder(address).reply_room(4096).send_timeout(PATIENCE).connect().unwrap();
+    say("connected");
+    let mut sent = 0_u64;
+    for order in orders() {
+        match order.split_once(' ') {
+            Some(("send", count)) => {
+                for _ in 0..count.parse().unwrap() {
+                    link.send(&sequence, &words(&[sent])).unwrap();
+                    sent += 1;
+                }
+            }
+            // Replies that nobody takes.
+            Some(("call", count)) => {
+                for _ in 0..count.parse().unwrap() {
+                    std::mem::forget(link.inject(&echo, &[7; 1000]).unwrap());
+                }
+            }
+            _ => panic!("no such order: {order}"),
+        }
+        say("done");
+    }
+}
