@@ -1,6 +1,10 @@
 //! Two connected ends in one process, without a control connection in between.
 
-use farjump_core::transport::{Endpoint, OpenRequest, Transport, TransportError};
+use std::os::fd::{BorrowedFd, IntoRawFd};
+
+use farjump_core::transport::{
+    Address, Cause, Descriptor, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
+};
 
 /// How long the two may take to reach each other, in milliseconds.
 const DEADLINE_MS: u32 = 10_000;
@@ -15,6 +19,29 @@ pub fn connect(
     request: &OpenRequest,
 ) -> Result<(Endpoint, Endpoint), TransportError> {
     let (left, right) = (left.open(request)?, right.open(request)?);
-    let (left_address, right_address) = (left.address(), right.address());
-    Ok((left.connect(right_address, DEADLINE_MS)?, right.connect(left_address, DEADLINE_MS)?))
+    let to_left = handed_over(&*left)?;
+    let to_right = handed_over(&*right)?;
+    // Both must be open while either is reached: an address is good as long as its opening.
+    Ok((left.connect(to_right, DEADLINE_MS)?, right.connect(to_left, DEADLINE_MS)?))
+}
+
+/// The address of `opening` as it comes out of a control connection: with descriptors of its own, which whoever connects
+/// to it closes.
+///
+/// # Errors
+/// When the system gives no more descriptors.
+pub fn handed_over(opening: &dyn Opening) -> Result<Address, TransportError> {
+    let address = opening.address();
+    let mut copies = Vec::new();
+    for descriptor in &address.descriptors {
+        // SAFETY: descriptors of an address are open as long as its opening (`Address::descriptors`).
+        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor.0) };
+        let copy = borrowed.try_clone_to_owned().map_err(|error| {
+            let cause = Cause::System(format!("copying a descriptor: {error}"));
+            TransportError::new("pair", Operation::Connect, cause)
+        })?;
+        copies.push(copy);
+    }
+    let descriptors = copies.into_iter().map(|copy| Descriptor(copy.into_raw_fd())).collect();
+    Ok(Address { bytes: address.bytes, descriptors })
 }
