@@ -2,8 +2,10 @@
 //!
 //! | module | about |
 //! |---|---|
+//! | [`conformance`] | what every transport has to stand: one suite, for any transport |
 //! | [`fakes`] | a transport of each family, inside one process, that does its worst within the contract |
 //! | [`pair`] | two connected ends in one process |
 
+pub mod conformance;
 pub mod fakes;
 pub mod pair;

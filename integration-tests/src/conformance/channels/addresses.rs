@@ -1,0 +1,69 @@
+//! Addresses come from other processes: whatever they are, there is an error and no harm.
+
+use farjump_core::mailbox;
+use farjump_core::transport::{Address, OpenRequest, Opening, Transport};
+
+use crate::conformance::failure::{Counted, Failure, ensure};
+use crate::conformance::subject::Subject;
+use crate::pair;
+
+/// Time to reach nobody, in milliseconds.
+const DEADLINE_MS: u32 = 200;
+
+/// Addresses that are cut off, too long or random, and addresses without their descriptors, are refused by name.
+pub(super) fn addresses(subject: &Subject) -> Counted {
+    let mut pair = subject.make();
+    let peer = open(&mut *pair.target)?;
+    let honest = peer.address();
+    ensure!(honest == peer.address(), "an opening's address changes");
+    ensure!(honest.bytes.len() <= 64 << 10, "an address of {} bytes", honest.bytes.len());
+    ensure!(honest.descriptors.len() <= 8, "an address with {} descriptors", honest.descriptors.len());
+    let mut refused = 0;
+    // With descriptors that are there, so that it is the bytes that are wrong.
+    for len in 0..honest.bytes.len() {
+        refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes.truncate(len))?;
+    }
+    refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes.push(0))?;
+    refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes.extend([0xff; 4096]))?;
+    let mut dice = fastrand::Rng::with_seed(1);
+    for _ in 0..50 {
+        refused += is_refused(&mut *pair.source, &*peer, |address| dice.fill(&mut address.bytes))?;
+    }
+    if !honest.descriptors.is_empty() {
+        let bare = Address { bytes: honest.bytes, descriptors: Vec::new() };
+        refused += check(open(&mut *pair.source)?, bare, pair.source.name())?;
+    }
+    // After all that an honest one is still good.
+    drop(peer);
+    let request = request();
+    pair::connect(&mut *pair.source, &mut *pair.target, &request)?;
+    Ok(refused)
+}
+
+fn request() -> OpenRequest {
+    OpenRequest::new(mailbox::region_len(8192), 4096)
+}
+
+fn open(transport: &mut dyn Transport) -> Result<Box<dyn Opening>, Failure> {
+    let capabilities = transport.capabilities();
+    let request = request();
+    Ok(transport
+        .open(&OpenRequest::new(request.region_len, request.max_frame.min(capabilities.max_frame)))?)
+}
+
+fn is_refused(from: &mut dyn Transport, peer: &dyn Opening, spoil: impl FnOnce(&mut Address)) -> Counted {
+    let mut address = pair::handed_over(peer)?;
+    spoil(&mut address);
+    check(open(from)?, address, from.name())
+}
+
+fn check(opening: Box<dyn Opening>, address: Address, name: &str) -> Counted {
+    let shown = format!("{:02x?}", &address.bytes[..address.bytes.len().min(32)]);
+    match opening.connect(address, DEADLINE_MS) {
+        Ok(_) => Err(Failure::new(format!("connected to a made-up address {shown}"))),
+        Err(error) => {
+            ensure!(error.to_string().contains(name), "an error that does not name {name}: {error}");
+            Ok(1)
+        }
+    }
+}

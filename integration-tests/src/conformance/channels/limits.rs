@@ -1,0 +1,213 @@
+//! Capabilities: each claim that can be looked at, and both sides of each limit.
+
+use farjump_core::channel::{Polled, Reserved, SendError};
+use farjump_core::frame::{INLINE_PAYLOAD, Kind, LINE, Plan};
+use farjump_core::transport::{
+    ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalMemory, Messages, RemoteMemory, Transport,
+    TransportError, WakeSource,
+};
+
+use super::ends::{Ends, Raw, judge};
+use super::laps::{OVERHEAD, both_ways};
+use super::stream::{Patience, Style};
+use crate::conformance::failure::{Counted, Failure, ensure};
+use crate::conformance::subject::Subject;
+
+const RING: usize = 64 << 10;
+/// Longest path of which a whole frame is tried, in bytes.
+const LONGEST_TRIED: usize = 16 << 20;
+
+/// What name and capabilities say, held against the contract's text and against the ends.
+pub(super) fn claims(subject: &Subject) -> Counted {
+    let mut pair = subject.make();
+    let mut claims = 0;
+    for transport in [&mut pair.source, &mut pair.target] {
+        claims += of_transport(&mut **transport, subject.rule())?;
+    }
+    let raw = Raw::connect(subject, RING, RING)?;
+    for (end, capabilities) in [&raw.left, &raw.right].into_iter().zip(&raw.capabilities) {
+        claims += of_end(end, capabilities, &raw)?;
+    }
+    let Raw { left, right, keep, .. } = raw;
+    drop((left, right));
+    judge(&keep)?;
+    Ok(claims)
+}
+
+fn of_transport(transport: &mut dyn Transport, rule: ArrivalRules) -> Counted {
+    let capabilities = transport.capabilities();
+    let name = transport.name();
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    ensure!((1..=32).contains(&name.len()) && name.chars().all(plain), "{name:?} is no name of a transport");
+    ensure!(capabilities == transport.capabilities(), "its capabilities change");
+    ensure!(capabilities.arrival.contains(rule), "it does not offer {}", rule.describe());
+    let delivers = capabilities.arrival.contains(ArrivalRules::DELIVERED);
+    ensure!(
+        delivers == (capabilities.inbox == InboxKind::TwoSided)
+            && !(delivers && capabilities.arrival != ArrivalRules::DELIVERED),
+        "{} does not go with a {:?} inbox",
+        capabilities.arrival.describe(),
+        capabilities.inbox
+    );
+    if capabilities.arrival.contains(ArrivalRules::STORES) {
+        let also = ArrivalRules::FENCED | ArrivalRules::CHECKED;
+        ensure!(capabilities.arrival.contains(also), "who offers stores offers fenced and checked too");
+    }
+    ensure!(capabilities.max_frame >= LINE, "its longest frame is {} bytes", capabilities.max_frame);
+    ensure!(
+        capabilities.alignment.is_power_of_two() && (64..=4096).contains(&capabilities.alignment),
+        "its alignment is {}",
+        capabilities.alignment
+    );
+    Ok(6)
+}
+
+fn of_end(end: &Endpoint, capabilities: &Capabilities, raw: &Raw) -> Counted {
+    let wakes = capabilities.wake == WakeSource::Descriptor;
+    match end {
+        Endpoint::OneSided { local, remote } => {
+            ensure!(capabilities.inbox == InboxKind::OneSided, "the end is one-sided, its inbox is not");
+            let asked = raw.request.region_len;
+            ensure!(
+                local.len() >= asked && local.len().is_multiple_of(4096),
+                "{} bytes of region",
+                local.len()
+            );
+            ensure!(remote.len() >= asked, "the peer's region has {} bytes of {asked}", remote.len());
+            ensure!(local.base().addr().get().is_multiple_of(4096), "the region is not aligned to 4096");
+            // SAFETY: `LocalMemory` promises these bytes, and nobody has written any of them.
+            let bytes = unsafe { std::slice::from_raw_parts(local.base().as_ptr(), local.len()) };
+            ensure!(bytes.iter().all(|byte| *byte == 0), "the region is not zero at first");
+            let stores = capabilities.arrival.contains(ArrivalRules::STORES);
+            ensure!(!stores || remote.mapped().is_some(), "it offers stores and maps nothing");
+            let aligned = remote.mapped().is_none_or(|at| at.addr().get().is_multiple_of(4096));
+            ensure!(aligned, "the mapping is not aligned to 4096");
+            ensure!(!capabilities.in_place || local.executable().is_none(), "executable without being asked");
+            ensure!(!wakes || local.descriptor().is_some(), "it says it wakes and has no descriptor");
+            Ok(9)
+        }
+        Endpoint::TwoSided(messages) => {
+            ensure!(capabilities.inbox == InboxKind::TwoSided, "the end is two-sided, its inbox is not");
+            ensure!(!wakes || messages.descriptor().is_some(), "it says it wakes and has no descriptor");
+            Ok(2)
+        }
+    }
+}
+
+/// Frames of the limit go, frames over it are refused with both numbers, and the link goes on.
+pub(super) fn limits(subject: &Subject) -> Counted {
+    let path = {
+        let pair = subject.make();
+        pair.source.capabilities().max_frame.min(pair.target.capabilities().max_frame)
+    };
+    let mut tried = 0;
+    for limit in [LINE, 4096, 10_048, path] {
+        if limit <= path.min(LONGEST_TRIED) {
+            tried += limit_of(subject, limit)?;
+        }
+    }
+    ensure!(tried > 0, "no limit was tried");
+    Ok(tried + past_the_end(subject)?)
+}
+
+fn limit_of(subject: &Subject, limit: usize) -> Counted {
+    let ring = (2 * limit).next_power_of_two().max(8192);
+    let mut ends = Ends::connect(subject, ring, limit)?;
+    let max = ends.left.max_frame();
+    ensure!(max == limit, "frames of up to {limit} bytes were asked for, {max} are told");
+    let longest = max.saturating_sub(OVERHEAD);
+    let plan = Plan { kind: Kind::Call, wants_reply: false, index: 0, token: 0, align_log2: 0, code: None };
+    let style = Style { seed: limit as u64, sizes: &[longest, 0], varied: false };
+    let mut counted = both_ways(&mut ends, style, 10)?;
+    for too_much in [(max - 63).max(INLINE_PAYLOAD + 1), max, max + 1, usize::MAX / 2, usize::MAX] {
+        let refused = refused(&mut ends, &plan, too_much)?;
+        ensure!(
+            matches!(refused, Err(SendError::TooLarge { len, max: told }) if len > told && told == max),
+            "{too_much} bytes over a limit of {max} give {refused:?}"
+        );
+        counted += 1;
+    }
+    both_ways(&mut ends, Style { seed: !style.seed, ..style }, 2)?;
+    ends.close(0)?;
+    Ok(counted)
+}
+
+/// Asks for room until the answer is another one than that there is none now.
+fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<Reserved, SendError>, Failure> {
+    let mut patience = Patience::new();
+    loop {
+        match ends.left.reserve(plan, payload) {
+            Err(SendError::Full) => {}
+            answer => return Ok(answer),
+        }
+        // The rest of the ring is skipped first, which the other end has to see.
+        let seen = ends.right.poll()?;
+        ensure!(matches!(seen, Polled::Nothing | Polled::Partial), "nothing was sent and {seen:?} came");
+        ends.progress()?;
+        patience.stuck(|| format!("there is never room for {payload} bytes"))?;
+    }
+}
+
+/// Writes past the region and messages over the limit are refused by the backend itself, and write nothing.
+fn past_the_end(subject: &Subject) -> Counted {
+    let raw = Raw::connect(subject, RING, RING)?;
+    // The pair is not asked: it was not core that did this.
+    match (raw.left, raw.right) {
+        (Endpoint::OneSided { remote, .. }, Endpoint::OneSided { local, .. }) => {
+            let name = subject.make().source.name().to_owned();
+            outside(remote, &*local, &name)
+        }
+        (Endpoint::TwoSided(messages), Endpoint::TwoSided(_peer)) => {
+            too_long(messages, raw.capabilities[0].max_frame)
+        }
+        _ => Err(Failure::new("its two ends are of different families")),
+    }
+}
+
+fn outside(mut remote: Box<dyn RemoteMemory>, local: &dyn LocalMemory, name: &str) -> Counted {
+    let region = remote.len();
+    let bytes = [0xff; 128];
+    // Nothing is put, so these are legal.
+    remote.put(0, &[], 0)?;
+    remote.put(region, &[], 0)?;
+    let mut refused = 0;
+    for (offset, len) in
+        [(region - 64, 128), (region, 1), (region + 1, 1), (usize::MAX - 8, 64), (usize::MAX, 1)]
+    {
+        match remote.put(offset, &bytes[..len], 7) {
+            Err(error) => refused += out_of_region(&error, name)?,
+            Ok(()) => return Err(Failure::new(format!("{len} bytes at {offset} of {region} were taken"))),
+        }
+    }
+    for offset in [region, region + 8, usize::MAX - 7] {
+        match remote.put_word(offset, u64::MAX, 7) {
+            Err(error) => refused += out_of_region(&error, name)?,
+            Ok(()) => return Err(Failure::new(format!("a word at {offset} of {region} was taken"))),
+        }
+    }
+    ensure!(remote.put_word(4097, 1, 7).is_err(), "a word at an odd offset was taken");
+    // SAFETY: `LocalMemory` promises these bytes; nothing was put that could still be on its way.
+    let inside = unsafe { std::slice::from_raw_parts(local.base().as_ptr(), local.len()) };
+    ensure!(inside.iter().all(|byte| *byte == 0), "what was refused was written in part");
+    Ok(refused + 1)
+}
+
+/// Whether the error says what has to be said.
+fn out_of_region(error: &TransportError, name: &str) -> Counted {
+    let text = error.to_string();
+    ensure!(matches!(error.cause(), Cause::OutOfRegion { .. }), "a write outside the region gives: {text}");
+    ensure!(text.contains(name) && error.frame() == Some(7), "an error without transport and frame: {text}");
+    Ok(1)
+}
+
+fn too_long(mut messages: Box<dyn Messages>, max: usize) -> Counted {
+    let mut refused = 0;
+    for len in [max + 1, max + LINE, usize::MAX / 2] {
+        match messages.reserve(len) {
+            Err(error) if matches!(error.cause(), Cause::TooLarge { .. }) => refused += 1,
+            other => return Err(Failure::new(format!("room for {len} bytes, over {max}: {other:?}"))),
+        }
+    }
+    ensure!(messages.reserve(LINE).is_ok(), "a refusal of too much spoilt the end");
+    Ok(refused)
+}

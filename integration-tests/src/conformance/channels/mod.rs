@@ -1,0 +1,31 @@
+//! Checks of two ends in one process, and of the frames between them.
+
+mod addresses;
+mod ends;
+#[cfg(test)]
+mod faults;
+mod full;
+mod gone;
+mod laps;
+mod limits;
+mod sleeping;
+mod stream;
+
+use super::failure::Counted;
+use super::subject::Subject;
+
+/// One check.
+pub(super) type Check = (&'static str, fn(&Subject) -> Counted);
+
+/// All of them: the columns.
+pub(super) const CHECKS: [Check; 9] = [
+    ("claims", limits::claims),
+    ("limits", limits::limits),
+    ("addresses", addresses::addresses),
+    ("sizes", laps::sizes),
+    ("laps", laps::laps),
+    ("threads", laps::threads),
+    ("full", full::full),
+    ("sleeping", sleeping::sleeping),
+    ("peer gone", gone::peer_gone),
+];

@@ -1,0 +1,327 @@
+//! A stream of frames that its receiver knows to the byte: number and seed decide everything about a frame.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use farjump_core::channel::{Channel, Polled, Received, Reserved, SendError};
+use farjump_core::frame::{Kind, Plan, PlanCode};
+use farjump_core::image::CodeId;
+
+use crate::conformance::failure::{Failure, ensure};
+use crate::conformance::pattern;
+
+/// How long nothing at all may move before a stream counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What is written into the room of a payload behind the bytes used.
+const UNUSED: u8 = 0xee;
+const OTHER_FAILED: &str = "the other end failed";
+const NAMES: [&str; 3] =
+    ["", "stream", "a-name-that-takes-more-than-a-line-by-itself-to-write-down-completely"];
+
+/// How the frames of a stream are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Style<'a> {
+    pub(super) seed: u64,
+    /// Lengths of payloads to draw from.
+    pub(super) sizes: &'a [usize],
+    /// Whether some frames carry code, ask for alignment, and use less than they reserved.
+    pub(super) varied: bool,
+}
+
+/// All that is to be known of one frame.
+struct Shape {
+    kind: Kind,
+    wants_reply: bool,
+    index: u16,
+    token: u32,
+    align_log2: u8,
+    payload: usize,
+    /// Bytes reserved beyond the payload.
+    spare: usize,
+    image: usize,
+    name: &'static str,
+    id: CodeId,
+    epoch: u64,
+    /// Sent in one step from bytes that lie elsewhere.
+    in_one: bool,
+}
+
+impl Style<'_> {
+    fn shape(&self, number: u64) -> Shape {
+        let mut dice = fastrand::Rng::with_seed(pattern::word(!self.seed, number, 0));
+        let payload = self.sizes[dice.usize(0..self.sizes.len())];
+        let mut id = [0; 16];
+        dice.fill(&mut id);
+        let mut shape = Shape {
+            kind: Kind::Call,
+            wants_reply: dice.bool(),
+            index: dice.u16(..),
+            token: dice.u32(..),
+            align_log2: 0,
+            payload,
+            spare: 0,
+            image: 0,
+            name: NAMES[dice.usize(0..NAMES.len())],
+            id: CodeId(id),
+            epoch: dice.u64(..),
+            in_one: dice.bool(),
+        };
+        if self.varied {
+            match dice.u8(0..16) {
+                0 => (shape.kind, shape.image) = (Kind::CallCode, dice.usize(1..2000)),
+                1 => shape.kind = Kind::CallId,
+                2 | 3 => shape.align_log2 = dice.u8(3..=12),
+                4 | 5 => shape.spare = dice.usize(1..200),
+                _ => {}
+            }
+        }
+        shape
+    }
+}
+
+/// The image of a frame, another one than its payload.
+fn image(len: usize, seed: u64, number: u64) -> Vec<u8> {
+    pattern::bytes(len, seed ^ 0x1111, number)
+}
+
+impl Shape {
+    fn plan<'a>(&self, image: &'a [u8]) -> Plan<'a> {
+        let code = PlanCode { image, id: self.id, epoch: self.epoch, name: self.name };
+        Plan {
+            kind: self.kind,
+            wants_reply: self.wants_reply,
+            index: self.index,
+            token: self.token,
+            align_log2: self.align_log2,
+            code: self.kind.names_code().then_some(code),
+        }
+    }
+}
+
+/// The sending end of a stream.
+pub(super) struct Sender<'a> {
+    style: Style<'a>,
+    number: u64,
+    /// The frame was made, and the backend could not take it.
+    made: Option<Reserved>,
+}
+
+impl<'a> Sender<'a> {
+    pub(super) fn new(style: Style<'a>) -> Self {
+        Sender { style, number: 0, made: None }
+    }
+
+    /// Frames sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.number
+    }
+
+    /// Sends the next frame if it can go now.
+    pub(super) fn send(&mut self, channel: &mut Channel) -> Result<bool, Failure> {
+        let shape = self.style.shape(self.number);
+        let image = image(shape.image, self.style.seed, self.number);
+        let plan = shape.plan(&image);
+        if shape.in_one && shape.spare == 0 {
+            return self.send_in_one(channel, &plan, shape.payload);
+        }
+        let room = match self.made {
+            Some(room) => room,
+            None => match channel.reserve(&plan, shape.payload + shape.spare) {
+                Ok(room) => self.fill(room, &shape)?,
+                Err(SendError::Full) => return Ok(false),
+                Err(error) => return Err(Failure::from(error).at(format!("reserving frame {}", self.number))),
+            },
+        };
+        match channel.commit(&plan, &room, shape.payload) {
+            Ok(()) => {
+                self.made = None;
+                self.number += 1;
+                Ok(true)
+            }
+            Err(SendError::Full) => {
+                self.made = Some(room);
+                Ok(false)
+            }
+            Err(error) => Err(Failure::from(error).at(format!("committing frame {}", self.number))),
+        }
+    }
+
+    fn send_in_one(
+        &mut self,
+        channel: &mut Channel,
+        plan: &Plan<'_>,
+        payload: usize,
+    ) -> Result<bool, Failure> {
+        match channel.send_bytes(plan, &pattern::bytes(payload, self.style.seed, self.number)) {
+            Ok(()) => {
+                self.number += 1;
+                Ok(true)
+            }
+            Err(SendError::Full) => Ok(false),
+            Err(error) => Err(Failure::from(error).at(format!("sending frame {}", self.number))),
+        }
+    }
+
+    fn fill(&self, room: Reserved, shape: &Shape) -> Result<Reserved, Failure> {
+        ensure!(
+            room.room == shape.payload + shape.spare,
+            "room for {} bytes was reserved and {} given",
+            shape.payload + shape.spare,
+            room.room
+        );
+        let bytes = pattern::bytes(shape.payload, self.style.seed, self.number);
+        // SAFETY: the channel lends `room` bytes at `payload`, and `slack` behind them, until the commit.
+        unsafe {
+            room.payload.copy_from_nonoverlapping(std::ptr::NonNull::from(&bytes[..]).cast(), bytes.len());
+            room.payload.add(bytes.len()).write_bytes(UNUSED, room.room - bytes.len() + room.slack);
+        }
+        Ok(room)
+    }
+}
+
+/// The receiving end of a stream.
+pub(super) struct Receiver<'a> {
+    style: Style<'a>,
+    number: u64,
+    partial: u64,
+}
+
+impl<'a> Receiver<'a> {
+    pub(super) fn new(style: Style<'a>) -> Self {
+        Receiver { style, number: 0, partial: 0 }
+    }
+
+    /// Frames taken, of which every byte was right.
+    pub(super) fn taken(&self) -> u64 {
+        self.number
+    }
+
+    /// Looks that found a frame without its end.
+    #[cfg(test)]
+    pub(super) fn partial(&self) -> u64 {
+        self.partial
+    }
+
+    /// Takes the next frame if it is there.
+    pub(super) fn take(&mut self, channel: &mut Channel) -> Result<bool, Failure> {
+        let place = |failure: Failure, number| failure.at(format!("frame {number}"));
+        match channel.poll() {
+            Ok(Polled::Nothing) => return Ok(false),
+            Ok(Polled::Partial) => {
+                self.partial += 1;
+                return Ok(false);
+            }
+            Ok(Polled::Frame(frame)) => {
+                self.compare(channel, &frame).map_err(|failure| place(failure, self.number))?;
+            }
+            Err(error) => return Err(place(error.into(), self.number)),
+        }
+        channel.release()?;
+        self.number += 1;
+        Ok(true)
+    }
+
+    fn compare(&self, channel: &Channel, frame: &Received) -> Result<(), Failure> {
+        let shape = self.style.shape(self.number);
+        // The payload first, and where it lies: what is torn may be whole a moment later.
+        let (header, at) = (frame.header(), frame.payload());
+        let len = header.payload_len as usize;
+        ensure!(len == shape.payload, "its payload is {len} bytes long, and not {}", shape.payload);
+        ensure!(frame.payload_is_aligned(3), "its payload is not aligned to 8 bytes");
+        // SAFETY: the channel lends `len` bytes at `at` until the release; aligned, as was just seen.
+        let difference = unsafe { pattern::first_difference(at, len, self.style.seed, self.number) };
+        if let Some(byte) = difference {
+            return Err(Failure::new(format!("byte {byte} of a payload of {len} is wrong")));
+        }
+        ensure!(
+            (header.kind, header.index, header.token) == (shape.kind, shape.index, shape.token),
+            "its header is {header:?}"
+        );
+        let code = channel.code();
+        ensure!(code.is_some() == shape.kind.names_code(), "it names code {code:?}");
+        if let Some(code) = code {
+            ensure!((code.id, code.epoch) == (shape.id, shape.epoch), "it names code {code:?}");
+            ensure!(channel.copy_name() == shape.name.as_bytes(), "its name is not {}", shape.name);
+            let mut found = Vec::new();
+            channel.copy_image(&mut found);
+            ensure!(found == image(shape.image, self.style.seed, self.number), "its image is wrong");
+        }
+        Ok(())
+    }
+}
+
+/// Tells when nothing has moved for too long.
+pub(super) struct Patience {
+    since: Instant,
+    turns: u32,
+}
+
+impl Patience {
+    pub(super) fn new() -> Patience {
+        Patience { since: Instant::now(), turns: 0 }
+    }
+
+    /// Something moved.
+    pub(super) fn moved(&mut self) {
+        self.turns = 0;
+    }
+
+    /// Nothing moved.
+    pub(super) fn stuck(&mut self, what: impl FnOnce() -> String) -> Result<(), Failure> {
+        if self.turns == 0 {
+            self.since = Instant::now();
+        }
+        self.turns += 1;
+        if self.turns.is_multiple_of(1024) {
+            ensure!(self.since.elapsed() < PATIENCE, "nothing moves any more: {}", what());
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+/// Two ends in two threads. What one has sent may need its progress until the other has it, so neither leaves alone.
+#[derive(Default)]
+pub(super) struct Company {
+    finished: AtomicU32,
+    failed: AtomicBool,
+}
+
+impl Company {
+    /// Fails once the other end has: there is nothing to wait for any more.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        ensure!(!self.failed.load(Relaxed), "{OTHER_FAILED}");
+        Ok(())
+    }
+
+    /// Runs one end's work, and stays until the other one's is done too.
+    pub(super) fn work(
+        &self,
+        channel: &mut Channel,
+        work: impl FnOnce(&mut Channel) -> Result<u64, Failure>,
+    ) -> Result<u64, Failure> {
+        let result = work(channel).and_then(|counted| {
+            self.finished.fetch_add(1, Relaxed);
+            let mut patience = Patience::new();
+            while self.finished.load(Relaxed) < 2 {
+                self.check()?;
+                channel.progress(true)?;
+                patience.stuck(|| "the other end is not done".into())?;
+            }
+            Ok(counted)
+        });
+        if result.is_err() {
+            self.failed.store(true, Relaxed);
+        }
+        result
+    }
+}
+
+/// What two ends counted together. Of two failures that which is not only about the other.
+pub(super) fn both(one: Result<u64, Failure>, other: Result<u64, Failure>) -> Result<u64, Failure> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok(one + other),
+        (Err(one), Err(other)) if one == Failure::new(OTHER_FAILED) => Err(other),
+        (Err(failure), _) | (_, Err(failure)) => Err(failure),
+    }
+}

@@ -1,0 +1,131 @@
+//! Targets in processes of their own: this program, started again.
+
+use std::env;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::PATIENCE;
+use super::serve::{Args, serve};
+use crate::conformance::failure::{Failure, ensure};
+use crate::conformance::subject::Subject;
+
+/// Name of the subject that a process was started for; its presence makes a process a child.
+const SUBJECT: &str = "CONFORMANCE_CHILD_FOR";
+/// The folder where it listens and is asked.
+const FOLDER: &str = "CONFORMANCE_CHILD_FOLDER";
+/// The file that its `target_args` show; absent if that is a word.
+const FILE: &str = "CONFORMANCE_CHILD_FILE";
+/// What it exits with once it has played its part; one that found nothing to play exits with 0.
+const PLAYED: i32 = 42;
+/// How long a child may live, whatever happens.
+const LIFE: Duration = Duration::from_secs(300);
+
+/// Whether the suite started this process.
+pub(crate) fn is_child() -> bool {
+    env::var_os(SUBJECT).is_some()
+}
+
+/// Whether the suite started this process to play the target of `subject`.
+pub(crate) fn is_child_for(subject: &Subject) -> bool {
+    env::var_os(SUBJECT).is_some_and(|name| name == subject.name())
+}
+
+/// Plays the target, and ends the process.
+pub(crate) fn play(subject: &Subject) -> ! {
+    let played = play_until_asked_no_more(subject);
+    if let Err(failure) = &played {
+        eprintln!("the target of {} failed: {failure}", subject.name());
+    }
+    process::exit(if played.is_ok() { PLAYED } else { 1 })
+}
+
+fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    std::thread::spawn(|| {
+        std::thread::sleep(LIFE);
+        eprintln!("the target's process hangs");
+        process::abort();
+    });
+    let folder = PathBuf::from(env::var_os(FOLDER).unwrap_or_default());
+    let args = env::var_os(FILE).map_or(Args::Word, |path| Args::File(path.into()));
+    let stream = UnixStream::connect(folder.join(ASKED))?;
+    let pair = subject.make();
+    serve(&folder.join("target.sock"), pair.target, &args, stream)?;
+    let wrong = pair.keep.verdict();
+    ensure!(wrong.is_empty(), "the transport says that core broke the contract: {}", wrong.join("; "));
+    Ok(())
+}
+
+/// Where a child connects to be asked, in its folder.
+const ASKED: &str = "asked.sock";
+
+/// A child; killed when dropped.
+pub(super) struct Child(process::Child);
+
+impl Child {
+    /// Starts one, and waits until it can be asked.
+    pub(super) fn start(
+        subject: &Subject,
+        folder: &Path,
+        args: &Args,
+    ) -> Result<(Child, UnixStream), Failure> {
+        let again = subject.again().ok_or_else(|| Failure::new("it has to be in one process"))?;
+        let path = folder.join(ASKED);
+        // There is one of an earlier child after a restart.
+        drop(std::fs::remove_file(&path));
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        let mut command = Command::new(env::current_exe()?);
+        command.args(again).env(SUBJECT, subject.name()).env(FOLDER, folder).stdin(Stdio::null());
+        command.stdout(Stdio::null());
+        match args {
+            Args::Word => command.env_remove(FILE),
+            Args::File(path) => command.env(FILE, path),
+        };
+        let mut child = Child(command.spawn()?);
+        let begun = Instant::now();
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false)?;
+                    return Ok((child, stream));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(status) = child.0.try_wait()? {
+                let name = subject.name();
+                return Err(Failure::new(format!(
+                    "this program, started again with {again:?}, ended ({status}) without running {name:?}"
+                )));
+            }
+            ensure!(begun.elapsed() < PATIENCE, "this program, started again with {again:?}, does not serve");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until it has ended as it should.
+    pub(super) fn wait(mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                ensure!(status.code() == Some(PLAYED), "the target's process ended with {status}");
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "the target's process does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,176 @@
+//! What a check asks a target besides injecting: lines over a stream of their own.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use super::PATIENCE;
+use crate::conformance::failure::{Failure, ensure};
+
+/// A question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Command {
+    /// Answered once the target listens.
+    Ready,
+    /// The word at `target_args`.
+    Word,
+    /// Drop this code: 1 if it was there.
+    Forget([u8; 16]),
+    /// What was counted.
+    Counts,
+    /// What injected code has printed.
+    Printed,
+}
+
+impl Command {
+    fn to_line(self) -> String {
+        match self {
+            Command::Ready => "ready".into(),
+            Command::Word => "word".into(),
+            Command::Forget(id) => format!("forget {:032x}", u128::from_be_bytes(id)),
+            Command::Counts => "counts".into(),
+            Command::Printed => "printed".into(),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Command> {
+        Some(match line {
+            "ready" => Command::Ready,
+            "word" => Command::Word,
+            "counts" => Command::Counts,
+            "printed" => Command::Printed,
+            _ => {
+                let id = u128::from_str_radix(line.strip_prefix("forget ")?, 16).ok()?;
+                Command::Forget(id.to_be_bytes())
+            }
+        })
+    }
+}
+
+/// What a target has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Counts {
+    pub(crate) calls: u64,
+    pub(crate) images: u64,
+    pub(crate) links: u64,
+    pub(crate) refusals: u64,
+    pub(crate) sources: u64,
+}
+
+impl Counts {
+    pub(super) fn to_lines(self) -> Vec<String> {
+        [self.calls, self.images, self.links, self.refusals, self.sources]
+            .map(|count| count.to_string())
+            .into()
+    }
+
+    pub(super) fn parse(lines: &[String]) -> Result<Counts, Failure> {
+        let counts: Vec<u64> = lines.iter().map(|line| line.parse()).collect::<Result<_, _>>()?;
+        match counts[..] {
+            [calls, images, links, refusals, sources] => {
+                Ok(Counts { calls, images, links, refusals, sources })
+            }
+            _ => Err(Failure::new(format!("the target counted {counts:?}"))),
+        }
+    }
+}
+
+/// The asking end.
+pub(crate) struct Commands {
+    stream: BufReader<UnixStream>,
+}
+
+impl Commands {
+    pub(crate) fn new(stream: UnixStream) -> Result<Commands, Failure> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Commands { stream: BufReader::new(stream) })
+    }
+
+    /// Asks, and waits for the lines of the answer.
+    pub(crate) fn ask(&mut self, command: &Command) -> Result<Vec<String>, Failure> {
+        let gone = |error: std::io::Error| Failure::new(format!("the target does not answer: {error}"));
+        writeln!(self.stream.get_mut(), "{}", command.to_line()).map_err(gone)?;
+        let count: usize = self.line().map_err(gone)?.parse()?;
+        (0..count).map(|_| self.line().map_err(gone)).collect()
+    }
+
+    fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end_matches('\n').to_owned())
+    }
+}
+
+/// The answering end, which never waits.
+pub(crate) struct Questions {
+    stream: UnixStream,
+    line: Vec<u8>,
+}
+
+/// What has come.
+pub(crate) enum Asked {
+    Nothing,
+    Question(Command),
+    /// The one who asks is gone: that is the end.
+    End,
+}
+
+impl Questions {
+    pub(crate) fn new(stream: UnixStream) -> Result<Questions, Failure> {
+        stream.set_nonblocking(true)?;
+        Ok(Questions { stream, line: Vec::new() })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Looks for a question.
+    pub(crate) fn look(&mut self) -> Result<Asked, Failure> {
+        // One question at a time is asked, so nothing comes behind its end.
+        let mut bytes = [0; 128];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => return Ok(Asked::End),
+            Ok(len) => self.line.extend(&bytes[..len]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Asked::Nothing),
+            // Killed with a question open.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(Asked::End),
+            Err(error) => return Err(error.into()),
+        }
+        let Some(line) = self.line.strip_suffix(b"\n") else { return Ok(Asked::Nothing) };
+        let line = String::from_utf8_lossy(line).into_owned();
+        self.line.clear();
+        let command = Command::parse(&line);
+        ensure!(command.is_some(), "asked {line:?}");
+        Ok(command.map_or(Asked::Nothing, Asked::Question))
+    }
+
+    /// Answers the question.
+    pub(crate) fn answer(&mut self, lines: &[String]) -> Result<(), Failure> {
+        let mut text = format!("{}\n", lines.len());
+        for line in lines {
+            text += line;
+            text.push('\n');
+        }
+        self.stream.set_nonblocking(false)?;
+        self.stream.write_all(text.as_bytes())?;
+        Ok(self.stream.set_nonblocking(true)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_read_as_what_it_was() {
+        let id = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
+        for command in [Command::Ready, Command::Word, Command::Forget(id), Command::Counts, Command::Printed]
+        {
+            assert_eq!(Command::parse(&command.to_line()), Some(command));
+        }
+        assert_eq!(Command::parse("forget x"), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! Where targets run: in a thread of this process, or in a process of their own. Checks cannot tell which.
+
+mod child;
+mod commands;
+mod serve;
+
+use std::cell::RefCell;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use farjump::{CodeId, Library, Link, LinkBuilder};
+use farjump_core::transport::Transport;
+use tempfile::TempDir;
+
+use super::failure::{Failure, ensure};
+use super::libraries::{Libraries, libraries};
+use super::outcome::Level;
+use super::subject::{Keep, Subject};
+
+use child::Child;
+pub(super) use child::{is_child, is_child_for, play};
+pub(crate) use commands::Counts;
+use commands::{Command, Commands};
+pub(super) use serve::Args;
+use serve::serve;
+
+/// Longer than anything honest takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a check works on: a subject, and where its targets run.
+pub(super) struct Stage {
+    subject: Subject,
+    level: Level,
+    folder: TempDir,
+    keeps: RefCell<Vec<Keep>>,
+    pub(super) libraries: &'static Libraries,
+}
+
+impl Stage {
+    pub(super) fn new(subject: &Subject, level: Level) -> Result<Stage, Failure> {
+        Ok(Stage {
+            subject: subject.clone(),
+            level,
+            folder: tempfile::tempdir()?,
+            keeps: RefCell::default(),
+            libraries: libraries()?,
+        })
+    }
+
+    pub(super) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// Starts a target, listening.
+    pub(super) fn host(&self, args: Args) -> Result<Host<'_>, Failure> {
+        let mut host = Host { stage: self, args, running: None };
+        host.start()?;
+        Ok(host)
+    }
+
+    /// Asks all pairs what was done wrong. To be called when links and targets are gone.
+    pub(super) fn end(self) -> Result<(), Failure> {
+        let wrong: Vec<_> = self.keeps.borrow().iter().flat_map(Keep::verdict).collect();
+        ensure!(wrong.is_empty(), "the transport says that core broke the contract: {}", wrong.join("; "));
+        Ok(())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("target.sock")
+    }
+
+    fn source(&self) -> Box<dyn Transport> {
+        let pair = self.subject.make();
+        self.keeps.borrow_mut().push(pair.keep);
+        pair.source
+    }
+
+    fn target(&self) -> Box<dyn Transport> {
+        let pair = self.subject.make();
+        self.keeps.borrow_mut().push(pair.keep);
+        pair.target
+    }
+}
+
+/// A target that can be asked, and ended.
+pub(super) struct Host<'s> {
+    stage: &'s Stage,
+    args: Args,
+    running: Option<Running>,
+}
+
+struct Running {
+    commands: Commands,
+    place: Place,
+}
+
+enum Place {
+    Thread(JoinHandle<Result<(), Failure>>),
+    Process(Child),
+}
+
+impl Host<'_> {
+    fn start(&mut self) -> Result<(), Failure> {
+        let stage = self.stage;
+        let mut running = if let Level::Processes(_) = stage.level {
+            let (child, stream) = Child::start(&stage.subject, stage.folder.path(), &self.args)?;
+            Running { commands: Commands::new(stream)?, place: Place::Process(child) }
+        } else {
+            let (here, there) = UnixStream::pair()?;
+            let (transport, args, socket) = (stage.target(), self.args.clone(), stage.socket());
+            let thread = std::thread::Builder::new()
+                .name("target".into())
+                .spawn(move || serve(&socket, transport, &args, there))?;
+            Running { commands: Commands::new(here)?, place: Place::Thread(thread) }
+        };
+        let answered = running.commands.ask(&Command::Ready);
+        self.running = Some(running);
+        match answered {
+            Ok(_) => Ok(()),
+            // Why it did not even start it says itself.
+            Err(failure) => Err(self.stop().err().unwrap_or(failure)),
+        }
+    }
+
+    /// Ends the target without a word to its sources, and starts another one at the same address.
+    pub(super) fn restart(&mut self) -> Result<(), Failure> {
+        match self.running.take() {
+            Some(Running { commands, place: Place::Process(child) }) => {
+                drop(child);
+                drop(commands);
+            }
+            running => {
+                self.running = running;
+                self.stop()?;
+            }
+        }
+        self.start()
+    }
+
+    fn stop(&mut self) -> Result<(), Failure> {
+        let Some(Running { commands, place }) = self.running.take() else { return Ok(()) };
+        // The end of the connection is what ends it.
+        drop(commands);
+        match place {
+            Place::Thread(thread) => {
+                thread.join().unwrap_or_else(|_| Err(Failure::new("the target's thread panicked")))
+            }
+            Place::Process(child) => child.wait(),
+        }
+    }
+
+    fn ask(&mut self, command: &Command) -> Result<Vec<String>, Failure> {
+        let running = self.running.as_mut().ok_or_else(|| Failure::new("the target is not running"))?;
+        running.commands.ask(command)
+    }
+
+    fn number(&mut self, command: &Command) -> Result<u64, Failure> {
+        let lines = self.ask(command)?;
+        lines
+            .first()
+            .and_then(|line| line.parse().ok())
+            .ok_or_else(|| Failure::new(format!("the target answered {lines:?}")))
+    }
+
+    /// The word at `target_args`.
+    pub(super) fn word(&mut self) -> Result<u64, Failure> {
+        self.number(&Command::Word)
+    }
+
+    /// Has the target drop code; whether it held it.
+    pub(super) fn forget(&mut self, library: &Library) -> Result<bool, Failure> {
+        let id: CodeId =
+            library.images().first().ok_or_else(|| Failure::new("a library without images"))?.id();
+        Ok(self.number(&Command::Forget(id.0))? == 1)
+    }
+
+    /// What the target has counted.
+    pub(super) fn counts(&mut self) -> Result<Counts, Failure> {
+        Counts::parse(&self.ask(&Command::Counts)?)
+    }
+
+    /// What injected code has printed since it was asked last.
+    pub(super) fn printed(&mut self) -> Result<Vec<String>, Failure> {
+        self.ask(&Command::Printed)
+    }
+
+    /// A link to the target, over the subject's transport and no other.
+    pub(super) fn link(&self) -> Result<Link, Failure> {
+        self.link_with(|builder| builder)
+    }
+
+    /// The same, with choices.
+    pub(super) fn link_with(&self, choose: impl FnOnce(LinkBuilder) -> LinkBuilder) -> Result<Link, Failure> {
+        let transport = self.stage.source();
+        let name = transport.name().to_owned();
+        let builder = Link::builder(&format!("unix:{}", self.stage.socket().display()))
+            .with_transport(transport)
+            .transport(&name)
+            .connect_timeout(PATIENCE)
+            .send_timeout(PATIENCE);
+        let link = choose(builder).connect()?;
+        ensure!(link.transport() == name, "the link is over {}", link.transport());
+        let rule = self.stage.subject.rule();
+        ensure!(link.rule() == rule, "the link uses {} and not {}", link.rule().describe(), rule.describe());
+        Ok(link)
+    }
+}
+
+impl Drop for Host<'_> {
+    fn drop(&mut self) {
+        // A target that failed has been noticed by the check, which got no answers.
+        if let Err(failure) = self.stop() {
+            eprintln!("the target of {} ended: {failure}", self.stage.subject.name());
+        }
+    }
+}

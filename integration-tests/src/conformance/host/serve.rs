@@ -1,0 +1,155 @@
+//! The target of a check: polls, sleeps, and answers what the check asks.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_int};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use farjump::{CodeId, Data, Target, TargetBuilder, WaitPolicy};
+use farjump_core::transport::Transport;
+use farjump_core::wait::{Turn, Waiter};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::commands::{Asked, Command, Counts, Questions};
+use crate::conformance::failure::Failure;
+
+/// Bytes of a source's mailbox: small, so that it goes round often, and large enough for payloads of 64 KiB.
+pub(crate) const MAILBOX: usize = 256 << 10;
+/// Polls that ran something between two looks for a question.
+const BUSY: u32 = 512;
+
+/// What `target_args` points to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Args {
+    /// A word, 0 at first.
+    Word,
+    /// This file, as `struct farjump_data`.
+    File(PathBuf),
+}
+
+/// Serves at `socket` until the other end of `stream` is closed.
+pub(super) fn serve(
+    socket: &Path,
+    transport: Box<dyn Transport>,
+    args: &Args,
+    stream: UnixStream,
+) -> Result<(), Failure> {
+    let name = transport.name().to_owned();
+    let listen = || -> TargetBuilder<'_> {
+        Target::listen(&format!("unix:{}", socket.display()))
+            .with_transport(transport)
+            .transport(&name)
+            .export("printf", printf as unsafe extern "C" fn(_, _, _, _, _) -> _)
+            .mailbox(MAILBOX)
+    };
+    match args {
+        Args::Word => {
+            let mut word = 0_u64;
+            let mut target = listen().args(&mut word).build()?;
+            answer_all(&mut target, stream, |target| target.args_mut::<u64>().copied().unwrap_or(0))
+        }
+        Args::File(path) => {
+            let mut data = Data::open(path)?;
+            let mut target = listen().args(&mut data).build()?;
+            answer_all(&mut target, stream, |_| 0)
+        }
+    }
+}
+
+fn answer_all<'a>(
+    target: &mut Target<'a>,
+    stream: UnixStream,
+    word: impl Fn(&mut Target<'a>) -> u64,
+) -> Result<(), Failure> {
+    let mut questions = Questions::new(stream)?;
+    let mut waiter = Waiter::new(WaitPolicy::for_cores(2, 2));
+    let mut busy = 0;
+    loop {
+        if target.poll()? != 0 {
+            waiter.reset();
+            busy += 1;
+            if busy % BUSY != 0 {
+                continue;
+            }
+        } else {
+            match waiter.turn() {
+                Turn::Again => continue,
+                Turn::Yield => std::thread::yield_now(),
+                Turn::Sleep => sleep(target, &questions)?,
+            }
+        }
+        match questions.look()? {
+            Asked::Nothing => {}
+            Asked::End => return Ok(()),
+            Asked::Question(command) => {
+                let answer = answer(target, command, &word);
+                questions.answer(&answer)?;
+            }
+        }
+    }
+}
+
+fn answer<'a>(
+    target: &mut Target<'a>,
+    command: Command,
+    word: &impl Fn(&mut Target<'a>) -> u64,
+) -> Vec<String> {
+    match command {
+        Command::Ready => Vec::new(),
+        Command::Word => vec![word(target).to_string()],
+        Command::Forget(id) => vec![u8::from(target.forget(&CodeId(id))).to_string()],
+        Command::Counts => {
+            let (stats, sources) = (target.stats(), target.sources() as u64);
+            let (calls, images, links) = (stats.calls, stats.images_linked, stats.links);
+            Counts { calls, images, links, refusals: stats.refusals(), sources }.to_lines()
+        }
+        Command::Printed => PRINTED.take(),
+    }
+}
+
+/// Sleeps as a program does that has other things to wait for too: here, questions.
+fn sleep(target: &mut Target<'_>, questions: &Questions) -> Result<(), Failure> {
+    let slept = match target.arm()? {
+        None => Ok(0),
+        Some(longest) => {
+            let longest = longest.min(Duration::from_secs(60));
+            let timeout =
+                Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: i64::from(longest.subsec_nanos()) };
+            let watched = [target.as_fd(), questions.as_fd()];
+            poll(&mut watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)), Some(&timeout))
+        }
+    };
+    target.disarm();
+    match slept {
+        // Does what the system has to tell, now rather than after many polls.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(target.wait(Duration::ZERO).map(|_| ())?),
+        Err(error) => Err(error.into()),
+    }
+}
+
+thread_local! {
+    /// What code has printed that was injected into this thread's target.
+    static PRINTED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Stands for printf with hello's four arguments: those are passed in registers whether a function is variadic or not.
+unsafe extern "C" fn printf(
+    format: *const c_char,
+    len: c_int,
+    name: *const u8,
+    time: *const c_char,
+    answer: c_int,
+) -> c_int {
+    // SAFETY: hello passes zero-terminated strings, and a name of that length.
+    let (format, name, time) = unsafe {
+        (CStr::from_ptr(format), std::slice::from_raw_parts(name, len as usize), CStr::from_ptr(time))
+    };
+    let text = format
+        .to_string_lossy()
+        .replacen("%.*s", &String::from_utf8_lossy(name), 1)
+        .replacen("%s", &time.to_string_lossy(), 1)
+        .replacen("%d", &answer.to_string(), 1);
+    PRINTED.with_borrow_mut(|printed| printed.push(text.trim_end_matches('\n').to_owned()));
+    text.len() as c_int
+}

@@ -1,0 +1,100 @@
+//! Code that a target no longer has: dropped, or gone with an earlier run of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use farjump::Error;
+
+use super::calls::same;
+use super::volume::witness_args;
+use crate::conformance::failure::{Counted, ensure};
+use crate::conformance::host::{Args, PATIENCE, Stage};
+use crate::conformance::libraries::Libraries;
+use crate::conformance::pattern;
+
+/// How often code is lost.
+const LOSSES: u64 = 8;
+
+/// Code is dropped with calls of it in flight: they wait for it, in their order, and all run.
+pub(in crate::conformance) fn lost_code(stage: &Stage) -> Counted {
+    let mut host = stage.host(Args::Word)?;
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = asked.clone();
+    let link = host.link_with(|builder| builder.on_code_missing(move |_| _ = count.fetch_add(1, Relaxed)))?;
+    let Libraries { echo, witness, .. } = stage.libraries;
+    let mut number = 0;
+    for loss in 0..LOSSES {
+        let mut calls = Vec::new();
+        for call in 0..20 {
+            if call == 10 {
+                // Whatever has arrived by now has run, the rest finds nothing.
+                let held = host.forget(witness)? && host.forget(echo)?;
+                ensure!(held || loss == 0, "the target did not hold the code");
+            }
+            link.send(witness, &witness_args(31, number, 16 + number as usize % 100))?;
+            number += 1;
+            let bytes = pattern::bytes(call * 7, loss, number);
+            calls.push((link.inject(echo, &bytes)?, bytes));
+        }
+        for (call, bytes) in calls {
+            same(&call.wait(PATIENCE)?, &bytes)?;
+        }
+    }
+    link.flush(PATIENCE)?;
+    let word = host.word()?;
+    ensure!(word == number, "{number} calls in order, and {word} witnessed");
+    let asked = asked.load(Relaxed);
+    ensure!(asked >= LOSSES, "code was lost {LOSSES} times and asked for {asked} times");
+    let stats = link.stats();
+    ensure!(stats.frames_with_code == 2, "code of two functions was to travel in two frames: {stats:?}");
+    Ok(number)
+}
+
+/// The target ends with calls in flight, and another one takes its place.
+pub(in crate::conformance) fn restart(stage: &Stage) -> Counted {
+    let mut host = stage.host(Args::Word)?;
+    let (asked, gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (asks, ends) = (asked.clone(), gone.clone());
+    let mut link = host.link_with(|builder| {
+        builder
+            .on_code_missing(move |_| _ = asks.fetch_add(1, Relaxed))
+            .on_peer_gone(move |_| _ = ends.fetch_add(1, Relaxed))
+    })?;
+    let echo = &stage.libraries.echo;
+    let mut answered = 0;
+    for round in 1..=3 {
+        let epoch = link.epoch();
+        same(&link.inject(echo, b"before")?.wait(PATIENCE)?, b"before")?;
+        let calls: Vec<_> = (0..10)
+            .map(|number| link.inject(echo, &pattern::bytes(50, round, number)))
+            .collect::<Result<_, _>>()?;
+        host.restart()?;
+        for (number, call) in (0..).zip(calls) {
+            match call.wait(PATIENCE) {
+                Ok(reply) => same(&reply, &pattern::bytes(50, round, number))?,
+                Err(Error::PeerGone { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let late = link.inject(echo, b"late").and_then(|call| call.wait(PATIENCE));
+        ensure!(
+            matches!(late, Err(Error::PeerGone { .. })),
+            "a call of a target that is gone gives {late:?}"
+        );
+        let told = gone.load(Relaxed);
+        ensure!(told == round, "the target went {round} times, the handler ran {told} times");
+
+        link.reconnect()?;
+        ensure!(link.epoch() != epoch, "the new target has the old one's epoch");
+        for number in 0..10 {
+            let bytes = pattern::bytes(100, round, number);
+            same(&link.inject(echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
+            answered += 1;
+        }
+        let asked = asked.load(Relaxed);
+        ensure!(asked == round, "{round} new targets asked for the code {asked} times");
+    }
+    let stats = link.stats();
+    ensure!(stats.frames_with_code == 1, "code was to travel in the first frame only: {stats:?}");
+    Ok(answered)
+}

@@ -1,0 +1,148 @@
+//! Links over transports that break the contract: whoever is at fault loses the link, in bounded time, and nobody else.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use farjump::{Error, Link, RefusalCause, Target, TargetThread};
+use farjump_core::middleware::{FaultInjector, Faults, Hold, PerMille};
+use farjump_core::transport::{ArrivalRules, Transport};
+use farjump_transports::shm::Shm;
+use tempfile::TempDir;
+
+use crate::conformance::host::PATIENCE;
+use crate::conformance::libraries::{Libraries, libraries};
+use crate::conformance::pattern;
+use crate::fakes::{FakeOneSided, Rule};
+
+/// How long a target of these tests waits for the rest of a frame.
+const STALL: Duration = Duration::from_millis(300);
+
+struct Place {
+    folder: TempDir,
+    libraries: &'static Libraries,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { folder: tempfile::tempdir().unwrap(), libraries: libraries().unwrap() }
+    }
+
+    fn address(&self) -> String {
+        format!("unix:{}", self.folder.path().join("target.sock").display())
+    }
+
+    fn target(&self, transport: Option<Box<dyn Transport>>) -> TargetThread {
+        let mut builder = Target::listen(&self.address()).stall_limit(STALL);
+        if let Some(transport) = transport {
+            builder = builder.with_transport(transport);
+        }
+        builder.build().unwrap().spawn().unwrap()
+    }
+
+    fn link(&self, transport: Box<dyn Transport>) -> Link {
+        let name = transport.name().to_owned();
+        Link::builder(&self.address()).with_transport(transport).transport(&name).connect().unwrap()
+    }
+
+    fn echo(&self, link: &Link, number: u64) -> Result<(), Error> {
+        let bytes = pattern::bytes(number as usize % 300, 1, number);
+        let reply = link.inject(&self.libraries.echo, &bytes)?.wait(PATIENCE)?;
+        assert_eq!(*reply, *bytes);
+        Ok(())
+    }
+}
+
+fn shm() -> Box<dyn Transport> {
+    Box::new(Shm::new())
+}
+
+#[test]
+fn a_source_whose_frame_never_ends_loses_its_link_and_others_are_served_meanwhile() {
+    let place = Place::new();
+    let target = place.target(Some(Box::new(FakeOneSided::new(Rule::InOrder, 1))));
+    let faults = Faults { hold_last_word: PerMille::ALWAYS, hold: Hold::Forever, spare: 20, ..Faults::NONE };
+    let injector = FaultInjector::new(Box::new(FakeOneSided::new(Rule::InOrder, 2)), 3, faults);
+    let handle = injector.handle();
+    let (stalled, healthy) = (place.link(Box::new(injector)), place.link(shm()));
+    let mut answered = 0;
+    while handle.total() == 0 {
+        stalled.send(&place.libraries.echo, b"never whole").unwrap();
+        answered += 1;
+        assert!(answered < 1000, "nothing is held back");
+    }
+    let mut served = 0;
+    let end = loop {
+        if let Err(error) = stalled.progress() {
+            break error.to_string();
+        }
+        place.echo(&healthy, served).unwrap();
+        served += 1;
+    };
+    assert!(end.contains("a frame's signal came and its end did not within 300ms"), "{end}");
+    assert!(served > 10, "the other source was served {served} times");
+    place.echo(&healthy, served).unwrap();
+    let target = target.stop().unwrap();
+    assert_eq!((target.stats().refused(RefusalCause::Stalled), target.stats().refusals()), (1, 1));
+}
+
+#[test]
+fn a_source_whose_transport_breaks_has_its_calls_fail() {
+    let place = Place::new();
+    let target = place.target(None);
+    for spare in 0..8 {
+        let faults = Faults { kill: PerMille::ALWAYS, spare, ..Faults::NONE };
+        let link = place.link(Box::new(FaultInjector::new(shm(), spare, faults)));
+        let error = (0..100).find_map(|number| place.echo(&link, number).err()).unwrap();
+        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        assert!(error.to_string().contains("shm"), "{error}");
+        let error = link.inject(&place.libraries.echo, b"").unwrap_err();
+        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    }
+    place.echo(&place.link(shm()), 1).unwrap();
+    drop(target);
+}
+
+#[test]
+fn a_target_whose_transport_breaks_ends_its_links_and_tells() {
+    let place = Place::new();
+    let injector = FaultInjector::new(shm(), 1, Faults::NONE);
+    let handle = injector.handle();
+    let name_of_own: Box<dyn Transport> = Box::new(injector);
+    let target = place.target(Some(name_of_own));
+    let link = place.link(shm());
+    assert_eq!(link.rule(), ArrivalRules::FENCED, "the injector is not in between");
+    place.echo(&link, 1).unwrap();
+    let call = link.inject(&place.libraries.echo, b"in flight").unwrap();
+    handle.kill();
+    // It may have been answered before.
+    assert!(matches!(call.wait(PATIENCE), Ok(_) | Err(Error::PeerGone { .. })));
+    let error = (0..100_000).find_map(|number| place.echo(&link, number).err()).unwrap();
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert_eq!(target.stop().unwrap().stats().links_ended, 1);
+}
+
+#[test]
+fn under_checked_a_call_is_answered_rightly_or_its_link_is_cut() {
+    let place = Place::new();
+    let faults = Faults { flip_bit: PerMille(30), spare: 4, ..Faults::NONE };
+    let target = place.target(None);
+    let seed = AtomicU64::new(0);
+    let (mut answered, mut cut) = (0, 0);
+    while answered < 200 || cut < 5 {
+        let injector = FaultInjector::new(shm(), seed.fetch_add(1, Relaxed), faults);
+        let link = place.link(Box::new(injector.offering(ArrivalRules::CHECKED)));
+        for number in 0..100 {
+            match place.echo(&link, number) {
+                Ok(()) => answered += 1,
+                Err(Error::PeerGone { .. }) => {
+                    cut += 1;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(seed.load(Relaxed) < 300, "{answered} answered, {cut} cut");
+    }
+    place.echo(&place.link(shm()), 1).unwrap();
+    drop(target);
+}

@@ -1,0 +1,71 @@
+//! Refusals reach the source, say why, and spoil nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use farjump::{Error, RefusalCause};
+
+use super::calls::{fill_args, same};
+use crate::conformance::failure::{Counted, ensure};
+use crate::conformance::host::{Args, PATIENCE, Stage};
+use crate::conformance::libraries::Libraries;
+
+/// Room for replies, in bytes.
+const ROOM: usize = 16 << 10;
+
+pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
+    let mut host = stage.host(Args::Word)?;
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    let link = host
+        .link_with(|builder| builder.reply_room(ROOM).on_refused(move |_| _ = count.fetch_add(1, Relaxed)))?;
+    let Libraries { echo, fill, missing, panics, .. } = stage.libraries;
+    let (mut refused, mut seen) = (0, 0);
+    for round in 0..3_u64 {
+        // In flight together: each answer finds its own call.
+        let before = link.inject(echo, b"before")?;
+        let unresolved = link.inject(missing, b"")?;
+        let panicked = link.inject(panics, b"on purpose")?;
+        let too_long = link.inject(fill, &fill_args(2 * ROOM, 1, round))?;
+        let after = link.inject(echo, b"after")?;
+
+        same(&after.wait(PATIENCE)?, b"after")?;
+        match too_long.wait(PATIENCE) {
+            Err(Error::Refused { cause: RefusalCause::ReplyTooLarge, .. }) => {}
+            other => ensure!(false, "a reply of {} bytes into {ROOM} gives {other:?}", 2 * ROOM),
+        }
+        match panicked.wait(PATIENCE) {
+            Err(Error::Panicked { ifunc, message }) if ifunc == "panics" && message == "on purpose" => {}
+            other => ensure!(false, "a panic gives {other:?}"),
+        }
+        match unresolved.wait(PATIENCE) {
+            Err(Error::Refused { ifunc, cause: RefusalCause::UnresolvedImport, text })
+                if ifunc == "missing" && text.contains("conformance_offers_no_such_function") => {}
+            other => ensure!(false, "an import that is not offered gives {other:?}"),
+        }
+        same(&before.wait(PATIENCE)?, b"before")?;
+        refused += 2;
+        seen += 3;
+
+        // Nobody waits for these: the handler and the next flush tell.
+        link.send(missing, b"")?;
+        link.send(panics, b"unasked")?;
+        let flushed = link.flush(PATIENCE);
+        ensure!(
+            matches!(flushed, Err(Error::Refused { cause: RefusalCause::UnresolvedImport, .. })),
+            "a flush after two refusals gives {flushed:?}"
+        );
+        link.flush(PATIENCE)?;
+        let handled = told.load(Relaxed);
+        ensure!(handled == 2 * (round + 1), "the handler ran {handled} times in round {round}");
+        refused += 2;
+        seen += 2;
+
+        let huge = link.inject(echo, &vec![0; link.max_frame() + 1]);
+        ensure!(matches!(huge, Err(Error::TooLarge { .. })), "a payload over the limit gives {huge:?}");
+        same(&link.inject(echo, b"and on")?.wait(PATIENCE)?, b"and on")?;
+    }
+    let counted = host.counts()?.refusals;
+    ensure!(counted == refused, "{refused} frames were refused, the target counted {counted}");
+    Ok(seen)
+}

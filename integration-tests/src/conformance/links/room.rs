@@ -1,0 +1,38 @@
+//! Replies that nobody takes: they hold up their own link, and no other.
+
+use farjump_core::transport::InboxKind;
+
+use super::calls::{fill_args, same};
+use crate::conformance::failure::{Counted, ensure};
+use crate::conformance::host::{Args, PATIENCE, Stage};
+use crate::conformance::pattern;
+
+/// Room for replies, in bytes.
+const ROOM: usize = 64 << 10;
+/// Length of one reply.
+const REPLY: usize = 12_000;
+/// How many are asked for: far more than there is room for.
+const CALLS: u64 = 40;
+/// Calls on another link meanwhile.
+const OTHERS: u64 = 20;
+
+pub(in crate::conformance) fn unread(stage: &Stage) -> Counted {
+    let one_sided = stage.subject().make().source.capabilities().inbox == InboxKind::OneSided;
+    let mut host = stage.host(Args::Word)?;
+    let link = host.link_with(|builder| builder.reply_room(ROOM))?;
+    let other = host.link()?;
+    let calls: Vec<_> = (0..CALLS)
+        .map(|number| link.inject(&stage.libraries.fill, &fill_args(REPLY, 21, number)))
+        .collect::<Result<_, _>>()?;
+    for number in 0..OTHERS {
+        let bytes = pattern::bytes(500, 22, number);
+        same(&other.inject(&stage.libraries.echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
+    }
+    let ran = host.counts()?.calls - OTHERS;
+    // A mailbox is all the room there is. (Where sending waits for room, replies are taken in the meantime.)
+    ensure!(ran < CALLS || !one_sided, "{ran} replies of {REPLY} bytes went into {ROOM} bytes of room");
+    for (number, call) in (0..).zip(calls) {
+        same(&call.wait(PATIENCE)?, &pattern::bytes(REPLY, 21, number))?;
+    }
+    Ok(CALLS + OTHERS)
+}

@@ -1,0 +1,114 @@
+//! farjump's samples, each against an answer computed here in another way.
+
+use std::collections::BTreeMap;
+
+use farjump::{Library, Link};
+
+use crate::conformance::failure::{Counted, Failure, ensure};
+use crate::conformance::host::{Args, PATIENCE, Stage};
+
+/// Bytes taken of this program, which is as good a file as any.
+const FILE: usize = 200_001;
+
+pub(in crate::conformance) fn samples(stage: &Stage) -> Counted {
+    let program = std::fs::read(std::env::current_exe()?)?;
+    let contents: [&[u8]; 3] = [b"", &[b'a'; 1000], &program[..program.len().min(FILE)]];
+    let folder = tempfile::tempdir()?;
+    let mut right = counter(stage)? + hello(stage)?;
+    for (index, contents) in contents.into_iter().enumerate() {
+        let path = folder.path().join(index.to_string());
+        std::fs::write(&path, contents)?;
+        let host = stage.host(Args::File(path))?;
+        right += of_file(&host.link()?, stage, contents)
+            .map_err(|failure| failure.at(format!("on {} bytes", contents.len())))?;
+    }
+    Ok(right)
+}
+
+fn call(link: &Link, library: &Library, args: &[u8]) -> Result<Vec<u8>, Failure> {
+    Ok(link.inject(library, args)?.wait(PATIENCE)?.into_vec())
+}
+
+fn counter(stage: &Stage) -> Counted {
+    let mut host = stage.host(Args::Word)?;
+    let link = host.link()?;
+    let counter = &stage.libraries.counter;
+    for payload in 0..100 {
+        link.send(counter, &vec![7; payload])?;
+    }
+    let reply = call(&link, counter, b"and one that is waited for")?;
+    ensure!(reply.is_empty(), "counter replied {reply:?}");
+    link.flush(PATIENCE)?;
+    let word = host.word()?;
+    ensure!(word == 101, "counter was called 101 times and counted {word}");
+    let (stats, counts) = (link.stats(), host.counts()?);
+    ensure!(
+        (stats.frames, stats.frames_with_code, counts.calls, counts.images) == (101, 1, 101, 1),
+        "code was to travel once: {stats:?}, {counts:?}"
+    );
+    Ok(1)
+}
+
+fn hello(stage: &Stage) -> Counted {
+    let mut host = stage.host(Args::Word)?;
+    let (one, other) = (host.link()?, host.link()?);
+    // The statics are the target's: both links go on with the same count.
+    for (link, name, call_number) in [(&one, "world", 1_u64), (&other, "", 2), (&one, "again", 3)] {
+        let reply = call(link, &stage.libraries.hello, name.as_bytes())?;
+        ensure!(reply == call_number.to_le_bytes(), "call {call_number} of hello replied {reply:?}");
+    }
+    let printed = host.printed()?;
+    let expected = [
+        "hello world, for the first time; the answer is 42",
+        "hello , again; the answer is 42",
+        "hello again, a third time; the answer is 42",
+    ];
+    ensure!(printed == expected, "hello printed {printed:?}");
+    Ok(3)
+}
+
+fn of_file(link: &Link, stage: &Stage, contents: &[u8]) -> Counted {
+    let libraries = stage.libraries;
+    let mut counts: BTreeMap<u8, u64> = (0..=255).map(|value| (value, 0)).collect();
+    contents.iter().for_each(|byte| *counts.entry(*byte).or_default() += 1);
+    let expected: Vec<u8> = std::iter::once(contents.len() as u64)
+        .chain(counts.into_values())
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    ensure!(call(link, &libraries.histogram, b"")? == expected, "histogram replied something else");
+
+    let mut right = 1;
+    for literal in [&b""[..], b"a", b"aa", b"panic", &[0, 0], &[b'a'; 300]] {
+        let occurs = match literal.len() {
+            0 => 0,
+            len => contents.windows(len).filter(|window| *window == literal).count() as u64,
+        };
+        let found = call(link, &libraries.grep, literal)?;
+        ensure!(found == occurs.to_le_bytes(), "grep found {literal:?} {found:?} times, and not {occurs}");
+        right += 1;
+    }
+    let crc = call(link, &libraries.crc32, b"")?;
+    ensure!(crc == crc32_by_definition(contents).to_le_bytes(), "crc32 replied {crc:02x?}");
+    Ok(right + 1)
+}
+
+/// Bit by bit, most significant power first, as the polynomial's definition has it.
+fn crc32_by_definition(bytes: &[u8]) -> u32 {
+    let mut rest = !0_u32;
+    for byte in bytes {
+        rest ^= u32::from(byte.reverse_bits()) << 24;
+        for _ in 0..8 {
+            rest = if rest >> 31 == 1 { rest << 1 ^ 0x04c1_1db7 } else { rest << 1 };
+        }
+    }
+    !rest.reverse_bits()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_crc_to_compare_with_is_that_of_ieee_802_3() {
+        // The check value that catalogues of CRCs give for this one.
+        assert_eq!(super::crc32_by_definition(b"123456789"), 0xcbf4_3926);
+    }
+}

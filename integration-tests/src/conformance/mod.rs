@@ -1,0 +1,165 @@
+//! The conformance suite: what every transport has to stand, whoever wrote it.
+//!
+//! A [`Subject`] says how to make a pair of transports and which arrival rule their ends should use; [`run`] puts it to
+//! the test and returns an [`Outcome`], which displays as a table. Three levels, each over the one below:
+//!
+//! * **channels**: frames between two ends in one process. Every byte of a frame is compared with what its place in the
+//!   stream calls for, the moment the frame counts as arrived.
+//! * **links, one process**: a target in a thread, sources in others, in each [`Mode`]: the sample functions against
+//!   answers computed otherwise, order, flow, lost code, restarts, refusals, a million frames, and a seeded mix of all.
+//! * **links, two processes**: the same, with the target in a process of its own
+//!   ([`Subject::between_processes`]).
+//!
+//! ```
+//! use farjump_core::transport::ArrivalRules;
+//! use farjump_integration_tests::conformance::{self, Pair, Subject};
+//! use farjump_integration_tests::fakes::FakeTwoSided;
+//!
+//! let subject = Subject::new("two-sided fake", ArrivalRules::DELIVERED, || {
+//!     let (source, target) = (FakeTwoSided::new(1), FakeTwoSided::new(2));
+//!     let handle = source.handle();
+//!     Pair::new(Box::new(source), Box::new(target))
+//!         .judged_by(move || handle.violations().iter().map(ToString::to_string).collect())
+//! });
+//! let outcome = conformance::run(&subject.volume(2_000));
+//! println!("{outcome}");
+//! outcome.assert_conforms();
+//! ```
+//!
+//! Building the functions that are injected takes a C compiler and GNU ld or lld.
+//!
+//! # What is not tested
+//! Speed; what happens when a machine fails; rights of other users. That a backend notices by itself what its
+//! capabilities list is tested for the death of the peer alone.
+
+mod channels;
+mod failure;
+mod host;
+mod libraries;
+mod links;
+mod outcome;
+mod pattern;
+mod subject;
+mod subjects;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::mpsc;
+use std::time::Duration;
+
+pub use failure::Failure;
+pub use outcome::{Cell, Level, Matrix, Outcome, Verdict};
+pub use subject::{Pair, Subject};
+pub use subjects::{Candidate, candidates};
+
+use failure::Counted;
+use host::Stage;
+
+/// How long one check may take before it counts as hanging.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How code travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Once for each link; later frames name it by its index.
+    Cached,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 1] = [Mode::Cached];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Mode::Cached => "cached",
+        })
+    }
+}
+
+/// Puts `subject` to the test. Takes seconds to a minute; a check that hangs counts as failed after a minute.
+///
+/// In a process that the suite itself started ([`Subject::between_processes`]) it plays the target instead, and ends the
+/// process. For other subjects than the one it was started for it then does nothing, and the outcome is empty.
+pub fn run(subject: &Subject) -> Outcome {
+    let mut cells = Vec::new();
+    if !host::is_child() {
+        channel_level(subject, &mut cells);
+        for mode in Mode::ALL {
+            link_level(subject, Level::Threads(mode), &mut cells);
+            link_level(subject, Level::Processes(mode), &mut cells);
+        }
+    } else if host::is_child_for(subject) {
+        host::play(subject);
+    }
+    Outcome { subject: subject.name().to_owned(), rule: subject.rule().describe(), cells }
+}
+
+fn channel_level(subject: &Subject, cells: &mut Vec<Cell>) {
+    for (check, try_it) in channels::CHECKS {
+        let tried = subject.clone();
+        let verdict = timed(subject, check, move || try_it(&tried));
+        cells.push(Cell { level: Level::Channels, check, verdict });
+    }
+}
+
+fn link_level(subject: &Subject, level: Level, cells: &mut Vec<Cell>) {
+    let skip = match level {
+        Level::Processes(_) if subject.again().is_none() => Some("its two ends have to be in one process"),
+        _ => None,
+    };
+    for (check, try_it) in links::CHECKS {
+        let verdict = match skip {
+            Some(why) => Verdict::Skipped(why.to_owned()),
+            None => {
+                let subject = subject.clone();
+                timed(&subject.clone(), check, move || {
+                    let stage = Stage::new(&subject, level)?;
+                    let counted = try_it(&stage)?;
+                    stage.end()?;
+                    Ok(counted)
+                })
+            }
+        };
+        cells.push(Cell { level, check, verdict });
+    }
+    if let (Level::Threads(_), Some(count)) = (level, subject.instruments()) {
+        let verdict = verdict(Ok(Ok(count)));
+        cells.push(Cell { level, check: "instrument", verdict });
+    }
+}
+
+/// Runs one check on a thread of its own, which is given up if it hangs.
+fn timed(subject: &Subject, check: &str, try_it: impl FnOnce() -> Counted + Send + 'static) -> Verdict {
+    let (done, ended) = mpsc::channel();
+    let name = format!("{}: {check}", subject.name());
+    let started = std::thread::Builder::new().name(name).spawn(move || {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(try_it));
+        // Nobody listens any more to one that took too long.
+        let _ = done.send(result);
+    });
+    match (started, ended.recv_timeout(LIMIT)) {
+        (Err(error), _) => Verdict::Failed(format!("no thread for it: {error}")),
+        (Ok(thread), Ok(result)) => {
+            // So that a child's parent thread has not ended before the child is reaped.
+            let _ = thread.join();
+            verdict(result)
+        }
+        (Ok(_), Err(_)) => Verdict::Failed(format!("it hangs: no end in {} s", LIMIT.as_secs())),
+    }
+}
+
+fn verdict(result: Result<Counted, Box<dyn Any + Send>>) -> Verdict {
+    match result {
+        Ok(Ok(0)) => Verdict::Failed("it found nothing to look at".into()),
+        Ok(Ok(counted)) => Verdict::Ok(counted),
+        Ok(Err(failure)) => Verdict::Failed(failure.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Verdict::Failed(format!("panicked: {}", text.unwrap_or_else(|| "without a text".into())))
+        }
+    }
+}

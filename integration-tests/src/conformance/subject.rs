@@ -1,0 +1,142 @@
+//! What is put to the test: a way to make transports, and what they promise.
+
+use std::any::Any;
+use std::ffi::OsString;
+use std::fmt;
+use std::sync::Arc;
+
+use farjump_core::transport::{ArrivalRules, Transport};
+
+/// Two transports, one for each side of a link.
+#[must_use]
+pub struct Pair {
+    pub(super) source: Box<dyn Transport>,
+    pub(super) target: Box<dyn Transport>,
+    pub(super) keep: Keep,
+}
+
+/// What is to live as long as the ends of a pair, and judges them in the end.
+#[derive(Default)]
+pub(super) struct Keep {
+    judge: Option<Box<dyn Fn() -> Vec<String> + Send>>,
+    _alive: Vec<Box<dyn Any + Send>>,
+}
+
+impl Pair {
+    /// The transport of the source, and that of the target. The source of one pair must be able to reach the target of
+    /// another, as two processes do that know nothing of each other.
+    pub fn new(source: Box<dyn Transport>, target: Box<dyn Transport>) -> Pair {
+        Pair { source, target, keep: Keep::default() }
+    }
+
+    /// Keeps a value as long as the links that are made of the pair: a thread that lets a backend work, for instance.
+    pub fn keeping(mut self, value: impl Any + Send) -> Pair {
+        self.keep._alive.push(Box::new(value));
+        self
+    }
+
+    /// Asks `judge` at the end of each check what core did wrong, as the transports saw it; nothing, if all is well. Not
+    /// asked after checks that break the contract themselves to see how a transport takes it.
+    pub fn judged_by(mut self, judge: impl Fn() -> Vec<String> + Send + 'static) -> Pair {
+        self.keep.judge = Some(Box::new(judge));
+        self
+    }
+}
+
+impl Keep {
+    /// What was done wrong.
+    pub(super) fn verdict(&self) -> Vec<String> {
+        self.judge.as_ref().map_or_else(Vec::new, |judge| judge())
+    }
+}
+
+/// What the suite runs over. Clones are the same subject.
+#[derive(Clone)]
+#[must_use]
+pub struct Subject {
+    inner: Arc<Inner>,
+}
+
+#[derive(Clone)]
+struct Inner {
+    name: String,
+    rule: ArrivalRules,
+    make: Arc<dyn Fn() -> Pair + Send + Sync>,
+    volume: u64,
+    again: Option<Vec<OsString>>,
+    instrument: Option<Arc<dyn Fn() -> u64 + Send + Sync>>,
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Subject").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Subject {
+    /// Transports that `make` makes, as often as it is called, and on whose ends two sides have to agree to use the
+    /// arrival rule `rule`. `name` is shown in the matrix.
+    pub fn new(name: &str, rule: ArrivalRules, make: impl Fn() -> Pair + Send + Sync + 'static) -> Subject {
+        let inner = Inner {
+            name: name.to_owned(),
+            rule,
+            make: Arc::new(make),
+            volume: 1_000_000,
+            again: None,
+            instrument: None,
+        };
+        Subject { inner: Arc::new(inner) }
+    }
+
+    /// How many frames the longest check sends; the others send in proportion, but never fewer than they need. A million
+    /// unless set: right for what moves a million frames in some seconds.
+    pub fn volume(self, frames: u64) -> Subject {
+        self.with(|inner| inner.volume = frames)
+    }
+
+    /// The two ends can be in different processes. The suite starts this program again with `arguments`, with which it
+    /// has to come to [`run`](super::run) the same subject again: there that call plays the target, and does not return.
+    pub fn between_processes(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Subject {
+        let arguments = arguments.into_iter().map(Into::into).collect();
+        self.with(|inner| inner.again = Some(arguments))
+    }
+
+    /// Asks `count` in the end how much an instrument of the subject's has seen or done (events traced, faults injected);
+    /// nothing at all is a failure.
+    pub fn instrument(self, count: impl Fn() -> u64 + Send + Sync + 'static) -> Subject {
+        self.with(|inner| inner.instrument = Some(Arc::new(count)))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Subject {
+        change(Arc::make_mut(&mut self.inner));
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The arrival rule that its ends use.
+    pub fn rule(&self) -> ArrivalRules {
+        self.inner.rule
+    }
+
+    pub(super) fn make(&self) -> Pair {
+        (self.inner.make)()
+    }
+
+    /// Frames for a check that is content with `share` of a thousand of the volume, and needs at least `least`.
+    pub(super) fn frames(&self, share: u64, least: u64) -> u64 {
+        (self.inner.volume.saturating_mul(share) / 1000).max(least)
+    }
+
+    /// Arguments that make this program run the subject in another process.
+    pub(super) fn again(&self) -> Option<&[OsString]> {
+        self.inner.again.as_deref()
+    }
+
+    pub(super) fn instruments(&self) -> Option<u64> {
+        self.inner.instrument.as_ref().map(|count| count())
+    }
+}
