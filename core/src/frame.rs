@@ -409,3 +409,6 @@ impl CodePart {
 const fn payload_offset(base: usize, from: usize, align_log2: u8) -> usize {
     (base + from).next_multiple_of(1 << align_log2) - base
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -166,7 +166,7 @@ impl<M: Memory> Outbound<M> {
     /// Stores the signal: the frame is there. For a mapped ring, where this is all it takes.
     #[inline(always)]
     pub(crate) fn publish(&self, frame: &Finished) {
-        // Pairs with the acquire load in `Inbound::poll`: all of the frame is stored before its signal.
+        // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`: all of the frame is stored before its signal.
         self.ring.store(frame.at, frame.signal, Ordering::Release);
     }
 

@@ -162,6 +162,7 @@ fn a_lying_return_line_gives_no_room_and_takes_none() {
         while pair.left.send(sent, &pattern(sent, 30)).is_ok() {
             pair.settle();
             sent += 1;
+            assert!(sent < 100, "{rule:?}: the ring is never full");
         }
         assert_eq!(u64::from(sent - 5), RING as u64 / line, "{rule:?}");
         for token in 5..sent {

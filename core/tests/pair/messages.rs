@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use farjump_core::channel::{Channel, Polled, SendError, Terms};
-use farjump_core::frame::{Flags, FrameError, Kind};
+use farjump_core::frame::{Flags, FrameError, Kind, MAX_FRAME};
 use farjump_core::transport::{ArrivalRules, Cause, Endpoint, Messages, Operation, TransportError};
 use proptest::prelude::*;
 
@@ -265,6 +265,18 @@ fn messages_over_the_limits_are_refused_on_both_sides() {
     let error = right.poll().unwrap_err();
     let too_long = FrameError::TooLong { len: LIMIT as u32 + 64, limit: LIMIT };
     assert_eq!(*error.cause(), Cause::Protocol(too_long));
+}
+
+#[test]
+fn no_frame_is_longer_than_its_length_can_say() {
+    let end = End { out: Arc::default(), inbound: Arc::default(), room: None, lent: None };
+    let unlimited = terms(ArrivalRules::DELIVERED, false, 0);
+    let mut channel = Channel::new(Endpoint::TwoSided(Box::new(end)), unlimited).unwrap();
+    assert_eq!(channel.max_frame(), MAX_FRAME);
+    for payload in [MAX_FRAME - 63, MAX_FRAME + 1, 1 << 32, usize::MAX] {
+        let error = channel.reserve(&plan(Kind::Call, 0), payload).unwrap_err();
+        assert!(matches!(error, SendError::TooLarge { max: MAX_FRAME, .. }), "{payload}: {error}");
+    }
 }
 
 #[test]

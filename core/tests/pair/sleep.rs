@@ -113,6 +113,7 @@ fn a_side_that_found_no_room_naps_until_there_is() {
         while pair.left.send(sent, &[]).is_ok() {
             pair.settle();
             sent += 1;
+            assert!(sent < 100, "{rule:?}: the ring is never full");
         }
         assert!(matches!(pair.left.send(sent, &[]), Err(SendError::Full)));
         assert_eq!(pair.left.channel.arm().unwrap(), Armed::Nap, "{rule:?}: nobody rings for room");

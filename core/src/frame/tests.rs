@@ -1,0 +1,54 @@
+//! The quick way of checking a frame says what the long way says.
+
+use alloc::vec;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+
+fn length() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        6 => (0_u32..80).prop_map(|lines| lines * 64),
+        3 => 0_u32..5_000,
+        1 => select(vec![24, 40, 41, u32::MAX, u32::MAX - 63, 1 << 31]),
+        1 => any::<u32>(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50_000))]
+
+    #[test]
+    fn the_quick_way_takes_what_the_long_way_takes_and_says_the_same_of_it(
+        (frame_len, payload_len, room, limit) in (length(), length(), length(), length()),
+        kind in 0_u8..9,
+        flags in prop_oneof![6 => select(vec![0x03_u8, 0x16, 0x06, 0x1c]), 2 => any::<u8>()],
+        index: u16,
+        token: u32,
+        line in 0_usize..64,
+    ) {
+        let words = [
+            u64::from(frame_len) | u64::from(payload_len) << 32,
+            u64::from(kind) | u64::from(flags) << 8 | u64::from(index) << 16 | u64::from(token) << 32,
+        ];
+        let (base, room, limit) = (line * LINE, room as usize, limit as usize);
+        let long = Header::from_words(words).ok().filter(|header| {
+            !header.kind.names_code() && header.kind != Kind::Skip && !header.flags.contains(Flags::TRAILER)
+        });
+        let long = long.and_then(|header| {
+            let parts = header.check(base, room, limit, || panic!("it names no code")).ok()?;
+            Some((header, parts.payload))
+        });
+        prop_assert_eq!(Header::plain(words, base, room, limit), long);
+    }
+
+    #[test]
+    fn words_that_were_accepted_read_back_as_they_were(lengths: u64, rest: u64) {
+        for kind in 2..=6_u64 {
+            let words = [lengths, rest & !0xc0ff | kind];
+            prop_assert_eq!(Ok(Header::of_checked(words)), Header::from_words(words));
+            prop_assert_eq!(Header::of_checked(words).to_words(), words);
+        }
+    }
+}
