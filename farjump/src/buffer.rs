@@ -263,8 +263,9 @@ impl FrameRunner {
             Ended::Panicked => Ran::Panicked { frame_len, message: executor.reply() },
             Ended::Returned => Ran::Done { frame_len, reply: executor.reply() },
             Ended::ReplyTooLarge => {
-                let text = "it replied with more than the executor's limit";
-                Ran::Refused(Refusal::new(crate::RefusalCause::ReplyTooLarge, text))
+                let text = "the function ran and replied more than the executor's limit: set a larger one"
+                    .to_owned();
+                Ran::Refused(Refusal { cause: crate::RefusalCause::ReplyTooLarge, text })
             }
         })
     }

@@ -3,7 +3,7 @@
 use farjump_loader::Refused;
 use farjump_transports::meet::RefusalCause;
 
-/// A frame that a target did not run, and why.
+/// A frame that a target did not run, or whose function did not end well with nobody waiting for it, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// The kind of reason, as counted.

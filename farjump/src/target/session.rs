@@ -45,6 +45,9 @@ pub(super) struct Session {
     pub(super) peer: PeerIdentity,
     table: CodeTable,
     waiting: Waiting,
+    /// The code that the frame at the head waited for, once the source has sent it or said that it cannot: it is not asked for
+    /// it a second time.
+    answered: Option<CodeId>,
     /// When a frame was first seen without its end.
     partial_since: Option<Instant>,
     /// The source is gone: nobody takes answers or sends code.
@@ -134,8 +137,8 @@ impl Session {
         let peer = control.peer().clone();
         let (table, waiting) = (CodeTable::new(), Waiting::Nothing);
         let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD);
-        let (partial_since, departed) = (None, false);
-        Session { id, channel, control, peer, table, waiting, partial_since, departed, reply_limit }
+        let (answered, partial_since, departed) = (None, None, false);
+        Session { id, channel, control, peer, table, waiting, answered, partial_since, departed, reply_limit }
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
@@ -256,16 +259,7 @@ impl Session {
         self.partial_since = None;
         let header = frame.header();
         match header.kind {
-            Kind::Call => match self.table.callable(header.index) {
-                Some(code) => {
-                    let payload = self.payload(&frame, code, shared);
-                    self.run(&header, payload, code, shared)?;
-                }
-                None => {
-                    let ready = shared.executor.ready(&self.table, header.index);
-                    self.not_ready(&header, ready, shared)?;
-                }
-            },
+            Kind::Call => self.call(&frame, shared)?,
             Kind::CallCode | Kind::CallId => self.bind(&frame, shared)?,
             Kind::Flush => {
                 self.channel.release()?;
@@ -288,9 +282,27 @@ impl Session {
         shared.staging.align(&self.channel, frame.header().payload_len as usize, code.align_log2)
     }
 
+    /// Runs what is bound to the frame's index.
+    fn call(&mut self, frame: &Received, shared: &mut Shared<'_>) -> Result<(), Stop> {
+        let header = frame.header();
+        match self.table.callable(header.index) {
+            Some(code) => {
+                let payload = self.payload(frame, code, shared);
+                self.run(&header, payload, code, shared)
+            }
+            None => {
+                let ready = shared.executor.ready(&self.table, header.index);
+                self.not_ready(&header, ready, shared)
+            }
+        }
+    }
+
     #[cold]
     fn bind(&mut self, frame: &Received, shared: &mut Shared<'_>) -> Result<(), Stop> {
         let Some(code) = self.channel.code() else { return Ok(()) };
+        if self.answered.take() == Some(code.id) {
+            return self.call(frame, shared);
+        }
         let index = frame.header().index;
         // Copied before it is looked at: the source can write the mailbox meanwhile.
         self.channel.copy_image(&mut shared.staging.image);
@@ -383,16 +395,19 @@ impl Session {
                 return Ok(());
             }
             let text = format!(
-                "it replied with more than the {} bytes that this link takes: make the link with more reply room",
+                "the function ran and replied more than the {} bytes that this link takes: make the link with more reply room",
                 self.reply_limit
             );
-            return self.refuse(token, Refusal::new(RefusalCause::ReplyTooLarge, text), shared);
+            return self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared);
         }
         if wants_reply {
             return self.answer(token, ReplyStatus::Panicked, shared.executor.reply());
         }
-        let text = format!("it panicked: {}", String::from_utf8_lossy(shared.executor.reply()));
-        self.refuse(token, Refusal::new(RefusalCause::Panicked, text), shared)
+        let text = format!(
+            "the function panicked at the target: {}",
+            String::from_utf8_lossy(shared.executor.reply())
+        );
+        self.refuse(token, Refusal { cause: RefusalCause::Panicked, text }, shared)
     }
 
     /// Sends an answer, or keeps it until there is room. The source's own mailbox is what is full, so only it waits.
@@ -468,11 +483,11 @@ impl Session {
             match (message, &self.waiting) {
                 // The frame that waits is polled again, and finds the code bound, or refused.
                 (Message::Code { id, image }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    self.waiting = Waiting::Nothing;
+                    (self.waiting, self.answered) = (Waiting::Nothing, Some(CodeId(id)));
                     shared.executor.supply(&mut self.table, CodeId(id), &image);
                 }
                 (Message::NoCode { id }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    self.waiting = Waiting::Nothing;
+                    (self.waiting, self.answered) = (Waiting::Nothing, Some(CodeId(id)));
                     self.table.withhold(&CodeId(id), &code_missing());
                 }
                 (Message::Bye, _) => return Err(End::Bye.into()),
@@ -505,8 +520,10 @@ impl Session {
 }
 
 fn code_missing() -> Refusal {
-    let text = "the target lost the code, and the source no longer has it: open the library again";
-    Refusal { cause: RefusalCause::CodeMissing, text: text.to_owned() }
+    Refusal::new(
+        RefusalCause::CodeMissing,
+        "it does not hold the code, and the source did not send it: send the code with the next call",
+    )
 }
 
 impl Staging {

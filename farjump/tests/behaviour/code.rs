@@ -234,6 +234,29 @@ fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_o
 }
 
 #[test]
+fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_call() {
+    let place = Place::new();
+    let offering = |target: farjump::TargetBuilder<'static>| {
+        target.export("store_get", store_get as StoreGet).export_data("store_version", &STORE_VERSION)
+    };
+    let mut pair = Pair::of(offering(place.target()), place.link());
+    let lookup = library("lookup");
+    assert_eq!(to_words(&pair.call(&lookup, &words(&[1])).unwrap()), [13]);
+    let asked = Seen::default();
+    let asked_of = asked.clone();
+    let mut pair = restart(pair, &place, place.target().on_code_missing(move |_, _| asked_of.push(())));
+    let calls: Vec<_> = (0..3).map(|key| pair.link.inject(&lookup, &words(&[key])).unwrap()).collect();
+    for mut call in calls {
+        let error = answer(&mut pair.target, &mut call).unwrap_err();
+        assert!(matches!(error, Error::Refused { cause: RefusalCause::UnresolvedImport, .. }), "{error}");
+    }
+    assert_eq!(asked.all().len(), 1);
+    // And one that can again runs it.
+    let mut pair = restart(pair, &place, offering(place.target()));
+    assert_eq!(to_words(&pair.call(&lookup, &words(&[2])).unwrap()), [23]);
+}
+
+#[test]
 fn a_target_that_still_has_the_code_after_a_reconnect_asks_for_none() {
     let place = Place::new();
     let asked = Seen::default();

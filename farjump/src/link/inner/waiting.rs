@@ -101,7 +101,10 @@ impl Inner {
     /// The link failed while it waited for an answer, which may have come just before.
     #[cold]
     fn last_chance(&mut self, token: u32, error: Error) -> Result<ReplyBytes, Error> {
-        self.calls.take(token).unwrap_or(Err(error))
+        self.calls.take(token).unwrap_or_else(|| {
+            self.calls.abandon(token);
+            Err(error)
+        })
     }
 
     pub(in super::super) fn wait_into(
