@@ -7,6 +7,7 @@ mod calling;
 mod code;
 mod dying;
 mod isolated;
+mod lying;
 mod payloads;
 mod raw;
 #[path = "../support/mod.rs"]
