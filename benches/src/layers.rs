@@ -1,7 +1,5 @@
-//! What the layers of one cached call cost, in one process with everything in the nearest cache: decoding a frame, looking
-//! its code up and calling it.
-//!
-//! `layers NAME COUNT` repeats one layer that often, for tools that count instructions.
+//! What the layers of one cached call cost, in one process with everything in the nearest cache: in nanoseconds, and in
+//! instructions, which do not depend on the machine's mood.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,23 +9,25 @@ use farjump::core::frame::{FrameView, MAX_FRAME};
 use farjump::core::signal::LinkKey;
 use farjump::{Executor, Library, Link, Target, WaitPolicy};
 
-use crate::Failure;
 use crate::report::median;
 use crate::shm::{Libraries, PATIENCE};
+use crate::{Failure, count};
 
 const TURNS: usize = 200_000;
 const ROUNDS: usize = 11;
 
-/// One layer: its name, and what repeats it.
-type Layer = (&'static str, fn(&mut Layers, usize));
+/// One layer: its name, what it is, and what repeats it.
+type Layer = (&'static str, &'static str, fn(&mut Layers, usize));
 
 const LAYERS: [Layer; 6] = [
-    ("write", |layers, turns| layers.write(turns)),
-    ("decode", |layers, turns| layers.decode(turns)),
-    ("call", |layers, turns| layers.call(turns)),
-    ("write+run", |layers, turns| layers.write_and_run(turns)),
-    ("send+poll", |layers, turns| layers.send(turns)),
-    ("round trip", |layers, turns| layers.round_trip(turns)),
+    ("decode", "a frame's lengths, offsets, kind and flags", |layers, turns| layers.decode(turns)),
+    ("call", "the function alone", |layers, turns| layers.call(turns)),
+    ("write", "payload routines and frame, into a buffer", |layers, turns| layers.write(turns)),
+    ("write, run", "the same, then decoded, looked up and called", |layers, turns| {
+        layers.write_and_run(turns)
+    }),
+    ("send, poll", "through a mailbox", |layers, turns| layers.send(turns)),
+    ("round trip", "through a mailbox, with the reply", |layers, turns| layers.round_trip(turns)),
 ];
 
 struct Layers {
@@ -147,30 +147,19 @@ fn linked(address: &str, counter: &Library) -> Result<(Target<'static>, Link), F
     Ok((target, link))
 }
 
-/// Prints each layer's time.
-pub(crate) fn summary(libraries: &Libraries) -> Result<(), Failure> {
+/// Prints what each layer costs.
+pub(crate) fn run(libraries: &Libraries) -> Result<(), Failure> {
     let mut layers = Layers::new(&libraries.counter)?;
-    println!("\nlayers of one cached call, in one process, median of {ROUNDS} rounds of {TURNS}");
-    for (name, run) in LAYERS {
+    println!("\nlayers of one cached call, in one process; median of {ROUNDS} rounds of {TURNS}");
+    for (name, what, run) in LAYERS {
         let times = (0..ROUNDS).map(|_| {
             let start = Instant::now();
             run(&mut layers, TURNS);
             start.elapsed().as_nanos() as f64 / TURNS as f64
         });
-        println!("{name:<12} {:>7.2} ns", median(times.collect()));
+        let time = median(times.collect());
+        let instructions = count::instructions(|| Layers::new(&libraries.counter), run)?;
+        println!("{name:<12} {time:>7.2} ns {instructions:>7.1} instructions   {what}");
     }
-    Ok(())
-}
-
-/// `layers NAME COUNT`: for tools that count instructions.
-pub(crate) fn run(name: Option<&str>) -> Result<(), Failure> {
-    let names = LAYERS.map(|(name, _)| name).join(", ");
-    let Some((_, run)) = LAYERS.into_iter().find(|(layer, _)| Some(*layer) == name) else {
-        return Err(format!("`layers` takes one of {names}, and a count").into());
-    };
-    let turns = std::env::args().nth(3).and_then(|count| count.parse().ok()).unwrap_or(TURNS);
-    let folder = tempfile::tempdir()?;
-    let libraries = Libraries::build(folder.path())?;
-    run(&mut Layers::new(&libraries.counter)?, turns);
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Two processes, each pinned to a processor of its own. Each round measures the reference and farjump one right after the
 //! other, so that a machine whose cores drift apart drifts for both; what is reported is the median of the rounds' ratios.
 
+mod count;
 mod first_call;
 mod floor;
 mod layers;
@@ -20,11 +21,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
         Some("other") => other(&arguments[1..]),
-        Some("layers") => layers::run(arguments.get(1).map(String::as_str)),
-        Some(unknown) if !unknown.starts_with("--") && unknown.parse::<usize>().is_err() => {
-            Err(format!("unknown benchmark `{unknown}`: give a number of rounds, or `layers`").into())
-        }
-        rounds => measure(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(15)),
+        Some("layers") => layers(),
+        None => measure(15),
+        Some(rounds) => match rounds.parse() {
+            Ok(rounds) => measure(rounds),
+            Err(_) => Err(format!("`{rounds}`: give a number of rounds, or `layers`").into()),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -33,6 +35,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The layers alone.
+fn layers() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    layers::run(&shm::Libraries::build(folder.path())?)
 }
 
 /// The measuring process: the source.
@@ -53,7 +61,7 @@ fn measure(rounds: usize) -> Result<(), Failure> {
     floor.command(floor::Command::Exit, 0);
     drop(other);
     outcome?;
-    layers::summary(&libraries)
+    layers::run(&libraries)
 }
 
 /// The other process: the target.

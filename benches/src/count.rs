@@ -1,0 +1,81 @@
+//! Counting instructions by stepping through them: exact, and the same on machines whose processors count for nobody.
+
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+
+use crate::Failure;
+
+/// How many instructions of this process's own one turn of `run` takes: the difference between two runs of different length,
+/// in a child that `make` prepares. What the system does on its behalf does not count.
+pub(crate) fn instructions<T>(
+    make: impl Fn() -> Result<T, Failure>,
+    run: impl Fn(&mut T, usize),
+) -> Result<f64, Failure> {
+    const TURNS: usize = 64;
+    // SAFETY: this process has one thread, so the child may do anything.
+    let child = match unsafe { fork()? } {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            let counted = ptrace::traceme().map_err(Failure::from).and_then(|()| {
+                let mut made = make()?;
+                // The first turns are not as the later ones: whatever is set up once.
+                run(&mut made, TURNS);
+                for turns in [TURNS, 2 * TURNS] {
+                    raise(Signal::SIGSTOP)?;
+                    run(&mut made, turns);
+                    raise(Signal::SIGSTOP)?;
+                }
+                Ok(())
+            });
+            if let Err(error) = &counted {
+                eprintln!("error: {error}");
+            }
+            std::process::exit(i32::from(counted.is_err()))
+        }
+    };
+    let counted = count(child);
+    if counted.is_err() {
+        let _ = nix::sys::signal::kill(child, Signal::SIGKILL);
+        let _ = waitpid(child, None);
+    }
+    let [once, twice] = counted?;
+    Ok((twice - once) as f64 / TURNS as f64)
+}
+
+/// Instructions between the first and the second stop of the child, and between the third and the fourth.
+fn count(child: Pid) -> Result<[u64; 2], Failure> {
+    let mut counts = [0; 2];
+    for (pair, steps) in counts.iter_mut().enumerate() {
+        if pair > 0 {
+            ptrace::cont(child, None)?;
+        }
+        next_stop(child)?;
+        loop {
+            ptrace::step(child, None)?;
+            match waitpid(child, None)? {
+                WaitStatus::Stopped(_, Signal::SIGTRAP) => *steps += 1,
+                WaitStatus::Stopped(_, Signal::SIGSTOP) => break,
+                other => return Err(format!("the process that is counted ended: {other:?}").into()),
+            }
+        }
+    }
+    ptrace::detach(child, None)?;
+    match waitpid(child, None)? {
+        WaitStatus::Exited(_, 0) => Ok(counts),
+        other => Err(format!("the process that is counted ended: {other:?}").into()),
+    }
+}
+
+/// Lets the child, which runs, run to where it stops itself.
+fn next_stop(child: Pid) -> Result<(), Failure> {
+    loop {
+        match waitpid(child, None)? {
+            WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(()),
+            // Signals that mean nothing here, of a child of its own that ended for example.
+            WaitStatus::Stopped(..) => ptrace::cont(child, None)?,
+            other => return Err(format!("the process that is counted ended: {other:?}").into()),
+        }
+    }
+}
