@@ -405,9 +405,11 @@ impl CodePart {
 }
 
 /// First offset from `from` on at which a payload is aligned in memory.
-#[inline]
+#[inline(always)]
 const fn payload_offset(base: usize, from: usize, align_log2: u8) -> usize {
-    (base + from).next_multiple_of(1 << align_log2) - base
+    // As `next_multiple_of`, which the compiler turns into a division: it does not see that this is a power of two.
+    let below = (1_usize << align_log2) - 1;
+    ((base + from + below) & !below) - base
 }
 
 #[cfg(all(test, not(loom)))]

@@ -22,6 +22,22 @@ pub(crate) trait Memory {
     fn write(&self, at: usize, from: &[u8]);
     /// Says that the line at `at` will soon be written by this processor.
     fn prefetch_write(&self, at: usize);
+
+    /// If the first word of the line at `at` is `signal`, read with acquire order: the two words behind it.
+    #[inline(always)]
+    fn signalled(&self, at: usize, signal: u64) -> Option<[u64; 2]> {
+        (self.load(at, Ordering::Acquire) == signal)
+            .then(|| [self.load(at + 8, Ordering::Relaxed), self.load(at + 16, Ordering::Relaxed)])
+    }
+
+    /// Writes a whole line: everything behind its first word, then that word, `signal`, with release order.
+    #[inline(always)]
+    fn signal_line(&self, at: usize, signal: u64, rest: &[u64; 7]) {
+        for (index, word) in rest.iter().enumerate() {
+            self.store(at + 8 + index * 8, *word, Ordering::Relaxed);
+        }
+        self.store(at, signal, Ordering::Release);
+    }
 }
 
 /// Mapped memory.
@@ -67,6 +83,15 @@ impl Region {
         Region { base: self.pointer(at, len), len }
     }
 
+    /// The line at `at`.
+    #[inline(always)]
+    fn line(&self, at: usize) -> &[AtomicU64; 8] {
+        assert!(at.is_multiple_of(64), "unaligned line");
+        // SAFETY: in range by `pointer`, aligned because base is and `at` is a multiple of 64. The words are only reached as
+        // atomics while the reference lives, here or by another process.
+        unsafe { self.pointer(at, 64).cast::<[AtomicU64; 8]>().as_ref() }
+    }
+
     #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "unaligned word");
@@ -90,6 +115,26 @@ impl Memory for Region {
     #[inline(always)]
     fn store(&self, at: usize, word: u64, order: Ordering) {
         self.word(at).store(word.to_le(), order);
+    }
+
+    // The two below are what every message does: one check for the line instead of one for each of its words.
+
+    #[inline(always)]
+    fn signalled(&self, at: usize, signal: u64) -> Option<[u64; 2]> {
+        let line = self.line(at);
+        if u64::from_le(line[0].load(Ordering::Acquire)) != signal {
+            return None;
+        }
+        Some([&line[1], &line[2]].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
+    }
+
+    #[inline(always)]
+    fn signal_line(&self, at: usize, signal: u64, rest: &[u64; 7]) {
+        let [first, others @ ..] = self.line(at);
+        for (word, value) in others.iter().zip(rest) {
+            word.store(value.to_le(), Ordering::Relaxed);
+        }
+        first.store(signal.to_le(), Ordering::Release);
     }
 
     fn write(&self, at: usize, from: &[u8]) {

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Armed, SendError, Terms, failed, protocol, ring_of};
-use crate::frame::{HEADER_LEN, Header, INLINE_PAYLOAD, Layout, Trailer};
+use crate::frame::{Header, INLINE_PAYLOAD, Layout, Trailer};
 use crate::mailbox::{
     CONSUMED_AT, CONTROL_LEN, Finished, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper,
     State, Waker, fall_asleep,
@@ -211,12 +211,9 @@ impl OneSided {
         header: Header,
         payload: &[u64; INLINE_PAYLOAD / 8],
     ) -> Result<(), SendError> {
-        let Some(at) = self.out.line() else { return Err(self.starve()) };
-        for (index, word) in payload.iter().enumerate() {
-            self.out.ring().store(at + HEADER_LEN + index * 8, *word, Ordering::Relaxed);
+        if !self.out.send_line(header, payload) {
+            return Err(self.starve());
         }
-        let frame = self.out.finish(header);
-        self.out.publish(&frame);
         Ok(self.look_at_peer()?)
     }
 

@@ -78,13 +78,11 @@ impl<M: Memory> Inbound<M> {
     pub(crate) fn glance(&self) -> Glance {
         let at = self.offset();
         // Pairs with the release store in `Outbound::publish`, or with whatever the arrival rule puts in its place.
-        if self.ring.load(at, Ordering::Acquire) != self.signal {
-            return Glance::Nothing;
-        }
+        let Some(words) = self.ring.signalled(at, self.signal) else { return Glance::Nothing };
         if !self.signal_proves {
             return Glance::Look;
         }
-        match Header::plain(self.header_words(at), at & 4095, self.ring.len() - at, self.limit) {
+        match Header::plain(words, at & 4095, self.ring.len() - at, self.limit) {
             Some((header, payload)) => Glance::Plain(at, header, payload),
             None => Glance::Look,
         }

@@ -1,6 +1,6 @@
 //! The sending half of a ring.
 
-use crate::frame::{self, Header, Kind, Layout, TRAILER_LEN};
+use crate::frame::{self, Header, INLINE_PAYLOAD, Kind, Layout, TRAILER_LEN};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
@@ -144,11 +144,29 @@ impl<M: Memory> Outbound<M> {
         self.ring.store(at + 8, lengths, Ordering::Relaxed);
         self.ring.store(at + 16, rest, Ordering::Relaxed);
         let finished = Finished { at, len: header.extent(), signal: self.signal, position: self.position };
+        self.advance(len);
+        finished
+    }
+
+    /// Moves on behind a frame of `len` bytes.
+    #[inline(always)]
+    fn advance(&mut self, len: usize) {
         self.position += len as u64;
         self.signal = self.key.header(self.position);
-        let ahead = (at + len + PREFETCH_LINES * frame::LINE) & (self.ring.len() - 1);
+        let ahead = (self.position as usize + PREFETCH_LINES * frame::LINE) & (self.ring.len() - 1);
         self.ring.prefetch_write(ahead);
-        finished
+    }
+
+    /// Writes and publishes a whole frame of one line, whose payload shares the line with the header. `false`: there is no
+    /// room.
+    #[inline(always)]
+    pub(crate) fn send_line(&mut self, header: Header, payload: &[u64; INLINE_PAYLOAD / 8]) -> bool {
+        let Some(at) = self.line() else { return false };
+        let ([lengths, rest], [a, b, c, d, e]) = (header.to_words(), *payload);
+        // Pairs with the acquire load in `Inbound::glance`, as `publish` does. What is not needed for it comes after.
+        self.ring.signal_line(at, self.signal, &[lengths, rest, a, b, c, d, e]);
+        self.advance(frame::LINE);
+        true
     }
 
     /// Writes the trailer of a finished frame: this position's word, or under `checked` the frame's keyed checksum.

@@ -262,8 +262,8 @@ impl Session {
             Kind::Call => self.call(&frame, shared)?,
             Kind::CallCode | Kind::CallId => self.bind(&frame, shared)?,
             Kind::Flush => {
-                self.channel.release()?;
                 self.answer(header.token, ReplyStatus::Done, &[])?;
+                self.channel.release()?;
             }
             Kind::Reply | Kind::Skip => {
                 let text = "a source sent a frame that only targets send";
@@ -375,11 +375,13 @@ impl Session {
         // SAFETY: the payload is `len` bytes lent by the channel until `release` below, or in the staging buffer, aligned as
         // the image asks; the code is of this session's table, which holds it.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.reply_limit) };
-        self.channel.release()?;
+        // The answer first: it is what somebody waits for.
         if ended != Ended::Returned {
-            return self.ended_badly(token, wants_reply, ended, shared);
+            self.ended_badly(token, wants_reply, ended, shared)?;
+        } else if wants_reply {
+            self.answer(token, ReplyStatus::Done, shared.executor.reply())?;
         }
-        if wants_reply { self.answer(token, ReplyStatus::Done, shared.executor.reply()) } else { Ok(()) }
+        Ok(self.channel.release()?)
     }
 
     #[cold]
