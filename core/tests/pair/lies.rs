@@ -138,6 +138,51 @@ fn a_frame_with_this_positions_signal_and_an_earlier_trailer_is_partial() {
     assert_eq!(pair.right.take(), Some((1, pattern(1, RING - 72))));
 }
 
+/// Where lines are not placed whole, a header may still be what lay there before: payload of an earlier lap, which somebody
+/// made look like a header.
+#[test]
+fn payload_of_an_earlier_lap_under_this_positions_signal_is_no_header() {
+    for (rule, line_whole) in RULES {
+        if rule != ArrivalRules::CHECKED && (rule != ArrivalRules::IN_ORDER || line_whole) {
+            continue;
+        }
+        for flags in [0x03, 0x23] {
+            let mut pair = Pair::new(rule, line_whole, RING);
+            let settle = |pair: &mut Pair| {
+                pair.right.channel.progress(true).unwrap();
+                pair.settle();
+            };
+            let payload: Vec<u8> = (0..60).flat_map(|_| forged(0, 0, flags)).collect();
+            pair.left.send(0, &payload).unwrap();
+            pair.settle();
+            assert!(pair.right.take().is_some());
+            settle(&mut pair);
+            // To the next lap, and past its first line.
+            for _ in 0..2 {
+                pair.left.send(1, &[]).unwrap();
+                pair.settle();
+                assert_eq!(pair.right.take(), Some((1, vec![])));
+                settle(&mut pair);
+            }
+            let mut partial = 0;
+            for token in 2..40 {
+                pair.left.send(token, &[token as u8; 30]).unwrap();
+                while !pair.left.wire.lock().unwrap().is_idle() {
+                    // A byte at a time, from the front.
+                    pair.left.wire.lock().unwrap().deliver(&mut |_| 0);
+                    partial += u32::from(pair.right.is_partial());
+                    if let Some(frame) = pair.right.look() {
+                        assert_eq!(frame, (token, vec![token as u8; 30]), "{rule:?}, flags {flags:#x}");
+                    }
+                }
+                assert!(pair.right.take().is_some());
+                settle(&mut pair);
+            }
+            assert!(partial > 38, "{rule:?}: the signal never came before the header");
+        }
+    }
+}
+
 #[test]
 fn a_lying_return_line_gives_no_room_and_takes_none() {
     for (rule, line_whole) in RULES {

@@ -281,18 +281,35 @@ fn no_frame_is_longer_than_its_length_can_say() {
 
 #[test]
 fn room_that_was_given_back_is_not_written_again() {
-    let (mut left, mut right, _line) = pair();
+    let (mut left, mut right, line) = pair();
     let plan = plan(Kind::Call, 0);
+    let refused = |result: Result<(), SendError>| matches!(result, Err(SendError::Failed(_)));
     let first = left.reserve(&plan, 100).unwrap();
     left.commit(&plan, &first, 100).unwrap();
-    assert!(matches!(left.commit(&plan, &first, 100), Err(SendError::Failed(_))), "nothing is reserved");
+    assert!(refused(left.commit(&plan, &first, 100)), "nothing is reserved");
     left.reserve(&plan, 4_000).unwrap();
-    assert!(
-        matches!(left.commit(&plan, &first, 100), Err(SendError::Failed(_))),
-        "something else is reserved"
-    );
+    assert!(refused(left.commit(&plan, &first, 100)), "something else is reserved");
+    let large = left.reserve(&plan, 1_000).unwrap();
+    left.reserve(&plan, 10).unwrap();
+    assert!(refused(left.commit(&plan, &large, 1_000)), "less is reserved now");
+    line.0.lock().unwrap().full_reserves = 1;
+    assert!(matches!(left.reserve(&plan, 1_000), Err(SendError::Full)));
+    assert!(refused(left.commit(&plan, &large, 1_000)), "what was reserved is forgotten");
     assert!(take(&mut right).is_some());
     assert_eq!(take(&mut right), None);
+}
+
+#[test]
+fn room_of_another_channel_at_the_same_position_is_not_written() {
+    let (mut left, _right, _) = pair();
+    let (mut other, _taker, _) = pair();
+    let plan = plan(Kind::Call, 0);
+    for _ in 0..3 {
+        let foreign = other.reserve(&plan, 100).unwrap();
+        assert!(matches!(left.commit(&plan, &foreign, 100), Err(SendError::Failed(_))));
+        other.commit(&plan, &foreign, 100).unwrap();
+        send(&mut left, 0, 100).unwrap();
+    }
 }
 
 #[test]

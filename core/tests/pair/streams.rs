@@ -129,12 +129,15 @@ impl Run {
         assert_eq!(expected.0, frame.header().token, "order");
         assert!(*expected == (frame.header().token, payload, name, image), "frame {} differs", expected.0);
         assert!(frame.payload_is_aligned(frame.header().align_log2()));
+        assert_eq!(peer.channel.code().is_some(), frame.header().kind == Kind::CallCode);
         self.held[usize::from(left)] = true;
         true
     }
 
     fn release(&mut self, left: bool) {
-        self.pair.side(left).channel.release().unwrap();
+        let channel = &mut self.pair.side(left).channel;
+        channel.release().unwrap();
+        assert_eq!(channel.code(), None, "nothing is held");
         if std::mem::take(&mut self.held[usize::from(left)]) {
             self.expected[usize::from(!left)].pop_front();
         }

@@ -86,3 +86,56 @@ fn a_position_that_skips_drive_past_the_largest_number_breaks_nothing() {
     inbound.told(3 * RING as u64);
     assert_eq!(inbound.due(true), None);
 }
+
+/// A ring in which the rest of a frame lands between the first look at its header and the look at its trailer.
+struct LandsMeanwhile {
+    before: [u64; 2],
+    after: [u64; 2],
+    landed: Cell<bool>,
+}
+
+impl Memory for &LandsMeanwhile {
+    fn len(&self) -> usize {
+        RING
+    }
+
+    fn load(&self, at: usize, _: Ordering) -> u64 {
+        let header = if self.landed.get() { self.after } else { self.before };
+        match at {
+            0 => KEY.header(0),
+            8 | 16 => header[at / 8 - 1],
+            56 => {
+                self.landed.set(true);
+                KEY.trailer(0)
+            }
+            _ => panic!("nothing is to be read at {at}"),
+        }
+    }
+
+    fn store(&self, _: usize, _: u64, _: Ordering) {
+        panic!("a receiver does not write its ring");
+    }
+
+    fn write(&self, _: usize, _: &[u8]) {
+        panic!("a receiver does not write its ring");
+    }
+
+    fn prefetch_write(&self, _: usize) {}
+}
+
+#[test]
+fn a_header_read_before_its_trailer_landed_is_read_again() {
+    let header = |token| {
+        let flags = Flags::from_bits(0x23).unwrap();
+        Header { frame_len: 64, payload_len: 8, kind: Kind::Call, flags, index: 0, token }
+    };
+    let ring = LandsMeanwhile {
+        before: header(1).to_words(),
+        after: header(2).to_words(),
+        landed: Cell::new(false),
+    };
+    let mut inbound = Inbound::new(&ring, KEY, ArrivalRules::IN_ORDER, Trailer::Always, usize::MAX);
+    assert_eq!(inbound.poll(None), Ok(Seen::Partial), "a header of an earlier lap under this one's trailer");
+    let Ok(Seen::Frame(0, seen, _)) = inbound.poll(None) else { panic!("the frame is there") };
+    assert_eq!(seen, header(2));
+}
