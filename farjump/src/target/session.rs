@@ -229,19 +229,17 @@ impl Session {
     /// Prepares to sleep.
     pub(super) fn arm(&mut self, shared: &mut Shared<'_>) -> Result<Rest, Stop> {
         if self.is_blocked() {
-            // Its frames are of no use now: it need not ring for more, and those there are no reason to stay awake. The
-            // control connection is watched in any case.
             self.progress(true, shared)?;
-            return Ok(match self.waiting {
-                Waiting::Nothing => Rest::None,
-                Waiting::Code(_) => Rest::Sleep,
-                Waiting::Room { .. } | Waiting::Reading => Rest::Nap,
-            });
         }
-        Ok(match self.channel.arm()? {
-            Armed::Ready => Rest::None,
-            Armed::Sleep(_) if self.partial_since.is_none() => Rest::Sleep,
-            Armed::Sleep(_) | Armed::Nap => Rest::Nap,
+        // Also where its frames are of no use now: what has rung for them goes silent.
+        let armed = self.channel.arm()?;
+        Ok(match (&self.waiting, armed) {
+            // Code comes on the control connection, which is watched in any case.
+            (Waiting::Code(_), _) => Rest::Sleep,
+            (Waiting::Room { .. } | Waiting::Reading, _) => Rest::Nap,
+            (Waiting::Nothing, Armed::Ready) => Rest::None,
+            (Waiting::Nothing, Armed::Sleep(_)) if self.partial_since.is_none() => Rest::Sleep,
+            (Waiting::Nothing, Armed::Sleep(_) | Armed::Nap) => Rest::Nap,
         })
     }
 
