@@ -10,5 +10,6 @@ mod isolated;
 mod lying;
 mod payloads;
 mod raw;
+mod sleeping;
 #[path = "../support/mod.rs"]
 mod support;
