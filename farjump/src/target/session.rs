@@ -54,6 +54,8 @@ pub(super) struct Session {
     departed: bool,
     /// Most bytes that a call may reply.
     reply_limit: usize,
+    /// Code indices whose code was placed on this link and not yet told of.
+    placed: Vec<u16>,
 }
 
 /// What keeps a session from taking its next frame.
@@ -138,7 +140,19 @@ impl Session {
         let (table, waiting) = (CodeTable::new(), Waiting::Nothing);
         let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD);
         let (answered, partial_since, departed) = (None, None, false);
-        Session { id, channel, control, peer, table, waiting, answered, partial_since, departed, reply_limit }
+        Session {
+            id,
+            channel,
+            control,
+            peer,
+            table,
+            waiting,
+            answered,
+            partial_since,
+            departed,
+            reply_limit,
+            placed: Vec::new(),
+        }
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
@@ -228,6 +242,7 @@ impl Session {
 
     /// Prepares to sleep.
     pub(super) fn arm(&mut self, shared: &mut Shared<'_>) -> Result<Rest, Stop> {
+        self.tell_link_times(shared)?;
         if self.is_blocked() {
             self.progress(true, shared)?;
         }
@@ -315,7 +330,7 @@ impl Session {
                     self.run(&frame.header(), payload, code, shared)?;
                 }
                 if shared.executor.stats.images_linked != placed {
-                    self.tell_link_time(index, shared)?;
+                    self.placed.push(index);
                 }
                 Ok(())
             }
@@ -323,12 +338,15 @@ impl Session {
         }
     }
 
-    /// For people's figures: not urgent, so nobody is called to look.
-    fn tell_link_time(&mut self, index: u16, shared: &Shared<'_>) -> Result<(), Stop> {
-        let time = shared.executor.link_time(&self.table, index);
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.say(&Message::Linked { index, nanoseconds })?;
-        self.await_reading();
+    /// Tells how long placing took what was placed since this was last called. For people's figures: nobody is called to look,
+    /// and no call waits for the system call that it takes.
+    fn tell_link_times(&mut self, shared: &Shared<'_>) -> Result<(), Stop> {
+        while let Some(index) = self.placed.pop() {
+            let time = shared.executor.link_time(&self.table, index);
+            let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            self.say(&Message::Linked { index, nanoseconds })?;
+            self.await_reading();
+        }
         Ok(())
     }
 
@@ -473,6 +491,7 @@ impl Session {
 
     /// Lets the transport work; looks at the control connection if the source asks for that.
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared<'_>) -> Result<(), Stop> {
+        self.tell_link_times(shared)?;
         if self.channel.progress(idle)? { self.read_control(shared) } else { Ok(()) }
     }
 
