@@ -11,7 +11,7 @@ use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
 use farjump_transports::meet::{Control, PeerIdentity};
 
-use super::calls::{Calls, MAX_CALLS};
+use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};
 use super::connect::Settings;
 use super::send::{Call, Failed, Sent};
@@ -39,6 +39,8 @@ pub(super) struct Inner {
     stats: LinkStats,
     /// First refusal of a frame for which nobody waits, for the next flush.
     refusal: Option<Error>,
+    /// Memory of a long reply, for the next one.
+    spare: ReplyBytes,
     /// When a link that finds nothing is to look at the control connection again.
     control_due: Instant,
     /// The control connection holds messages that were not read yet: they were too many at a time.
@@ -70,6 +72,7 @@ impl Inner {
             transport: met.transport,
             stats: LinkStats::default(),
             refusal: None,
+            spare: ReplyBytes::new(),
             control_due: Instant::now(),
             unread: false,
             gone: None,

@@ -61,7 +61,7 @@ impl Inner {
     /// The payload of the reply that is held, which is released.
     #[inline(always)]
     fn take_reply(&mut self) -> Result<ReplyBytes, Error> {
-        let bytes = reply_bytes(&self.channel);
+        let bytes = reply_bytes(&self.channel, &mut self.spare);
         match self.channel.release() {
             Ok(()) => Ok(bytes),
             Err(error) => Err(self.broken(&error)),
@@ -113,8 +113,12 @@ impl Inner {
         timeout: Duration,
         into: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let answer = self.wait(token, timeout)?;
+        let mut answer = self.wait(token, timeout)?;
         into.extend_from_slice(&answer);
+        if answer.spilled() {
+            answer.clear();
+            self.spare = answer;
+        }
         Ok(())
     }
 
@@ -240,9 +244,10 @@ impl Inner {
         };
         let header = frame.header();
         if header.kind == Kind::Reply {
-            let (calls, codes, channel) = (&mut self.calls, &self.codes, &self.channel);
+            let (calls, codes, channel, spare) =
+                (&mut self.calls, &self.codes, &self.channel, &mut self.spare);
             if header.index == ReplyStatus::Done as u16 {
-                calls.answer(header.token, || Ok(reply_bytes(channel)));
+                calls.answer(header.token, || Ok(reply_bytes(channel, spare)));
             } else {
                 let ifunc = calls.code(header.token).and_then(|code| codes.name(code.into()));
                 let ifunc = ifunc.unwrap_or_default().to_owned();
@@ -310,11 +315,14 @@ fn is_done(frame: &Received, token: u32) -> bool {
     header.kind == Kind::Reply && header.token == token && header.index == ReplyStatus::Done as u16
 }
 
-/// The payload of the reply that `channel` holds.
+/// The payload of the reply that `channel` holds; in the memory of `spare` if it needs any.
 #[inline(always)]
-fn reply_bytes(channel: &Channel) -> ReplyBytes {
-    let mut bytes = ReplyBytes::new();
+fn reply_bytes(channel: &Channel, spare: &mut ReplyBytes) -> ReplyBytes {
     let len = channel.payload_len();
+    let mut bytes = ReplyBytes::new();
+    if len > bytes.inline_size() {
+        bytes = std::mem::take(spare);
+    }
     if len != 0 {
         bytes.resize(len, 0);
         channel.copy_payload_to(&mut bytes);
