@@ -150,19 +150,28 @@ pub(crate) fn answer(target: &mut Target<'_>, pending: &mut Pending<'_>) -> Resu
 
 /// Polls the target while another thread does what waits for it.
 pub(crate) fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let other = scope.spawn(act);
-        while !other.is_finished() {
-            target.poll().unwrap();
-            thread::yield_now();
-        }
-        other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    alongside(act, || {
+        target.poll().unwrap();
+        thread::yield_now();
     })
 }
 
-/// As [`meanwhile`], for making a link.
+/// As [`meanwhile`], for making a link: works for a target that hardly ever looks for connections while it polls, too.
 pub(crate) fn meet<T: Send>(target: &mut Target<'_>, connect: impl FnOnce() -> T + Send) -> T {
-    meanwhile(target, connect)
+    alongside(connect, || {
+        target.wait(Duration::from_millis(1)).unwrap();
+        target.poll().unwrap();
+    })
+}
+
+fn alongside<T: Send>(act: impl FnOnce() -> T + Send, mut turn: impl FnMut()) -> T {
+    thread::scope(|scope| {
+        let other = scope.spawn(act);
+        while !other.is_finished() {
+            turn();
+        }
+        other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Things that handlers, which run elsewhere, have seen.

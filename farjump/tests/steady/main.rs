@@ -1,0 +1,128 @@
+//! The steady state: a message allocates nothing, takes no lock that anybody waits for, and calls nothing of the system.
+
+#![cfg(all(feature = "shm", feature = "build"))]
+
+mod counting;
+#[path = "../support/mod.rs"]
+mod support;
+mod system_calls;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use farjump::{Library, WaitPolicy};
+use support::{PATIENCE, Pair, Place, library, serve};
+
+#[global_allocator]
+static ALLOCATOR: counting::Counting = counting::Counting;
+
+/// Messages in a run.
+const MESSAGES: u64 = 100_000;
+/// Longer than any run: who looks for news of other processes asks the system.
+const NEVER: Duration = Duration::from_secs(100_000);
+
+/// A link and a target in this thread, and what they say to each other.
+struct Steady {
+    pair: Pair<'static>,
+    counter: Library,
+    echo: Library,
+    long: Vec<u8>,
+}
+
+impl Steady {
+    /// Everything has been done once, on whole laps of both rings.
+    fn new(place: &Place) -> Steady {
+        let count: &'static mut u64 = Box::leak(Box::new(0));
+        let target = place
+            .target()
+            .args(count)
+            .mailbox(1 << 16)
+            .control_interval(NEVER)
+            .wait_policy(WaitPolicy::spin_only());
+        let link =
+            place.link().reply_room(1 << 16).control_interval(NEVER).wait_policy(WaitPolicy::spin_only());
+        let pair = Pair::of(target, link);
+        let (counter, echo) = (library("counter"), library("echo"));
+        let mut steady = Steady { pair, counter, echo, long: vec![3; 1000] };
+        steady.run(1000);
+        steady
+    }
+
+    /// `rounds` times each kind of message: cached, with and without a reply, of one line and of many, waited for and polled
+    /// for, in flight alone and together.
+    fn run(&mut self, rounds: u64) {
+        let Pair { link, target } = &mut self.pair;
+        for round in 0..rounds {
+            let message = round.to_ne_bytes();
+            let call = link.inject(&self.echo, &message).unwrap();
+            target.poll().unwrap();
+            assert!(*call.wait(PATIENCE).unwrap() == message);
+
+            link.send(&self.counter, &message).unwrap();
+            link.try_send(&self.echo, &self.long).unwrap();
+            let first = link.try_inject(&self.counter, b"").unwrap();
+            let mut second = link.inject(&self.echo, &message).unwrap();
+            target.poll().unwrap();
+            assert!(*second.poll().unwrap().unwrap() == message);
+            assert!(first.wait(PATIENCE).unwrap().is_empty());
+
+            // An empty look on both sides.
+            target.poll().unwrap();
+            link.progress().unwrap();
+        }
+        assert!(serve(target) == 0);
+    }
+}
+
+#[test]
+fn a_message_allocates_nothing_on_either_side() {
+    let place = Place::new();
+    let mut steady = Steady::new(&place);
+    let before = steady.pair.target.stats().calls;
+    let allocations = counting::allocations();
+    steady.run(MESSAGES / 5);
+    assert_eq!(counting::allocations() - allocations, 0);
+    assert_eq!(steady.pair.target.stats().calls - before, MESSAGES);
+    drop(vec![0_u8; 100]);
+    assert_eq!(counting::allocations() - allocations, 1, "the count counts");
+}
+
+#[test]
+fn calls_between_threads_allocate_nothing_whatever_the_length_of_their_replies() {
+    let place = Place::new();
+    let Steady { pair: Pair { link, mut target }, echo, .. } = Steady::new(&place);
+    let done = AtomicBool::new(false);
+    let (source, served) = thread::scope(|scope| {
+        let source = scope.spawn(|| {
+            let link = link;
+            let mut into = Vec::new();
+            let mut run = |rounds: u64| {
+                for round in 0..rounds {
+                    let message = [round as u8; 1000];
+                    into.clear();
+                    link.call_into(&echo, &message[..round as usize % 1000], PATIENCE, &mut into).unwrap();
+                    assert!(into == message[..round as usize % 1000]);
+                }
+            };
+            run(2000);
+            let before = counting::allocations();
+            run(MESSAGES);
+            let allocations = counting::allocations() - before;
+            done.store(true, Ordering::Relaxed);
+            allocations
+        });
+        while target.stats().calls < 10_000 {
+            target.poll().unwrap();
+        }
+        let before = counting::allocations();
+        let calls = target.stats().calls;
+        while !done.load(Ordering::Relaxed) {
+            target.poll().unwrap();
+        }
+        let allocations = counting::allocations() - before;
+        assert!(target.stats().calls - calls > MESSAGES / 2);
+        (source.join().unwrap(), allocations)
+    });
+    assert_eq!((source, served), (0, 0));
+}

@@ -1,0 +1,107 @@
+//! System calls, counted by forbidding them: a thread behind a filter that lets nothing through but the end of its process
+//! (seccomp(2)) dies of the first one. Contended locks are system calls too (futex(2)).
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::support::{PATIENCE, Pair, Place};
+use crate::{MESSAGES, Steady};
+
+const ROLE: &str = "STEADY_ROLE";
+/// What a run that did no system call returns: nothing else of this process does.
+const NONE: i32 = 86;
+
+/// Runs the test `name` of this binary again, in a process of its own where [`is_child`] is true of it.
+fn run(name: &str) -> ExitStatus {
+    let name = format!("system_calls::{name}");
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &name, "--nocapture", "--test-threads=1"])
+        .env(ROLE, &name)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap()
+}
+
+fn is_child() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
+/// From here on any system call of this thread but `exit_group` ends the process with `SIGSYS`.
+fn forbid_system_calls() {
+    let rule = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let filter = [
+        // The call's number, `seccomp_data.nr`, is at offset 0.
+        rule(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        rule(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_exit_group as u32),
+        rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: the kernel reads the program, which lives, during the second call; the first takes no memory.
+    let result = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+    };
+    assert_eq!(result, 0, "seccomp: {}", std::io::Error::last_os_error());
+}
+
+fn end(code: i32) -> ! {
+    // SAFETY: ends the process; nothing of it is used after.
+    unsafe { libc::_exit(code) }
+}
+
+#[test]
+fn messages_of_every_kind_do_no_system_call_on_either_side() {
+    if is_child() {
+        let place = Place::new();
+        let mut steady = Steady::new(&place);
+        forbid_system_calls();
+        steady.run(MESSAGES / 5);
+        end(NONE);
+    }
+    let status = run("messages_of_every_kind_do_no_system_call_on_either_side");
+    assert_eq!(status.code(), Some(NONE), "{status}: signal 31 is a system call");
+}
+
+#[test]
+fn calls_between_threads_do_no_system_call_while_they_spin() {
+    if is_child() {
+        let place = Place::new();
+        let Steady { pair: Pair { link, mut target }, echo, .. } = Steady::new(&place);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let link = link;
+                forbid_system_calls();
+                for round in 0..MESSAGES {
+                    let reply = link.inject(&echo, &round.to_ne_bytes()).unwrap().wait(PATIENCE).unwrap();
+                    assert!(*reply == round.to_ne_bytes());
+                }
+                done.store(true, Ordering::Relaxed);
+                // Returning would free the thread's memory: wait for the end of the process.
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+            forbid_system_calls();
+            while !done.load(Ordering::Relaxed) {
+                target.poll().unwrap();
+            }
+            end(NONE);
+        });
+    }
+    let status = run("calls_between_threads_do_no_system_call_while_they_spin");
+    assert_eq!(status.code(), Some(NONE), "{status}: signal 31 is a system call");
+}
+
+#[test]
+fn the_filter_lets_no_system_call_pass() {
+    if is_child() {
+        forbid_system_calls();
+        // SAFETY: takes nothing and changes nothing.
+        end(unsafe { libc::syscall(libc::SYS_getpid) } as i32);
+    }
+    assert_eq!(run("the_filter_lets_no_system_call_pass").signal(), Some(libc::SIGSYS));
+}
