@@ -5,9 +5,11 @@
 mod actor;
 mod calling;
 mod code;
+mod double;
 mod dying;
 mod isolated;
 mod lying;
+mod misled;
 mod payloads;
 mod raw;
 mod sleeping;

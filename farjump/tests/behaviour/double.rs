@@ -1,0 +1,90 @@
+//! A target without manners: it meets a source properly, and then answers as it likes.
+
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use farjump::core::channel::{Channel, Polled, Terms};
+use farjump::core::frame::{Header, Kind, Plan};
+use farjump::core::mailbox::region_len;
+use farjump::core::transport::{OpenRequest, Transport};
+use farjump_transports::meet::{Arrival, ArrivalOptions, Control, Listener, Met, Progress};
+use farjump_transports::shm::Shm;
+
+use crate::support::PATIENCE;
+
+/// One that has met a source.
+pub(crate) struct RawTarget {
+    pub(crate) channel: Channel,
+    pub(crate) control: Control,
+}
+
+impl RawTarget {
+    /// Listens at `address`, meets the first that connects, and then does as `act` says.
+    pub(crate) fn start<T: Send + 'static>(
+        address: &str,
+        act: impl FnOnce(RawTarget) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let listener = Listener::bind(&address.parse().unwrap()).unwrap();
+        thread::spawn(move || act(RawTarget::meet(&listener)))
+    }
+
+    fn meet(listener: &Listener) -> RawTarget {
+        let deadline = Instant::now() + PATIENCE;
+        let wait = || {
+            assert!(Instant::now() < deadline, "nobody connects");
+            thread::sleep(Duration::from_millis(1));
+        };
+        let control = loop {
+            match listener.accept().unwrap() {
+                Some(control) => break control,
+                None => wait(),
+            }
+        };
+        let request = OpenRequest::new(region_len(1 << 16), 1 << 16);
+        let mut arrival = Arrival::new(control, ArrivalOptions::new("a raw target", 5, request));
+        let mut transports: [Box<dyn Transport>; 1] = [Box::new(Shm::new())];
+        loop {
+            match arrival.advance(&mut transports).unwrap() {
+                Progress::Met(met) => return RawTarget::of(*met),
+                Progress::Pending => wait(),
+            }
+        }
+    }
+
+    fn of(met: Met) -> RawTarget {
+        let terms = Terms {
+            rule: met.rule,
+            line_whole: met.send.line_whole,
+            send_key: met.send.key,
+            receive_key: met.receive.key,
+            send_limit: met.send.max_frame,
+            receive_limit: met.receive.max_frame,
+            send_region: met.send.region_len,
+            receive_region: met.receive.region_len,
+        };
+        RawTarget { channel: Channel::new(met.endpoint, terms).unwrap(), control: met.control }
+    }
+
+    /// The header of the next frame, which is consumed.
+    pub(crate) fn next(&mut self) -> Header {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Polled::Frame(frame) = self.channel.poll().unwrap() {
+                let header = frame.header();
+                self.channel.release().unwrap();
+                return header;
+            }
+            self.channel.progress(true).unwrap();
+            assert!(Instant::now() < deadline, "no frame comes");
+            thread::yield_now();
+        }
+    }
+
+    /// Sends a reply, whatever it says.
+    pub(crate) fn reply(&mut self, token: u32, status: u16, bytes: &[u8]) {
+        let plan =
+            Plan { kind: Kind::Reply, wants_reply: false, index: status, token, align_log2: 0, code: None };
+        // A mailbox that is full is as good as any.
+        drop(self.channel.send_bytes(&plan, bytes));
+    }
+}
