@@ -160,7 +160,7 @@ impl fmt::Display for Matrix {
         let titles = tables.iter().map(|(level, _)| level.to_string().len());
         let first = names.chain(titles).max().unwrap_or(0);
         let rules = self.tried().map(|outcome| outcome.rule.len()).max().unwrap_or(0).max("rule".len());
-        let mut failures = Vec::new();
+        let mut notes = Vec::new();
         for (index, (level, checks)) in tables.iter().enumerate() {
             let title = level.to_string();
             write!(out, "{}{title:first$}  {:rules$}", if index == 0 { "" } else { "\n" }, "rule")?;
@@ -171,21 +171,21 @@ impl fmt::Display for Matrix {
                         writeln!(out, "{name:first$}  {:rules$}  skipped: {why}", "")?
                     }
                     Row::Tried(outcome) => {
-                        let line = line(outcome, *level, checks, &mut failures);
+                        let line = line(outcome, *level, checks, &mut notes);
                         writeln!(out, "{:first$}  {:rules$}  {line}", outcome.subject, outcome.rule)?;
                     }
                 }
             }
         }
-        for failure in failures {
-            write!(out, "\n{failure}")?;
+        if !notes.is_empty() {
+            writeln!(out)?;
         }
-        Ok(())
+        notes.iter().try_for_each(|failure| out.write_str(failure))
     }
 }
 
-/// The cells of one row; failures are noted to be told below.
-fn line(outcome: &Outcome, level: Level, checks: &[&'static str], failures: &mut Vec<String>) -> String {
+/// The cells of one row; what needs more words is noted, to be told below.
+fn line(outcome: &Outcome, level: Level, checks: &[&'static str], notes: &mut Vec<String>) -> String {
     let find =
         |check: &'static str| outcome.cells.iter().find(|cell| cell.level == level && cell.check == check);
     // One reason for all of them is told once, and in the row.
@@ -201,11 +201,11 @@ fn line(outcome: &Outcome, level: Level, checks: &[&'static str], failures: &mut
         let word = match find(check).map(|cell| &cell.verdict) {
             Some(Verdict::Ok(_)) => "ok",
             Some(Verdict::Failed(why)) => {
-                failures.push(format!("failed: {}, {level}, {check}: {why}\n", outcome.subject));
+                notes.push(format!("{}, {level}, {check} failed: {why}\n", outcome.subject));
                 "failed"
             }
             Some(Verdict::Skipped(why)) => {
-                failures.push(format!("skipped: {}, {level}, {check}: {why}\n", outcome.subject));
+                notes.push(format!("{}, {level}, {check} skipped: {why}\n", outcome.subject));
                 "skipped"
             }
             None => "-",
@@ -242,7 +242,7 @@ kite      fenced  ok    failed
 boat      fenced  skipped: no wind
 plane             skipped: no hangar
 
-failed: kite, channels, sleeping: it crashed
+kite, channels, sleeping failed: it crashed
 ";
         assert_eq!(matrix.to_string(), expected);
         assert!(!matrix.conforms());

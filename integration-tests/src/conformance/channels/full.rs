@@ -12,7 +12,10 @@ const RING: usize = 16 << 10;
 const FULL: u32 = 500;
 /// Bytes that a two-sided path may take before it is left at that: what bounds it is its own.
 const ENOUGH: u64 = 8 << 20;
+/// Length of a payload, in bytes.
 const SIZE: usize = 1000;
+/// How often it is filled and emptied.
+const ROUNDS: u32 = 30;
 
 /// Fills the path until it takes no more, then takes everything; over and over.
 pub(super) fn full(subject: &Subject) -> Counted {
@@ -21,7 +24,7 @@ pub(super) fn full(subject: &Subject) -> Counted {
     let style = Style { seed: 7, sizes: &[SIZE], varied: false };
     let (mut sender, mut receiver) = (Sender::new(style), Receiver::new(style));
     let mut filled = 0;
-    for _ in 0..subject.frames(0, 30) {
+    for _ in 0..ROUNDS {
         let before = sender.sent();
         let mut refused = 0;
         while refused < FULL && (sender.sent() - before) * (SIZE as u64) < ENOUGH {

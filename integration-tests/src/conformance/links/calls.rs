@@ -14,6 +14,10 @@ const SIZES: [usize; 16] = [0, 1, 8, 31, 32, 33, 39, 40, 41, 63, 64, 65, 127, 10
 const REPLIES: [usize; 14] = [0, 1, 8, 39, 40, 41, 63, 64, 65, 4095, 4096, 30_000, 65_535, 65_536];
 /// Calls in flight at once.
 const IN_FLIGHT: u64 = 64;
+/// How often so many are.
+const ROUNDS: u64 = 8;
+/// Calls of each of several sources.
+const EACH: u64 = 50;
 
 /// Asks `fill` for `len` bytes of a frame's pattern.
 pub(super) fn fill_args(len: usize, seed: u64, number: u64) -> [u8; 24] {
@@ -39,7 +43,7 @@ pub(in crate::conformance) fn calls(stage: &Stage) -> Counted {
     let echo = &stage.libraries.echo;
     let mut dice = fastrand::Rng::with_seed(11);
     let mut answered = 0;
-    for round in 0..stage.subject().frames(0, 8) {
+    for round in 0..ROUNDS {
         let mut pending = Vec::new();
         for number in 0..IN_FLIGHT {
             let bytes = pattern::bytes(SIZES[dice.usize(0..SIZES.len())], round, number);
@@ -96,18 +100,17 @@ pub(in crate::conformance) fn replies(stage: &Stage) -> Counted {
 pub(in crate::conformance) fn sources(stage: &Stage) -> Counted {
     let mut host = stage.host(Args::Word)?;
     let links: Vec<Link> = (0..4).map(|_| host.link()).collect::<Result<_, _>>()?;
-    let rounds = stage.subject().frames(0, 50);
     let answered = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
             .zip(links)
             .map(|(seed, link)| {
                 let echo = &stage.libraries.echo;
                 scope.spawn(move || -> Counted {
-                    for number in 0..rounds {
+                    for number in 0..EACH {
                         let bytes = pattern::bytes(SIZES[number as usize % SIZES.len()], seed, number);
                         same(&link.inject(echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
                     }
-                    Ok(rounds)
+                    Ok(EACH)
                 })
             })
             .collect();
