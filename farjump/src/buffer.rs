@@ -43,7 +43,8 @@ use crate::execute::{CodeTable, Ended, Executor, Named, Ready};
 use crate::link::run_payload_init;
 use crate::{Error, Refusal};
 
-/// Bytes aligned to 4096, as frames with any payload alignment want them. Any other memory aligned to 64 bytes will do too.
+/// Bytes aligned to 4096, as frames with any payload alignment want them. Any other memory aligned to 64 bytes will do too,
+/// where no function asks for payloads aligned to more than that.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     pages: Vec<Page>,
@@ -105,11 +106,11 @@ impl FrameWriter {
     /// multiple of 64: what has to be moved.
     ///
     /// # Errors
-    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes, [`Error::TooLarge`] when it is too short, and when a payload
+    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes or as the payload asks, [`Error::TooLarge`] when it is too short, and when a payload
     /// routine fails. The frame then does not count.
     pub fn write(&mut self, buffer: &mut [u8], library: &Library, args: &[u8]) -> Result<usize, Error> {
-        let base = aligned(buffer)?;
         let image = library.image_for(self.machine)?;
+        check_alignment(buffer, image.payload_align_log2())?;
         let next = u16::try_from(self.codes.len()).map_err(|_| Error::TooManyFunctions)?;
         let known = self.codes.get(&image.id()).copied();
         let index = known.unwrap_or(next);
@@ -130,7 +131,7 @@ impl FrameWriter {
             return Err(too_large(max));
         }
         let room = max + crate::link::CANARY_LEN;
-        let layout = plan.layout(base, room, Trailer::Never);
+        let layout = plan.layout(BASE, room, Trailer::Never);
         if layout.frame_len > limit {
             return Err(too_large(layout.frame_len));
         }
@@ -216,7 +217,7 @@ impl FrameRunner {
     /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes. What is wrong with a frame is no error but
     /// [`Ran::Refused`].
     pub fn run<'e>(&mut self, executor: &'e mut Executor, buffer: &mut [u8]) -> Result<Ran<'e>, Error> {
-        let base = aligned(buffer)?;
+        check_alignment(buffer, 0)?;
         let due = self.key.header(self.run);
         if buffer.len() < LINE || buffer[..8] != due.to_le_bytes() {
             return Ok(Ran::Empty);
@@ -224,7 +225,7 @@ impl FrameRunner {
         let mut len = [0; 4];
         len.copy_from_slice(&buffer[8..12]);
         let frame_len = (u32::from_le_bytes(len) as usize).clamp(LINE, buffer.len());
-        let (view, header) = match FrameView::new_checked(&buffer[..frame_len], base, MAX_FRAME) {
+        let (view, header) = match FrameView::new_checked(&buffer[..frame_len], BASE, MAX_FRAME) {
             Ok(view) => (view, view.header()),
             Err(error) => {
                 return Ok(self.refuse(Refusal::new(crate::RefusalCause::BadFrame, error.to_string())));
@@ -276,11 +277,17 @@ impl FrameRunner {
     }
 }
 
-/// The buffer's address modulo 4096.
-fn aligned(buffer: &[u8]) -> Result<usize, Error> {
+/// Frames are laid out as if they started on a page. Where the parts lie must not depend on the buffer's address: the other
+/// side's is another.
+const BASE: usize = 0;
+
+fn check_alignment(buffer: &[u8], payload_log2: u8) -> Result<(), Error> {
     let address = buffer.as_ptr().addr();
     if !address.is_multiple_of(LINE) {
         return Err(Error::Buffer("is not aligned to 64 bytes: use an AlignedBuffer, or align it"));
     }
-    Ok(address % 4096)
+    if !address.is_multiple_of(1 << payload_log2) {
+        return Err(Error::Buffer("is not aligned as the function wants its payload: use an AlignedBuffer"));
+    }
+    Ok(())
 }

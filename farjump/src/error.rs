@@ -80,6 +80,16 @@ pub enum Error {
     /// More different functions than a link can bind.
     #[error("this link has bound 65,536 different functions: make a new link")]
     TooManyFunctions,
+    /// More memory asked for than a mailbox can have.
+    #[error("{what} of {len} bytes is more than any link has: ask for {max} at most")]
+    Size {
+        /// What it was asked for.
+        what: &'static str,
+        /// Bytes asked for.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The caller's buffer does not suit.
     #[error("the buffer {0}")]
     Buffer(&'static str),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Channel, Terms};
+use farjump_core::frame::MAX_FRAME;
 use farjump_core::image::Machine;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
@@ -97,7 +98,7 @@ impl LinkBuilder {
     }
 
     /// Bytes of replies that the target may have written and this source not yet taken, rounded up to a power of two;
-    /// also the largest reply. 1 MiB unless set.
+    /// also the largest reply, and at most 2 GiB. 1 MiB unless set.
     pub fn reply_room(mut self, bytes: usize) -> Self {
         self.settings.reply_ring = bytes;
         self
@@ -160,9 +161,10 @@ impl Settings {
     /// Meets the target at the address.
     pub(super) fn meet(&mut self) -> Result<Linked, Error> {
         let address: PeerAddress = self.address.parse()?;
-        let region = mailbox::region_len(self.reply_ring);
+        let ring = ring_len("a reply room", self.reply_ring)?;
+        let region = mailbox::region_len(ring);
         let program = self.program.clone().unwrap_or_else(crate::program_name);
-        let options = SourceOptions::new(program, OpenRequest::new(region, region - mailbox::CONTROL_LEN));
+        let options = SourceOptions::new(program, OpenRequest::new(region, ring));
         let deadline = Instant::now()
             .checked_add(self.connect_timeout)
             .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
@@ -170,6 +172,14 @@ impl Settings {
         let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
         let (channel, control) = into_channel(met)?;
         Ok(Linked { channel, control, machine, epoch, transport })
+    }
+}
+
+/// Length of the ring for which `len` bytes were asked as `what`: the next power of two.
+pub(crate) fn ring_len(what: &'static str, len: usize) -> Result<usize, Error> {
+    match mailbox::region_len(len).checked_sub(mailbox::CONTROL_LEN) {
+        Some(ring) if ring <= MAX_FRAME => Ok(ring),
+        _ => Err(Error::Size { what, len, max: MAX_FRAME }),
     }
 }
 

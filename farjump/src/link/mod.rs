@@ -14,7 +14,7 @@ use farjump_loader::Library;
 use farjump_transports::meet::PeerIdentity;
 
 pub use connect::LinkBuilder;
-pub(crate) use connect::into_channel;
+pub(crate) use connect::{into_channel, ring_len};
 use inner::Inner;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
 

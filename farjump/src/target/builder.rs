@@ -7,13 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use farjump_core::image::CodeId;
-use farjump_core::mailbox;
 use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::meet::{Listener, PeerAddress, PeerIdentity};
 
 use super::Target;
 use crate::execute::{ExecutorBuilder, ExportFn};
+use crate::link::ring_len;
 use crate::{Error, Refusal};
 
 /// Bytes of frames that one source may have written and this target not yet run, unless asked for otherwise.
@@ -178,7 +178,7 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of two; also the
-    /// largest frame. Each source has its own. 4 MiB unless set.
+    /// largest frame, and at most 2 GiB. Each source has its own. 4 MiB unless set.
     pub fn mailbox(mut self, bytes: usize) -> Self {
         self.settings.mailbox = bytes;
         self
@@ -268,8 +268,8 @@ impl<'a> TargetBuilder<'a> {
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.
         unsafe { executor.set_target_args(self.target_args.0) };
+        self.settings.mailbox = ring_len("a mailbox", self.settings.mailbox)?;
         let listener = Listener::bind(&address)?;
-        self.settings.mailbox = mailbox::region_len(self.settings.mailbox) - mailbox::CONTROL_LEN;
         Target::new(listener, self.transports, executor, self.settings, self.handlers, self.target_args)
     }
 }
