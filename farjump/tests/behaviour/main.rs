@@ -8,10 +8,12 @@ mod code;
 mod double;
 mod dying;
 mod isolated;
+mod lower_floor;
 mod lying;
 mod misled;
 mod payloads;
 mod raw;
+mod serving;
 mod sleeping;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,336 @@
+//! Frames in buffers of the caller's.
+
+use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
+use farjump::core::frame::{Kind, Plan, PlanCode, Trailer};
+use farjump::core::image::Machine;
+use farjump::core::signal::LinkKey;
+use farjump::{Data, Error, Executor, Library, RefusalCause};
+use proptest::prelude::*;
+
+use crate::support::{library, to_words, words};
+
+/// Both sides, and the buffers between them: what is written in one is moved to the other.
+struct Floor {
+    executor: Executor,
+    writer: FrameWriter,
+    runner: FrameRunner,
+    written: AlignedBuffer,
+    moved: AlignedBuffer,
+}
+
+impl Floor {
+    fn new() -> Floor {
+        Floor::with(Executor::builder().build().unwrap())
+    }
+
+    fn with(executor: Executor) -> Floor {
+        let key = LinkKey::from_bytes(*b"0123456789abcdef");
+        Floor {
+            writer: FrameWriter::new(key, executor.epoch()),
+            runner: FrameRunner::new(key),
+            executor,
+            written: AlignedBuffer::new(1 << 16),
+            moved: AlignedBuffer::new(1 << 16),
+        }
+    }
+
+    /// Writes a frame and moves its bytes.
+    fn carry(&mut self, library: &Library, args: &[u8]) -> usize {
+        let len = self.writer.write(&mut self.written, library, args).unwrap();
+        self.moved[..len].copy_from_slice(&self.written[..len]);
+        len
+    }
+
+    fn run(&mut self) -> Ran<'_> {
+        self.runner.run(&mut self.executor, &mut self.moved).unwrap()
+    }
+
+    fn call(&mut self, library: &Library, args: &[u8]) -> Vec<u8> {
+        let len = self.carry(library, args);
+        match self.run() {
+            Ran::Done { frame_len, reply } => {
+                assert_eq!(frame_len, len);
+                reply.to_vec()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_sample_makes_its_way_through_a_buffer() {
+    let text = "panic and panic again: unpanicked";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("data");
+    std::fs::write(&file, text).unwrap();
+    let mut data = Data::open(&file).unwrap();
+    let executor = || Executor::builder().process_symbols(true).build().unwrap();
+
+    let mut floor = Floor::with(executor());
+    // SAFETY: the three samples take a `struct farjump_data *`, which `data` is, until the end of this test.
+    unsafe { floor.executor.set_target_args((&raw mut data).cast()) };
+    for _ in 0..3 {
+        let histogram = to_words(&floor.call(&library("histogram"), b""));
+        assert_eq!(histogram[0], text.len() as u64);
+        for byte in 0..=255_u8 {
+            let expected = text.bytes().filter(|other| *other == byte).count() as u64;
+            assert_eq!(histogram[1 + usize::from(byte)], expected);
+        }
+        let found = floor.call(&library("grep"), b"panic");
+        assert_eq!(found[..8], 3_u64.to_ne_bytes());
+        let sum = floor.call(&library("crc32"), b"");
+        // CRC-32 of zlib: polynomial 0xedb88320, bits from the lowest.
+        let expected = !text.bytes().fold(!0_u32, |sum, byte| {
+            (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg()))
+        });
+        assert_eq!(sum[..4], expected.to_ne_bytes());
+    }
+
+    let mut floor = Floor::with(executor());
+    for round in 1..=3_u64 {
+        assert_eq!(floor.call(&library("hello"), b"floor"), round.to_ne_bytes());
+    }
+    let mut count = 0_u64;
+    // SAFETY: `counter` takes a `uint64_t *`, which `count` is, until the end of this test.
+    unsafe { floor.executor.set_target_args((&raw mut count).cast()) };
+    for _ in 0..3 {
+        assert!(floor.call(&library("counter"), b"any").is_empty());
+    }
+    assert_eq!(count, 3);
+}
+
+#[test]
+fn code_travels_in_the_first_frame_of_each_function_only() {
+    let mut floor = Floor::new();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let lengths: Vec<_> =
+        [&echo, &echo, &tally, &echo, &tally].map(|library| floor.carry_and_run(library)).to_vec();
+    assert!(lengths[0] > 64 && lengths[2] > 64);
+    assert_eq!([lengths[1], lengths[3], lengths[4]], [64; 3]);
+}
+
+impl Floor {
+    fn carry_and_run(&mut self, library: &Library) -> usize {
+        let len = self.carry(library, b"x");
+        assert!(matches!(self.run(), Ran::Done { .. }));
+        len
+    }
+}
+
+#[test]
+fn a_frame_that_is_not_due_reads_as_empty() {
+    let mut floor = Floor::new();
+    let tally = library("tally");
+    assert_eq!(floor.run(), Ran::Empty, "a buffer of zeros");
+    floor.carry(&tally, b"");
+    let first = floor.moved[..].to_vec();
+    floor.carry(&tally, b"");
+    assert_eq!(floor.run(), Ran::Empty, "the second before the first");
+    let second = floor.moved[..].to_vec();
+    floor.moved.copy_from_slice(&first);
+    assert!(matches!(floor.run(), Ran::Done { reply, .. } if to_words(reply) == [1]));
+    assert_eq!(floor.run(), Ran::Empty, "the first again");
+    floor.moved.copy_from_slice(&second);
+    assert!(matches!(floor.run(), Ran::Done { reply, .. } if to_words(reply) == [2]));
+    assert_eq!(floor.run(), Ran::Empty);
+}
+
+#[test]
+fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
+    let mut floor = Floor::new();
+    let echo = library("echo");
+    for off in [1, 8, 32, 63] {
+        let errors = [
+            floor.writer.write(&mut floor.written[off..], &echo, b"").unwrap_err(),
+            floor.runner.run(&mut floor.executor, &mut floor.moved[off..]).map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, Error::Buffer(_)), "{error}");
+            assert_eq!(
+                error.to_string(),
+                "the buffer is not aligned to 64 bytes: use an AlignedBuffer, or align it"
+            );
+        }
+    }
+    let needed = floor.carry(&echo, b"x");
+    floor.writer.resend_code(1);
+    for len in [0, 1, 63, 64, needed - 1] {
+        let error = floor.writer.write(&mut floor.written[..len], &echo, b"x").unwrap_err();
+        assert!(matches!(error, Error::TooLarge { max, .. } if max == len), "{len}: {error}");
+        assert_eq!(
+            floor.runner.run(&mut floor.executor, &mut floor.written[..len.min(63)]).unwrap(),
+            Ran::Empty
+        );
+    }
+    // Nothing of that counts.
+    assert_eq!(floor.call(&echo, b"fits"), b"fits");
+}
+
+#[test]
+fn payload_routines_are_held_to_their_room_in_a_buffer_too() {
+    let mut floor = Floor::new();
+    let demanding = library("demanding");
+    for (max, written, result) in [(4, 4, 1), (4, 5, 0), (5000, 5001, 0), (u64::MAX, 1, 0), (1 << 31, 1, 0)] {
+        let wish = words(&[max, written, max, result]);
+        let error = floor.writer.write(&mut floor.written, &demanding, &wish).unwrap_err();
+        let fits = match (max, result) {
+            (_, 1) => matches!(error, Error::Library(_)),
+            (..=5000, _) => matches!(error, Error::PayloadOverrun { .. }),
+            _ => matches!(error, Error::TooLarge { .. }),
+        };
+        assert!(fits, "{error}");
+        assert_eq!(to_words(&floor.call(&demanding, &words(&[40, 40, 40, 0]))), [40]);
+    }
+    let error = floor.writer.write(&mut floor.written, &demanding, &words(&[1 << 31, 1, 0, 0])).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+}
+
+#[test]
+fn a_payload_that_needs_more_alignment_than_its_place_has_is_refused_with_the_mend() {
+    let mut floor = Floor::new();
+    let aligned = library("aligned");
+    let address = to_words(&floor.call(&aligned, b"x"))[0];
+    assert_eq!(address % 4096, 0);
+    let error = floor.writer.write(&mut floor.written[64..], &aligned, b"x").unwrap_err();
+    assert!(matches!(error, Error::Buffer(what) if what.contains("payload")), "{error}");
+    // Moved to a place that is aligned to a line and no more.
+    let len = floor.carry(&aligned, b"x");
+    floor.moved.copy_within(..len, 64);
+    let ran = floor.runner.run(&mut floor.executor, &mut floor.moved[64..64 + len]).unwrap();
+    assert!(matches!(ran, Ran::Refused(ref refusal) if refusal.cause == RefusalCause::BadFrame), "{ran:?}");
+    floor.call(&aligned, b"x");
+}
+
+#[test]
+fn panics_refusals_and_long_replies_are_told_apart_and_the_next_frame_runs() {
+    let mut floor = Floor::with(Executor::builder().reply_limit(100).build().unwrap());
+    let (speech, lookup) = (library("speech"), library("lookup"));
+    let len = floor.carry(&speech, &[&words(&[1, 1])[..], b"oh no"].concat());
+    assert_eq!(floor.run(), Ran::Panicked { frame_len: len, message: b"oh no" });
+    floor.carry(&speech, &words(&[200, 10]));
+    match floor.run() {
+        Ran::Refused(refusal) => {
+            assert_eq!(refusal.cause, RefusalCause::ReplyTooLarge);
+            assert!(refusal.text.contains("limit"), "{refusal}");
+        }
+        other => panic!("{other:?}"),
+    }
+    for _ in 0..2 {
+        floor.carry(&lookup, &words(&[1]));
+        match floor.run() {
+            Ran::Refused(refusal) => assert!(refusal.text.contains("exports no `store_"), "{refusal}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(floor.call(&speech, &words(&[2, 1])), [0; 3]);
+}
+
+#[test]
+fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
+    let mut floor = Floor::new();
+    let tally = library("tally");
+    let image = &tally.images()[0];
+    // A writer that knows the code's id only, as one does that has been here before.
+    let key = LinkKey::from_bytes(*b"0123456789abcdef");
+    let code = PlanCode { image: &[], id: image.id(), epoch: floor.executor.epoch(), name: "tally" };
+    let plan =
+        Plan { kind: Kind::CallId, wants_reply: true, index: 0, token: 0, align_log2: 0, code: Some(code) };
+    let layout = plan.layout(0, 0, Trailer::Never);
+    let mut frame = vec![0; layout.frame_len];
+    frame[..8].copy_from_slice(&key.header(0).to_le_bytes());
+    for (index, word) in plan.header(&layout, 0).to_words().into_iter().enumerate() {
+        frame[8 + index * 8..][..8].copy_from_slice(&word.to_le_bytes());
+    }
+    for (index, word) in plan.code_part().unwrap().to_words(layout.payload as u32).into_iter().enumerate() {
+        frame[24 + index * 8..][..8].copy_from_slice(&word.to_le_bytes());
+    }
+    frame[64..69].copy_from_slice(b"tally");
+    floor.moved[..frame.len()].copy_from_slice(&frame);
+    for _ in 0..2 {
+        assert_eq!(floor.run(), Ran::NeedsCode(image.id()), "as often as it is looked at");
+    }
+    // This writer has written three frames, none of which ran.
+    for _ in 0..3 {
+        floor.writer.write(&mut floor.written, &tally, b"").unwrap();
+    }
+    floor.writer.resend_code(3);
+    for round in 1..=3 {
+        assert_eq!(to_words(&floor.call(&tally, b"")), [round]);
+    }
+    // And now the id is enough.
+    floor.moved[..frame.len()].copy_from_slice(&frame);
+    floor.moved[..8].copy_from_slice(&key.header(3).to_le_bytes());
+    assert!(matches!(floor.run(), Ran::Done { reply, .. } if to_words(reply) == [4]));
+}
+
+#[test]
+fn frames_for_another_epoch_or_machine_are_refused() {
+    let mut floor = Floor::new();
+    let echo = library("echo");
+    let key = LinkKey::from_bytes(*b"0123456789abcdef");
+    let mut stale = FrameWriter::new(key, floor.executor.epoch() ^ 1);
+    stale.write(&mut floor.moved, &echo, b"").unwrap();
+    assert!(matches!(floor.run(), Ran::Refused(refusal) if refusal.cause == RefusalCause::StaleEpoch));
+    let mut foreign = FrameWriter::new(key, floor.executor.epoch()).for_machine(Machine::AARCH64);
+    let error = foreign.write(&mut floor.written, &echo, b"").unwrap_err();
+    assert!(error.to_string().contains("aarch64"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_garbage_behind_a_right_signal_runs_or_harms(
+        bytes in proptest::collection::vec(any::<u8>(), 0..512),
+        lengths in any::<[u16; 4]>(),
+        tame in any::<bool>(),
+    ) {
+        let mut floor = Floor::new_small();
+        let key = LinkKey::from_bytes(*b"0123456789abcdef");
+        floor.moved[8..8 + bytes.len()].copy_from_slice(&bytes);
+        if tame {
+            // Lengths and offsets that are nearly right get further.
+            floor.moved[8..12].copy_from_slice(&(u32::from(lengths[0] % 16) * 64).to_le_bytes());
+            floor.moved[12..16].copy_from_slice(&u32::from(lengths[1] % 600).to_le_bytes());
+            floor.moved[16] = (lengths[2] % 8) as u8;
+            floor.moved[17] = 0x10 | (lengths[3] % 16) as u8;
+        }
+        floor.moved[..8].copy_from_slice(&key.header(0).to_le_bytes());
+        match floor.run() {
+            Ran::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
+            Ran::NeedsCode(_) => {}
+            other => prop_assert!(false, "{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_frame_with_any_one_byte_changed_runs_as_it_was_or_is_refused(
+        at in any::<proptest::sample::Index>(),
+        change in 1..=255_u8,
+        with_code in any::<bool>(),
+    ) {
+        let mut floor = Floor::new_small();
+        let echo = library("echo");
+        if !with_code {
+            floor.call(&echo, b"first");
+        }
+        let len = floor.carry(&echo, b"a message of some length, longer than what fits a line");
+        let at = at.index(len);
+        floor.moved[at] ^= change;
+        // The payload is data: changed, it is replied as it is, cut, or at another alignment. Everything else is checked.
+        match floor.run() {
+            Ran::Empty => prop_assert!(at < 8),
+            Ran::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
+            Ran::NeedsCode(_) => prop_assert!((16..32).contains(&at)),
+            Ran::Done { .. } => {}
+            other => prop_assert!(false, "{other:?}"),
+        }
+    }
+}
+
+impl Floor {
+    /// With little room for code, so that many of them can be made.
+    fn new_small() -> Floor {
+        Floor::with(Executor::builder().code_room(1 << 16).build().unwrap())
+    }
+}
