@@ -44,12 +44,14 @@ fn code_travels_once_on_a_link_and_later_frames_carry_none() {
 fn the_target_tells_how_long_placing_took_where_it_placed_anything() {
     let place = Place::new();
     let mut pair = Pair::new(&place);
-    let echo = library("echo");
+    let (echo, tally) = (library("echo"), library("tally"));
     pair.call(&echo, b"").unwrap();
-    let told = pair.link.link_time(&echo, PATIENCE).unwrap().unwrap();
-    assert_eq!(told, pair.target.images()[0].link_time);
-    let tally = library("tally");
-    assert_eq!(pair.link.link_time(&tally, PATIENCE).unwrap(), None, "it was never sent");
+    let Pair { link, mut target } = pair;
+    let told = meanwhile(&mut target, move || {
+        assert_eq!(link.link_time(&tally, PATIENCE).unwrap(), None, "it was never sent");
+        link.link_time(&echo, PATIENCE).unwrap().unwrap()
+    });
+    assert_eq!(told, target.images()[0].link_time);
 }
 
 #[test]
