@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use farjump::{CodeId, Machine, Target};
+use farjump::{Machine, Target};
 
 use crate::Failure;
 use crate::floor::{Command, Floor};
@@ -29,11 +29,6 @@ pub(crate) fn serve(floor: &Floor, target: &mut Target<'_>, folder: &Path) -> Re
     let reference = load_and_call(&fresh_copy(folder)?);
     drop(services);
     let reference = reference?;
-    let held: Vec<CodeId> =
-        target.images().into_iter().filter(|image| image.name == "hello").map(|image| image.id).collect();
-    for id in held {
-        target.forget(&id);
-    }
     let deadline = Instant::now() + PATIENCE;
     // From here on a frame that comes is timed.
     floor.done();
@@ -64,19 +59,19 @@ fn fresh_copy(folder: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Runs the source's side and prints the row.
-pub(crate) fn run(rounds: usize, floor: &Floor, address: &str, libraries: &Libraries) -> Result<(), Failure> {
+pub(crate) fn run(floor: &Floor, address: &str, libraries: &Libraries) -> Result<(), Failure> {
     let mut series = Series::default();
-    for _ in 0..rounds * 10 {
-        let link = connect(address)?;
+    let link = connect(address)?;
+    for hello in &libraries.hellos {
         floor.command(Command::ServeFirst, 0);
         floor.wait_done();
         floor.expect_done();
-        link.inject(&libraries.hello, b"first")?.wait(PATIENCE)?;
+        link.inject(hello, b"first")?.wait(PATIENCE)?;
         floor.wait_done();
         let (farjump, reference) = floor.values();
         series.add(farjump as f64 / 1000.0, reference as f64 / 1000.0);
     }
-    let len = libraries.hello.image_for(Machine::X86_64)?.bytes().len();
+    let len = libraries.hellos[0].image_for(Machine::X86_64)?.bytes().len();
     let what = format!("first call, hello ({len} B), arrival to return");
     series.print(&what, "us", "<= 0.1 x dlopen + dlsym + call");
     Ok(())

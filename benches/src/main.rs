@@ -57,7 +57,7 @@ fn measure(rounds: usize) -> Result<(), Failure> {
     floor::pin(0)?;
     floor.wait_done();
     let outcome = shm::run(rounds, &floor, &address, &libraries)
-        .and_then(|()| first_call::run(rounds, &floor, &address, &libraries));
+        .and_then(|()| first_call::run(&floor, &address, &libraries));
     floor.command(floor::Command::Exit, 0);
     drop(other);
     outcome?;

@@ -1,7 +1,7 @@
 //! One-way time, message rate and throughput over shared memory.
 
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
@@ -17,6 +17,8 @@ const WARM_UP: u64 = 1_000;
 const MESSAGES: u64 = 4_000_000;
 const MEBIBYTE: usize = 1 << 20;
 const LARGE: u64 = 512;
+/// How many first calls are measured.
+const HELLOS: usize = 48;
 /// Longer than anything here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,22 +31,33 @@ pub(crate) const SERVICES: &str = "libservices.so";
 /// The libraries that the benchmarks inject.
 pub(crate) struct Libraries {
     pub(crate) counter: Library,
-    pub(crate) hello: Library,
+    /// `hello` with another answer each: code that a target has never seen, again and again.
+    pub(crate) hellos: Vec<Library>,
 }
 
 impl Libraries {
     /// Builds them from the samples.
     pub(crate) fn build(folder: &Path) -> Result<Libraries, Failure> {
         let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ifuncs/samples/c");
-        let make = |name: &str| -> Result<PathBuf, Failure> {
-            let output = folder.join(format!("lib{name}.so"));
-            let inputs = vec![samples.join(format!("{name}.c"))];
-            build(&Options { inputs, output: output.clone(), ..Options::default() })?;
-            Ok(output)
-        };
         build_services(folder)?;
-        Ok(Libraries { counter: Library::open(make("counter")?)?, hello: Library::open(make("hello")?)? })
+        let hello = std::fs::read_to_string(samples.join("hello.c"))?;
+        let mut hellos = Vec::new();
+        for variant in 0..HELLOS {
+            let folder = folder.join(variant.to_string());
+            std::fs::create_dir(&folder)?;
+            let source = folder.join("hello.c");
+            std::fs::write(&source, hello.replace("= 42;", &format!("= {variant};")))?;
+            hellos.push(open_built(&source, &folder.join(HELLO))?);
+        }
+        std::fs::copy(folder.join("0").join(HELLO), folder.join(HELLO))?;
+        let counter = open_built(&samples.join("counter.c"), &folder.join("libcounter.so"))?;
+        Ok(Libraries { counter, hellos })
     }
+}
+
+fn open_built(source: &Path, output: &Path) -> Result<Library, Failure> {
+    build(&Options { inputs: vec![source.to_owned()], output: output.to_owned(), ..Options::default() })?;
+    Ok(Library::open(output)?)
 }
 
 /// What `hello` calls besides `printf`, for the reference, which has no target to offer it.

@@ -217,17 +217,21 @@ impl Header {
         room: usize,
         limit: usize,
     ) -> Option<(Header, u32)> {
-        let kind = match rest as u8 {
-            2 => Kind::Call,
-            5 => Kind::Reply,
-            6 => Kind::Flush,
-            _ => return None,
-        };
+        if !matches!(rest as u8, 2 | 5 | 6) || limit < LINE {
+            return None;
+        }
         let (flags, align_log2) = ((rest >> 8) as u8, (rest >> 8) as u8 & Flags::ALIGN.bits());
-        let (frame_len, payload_len) = (lengths as u32, (lengths >> 32) as u32);
-        let known = Flags::ALIGN.bits() | Flags::WANTS_REPLY.bits();
-        let len = frame_len as usize;
-        if flags & !known != 0
+        let wants_reply = Flags::WANTS_REPLY.bits();
+        let header = Header::of_checked([lengths, rest]);
+        // Nearly all are like this: one line, and the payload right behind the header.
+        if flags & !wants_reply == INLINE_ALIGN_LOG2
+            && header.frame_len == LINE as u32
+            && header.payload_len <= INLINE_PAYLOAD as u32
+        {
+            return Some((header, HEADER_LEN as u32));
+        }
+        let len = header.frame_len as usize;
+        if flags & !(Flags::ALIGN.bits() | wants_reply) != 0
             || !(INLINE_ALIGN_LOG2..=MAX_ALIGN_LOG2).contains(&align_log2)
             || len == 0
             || !len.is_multiple_of(LINE)
@@ -237,12 +241,10 @@ impl Header {
             return None;
         }
         let payload = payload_offset(base, HEADER_LEN, align_log2);
-        if payload as u64 + u64::from(payload_len) > len as u64 {
+        if payload as u64 + u64::from(header.payload_len) > len as u64 {
             return None;
         }
-        let (index, token) = ((rest >> 16) as u16, (rest >> 32) as u32);
-        let flags = Flags::from_bits_retain(flags);
-        Some((Header { frame_len, payload_len, kind, flags, index, token }, payload as u32))
+        Some((header, payload as u32))
     }
 
     /// log2 of the payload's alignment.
