@@ -32,6 +32,8 @@ use crate::{Error, HeldImage, Stats};
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Naps where nothing rings, from the first to the longest: they double.
 const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+/// Connections taken at a time: the system tells again of those that are left.
+const CONNECTIONS: usize = 64;
 /// How long connections wait when the system cannot give one more.
 const DEAF: Duration = Duration::from_millis(100);
 /// Polls between looks at the clock.
@@ -406,7 +408,7 @@ impl<'a> Target<'a> {
     }
 
     fn accept(&mut self) -> Result<(), Error> {
-        loop {
+        for _ in 0..CONNECTIONS {
             let control = match self.listener.accept() {
                 Ok(Some(control)) => control,
                 Ok(None) => return Ok(()),
@@ -437,6 +439,7 @@ impl<'a> Target<'a> {
             self.arrivals.push((id, arrival));
             self.advance(id);
         }
+        Ok(())
     }
 
     /// The system cannot give one more connection now. Those that wait stay in its queue: looking at them again at once

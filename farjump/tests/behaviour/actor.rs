@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use farjump::{Data, Link, Target, WaitPolicy};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::{PATIENCE, library, words};
 
@@ -94,6 +94,17 @@ impl Actor {
 
     pub(crate) fn start_order(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
+    }
+
+    /// The lowest number that none of its descriptors has.
+    pub(crate) fn next_descriptor(&self) -> u64 {
+        (0..).find(|number| !fs::exists(format!("/proc/{}/fd/{number}", self.child.id())).unwrap()).unwrap()
+    }
+
+    /// Lets it open no descriptor with this number or a higher one.
+    pub(crate) fn limit_descriptors(&self, number: u64) {
+        let limits = Rlimit { current: Some(number), maximum: getrlimit(Resource::Nofile).maximum };
+        prlimit(Some(self.pid()), Resource::Nofile, limits).unwrap();
     }
 
     fn pid(&self) -> Pid {

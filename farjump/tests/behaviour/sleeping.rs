@@ -1,5 +1,6 @@
 //! Sleeping: idle sides cost nothing, whatever keeps them idle, and wake without losing a frame.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
@@ -96,6 +97,30 @@ fn a_target_sleeps_while_a_source_owes_it_code_or_reads_no_refusals() {
     assert!(idle < 0.01, "a target that waits for code worked {idle} of the time");
     stopper.stop();
     thread.join().unwrap();
+}
+
+#[test]
+fn a_target_without_descriptors_serves_on_asleep_and_takes_connections_when_it_has_some() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let target =
+        Actor::target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    let (link, echo) = (place.link().connect().unwrap(), library("echo"));
+    let call = || *link.inject(&echo, b"served").unwrap().wait(PATIENCE).unwrap() == *b"served";
+    assert!(call());
+    target.limit_descriptors(target.next_descriptor());
+    let error = place.link().connect_timeout(Duration::from_millis(300)).connect().unwrap_err();
+    assert!(error.to_string().contains("took too long"), "{error}");
+    let waiting = UnixStream::connect(place.path("t.sock")).unwrap();
+    let idle = share(|| target.cpu_time());
+    assert!(idle < 0.01, "a target that can take no connection worked {idle} of the time");
+    assert!(call());
+    target.limit_descriptors(1024);
+    let other = place.link().connect().unwrap();
+    assert_eq!(*other.inject(&echo, b"too").unwrap().wait(PATIENCE).unwrap(), *b"too");
+    drop(waiting);
 }
 
 #[test]
