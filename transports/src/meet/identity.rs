@@ -54,9 +54,15 @@ pub const fn admit(peer_uid: u32, own_uid: u32) -> bool {
     peer_uid == own_uid
 }
 
-/// `text` from a peer, made fit for a terminal or a log: at most `limit` characters, none of them a control character.
-pub(super) fn plain(text: &str, limit: usize) -> String {
-    text.chars().take(limit).map(|c| if c.is_control() { '?' } else { c }).collect()
+/// `text` from a peer, made fit for a terminal or a log: at most `limit` characters, on one line, none of them a control
+/// character.
+pub fn plain(text: &str, limit: usize) -> String {
+    let fit = |c: char| match c {
+        '\n' | '\r' | '\t' => ' ',
+        c if c.is_control() => '?',
+        c => c,
+    };
+    text.chars().take(limit).map(fit).collect()
 }
 
 /// `getsockopt(SO_PEERCRED)`, by hand: rustix gives the process id a type that cannot be 0, but 0 is what the system says

@@ -32,7 +32,7 @@ mod terms;
 pub use address::{MAX_PATH, PeerAddress};
 pub use arrival::{Arrival, ArrivalOptions, Progress};
 pub use control::Control;
-pub use identity::{PeerIdentity, admit};
+pub use identity::{PeerIdentity, admit, plain};
 pub use listener::Listener;
 pub use message::{
     End, HEAD_LEN, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORT_NAME,

@@ -6,7 +6,7 @@ use farjump_core::image::CodeId;
 use farjump_core::transport::TransportError;
 use farjump_loader::Library;
 use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{MAX_CODE, Message, RefusalCause};
+use farjump_transports::meet::{MAX_CODE, Message, RefusalCause, plain};
 
 use super::super::Deadline;
 use super::super::calls::MAX_CALLS;
@@ -15,6 +15,8 @@ use super::super::send::image_of;
 use super::{Inner, ONE_WAY};
 use crate::{Error, Refusal};
 
+/// Most characters kept of what a target says. It may end up on a terminal, so it is made fit for one too.
+pub(super) const MAX_TEXT: usize = 4096;
 /// Messages read at a time, so that a target that sends them without end keeps nobody from looking at the clock.
 const MESSAGES: usize = 256;
 
@@ -45,14 +47,16 @@ impl Inner {
 
     fn control_message(&mut self, message: Message) -> Result<(), Error> {
         match message {
-            Message::Refused { token, cause, text } => self.refused(token, Refusal { cause, text }),
+            Message::Refused { token, cause, text } => {
+                self.refused(token, Refusal { cause, text: plain(&text, MAX_TEXT) });
+            }
             Message::NeedCode { id, .. } => return self.supply(CodeId(id)),
             Message::Linked { index, nanoseconds } => {
                 self.codes.set_link_time(index.into(), Duration::from_nanos(nanoseconds));
             }
             Message::Closing { text } => {
                 self.take_last_answers();
-                return Err(self.end(format!("it closed the link: {text}")));
+                return Err(self.end(format!("it closed the link: {}", plain(&text, MAX_TEXT))));
             }
             other => log::debug!("{}: unexpected {} ignored", self.settings.address, other.name()),
         }

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
 use farjump_core::frame::{Kind, Plan, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
+use farjump_transports::meet::plain;
 use rustix::event::{PollFd, PollFlags};
 
 use super::super::Deadline;
 use super::super::calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
+use super::news::MAX_TEXT;
 use crate::Error;
 use crate::sleep::{borrow, timespec};
 
@@ -254,7 +256,10 @@ impl Inner {
                 calls.answer(header.token, || {
                     let mut message = Vec::new();
                     channel.copy_payload(&mut message);
-                    Err(Error::Panicked { ifunc, message: String::from_utf8_lossy(&message).into_owned() })
+                    Err(Error::Panicked {
+                        ifunc,
+                        message: plain(&String::from_utf8_lossy(&message), MAX_TEXT),
+                    })
                 });
             }
         }
