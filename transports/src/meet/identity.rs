@@ -54,15 +54,9 @@ pub const fn admit(peer_uid: u32, own_uid: u32) -> bool {
     peer_uid == own_uid
 }
 
-/// `text` from a peer, made fit for a terminal or a log: at most `limit` characters, on one line, none of them a control
-/// character.
+/// `text` from a peer, made fit for a terminal or a log: at most `limit` characters, none of them a control character.
 pub fn plain(text: &str, limit: usize) -> String {
-    let fit = |c: char| match c {
-        '\n' | '\r' | '\t' => ' ',
-        c if c.is_control() => '?',
-        c => c,
-    };
-    text.chars().take(limit).map(fit).collect()
+    text.chars().take(limit).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// `getsockopt(SO_PEERCRED)`, by hand: rustix gives the process id a type that cannot be 0, but 0 is what the system says

@@ -258,7 +258,7 @@ impl Inner {
                     channel.copy_payload(&mut message);
                     Err(Error::Panicked {
                         ifunc,
-                        message: plain(&String::from_utf8_lossy(&message), MAX_TEXT),
+                        message: plain(&String::from_utf8_lossy(&message).replace('\n', " "), MAX_TEXT),
                     })
                 });
             }
