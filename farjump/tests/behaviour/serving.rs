@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use farjump::{Error, Link, RefusalCause, Target, WaitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::raw::RawSource;
 use crate::support::{PATIENCE, Pair, Place, Seen, library, meet, serve, to_words, words};
 
 #[test]
@@ -119,11 +120,13 @@ fn a_closed_target_serves_those_that_connect_anew() {
     let mut pair = Pair::new(&place);
     let echo = library("echo");
     pair.call(&echo, b"").unwrap();
+    let mut other = meet(&mut pair.target, || RawSource::connect(&place.address()));
     pair.target.close("a change of the guard");
     assert_eq!(pair.target.sources(), 0);
     let error = pair.link.inject(&echo, b"").and_then(|call| call.wait(PATIENCE)).unwrap_err();
     assert!(error.to_string().contains("a change of the guard"), "{error}");
-    // The old source keeps its copy of the target's doorbell; nothing wakes the target by it.
+    // The old sources keep their copies of the target's doorbells, and wake it no more by ringing them.
+    other.signal(0, 1);
     assert!(!pair.target.wait(Duration::from_millis(1)).unwrap());
     let Pair { link, target } = &mut pair;
     meet(target, || link.reconnect()).unwrap();
