@@ -225,14 +225,14 @@ impl Inner {
     /// What an empty mailbox leaves time for. A target that has news says so in memory; only its end shows nowhere but on the
     /// control connection, which takes a system call to see.
     fn look_around(&mut self) -> Result<(), Error> {
-        self.progress()?;
-        if self.unread || self.control_due <= Instant::now() { self.read_control() } else { Ok(()) }
+        let called = self.progress()?;
+        if called || self.unread || self.control_due <= Instant::now() { self.read_control() } else { Ok(()) }
     }
 
-    fn progress(&mut self) -> Result<(), Error> {
+    /// Lets the transport work. Returns whether the target has called for attention.
+    fn progress(&mut self) -> Result<bool, Error> {
         match self.channel.progress(true) {
-            Ok(false) => Ok(()),
-            Ok(true) => self.read_control(),
+            Ok(called) => Ok(called),
             Err(error) => Err(self.broken(&error)),
         }
     }
