@@ -1,5 +1,6 @@
 //! Targets that break the protocol: their sources get errors, not harm, and every wait ends.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use farjump::{Error, RefusalCause, WaitPolicy};
 use farjump_transports::meet::Message;
 
 use crate::double::RawTarget;
-use crate::support::{PATIENCE, Place, Seen, library};
+use crate::support::{FOREVER, PATIENCE, Place, Seen, library};
 
 const SOON: Duration = Duration::from_millis(50);
 
@@ -98,18 +99,19 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
         let enough = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&enough);
         let target = RawTarget::start(&place.address(), move |mut target| {
-            let mut said = 0_u64;
+            // Whole messages in one write, so that nobody reads them as fast as they are said: a head with the length of the
+            // body, and `Linked` with an index and a time.
+            let linked = [3, 0, 0, 0, 0, 0, 0, 0, 11, 3, 5].repeat(20_000);
+            let (mut said, mut at) = (0_u64, 0);
             while !stop.load(Ordering::Relaxed) {
                 for _ in 0..64 {
                     target.reply(0x1234_0001, 0, b"to nobody");
                 }
-                // Until the socket is full.
-                if !target.control.wants_write() {
-                    drop(target.control.send(&Message::Linked { index: 3, nanoseconds: said }, &[]));
-                    target.channel.call_attention().unwrap();
+                if let Ok(written) = rustix::io::write(target.control.as_fd(), &linked[at..]) {
+                    at = (at + written) % linked.len();
+                    said += 1;
                 }
-                drop(target.control.flush());
-                said += 1;
+                target.channel.call_attention().unwrap();
             }
             said
         });
@@ -168,5 +170,83 @@ fn a_closing_target_is_believed_at_once_and_its_reason_told() {
     assert_eq!(*first.wait(PATIENCE).unwrap(), *b"before closing");
     let again = link.send(&echo, b"").unwrap_err();
     assert!(again.to_string().contains("the shop is closed"), "{again}");
+    drop(target.join().unwrap());
+}
+
+/// Tells that many one-way frames of code 0 were refused, each with its number as the reason, all in one write: so they fit a
+/// socket.
+fn refuse_one_way(target: &RawTarget, count: u32) {
+    let mut bytes = Vec::new();
+    for number in 0..count {
+        // `Refused`: the token 0x8000 in base 128, the cause `Policy`, and a text of four bytes.
+        let body = [&[5, 0x80, 0x80, 2, 12, 4][..], format!("{number:04}").as_bytes()].concat();
+        bytes.extend([&[body.len() as u8, 0, 0, 0, 0, 0, 0, 0][..], &body].concat());
+    }
+    assert_eq!(rustix::io::write(target.control.as_fd(), &bytes), Ok(bytes.len()));
+}
+
+#[test]
+fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_order() {
+    const MESSAGES: u32 = 2000;
+    let place = Place::new();
+    let told = Seen::default();
+    let told_to = told.clone();
+    let (ready, told_all) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (say_ready, wait_told) = (Arc::clone(&ready), Arc::clone(&told_all));
+    let target = RawTarget::start(&place.address(), move |mut target| {
+        target.next();
+        refuse_one_way(&target, MESSAGES);
+        target.channel.call_attention().unwrap();
+        say_ready.store(true, Ordering::Release);
+        while !wait_told.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let link = place.link().on_refused(move |refusal| told_to.push(refusal.text.clone())).connect().unwrap();
+    link.send(&library("echo"), b"").unwrap();
+    while !ready.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut looks = 0;
+    while told.all().len() < MESSAGES as usize {
+        let before = told.all().len();
+        link.progress().unwrap();
+        let read = told.all().len() - before;
+        assert!((1..=256).contains(&read), "{read} messages in one look");
+        looks += 1;
+    }
+    assert!(looks > 1);
+    assert_eq!(told.all(), (0..MESSAGES).map(|number| format!("{number:04}")).collect::<Vec<_>>());
+    told_all.store(true, Ordering::Relaxed);
+    target.join().unwrap();
+}
+
+#[test]
+fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_attention() {
+    const MESSAGES: u32 = 1000;
+    let place = Place::new();
+    let told = Seen::default();
+    let told_to = told.clone();
+    let target = RawTarget::start(&place.address(), |mut target| {
+        target.next();
+        let flush = target.next();
+        refuse_one_way(&target, MESSAGES);
+        target.reply(flush.token, 0, b"");
+        target
+    });
+    let link = place
+        .link()
+        .wait_policy(WaitPolicy::spin_only())
+        .control_interval(FOREVER)
+        .on_refused(move |_| told_to.push(()))
+        .connect()
+        .unwrap();
+    link.send(&library("echo"), b"").unwrap();
+    let error = link.flush(PATIENCE).unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { ifunc, text, .. } if ifunc == "echo" && text == "0000"),
+        "{error}"
+    );
+    assert_eq!(told.all().len(), MESSAGES as usize);
     drop(target.join().unwrap());
 }

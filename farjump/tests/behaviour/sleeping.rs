@@ -128,10 +128,13 @@ fn a_source_that_waits_long_sleeps() {
     let place = Place::new();
     let mut target = place.target().build().unwrap();
     let (sender, receiver) = mpsc::channel();
+    let (begin, begun) = mpsc::channel();
     let address = place.address();
     let waiting = thread::spawn(move || {
         let link = Link::connect(&address).unwrap();
         sender.send(own_schedstat()).unwrap();
+        // From here on nobody polls the target.
+        begun.recv().unwrap();
         link.inject(&library("echo"), b"at last").unwrap().wait(FOREVER).map(|reply| reply.to_vec())
     });
     let schedstat = loop {
@@ -141,6 +144,7 @@ fn a_source_that_waits_long_sleeps() {
             Err(_) => thread::yield_now(),
         }
     };
+    begin.send(()).unwrap();
     let idle = share(|| cpu_time(&schedstat));
     assert!(idle < 0.01, "a source that waits worked {idle} of the time");
     while !waiting.is_finished() {
