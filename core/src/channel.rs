@@ -345,14 +345,6 @@ impl Channel {
         }
     }
 
-    /// Fetches what is to be polled soon. For streams: when several frames were there in a row, more probably are.
-    #[inline(always)]
-    pub fn prefetch(&self) {
-        if let Path::OneSided(path) = &self.path {
-            path.inbound.prefetch();
-        }
-    }
-
     /// The long way, for frames with code or a trailer, for all that is wrong, and for two-sided paths.
     #[inline(never)]
     fn poll_anything(&mut self) -> Result<Polled, TransportError> {

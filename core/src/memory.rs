@@ -23,11 +23,6 @@ pub(crate) trait Memory {
     /// Says that the line at `at` will soon be written by this processor.
     fn prefetch_write(&self, at: usize);
 
-    /// Says that the line at `at` will soon be read by this processor.
-    fn prefetch_read(&self, at: usize) {
-        let _ = at;
-    }
-
     /// If the first word of the line at `at` is `signal`, read with acquire order: the two words behind it.
     #[inline(always)]
     fn signalled(&self, at: usize, signal: u64) -> Option<[u64; 2]> {
@@ -120,19 +115,6 @@ impl Memory for Region {
     #[inline(always)]
     fn store(&self, at: usize, word: u64, order: Ordering) {
         self.word(at).store(word.to_le(), order);
-    }
-
-    #[inline(always)]
-    fn prefetch_read(&self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = self.pointer(at, 8);
-            // SAFETY: a prefetch faults nowhere and changes no register; every x86-64 processor has SSE.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
     }
 
     // The two below are what every message does: one check for the line instead of one for each of its words.

@@ -6,9 +6,6 @@ use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::ArrivalRules;
 
-/// How many lines ahead of a frame are fetched in a stream.
-const PREFETCH_LINES: usize = 6;
-
 /// The receiving half: looks for the frame at its position, and says how far it has consumed.
 pub(crate) struct Inbound<M> {
     ring: M,
@@ -169,15 +166,6 @@ impl<M: Memory> Inbound<M> {
             self.key.trailer(self.position)
         };
         found == due && self.header_words(at) == header.to_words()
-    }
-
-    /// Fetches a line some way ahead. Worth it in a stream, where the sender is further ahead than that: each line then comes
-    /// over while earlier ones are worked on, instead of when it is asked for. Of a line that is still to be written it would
-    /// take the sender's copy away.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        let ahead = self.position.wrapping_add((PREFETCH_LINES * LINE) as u64);
-        self.ring.prefetch_read(ahead as usize & (self.ring.len() - 1));
     }
 
     /// Consumes the frame of `frame_len` bytes at the position.

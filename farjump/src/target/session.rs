@@ -16,8 +16,6 @@ use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
 
 /// Frames that one source gets run before the next one's turn.
 const BATCH: usize = 64;
-/// Frames in a row after which a batch is taken for a stream.
-const STREAM: usize = 4;
 /// Bytes of a frame that are not reply.
 const REPLY_OVERHEAD: usize = 128;
 
@@ -176,9 +174,6 @@ impl Session {
                         && frame.payload_is_aligned(code.align_log2)
                     {
                         let payload = frame.payload().as_ptr();
-                        if ran >= STREAM {
-                            self.channel.prefetch();
-                        }
                         self.run(&header, payload, code, shared)?;
                         if self.is_blocked() {
                             return Ok(ran + 1);
