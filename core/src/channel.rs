@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use crate::frame::{
-    CODE_HEADER_LEN, CodePart, FrameError, HEADER_LEN, INLINE_ALIGN_LOG2, INLINE_PAYLOAD, LINE, Layout,
-    MAX_FRAME, Plan, Trailer,
+    CODE_HEADER_LEN, CodePart, Flags, FrameError, HEADER_LEN, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME, Plan,
+    Trailer,
 };
 use crate::mailbox::{self, Seen};
 use crate::memory::{Memory, Region};
@@ -20,10 +20,12 @@ use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Operation, TransportError};
 
+mod line;
 mod one_sided;
 mod received;
 mod two_sided;
 
+pub use line::{Line, Pace};
 use one_sided::OneSided;
 pub use received::Received;
 use two_sided::TwoSided;
@@ -248,49 +250,19 @@ impl Channel {
         }
     }
 
-    /// Whether a payload of `len` bytes without an alignment of its own fits into one line with its header, so that
-    /// [`Channel::send_line`] can take it.
+    /// Room for a frame of one line, where the ring is mapped and has some right now.
     #[inline(always)]
-    pub fn fits_line(&self, len: usize) -> bool {
-        len <= INLINE_PAYLOAD
-            && self.trailer != Trailer::Always
-            && matches!(&self.path, Path::OneSided(path) if path.is_mapped())
+    pub fn line(&mut self) -> Option<Line<'_>> {
+        let Path::OneSided(path) = &mut self.path else { return None };
+        let (at, start) = path.line()?;
+        Some(Line { path, at, start })
     }
 
-    /// Whether there is room for a frame of one line right now, in a mapped ring.
+    /// Says that a frame is about to be sent: where the ring is mapped, the line that it starts in comes over meanwhile.
     #[inline(always)]
-    pub fn has_line(&mut self) -> bool {
-        match &mut self.path {
-            Path::OneSided(path) => path.is_mapped() && path.out.line().is_some(),
-            Path::TwoSided(_) => false,
-        }
-    }
-
-    /// Sends a frame of one line whose payload is the first `len` bytes of `payload`, words as they lie in memory on a
-    /// little-endian machine: reserve, write and commit in one step
-    /// and without a partly written line in between. Only if [`Channel::fits_line`], and for
-    /// plans without code and without an alignment of their own.
-    ///
-    /// # Errors
-    /// As [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
-    #[inline(always)]
-    pub fn send_line(
-        &mut self,
-        plan: &Plan<'_>,
-        payload: &[u64; INLINE_PAYLOAD / 8],
-        len: usize,
-    ) -> Result<(), SendError> {
-        let layout = Layout {
-            payload: HEADER_LEN,
-            align_log2: INLINE_ALIGN_LOG2,
-            frame_len: LINE,
-            trailer: self.trailer,
-        };
-        match &mut self.path {
-            Path::OneSided(path) if path.is_mapped() && plan.align_log2 == 0 && plan.code.is_none() => {
-                path.send_line(plan.header(&layout, len.min(INLINE_PAYLOAD)), payload)
-            }
-            _ => Err(failed(Operation::Send, Cause::Unsupported("a line for this frame")).into()),
+    pub fn prefetch(&self) {
+        if let Path::OneSided(path) = &self.path {
+            path.out.prefetch();
         }
     }
 
@@ -299,15 +271,15 @@ impl Channel {
     /// # Errors
     /// As [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
     #[inline]
-    pub fn send_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Result<(), SendError> {
-        if plan.code.is_none() && plan.align_log2 == 0 && self.fits_line(bytes.len()) {
-            let mut words = [0; INLINE_PAYLOAD / 8];
-            for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
-                let mut whole = [0; 8];
-                whole[..chunk.len()].copy_from_slice(chunk);
-                *word = u64::from_le_bytes(whole);
-            }
-            return self.send_line(plan, &words, bytes.len());
+    pub fn send_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8], pace: Pace) -> Result<(), SendError> {
+        if bytes.len() <= INLINE_PAYLOAD
+            && plan.code.is_none()
+            && plan.align_log2 == 0
+            && let Some(line) = self.line()
+        {
+            // SAFETY: the line lends 40 bytes, which overlap nothing of the caller's.
+            unsafe { copy_few(bytes, line.payload()) };
+            return Ok(line.send(pace, plan.kind, plan.wants_reply, plan.index, plan.token, bytes.len())?);
         }
         let room = self.reserve(plan, bytes.len())?;
         // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which overlap nothing of the caller's.
@@ -329,7 +301,8 @@ impl Channel {
     }
 
     /// [`Channel::poll`] for loops in which each nanosecond counts: finds nothing or a frame without code, on a one-sided path
-    /// whose signal proves all of a frame, and leaves the rest to `poll`. The frame is lent, not handed out, because what is
+    /// whose signal proves all of a frame, and leaves the rest to `poll`. If a reply is wanted, the line that it will be written
+    /// to comes over meanwhile. The frame is lent, not handed out, because what is
     /// passed by value passes through memory.
     #[inline(always)]
     pub fn glance(&mut self) -> Glance<'_> {
@@ -337,7 +310,11 @@ impl Channel {
         match path.inbound.glance() {
             mailbox::Glance::Nothing => Glance::Nothing,
             mailbox::Glance::Plain(at, header, payload) => {
-                let start = path.inbound.ring().pointer(at, header.frame_len as usize);
+                if header.flags.contains(Flags::WANTS_REPLY) {
+                    path.out.prefetch();
+                }
+                // Its length was checked; the line is all that the compiler knows to be checked already.
+                let start = path.inbound.ring().pointer(at, LINE);
                 self.code = None;
                 Glance::Frame(self.held.insert(Received::new(header, payload, start)))
             }
@@ -507,6 +484,30 @@ impl Channel {
         match &mut self.path {
             Path::OneSided(path) => Some(path.out.in_flight()),
             Path::TwoSided(_) => None,
+        }
+    }
+}
+
+/// Copies up to 40 bytes; for so few a call of memcpy takes longer than the copy.
+///
+/// # Safety
+/// `to` must be valid for writes of as many bytes, which `from` does not overlap.
+#[inline(always)]
+unsafe fn copy_few(from: &[u8], to: NonNull<u8>) {
+    let chunks = from.chunks_exact(8);
+    let rest = chunks.remainder();
+    let mut to = to.as_ptr();
+    // SAFETY: what is written adds up to the length of `from`.
+    unsafe {
+        for chunk in chunks {
+            to.cast::<[u8; 8]>().write_unaligned([
+                chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
+            ]);
+            to = to.add(8);
+        }
+        for byte in rest {
+            to.write(*byte);
+            to = to.add(1);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Frames: one message, as bytes in a mailbox or in a message of a two-sided transport.
 //!
-//! A frame starts on a 64-byte line and is a multiple of 64 bytes long. All words are little-endian.
+//! A frame starts on a 64-byte line and is a multiple of 64 bytes long, and not always the smallest that its contents need. All
+//! words are little-endian.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -207,7 +208,7 @@ impl Header {
 
     /// The quick way for most frames: the two words behind the signal of one that names no code and has no trailer, with
     /// what [`Header::check`] would say of it. `None` for every other frame and for all that is wrong: those go the long way,
-    /// which says what it is.
+    /// which says what it is. `room` is what is left of the ring, a line at least.
     ///
     /// Its values stay in registers; the long way, which can tell some twenty errors apart, passes them through memory.
     #[inline(always)]
@@ -217,30 +218,21 @@ impl Header {
         room: usize,
         limit: usize,
     ) -> Option<(Header, u32)> {
-        if !matches!(rest as u8, 2 | 5 | 6) || limit < LINE {
+        let (kind, flags) = (rest as u8, (rest >> 8) as u8 & !Flags::WANTS_REPLY.bits());
+        let header = Header::of_checked([lengths, rest]);
+        let len = header.frame_len as usize;
+        let most = if room < limit { room } else { limit };
+        if !matches!(kind, 2 | 5 | 6) || len == 0 || !len.is_multiple_of(LINE) || len > most {
             return None;
         }
-        let (flags, align_log2) = ((rest >> 8) as u8, (rest >> 8) as u8 & Flags::ALIGN.bits());
-        let wants_reply = Flags::WANTS_REPLY.bits();
-        let header = Header::of_checked([lengths, rest]);
-        // Nearly all are like this: one line, and the payload right behind the header.
-        if flags & !wants_reply == INLINE_ALIGN_LOG2
-            && header.frame_len == LINE as u32
-            && header.payload_len <= INLINE_PAYLOAD as u32
-        {
+        // Nearly all are like this: the payload is right behind the header, in its line.
+        if flags == INLINE_ALIGN_LOG2 && header.payload_len <= INLINE_PAYLOAD as u32 {
             return Some((header, HEADER_LEN as u32));
         }
-        let len = header.frame_len as usize;
-        if flags & !(Flags::ALIGN.bits() | wants_reply) != 0
-            || !(INLINE_ALIGN_LOG2..=MAX_ALIGN_LOG2).contains(&align_log2)
-            || len == 0
-            || !len.is_multiple_of(LINE)
-            || len > room
-            || len > limit
-        {
+        if !(INLINE_ALIGN_LOG2..=MAX_ALIGN_LOG2).contains(&flags) {
             return None;
         }
-        let payload = payload_offset(base, HEADER_LEN, align_log2);
+        let payload = payload_offset(base, HEADER_LEN, flags);
         if payload as u64 + u64::from(header.payload_len) > len as u64 {
             return None;
         }

@@ -30,12 +30,11 @@ pub(crate) trait Memory {
             .then(|| [self.load(at + 8, Ordering::Relaxed), self.load(at + 16, Ordering::Relaxed)])
     }
 
-    /// Writes a whole line: everything behind its first word, then that word, `signal`, with release order.
+    /// Writes the three words at the start of a line: the last two, then `signal` with release order.
     #[inline(always)]
-    fn signal_line(&self, at: usize, signal: u64, rest: &[u64; 7]) {
-        for (index, word) in rest.iter().enumerate() {
-            self.store(at + 8 + index * 8, *word, Ordering::Relaxed);
-        }
+    fn signal_line(&self, at: usize, signal: u64, [lengths, rest]: [u64; 2]) {
+        self.store(at + 8, lengths, Ordering::Relaxed);
+        self.store(at + 16, rest, Ordering::Relaxed);
         self.store(at, signal, Ordering::Release);
     }
 }
@@ -129,12 +128,11 @@ impl Memory for Region {
     }
 
     #[inline(always)]
-    fn signal_line(&self, at: usize, signal: u64, rest: &[u64; 7]) {
-        let [first, others @ ..] = self.line(at);
-        for (word, value) in others.iter().zip(rest) {
-            word.store(value.to_le(), Ordering::Relaxed);
-        }
-        first.store(signal.to_le(), Ordering::Release);
+    fn signal_line(&self, at: usize, signal: u64, [lengths, rest]: [u64; 2]) {
+        let line = self.line(at);
+        line[1].store(lengths.to_le(), Ordering::Relaxed);
+        line[2].store(rest.to_le(), Ordering::Relaxed);
+        line[0].store(signal.to_le(), Ordering::Release);
     }
 
     fn write(&self, at: usize, from: &[u8]) {

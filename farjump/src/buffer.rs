@@ -252,14 +252,15 @@ impl FrameRunner {
         self.run += 1;
         let payload = &mut buffer[parts.payload as usize..][..header.payload_len as usize];
         let Some(code) = self.table.callable(header.index) else { return Ok(Ran::Empty) };
-        let align = 1_usize << code.align_log2;
+        let align = code.align;
         if payload.as_ptr().align_offset(align) != 0 {
             let text = format!("its payload wants an alignment of {align} bytes: use a buffer that has it");
             return Ok(Ran::Refused(Refusal::new(crate::RefusalCause::BadFrame, text)));
         }
         let (address, len) = (payload.as_mut_ptr(), payload.len());
+        let reply_limit = executor.reply_limit();
         // SAFETY: the payload is borrowed exclusively for the call and aligned; the code is ready.
-        let ended = unsafe { executor.run(code, address.cast(), len, usize::MAX) };
+        let ended = unsafe { executor.run(code, address.cast(), len, reply_limit) };
         Ok(match ended {
             Ended::Panicked => Ran::Panicked { frame_len, message: executor.reply() },
             Ended::Returned => Ran::Done { frame_len, reply: executor.reply() },

@@ -175,6 +175,12 @@ impl Library {
         self.0.main
     }
 
+    /// Whether this is `other` or a clone of it, and not only a library with the same code.
+    #[inline(always)]
+    pub fn is(&self, other: &Library) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The most bytes that a payload made of `args` can need: what `NAME_payload_get_max_size` says. Nothing is
     /// allocated or locked here.
     #[inline]
@@ -185,7 +191,7 @@ impl Library {
 
     /// Has `NAME_payload_init` (or `NAME_payload_init_shrink`) write the payload made of `args` into `room`, and returns
     /// its length in bytes: `max` after `payload_init`, what the routine says after `payload_init_shrink`. Nothing is
-    /// allocated or locked here unless it fails.
+    /// allocated or locked here unless it fails. The error is boxed so that the length travels in a register.
     ///
     /// # Errors
     /// [`Error::PayloadInit`] with what the routine returned if that is not 0, and [`Error::PayloadOverrun`] if it gives
@@ -195,7 +201,7 @@ impl Library {
     /// # Safety
     /// `room` must be valid for reads and writes of `max` bytes, which nobody else uses during the call.
     #[inline]
-    pub unsafe fn payload_init(&self, room: *mut u8, max: usize, args: &[u8]) -> Result<usize, Error> {
+    pub unsafe fn payload_init(&self, room: *mut u8, max: usize, args: &[u8]) -> Result<usize, Box<Error>> {
         let source_args = args.as_ptr().cast_mut().cast();
         let mut used = max;
         // SAFETY: the caller vouches for the room, `args` is readable for its length, and the routine keeps to what the
@@ -216,13 +222,13 @@ impl Library {
     }
 
     #[cold]
-    fn init_failed(&self, value: c_int) -> Error {
-        Error::PayloadInit { name: self.name().to_owned(), value }
+    fn init_failed(&self, value: c_int) -> Box<Error> {
+        Box::new(Error::PayloadInit { name: self.name().to_owned(), value })
     }
 
     #[cold]
-    fn init_overran(&self, used: usize, room: usize) -> Error {
-        Error::PayloadOverrun { name: self.name().to_owned(), used, room }
+    fn init_overran(&self, used: usize, room: usize) -> Box<Error> {
+        Box::new(Error::PayloadOverrun { name: self.name().to_owned(), used, room })
     }
 }
 

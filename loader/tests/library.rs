@@ -91,7 +91,7 @@ fn refused(made: &Made) -> Error {
 
 fn init(library: &Library, room: &mut [u8], args: &[u8]) -> Result<usize, Error> {
     // SAFETY: the room is a slice.
-    unsafe { library.payload_init(room.as_mut_ptr(), room.len(), args) }
+    unsafe { library.payload_init(room.as_mut_ptr(), room.len(), args) }.map_err(|error| *error)
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ptr::NonNull;
 
 use super::{Armed, SendError, Terms, failed, protocol, ring_of};
-use crate::frame::{Header, INLINE_PAYLOAD, Layout, Trailer};
+use crate::frame::{Header, LINE, Layout, Trailer};
 use crate::mailbox::{
     CONSUMED_AT, CONTROL_LEN, Finished, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper,
     State, Waker, fall_asleep,
@@ -95,15 +96,14 @@ impl OneSided {
             Some(region) => (Twin(Vec::new()), region.part(CONTROL_LEN, out_ring)),
             None => {
                 let mut pages = alloc::vec![Page([0; 4096]); out_ring / 4096];
-                let base = core::ptr::NonNull::new(pages.as_mut_ptr().cast())
-                    .expect("a vector's pointer is not null");
+                let base = NonNull::new(pages.as_mut_ptr().cast()).expect("a vector's pointer is not null");
                 // SAFETY: the vector's buffer holds `out_ring` bytes, does not move while `Twin` owns it untouched, and is
                 // dropped with this value.
                 (Twin(pages), unsafe { Region::new(base, out_ring) })
             }
         };
         Ok(OneSided {
-            out: Outbound::new(staging, returns, terms.send_key),
+            out: Outbound::new(staging, returns, terms.send_key, terms.send_limit),
             inbound: Inbound::new(
                 returns.part(CONTROL_LEN, in_ring),
                 terms.receive_key,
@@ -204,17 +204,21 @@ impl OneSided {
         Ok(())
     }
 
-    /// Sends a frame of one line into a mapped ring.
+    /// Where a frame of one line goes, in a mapped ring with room for it: its offset and its address.
     #[inline(always)]
-    pub(super) fn send_line(
-        &mut self,
-        header: Header,
-        payload: &[u64; INLINE_PAYLOAD / 8],
-    ) -> Result<(), SendError> {
-        if !self.out.send_line(header, payload) {
-            return Err(self.starve());
+    pub(super) fn line(&mut self) -> Option<(usize, NonNull<u8>)> {
+        if !self.is_mapped() {
+            return None;
         }
-        Ok(self.look_at_peer()?)
+        let at = self.out.line()?;
+        Some((at, self.out.ring().pointer(at, LINE)))
+    }
+
+    /// Sends the frame at `at`, which [`OneSided::line`] said and where its payload was written.
+    #[inline(always)]
+    pub(super) fn send_line(&mut self, at: usize, header: Header, apart: bool) -> Result<(), TransportError> {
+        self.out.send_line(at, header, apart);
+        self.look_at_peer()
     }
 
     /// Hands the finished frame to the backend, from where it stopped.

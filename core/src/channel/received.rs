@@ -42,10 +42,10 @@ impl Received {
         unsafe { self.start.add(self.payload as usize) }
     }
 
-    /// Whether the payload is aligned to `1 << log2` bytes. Always true in a mailbox for the alignment that the header
-    /// states; a delivered message may start less aligned than that.
+    /// Whether the payload is aligned to `align` bytes, a power of two. Always true in a mailbox for the alignment that the
+    /// header states; a delivered message may start less aligned than that.
     #[inline(always)]
-    pub fn payload_is_aligned(&self, log2: u8) -> bool {
-        self.payload().as_ptr().addr() & ((1 << log2) - 1) == 0
+    pub fn payload_is_aligned(&self, align: usize) -> bool {
+        self.payload().as_ptr().addr() & (align - 1) == 0
     }
 }

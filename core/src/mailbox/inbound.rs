@@ -6,6 +6,9 @@ use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::ArrivalRules;
 
+/// How many bytes are consumed before the sender is told, in a ring of which they are at most a quarter.
+const TOLD_EVERY: u64 = 8 << 10;
+
 /// The receiving half: looks for the frame at its position, and says how far it has consumed.
 pub(crate) struct Inbound<M> {
     ring: M,
@@ -21,6 +24,8 @@ pub(crate) struct Inbound<M> {
     signal: u64,
     /// Position last told to the sender.
     reported: u64,
+    /// How many bytes are consumed before the sender is told.
+    told_every: u64,
     /// Frames and skips consumed, for the rule that counts completions.
     taken: u64,
 }
@@ -52,8 +57,21 @@ impl<M: Memory> Inbound<M> {
     pub(crate) fn new(ring: M, key: LinkKey, rule: ArrivalRules, trailer: Trailer, limit: usize) -> Self {
         debug_assert!(ring.len().is_power_of_two());
         let signal = key.header(0);
+        let ring_len = ring.len();
         let signal_proves = matches!(rule, ArrivalRules::STORES | ArrivalRules::FENCED);
-        Inbound { ring, key, rule, trailer, signal_proves, limit, position: 0, signal, reported: 0, taken: 0 }
+        Inbound {
+            ring,
+            key,
+            rule,
+            trailer,
+            signal_proves,
+            limit,
+            position: 0,
+            signal,
+            reported: 0,
+            told_every: TOLD_EVERY.min(ring_len as u64 / 4),
+            taken: 0,
+        }
     }
 
     #[inline(always)]
@@ -177,11 +195,12 @@ impl<M: Memory> Inbound<M> {
         self.taken += 1;
     }
 
-    /// The position to tell the sender now, if any: every quarter of the ring, or whatever is untold when `idle`.
+    /// The position to tell the sender now, if any: every [`TOLD_EVERY`] bytes or quarter of the ring, or whatever is untold
+    /// when `idle`.
     #[inline]
     pub(crate) fn due(&self, idle: bool) -> Option<u64> {
         let untold = self.position.wrapping_sub(self.reported);
-        (untold >= self.ring.len() as u64 / 4 || (idle && untold > 0)).then_some(self.position)
+        (untold >= self.told_every || (idle && untold > 0)).then_some(self.position)
     }
 
     /// Notes that `position` was told.

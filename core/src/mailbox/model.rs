@@ -97,7 +97,7 @@ struct Consumer {
 /// Both sides of a ring of `lines` lines.
 fn ring(lines: usize) -> (Producer, Consumer) {
     let (ring, returns) = (Watched::new(lines * LINE), Watched::new(LINE));
-    let out = Outbound::new(ring.clone(), returns.clone(), KEY);
+    let out = Outbound::new(ring.clone(), returns.clone(), KEY, usize::MAX);
     let inbound = Inbound::new(ring.clone(), KEY, ArrivalRules::STORES, Trailer::Never, usize::MAX);
     let consumer = Consumer { inbound, ring: ring.clone(), peer: returns.clone() };
     (Producer { out, ring, returns, waker: Waker::default() }, consumer)

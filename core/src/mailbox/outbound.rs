@@ -1,14 +1,20 @@
 //! The sending half of a ring.
 
-use crate::frame::{self, Header, INLINE_PAYLOAD, Kind, Layout, TRAILER_LEN};
+use crate::frame::{self, Header, Kind, Layout, TRAILER_LEN};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
 
 use super::CONSUMED_AT;
 
-/// How many lines ahead of a frame are fetched for writing, so that they come over while earlier ones are filled.
-const PREFETCH_LINES: usize = 12;
+/// Lengths of frames of one line, in lines, one after another: no two distances are the same, and none ends in the line next to
+/// where the following frame starts (`docs/decisions/frames-apart.md`).
+const APART: [usize; 4] = [2, 6, 4, 10];
+/// How far ahead of a frame in a stream lines are fetched for writing, in lines: where the eighth frame from there will be.
+const PREFETCH_LINES: usize = 2 * (APART[0] + APART[1] + APART[2] + APART[3]);
+/// How far from the ring's start frames that come alone go before they turn back to it, in bytes: so much stays in the nearest
+/// caches of both sides.
+const HOT: usize = 8 << 10;
 
 /// The sending half: knows what has been sent, what the peer has consumed, and writes frames into `ring`, which is either
 /// the peer's ring itself (mapped) or a twin of it from which a backend moves the bytes.
@@ -22,6 +28,10 @@ pub(crate) struct Outbound<M> {
     consumed: u64,
     /// Signal due at `position`, computed ahead of need.
     signal: u64,
+    /// Largest frame that the peer takes, in bytes.
+    limit: usize,
+    /// Counts frames of one line.
+    turn: usize,
 }
 
 /// What a frame needs once its bytes are in the ring.
@@ -49,10 +59,10 @@ pub(crate) enum NoRoom {
 }
 
 impl<M: Memory> Outbound<M> {
-    /// `ring`'s length is a power of two; both sides start at position 0.
-    pub(crate) fn new(ring: M, returns: M, key: LinkKey) -> Self {
+    /// `ring`'s length is a power of two; both sides start at position 0. `limit` is the longest frame that the peer takes.
+    pub(crate) fn new(ring: M, returns: M, key: LinkKey, limit: usize) -> Self {
         debug_assert!(ring.len().is_power_of_two());
-        Outbound { ring, returns, key, position: 0, consumed: 0, signal: key.header(0) }
+        Outbound { ring, returns, key, position: 0, consumed: 0, signal: key.header(0), limit, turn: 0 }
     }
 
     #[inline(always)]
@@ -90,18 +100,29 @@ impl<M: Memory> Outbound<M> {
     /// Whether `len` bytes from the position on are free.
     #[inline(always)]
     fn free(&mut self, len: usize) -> bool {
-        let ring = self.ring.len() as u64;
-        if self.position + len as u64 - self.consumed <= ring {
+        if self.is_free(len) {
             return true;
         }
         self.refresh();
-        self.position + len as u64 - self.consumed <= ring
+        self.is_free(len)
+    }
+
+    /// As [`Outbound::free`], by what is known already.
+    #[inline(always)]
+    fn is_free(&self, len: usize) -> bool {
+        self.position + len as u64 - self.consumed <= self.ring.len() as u64
     }
 
     /// Finds room for a frame of one line, which fits before the ring's end wherever the position is.
     #[inline(always)]
     pub(crate) fn line(&mut self) -> Option<usize> {
         if self.free(frame::LINE) { Some(self.offset()) } else { None }
+    }
+
+    /// Says that a frame is about to be written.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        self.ring.prefetch_write(self.offset());
     }
 
     /// Finds room for a frame that `layout` lays out for a given base (address modulo 4096). The room is at the current
@@ -153,20 +174,43 @@ impl<M: Memory> Outbound<M> {
     fn advance(&mut self, len: usize) {
         self.position += len as u64;
         self.signal = self.key.header(self.position);
-        let ahead = (self.position as usize + PREFETCH_LINES * frame::LINE) & (self.ring.len() - 1);
-        self.ring.prefetch_write(ahead);
     }
 
-    /// Writes and publishes a whole frame of one line, whose payload shares the line with the header. `false`: there is no
-    /// room.
+    /// Publishes a frame of one line at `at`, where [`Outbound::line`] found it and its payload was written; `alone`, or one of
+    /// a stream. Its header's length is filled in here: it is longer than it need be, up to where the next one is to start.
     #[inline(always)]
-    pub(crate) fn send_line(&mut self, header: Header, payload: &[u64; INLINE_PAYLOAD / 8]) -> bool {
-        let Some(at) = self.line() else { return false };
-        let ([lengths, rest], [a, b, c, d, e]) = (header.to_words(), *payload);
+    pub(crate) fn send_line(&mut self, at: usize, header: Header, alone: bool) {
+        let len = self.apart(at, alone);
         // Pairs with the acquire load in `Inbound::glance`, as `publish` does. What is not needed for it comes after.
-        self.ring.signal_line(at, self.signal, &[lengths, rest, a, b, c, d, e]);
-        self.advance(frame::LINE);
-        true
+        self.ring.signal_line(at, self.signal, Header { frame_len: len as u32, ..header }.to_words());
+        self.advance(len);
+        if alone {
+            // The peer has to take this frame first, so there is time to look whether there is room for the next one.
+            if self.position - self.consumed > HOT as u64 {
+                self.refresh();
+            }
+        } else {
+            let ahead = self.position as usize + PREFETCH_LINES * frame::LINE;
+            self.ring.prefetch_write(ahead & (self.ring.len() - 1));
+        }
+    }
+
+    /// How long a frame of one line at `at` is made: up to where the next one is to start.
+    #[inline(always)]
+    fn apart(&mut self, at: usize, alone: bool) -> usize {
+        self.turn += 1;
+        // A ring that gets full is for as many frames as it holds.
+        let roomy = if alone { 2 * HOT } else { self.ring.len() / 8 }.min(self.ring.len() / 2);
+        if self.position - self.consumed > roomy as u64 {
+            self.refresh();
+            if self.position - self.consumed > roomy as u64 {
+                return frame::LINE;
+            }
+        }
+        let to_end = self.ring.len() - at;
+        let near = APART[self.turn % APART.len()] * frame::LINE;
+        let len = if alone && at >= HOT { to_end } else { near.min(to_end) };
+        if len <= self.limit && self.is_free(len) { len } else { frame::LINE }
     }
 
     /// Writes the trailer of a finished frame: this position's word, or under `checked` the frame's keyed checksum.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farjump_core::channel::{Channel, SendError, Terms};
+use farjump_core::channel::{Channel, Pace, SendError, Terms};
 use farjump_core::frame::Kind;
 use farjump_core::mailbox::{CONTROL_LEN, MIN_RING, region_len, ring_len};
 use farjump_core::transport::{ArrivalRules, Cause, Endpoint, TransportError};
@@ -56,7 +56,7 @@ fn a_mapping_is_left_alone_under_a_rule_that_puts() {
         remote: Box::new(Remote { wire: wire.clone(), pages: yours.clone(), is_mapped: true, bell }),
     };
     let mut channel = Channel::new(endpoint, terms(ArrivalRules::FENCED, false, REGION)).unwrap();
-    channel.send_bytes(&plan(Kind::Call, 0), &[1; 30]).unwrap();
+    channel.send_bytes(&plan(Kind::Call, 0), &[1; 30], Pace::Stream).unwrap();
     assert_eq!(yours.read(0, REGION), vec![0; REGION], "stored without a put");
     wire.lock().unwrap().deliver_all();
     assert_eq!(yours.read(CONTROL_LEN + 24, 30), [1; 30]);
@@ -111,14 +111,14 @@ fn rings_of_different_lengths_each_way_work() {
         end(&right_pages, &left_pages, Terms { send_region: small, receive_region: large, ..swapped });
     assert_eq!((left.max_frame(), right.max_frame()), (1 << 16, 4096));
     for _ in 0..5 {
-        left.send_bytes(&plan(Kind::Call, 0), &[3; 40_000]).unwrap();
+        left.send_bytes(&plan(Kind::Call, 0), &[3; 40_000], Pace::Stream).unwrap();
         right.poll().unwrap();
         let mut payload = Vec::new();
         right.copy_payload(&mut payload);
         assert_eq!(payload, [3; 40_000]);
         right.release().unwrap();
         assert!(matches!(
-            right.send_bytes(&plan(Kind::Reply, 0), &[3; 4_096]),
+            right.send_bytes(&plan(Kind::Reply, 0), &[3; 4_096], Pace::Stream),
             Err(SendError::TooLarge { .. })
         ));
     }
@@ -146,25 +146,92 @@ fn a_sender_keeps_to_what_the_peer_takes() {
 }
 
 #[test]
-fn a_line_made_in_registers_is_the_frame_that_is_written_in_place() {
+fn a_line_carries_any_payload_that_fits_it() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
-    for len in 0..=40 {
-        assert!(pair.left.channel.fits_line(len));
-        let bytes: [u8; 40] = std::array::from_fn(|index| index as u8 + 1);
-        let words =
-            std::array::from_fn(|word| u64::from_le_bytes(bytes[word * 8..][..8].try_into().unwrap()));
-        pair.left.channel.send_line(&plan(Kind::Call, 9), &words, len).unwrap();
+    let bytes: [u8; 40] = std::array::from_fn(|index| index as u8 + 1);
+    for (len, pace) in (0..=40).zip([Pace::Alone, Pace::Stream, Pace::Alone].into_iter().cycle()) {
+        let line = pair.left.channel.line().unwrap();
+        // SAFETY: the line lends 40 bytes.
+        unsafe { line.payload().cast::<[u8; 40]>().write(bytes) };
+        line.send(pace, Kind::Call, false, 0, 9, len).unwrap();
         assert_eq!(pair.right.take(), Some((9, bytes[..len].to_vec())));
+        pair.left.channel.send_bytes(&plan(Kind::Call, 8), &bytes[..len], pace).unwrap();
+        assert_eq!(pair.right.take(), Some((8, bytes[..len].to_vec())));
     }
-    let aligned = farjump_core::frame::Plan { align_log2: 4, ..plan(Kind::Call, 9) };
-    assert!(pair.left.channel.send_line(&aligned, &[0; 5], 0).is_err(), "it has an alignment of its own");
+}
+
+#[test]
+fn a_line_that_is_not_sent_leaves_nothing_behind() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    // SAFETY: the line lends 40 bytes.
+    unsafe { pair.left.channel.line().unwrap().payload().write_bytes(0xff, 40) };
     assert_eq!(pair.right.take(), None);
-    assert!(!pair.left.channel.fits_line(41));
-    assert!(!Pair::new(ArrivalRules::FENCED, false, 4096).left.channel.fits_line(0));
+    pair.left.channel.send_bytes(&plan(Kind::Call, 9), b"then", Pace::Stream).unwrap();
+    assert_eq!(pair.right.take(), Some((9, b"then".to_vec())));
+}
+
+#[test]
+fn there_is_a_line_only_in_a_mapped_ring_with_room() {
+    assert!(Pair::new(ArrivalRules::FENCED, false, 4096).left.channel.line().is_none());
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    let mut sent = 0;
+    while let Some(line) = pair.left.channel.line() {
+        line.send(Pace::Stream, Kind::Call, false, 0, 9, 0).unwrap();
+        sent += 64;
+        assert!(sent <= 4096, "more lines than the ring has");
+    }
+    assert!(pair.right.take().is_some());
 }
 
 #[test]
 fn channels_can_move_between_threads() {
     fn can_move<T: Send>(_: &T) {}
     can_move(&Pair::new(ArrivalRules::STORES, true, 4096).left.channel);
+}
+
+/// Sends `count` frames one at a time, each taken before the next goes, and returns where their payloads lay.
+fn one_at_a_time(pair: &mut Pair, count: u32) -> Vec<usize> {
+    (0..count)
+        .map(|token| {
+            let line = pair.left.channel.line().expect("the frames before it were consumed");
+            let at = line.payload().as_ptr().addr();
+            line.send(Pace::Alone, Kind::Call, true, 0, token, 0).unwrap();
+            assert_eq!(pair.right.take(), Some((token, vec![])));
+            at
+        })
+        .collect()
+}
+
+#[test]
+fn frames_that_come_alone_stay_near_the_start_of_a_large_ring_and_apart_from_each_other() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 1 << 20);
+    let places = one_at_a_time(&mut pair, 1_000);
+    let first = places.iter().min().unwrap();
+    assert!(places.iter().max().unwrap() - first < 10 << 10, "they all lie in some ten kibibytes");
+    for pair in places.windows(2) {
+        assert!(pair[0].abs_diff(pair[1]) >= 128, "no two in the same pair of lines one after another");
+    }
+}
+
+#[test]
+fn frames_that_come_alone_use_a_small_ring_and_one_whose_peer_takes_no_long_frames() {
+    one_at_a_time(&mut Pair::new(ArrivalRules::STORES, true, 4096), 500);
+    let mut pair = Pair::limited(ArrivalRules::STORES, true, 1 << 16, 128);
+    let places = one_at_a_time(&mut pair, 2_000);
+    assert_eq!(places.windows(2).filter(|pair| pair[0] > pair[1]).count(), 2_000 * 96 / (1 << 16), "laps");
+}
+
+#[test]
+fn frames_that_come_alone_take_what_room_there_is_and_no_more() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    let mut sent = 0;
+    while let Some(line) = pair.left.channel.line() {
+        line.send(Pace::Alone, Kind::Call, false, 0, sent, 0).unwrap();
+        sent += 1;
+    }
+    for token in 0..sent {
+        assert_eq!(pair.right.take(), Some((token, vec![])));
+    }
+    assert_eq!(pair.right.take(), None);
+    one_at_a_time(&mut pair, 100);
 }

@@ -73,14 +73,14 @@ fn a_forgery_made_with_the_key_passes_so_that_the_key_is_what_keeps_the_others_o
     for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
         let mut pair = Pair::new(rule, line_whole, RING);
         let payload = forged(pair.right.key.header(RING as u64 + 64), 0, 3);
-        pair.left.send(0, &payload).unwrap();
-        pair.left.send(1, &pattern(1, RING - 192)).unwrap();
+        pair.left.send_packed(0, &payload).unwrap();
+        pair.left.send_packed(1, &pattern(1, RING - 192)).unwrap();
         pair.settle();
         assert!(pair.right.take().is_some() && pair.right.take().is_some());
         assert_eq!(pair.right.take(), None);
         pair.right.channel.progress(true).unwrap();
         pair.settle();
-        pair.left.send(2, &[]).unwrap();
+        pair.left.send_packed(2, &[]).unwrap();
         pair.settle();
         assert_eq!(pair.right.take().map(|(token, _)| token), Some(2));
         assert_eq!(pair.right.take().map(|(token, _)| token), Some(0xbad), "{rule:?}");
@@ -188,7 +188,7 @@ fn a_lying_return_line_gives_no_room_and_takes_none() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, RING);
         for token in 0..20 {
-            pair.left.send(token, &pattern(token, 30)).unwrap();
+            pair.left.send_packed(token, &pattern(token, 30)).unwrap();
         }
         pair.settle();
         for token in 0..5 {
@@ -204,7 +204,7 @@ fn a_lying_return_line_gives_no_room_and_takes_none() {
             assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}: {told} was believed");
         }
         let mut sent = 20;
-        while pair.left.send(sent, &pattern(sent, 30)).is_ok() {
+        while pair.left.send_packed(sent, &pattern(sent, 30)).is_ok() {
             pair.settle();
             sent += 1;
             assert!(sent < 100, "{rule:?}: the ring is never full");

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use farjump_core::channel::{Channel, Polled, SendError, Terms};
+use farjump_core::channel::{Channel, Pace, Polled, SendError, Terms};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, region_len};
 use farjump_core::signal::LinkKey;
@@ -65,6 +65,11 @@ pub(crate) fn pattern(number: u32, len: usize) -> Vec<u8> {
 impl Pair {
     /// Rings of `ring` bytes both ways under `rule`.
     pub(crate) fn new(rule: ArrivalRules, line_whole: bool, ring: usize) -> Pair {
+        Pair::limited(rule, line_whole, ring, usize::MAX)
+    }
+
+    /// Two peers that take frames of up to `limit` bytes.
+    pub(crate) fn limited(rule: ArrivalRules, line_whole: bool, ring: usize, limit: usize) -> Pair {
         let len = region_len(ring);
         let pages = [Pages::new(len), Pages::new(len)];
         let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
@@ -84,7 +89,13 @@ impl Pair {
                 bell: bells[you].clone(),
             };
             let endpoint = Endpoint::OneSided { local: Box::new(local), remote: Box::new(remote) };
-            let terms = Terms { send_key: keys[you], receive_key: keys[me], ..terms(rule, line_whole, len) };
+            let terms = Terms {
+                send_key: keys[you],
+                receive_key: keys[me],
+                send_limit: limit,
+                receive_limit: limit,
+                ..terms(rule, line_whole, len)
+            };
             let channel = Channel::new(endpoint, terms).unwrap();
             let (wire, pages, bell) = (wires[me].0.clone(), pages[me].clone(), bells[me].clone());
             Peer { channel, wire, pages, bell, key: keys[me] }
@@ -121,8 +132,17 @@ pub(crate) fn terms(rule: ArrivalRules, line_whole: bool, region: usize) -> Term
 }
 
 impl Peer {
+    /// Sends a frame that is no longer than its contents need, also where [`Peer::send`] leaves room behind it.
+    pub(crate) fn send_packed(&mut self, token: u32, payload: &[u8]) -> Result<(), SendError> {
+        let plan = plan(Kind::Call, token);
+        let room = self.channel.reserve(&plan, payload.len())?;
+        // SAFETY: so many bytes were reserved.
+        unsafe { room.payload.as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+        self.channel.commit(&plan, &room, payload.len())
+    }
+
     pub(crate) fn send(&mut self, token: u32, payload: &[u8]) -> Result<(), SendError> {
-        self.channel.send_bytes(&plan(Kind::Call, token), payload)
+        self.channel.send_bytes(&plan(Kind::Call, token), payload, Pace::Stream)
     }
 
     /// Token and payload of the frame that is there, which stays.

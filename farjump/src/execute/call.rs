@@ -1,10 +1,11 @@
 //! Entering injected code, and leaving it from the middle.
 //!
 //! `farjump_panic` ends a call from anywhere inside it, and injected code has no unwind tables. So the way out is laid
-//! before the way in: [`enter`] pushes the registers that the System V ABI has a callee preserve, notes the stack pointer
-//! and calls; [`leave`] puts the stack pointer back and pops them. Nothing in between is run again or cleaned up, so
-//! what lies in between must own nothing: injected code is compiled to abort on panic, and `farjump_panic` is the only
-//! function of ours that leaves this way.
+//! before the way in: [`enter`] pushes what it needs to go on, notes the stack pointer and calls; [`leave`] puts the stack
+//! pointer back and goes on from there. The registers that the System V ABI has a callee preserve, which the code that is
+//! left behind does not restore, are named as overwritten, so that the compiler keeps nothing in them meanwhile. Nothing in
+//! between is run again or cleaned up, so what lies in between must own nothing: injected code is compiled to abort on
+//! panic, and `farjump_panic` is the only function of ours that leaves this way.
 
 use std::ffi::c_void;
 
@@ -18,38 +19,46 @@ pub(crate) type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 /// `main` must be injected code that may be called so; `way_out` must be valid for a write, and what is written there is
 /// of use only until this returns.
 #[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn enter(
+#[inline(always)]
+pub(crate) unsafe fn enter(
     main: Main,
     payload: *mut c_void,
     size: usize,
     target_args: *mut c_void,
     way_out: *mut usize,
 ) -> u32 {
-    core::arch::naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "mov [r8], rsp",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "call rax",
-        "xor eax, eax",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+    let left: u32;
+    // SAFETY: the four words pushed keep the stack aligned to 16, as it is on entry; both ways out take them off again. Of
+    // the registers, rbp and rbx are pushed, because the compiler does not let them be named as overwritten, and all others
+    // are. What `main` does is the business of the caller.
+    unsafe {
+        core::arch::asm!(
+            "push rbp",
+            "push rbx",
+            "lea rax, [rip + 2f]",
+            "push rax",
+            "push rax",
+            "mov [r11], rsp",
+            "call r10",
+            "xor eax, eax",
+            "2:",
+            "add rsp, 16",
+            "pop rbx",
+            "pop rbp",
+            inlateout("r10") main => _,
+            inlateout("r11") way_out => _,
+            inlateout("rdi") payload => _,
+            inlateout("rsi") size => _,
+            inlateout("rdx") target_args => _,
+            lateout("eax") left,
+            lateout("r12") _,
+            lateout("r13") _,
+            lateout("r14") _,
+            lateout("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+    left
 }
 
 /// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns 1.
@@ -60,29 +69,11 @@ pub(crate) unsafe extern "C" fn enter(
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
-    core::arch::naked_asm!(
-        "mov rsp, rdi",
-        "cld",
-        "mov eax, 1",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+    core::arch::naked_asm!("mov rsp, rdi", "cld", "mov eax, 1", "jmp [rsp]",)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe extern "C" fn enter(
-    _: Main,
-    _: *mut c_void,
-    _: usize,
-    _: *mut c_void,
-    _: *mut usize,
-) -> u32 {
+pub(crate) unsafe fn enter(_: Main, _: *mut c_void, _: usize, _: *mut c_void, _: *mut usize) -> u32 {
     unreachable!("the store places no code on an architecture that icache::supported refuses")
 }
 

@@ -239,13 +239,13 @@ impl CodeTable {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callable {
     main: Main,
-    /// log2 of the alignment that it needs for its payload; at least that of a word.
-    pub(crate) align_log2: u8,
+    /// Alignment in bytes that it needs for its payload; at least that of a word.
+    pub(crate) align: usize,
 }
 
 impl Callable {
     fn of(linked: &Linked) -> Self {
-        Callable { main: linked.main(), align_log2: linked.payload_align_log2().max(INLINE_ALIGN_LOG2) }
+        Callable { main: linked.main(), align: 1 << linked.payload_align_log2().max(INLINE_ALIGN_LOG2) }
     }
 }
 
@@ -403,9 +403,12 @@ impl Executor {
         self.stats.called();
         // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the table holds it; the
         // arguments are as this function's caller vouches.
-        unsafe {
-            self.context.call(code.main, payload, len, self.target_args, reply_limit.min(self.reply_limit))
-        }
+        unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) }
+    }
+
+    /// Most bytes that a call may reply.
+    pub(crate) fn reply_limit(&self) -> usize {
+        self.reply_limit
     }
 
     /// What the last call replied, or the message of its panic.

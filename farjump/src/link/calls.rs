@@ -67,6 +67,12 @@ impl Calls {
         (slot.generation == token >> 16).then_some(slot)
     }
 
+    /// Whether no call waits for an answer.
+    #[inline(always)]
+    pub(crate) fn none_in_flight(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
     /// Code index of the function that the call with this token runs.
     pub(crate) fn code(&mut self, token: u32) -> Option<u16> {
         self.slot(token).map(|slot| slot.code as u16)

@@ -14,8 +14,9 @@ use crate::Error;
 pub(crate) struct Codes {
     entries: Vec<Code>,
     by_id: HashMap<CodeId, u16>,
-    /// The code used last: a program that injects one function again and again pays one comparison.
-    last: usize,
+    /// The library used last with its index, if calls of it need nothing but the index: a program that injects one function
+    /// again and again pays one comparison.
+    quick: Option<(Library, u16)>,
 }
 
 #[derive(Debug)]
@@ -58,16 +59,21 @@ impl Codes {
                 index
             }
         };
-        self.last = usize::from(index);
+        let code = &self.entries[usize::from(index)];
+        // Of several copies of a library with the same code it is the one at hand whose payload routines are to run.
+        self.quick = (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.clone(), index));
         Ok(index)
     }
 
-    /// The code used last with its index, if it is `library`'s.
+    /// The index of `library`'s code, if it is the one used last, is bound, and asks for no alignment of its own.
     #[inline(always)]
-    pub(crate) fn last(&self, library: &Library, machine: Machine) -> Option<(u16, &Code)> {
-        let code = self.entries.get(self.last)?;
-        let image = library.images().iter().find(|image| image.machine() == machine)?;
-        (image.id() == code.id).then_some((self.last as u16, code))
+    pub(crate) fn quick(&self, library: &Library) -> Option<u16> {
+        self.quick.as_ref().filter(|(quick, _)| quick.is(library)).map(|(_, index)| *index)
+    }
+
+    /// The next call of any code is to go the long way.
+    pub(crate) fn cool(&mut self) {
+        self.quick = None;
     }
 
     /// The name of the code with this index, which may be one that no code has.
@@ -83,6 +89,7 @@ impl Codes {
 
     /// The target has bound the index, or refused it.
     pub(crate) fn set_known(&mut self, index: usize, known: Known) {
+        self.cool();
         if let Some(code) = self.entries.get_mut(index) {
             code.known = known;
         }
@@ -101,6 +108,7 @@ impl Codes {
 
     /// A new link to the same address: what was bound is at best in the target's store.
     pub(crate) fn unbind(&mut self) {
+        self.cool();
         for code in &mut self.entries {
             code.link_time = None;
             if code.known == Known::Bound {

@@ -5,7 +5,8 @@ mod waiting;
 
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Channel, SendError};
+use farjump_core::channel::{Channel, Pace, SendError};
+use farjump_core::frame::{INLINE_PAYLOAD, Kind};
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
@@ -14,7 +15,7 @@ use farjump_transports::meet::{Control, PeerIdentity};
 use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};
 use super::connect::Settings;
-use super::send::{Call, Failed, Sent};
+use super::send::{Call, Failed, Sent, make_payload};
 use super::{Deadline, LinkStats};
 use crate::Error;
 use waiting::Wait;
@@ -99,8 +100,12 @@ impl Inner {
 
     // ---- sending ----
 
-    /// Injects: the quick way if the code is known, the payload fits a line and there is room, else the long way. Errors are
-    /// boxed so that the token travels in registers.
+    /// Injects: the quick way if the code is the one used last and bound, the payload fits a line and there is room, else the
+    /// long way. Errors are boxed, and the token is as wide as their pointer, so that both
+    /// travel in a register.
+    ///
+    /// What the quick way stores counts as much as what it does: the processor takes stores back to the mailbox one after
+    /// another, and has room for those of a few calls only (`docs/decisions/few-stores.md`).
     #[inline]
     pub(super) fn inject(
         &mut self,
@@ -108,36 +113,30 @@ impl Inner {
         args: &[u8],
         wants_reply: bool,
         wait: bool,
-    ) -> Result<u32, Box<Error>> {
-        if self.gone.is_none()
-            && let Some((index, max)) = self.quick(library, args)
-            && let Some(token) = self.token(index, wants_reply)
+    ) -> Result<usize, Box<Error>> {
+        if let Some(index) = self.codes.quick(library)
+            && let Some(line) = self.channel.line()
+            && let max = library.payload_max_size(args)
+            && max <= INLINE_PAYLOAD
         {
-            let call = self.call(library, args, index, token, wants_reply, Duration::ZERO);
-            match call.send_line(&mut self.channel, max) {
-                Ok(used) => {
-                    self.stats.frames += 1;
-                    self.stats.payload_bytes += used as u64;
-                    return Ok(token);
-                }
-                Err(error) => {
-                    self.take_back(token);
-                    return Err(error);
-                }
+            let used = make_payload(library, args, max, &line)?;
+            let (pace, token) = if wants_reply {
+                let pace = if self.calls.none_in_flight() { Pace::Alone } else { Pace::Stream };
+                (pace, self.calls.open(index))
+            } else {
+                (Pace::Stream, Some(one_way_token(index)))
+            };
+            if let Some(token) = token {
+                let sent = line.send(pace, Kind::Call, wants_reply, index, token, used);
+                self.stats.frames += 1;
+                self.stats.payload_bytes += used as u64;
+                return match sent {
+                    Ok(()) => Ok(token as usize),
+                    Err(error) => Err(self.broken(&error).into()),
+                };
             }
         }
-        self.inject_slowly(library, args, wants_reply, wait)
-    }
-
-    /// The index of `library`'s code and the room that its payload wants, if a call of it can go out as one line right now.
-    #[inline(always)]
-    fn quick(&mut self, library: &Library, args: &[u8]) -> Option<(u16, usize)> {
-        let (index, code) = self.codes.last(library, self.machine)?;
-        if code.known != Known::Bound || code.align_log2 != 0 || !self.channel.has_line() {
-            return None;
-        }
-        let max = library.payload_max_size(args);
-        self.channel.fits_line(max).then_some((index, max))
+        Ok(self.inject_slowly(library, args, wants_reply, wait)? as usize)
     }
 
     #[inline(always)]

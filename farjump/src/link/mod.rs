@@ -280,9 +280,9 @@ pub(crate) type CodeMissingHandler = Box<dyn FnMut(&str) + Send>;
 
 /// Takes an error out of the box in which it came along a quick path.
 #[inline(always)]
-fn boxed(result: Result<u32, Box<Error>>) -> Result<u32, Error> {
+fn boxed(result: Result<usize, Box<Error>>) -> Result<u32, Error> {
     match result {
-        Ok(token) => Ok(token),
+        Ok(token) => Ok(token as u32),
         Err(error) => Err(*error),
     }
 }

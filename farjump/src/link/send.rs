@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use farjump_core::channel::{Channel, SendError};
+use farjump_core::channel::{Channel, Line, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan, PlanCode};
 use farjump_core::image::CodeId;
 use farjump_loader::Library;
@@ -89,29 +89,6 @@ impl Call<'_> {
         Ok(Sent { code: image.len(), ..sent })
     }
 
-    /// Sends the call as one line, with up to `max` bytes of payload: only where the channel has a line and `max` fits it, and
-    /// the code is bound. The frame is made here and stored whole, so that a target that polls never pulls over a line that is
-    /// half written. Returns how many bytes the payload has.
-    #[inline(always)]
-    pub(super) fn send_line(&self, channel: &mut Channel, max: usize) -> Result<usize, Box<Error>> {
-        let plan = Plan {
-            kind: Kind::Call,
-            wants_reply: self.wants_reply,
-            index: self.index,
-            token: self.token,
-            align_log2: 0,
-            code: None,
-        };
-        let mut scratch = Scratch { line: [0; _], behind: MaybeUninit::uninit() };
-        // SAFETY: `max` is at most 40 (`fits_line`), so the room lies in `line`, and the canary there or in `behind`, which
-        // follows it without a gap.
-        let used = unsafe { run_payload_init(self.library, (&raw mut scratch).cast(), max, self.args)? };
-        match channel.send_line(&plan, &scratch.line, used) {
-            Ok(()) => Ok(used),
-            Err(error) => Err(line_failed(error)),
-        }
-    }
-
     fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
         // Room for the canary too; it does not travel, because the frame ends where the payload does.
         let room = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
@@ -132,12 +109,50 @@ impl Call<'_> {
     }
 }
 
-/// Where the payload of a frame of one line is made. What is behind it takes the canary, and keeps a routine that writes a
-/// little too far from writing over this function's own variables.
+/// Most bytes of payload that are made right in the line: behind them there is room for the canary.
+const IN_PLACE: usize = INLINE_PAYLOAD - CANARY_LEN;
+
+/// Has the payload of `library` for `args`, of at most `max` bytes, written into the room of a line. Returns how many bytes it
+/// has.
+#[inline(always)]
+pub(super) fn make_payload(
+    library: &Library,
+    args: &[u8],
+    max: usize,
+    line: &Line<'_>,
+) -> Result<usize, Box<Error>> {
+    if max <= IN_PLACE {
+        // SAFETY: the line lends 40 bytes, so there are `max` and a canary's.
+        unsafe { run_payload_init(library, line.payload().as_ptr(), max, args) }
+    } else {
+        make_payload_aside(library, args, max, line)
+    }
+}
+
+/// Where a payload is made that then moves into a line. What is behind it takes the canary, and keeps a routine that writes a
+/// little too far from writing over a function's own variables.
 #[repr(C)]
-struct Scratch {
-    line: [u64; INLINE_PAYLOAD / 8],
+struct Aside {
+    payload: [u64; INLINE_PAYLOAD / 8],
     behind: MaybeUninit<[u64; 32]>,
+}
+
+/// As [`make_payload`], for payloads behind which the line has no room for the canary.
+#[inline(never)]
+fn make_payload_aside(
+    library: &Library,
+    args: &[u8],
+    max: usize,
+    line: &Line<'_>,
+) -> Result<usize, Box<Error>> {
+    let mut aside = Aside { payload: [0; _], behind: MaybeUninit::uninit() };
+    let max = max.min(INLINE_PAYLOAD);
+    // SAFETY: `max` is at most 40, so the room lies in `payload`, and the canary there or in `behind`, which follows it without a
+    // gap.
+    let used = unsafe { run_payload_init(library, (&raw mut aside).cast(), max, args)? };
+    // SAFETY: the line lends 40 bytes, aligned to 8.
+    unsafe { line.payload().cast::<[u64; INLINE_PAYLOAD / 8]>().write(aside.payload) };
+    Ok(used)
 }
 
 /// The image with this identity; empty if the library has none, which only a library that changed its images could.
@@ -153,15 +168,6 @@ fn init_failed(error: farjump_loader::Error) -> Box<Error> {
 #[cold]
 fn overrun(library: &Library, max: usize) -> Box<Error> {
     Box::new(Error::PayloadOverrun { ifunc: library.name().into(), max })
-}
-
-/// A line was promised and not to be had: only a transport that failed does that.
-#[cold]
-fn line_failed(error: SendError) -> Box<Error> {
-    Box::new(match error {
-        SendError::Failed(error) => Error::Transport(error),
-        SendError::Full | SendError::TooLarge { .. } => Error::Full,
-    })
 }
 
 /// Runs `NAME_payload_init` on `max` bytes at `room`; returns how many it used.
@@ -180,7 +186,7 @@ pub(crate) unsafe fn run_payload_init(
         room.add(max).cast::<u64>().write_unaligned(CANARY);
         let used = match library.payload_init(room, max, args) {
             Ok(used) => used,
-            Err(error) => return Err(init_failed(error)),
+            Err(error) => return Err(init_failed(*error)),
         };
         if room.add(max).cast::<u64>().read_unaligned() != CANARY {
             return Err(overrun(library, max));

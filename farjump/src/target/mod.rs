@@ -63,10 +63,8 @@ const POLLS_TO_CLOCK: u32 = 256;
 /// # }
 /// ```
 pub struct Target<'a> {
-    executor: Executor,
     sessions: Vec<Session>,
-    handlers: Handlers,
-    staging: Staging,
+    shared: Shared,
     settings: Settings,
     polls: u32,
     /// Polls in a row that found nothing.
@@ -118,10 +116,14 @@ impl<'a> Target<'a> {
         watch.add(listener.as_fd(), Event::Listener, false)?;
         watch.add(stopper.as_fd(), Event::Stop, false)?;
         Ok(Target {
-            executor,
             sessions: Vec::new(),
-            handlers,
-            staging: Staging::default(),
+            shared: Shared {
+                executor,
+                handlers,
+                stall_limit: settings.stall_limit,
+                mailbox: settings.mailbox,
+                staging: Staging::default(),
+            },
             settings,
             polls: 0,
             idle: 0,
@@ -284,7 +286,7 @@ impl<'a> Target<'a> {
 
     /// What was counted.
     pub fn stats(&self) -> &Stats {
-        &self.executor.stats
+        &self.shared.executor.stats
     }
 
     /// Sources that are connected.
@@ -294,12 +296,12 @@ impl<'a> Target<'a> {
 
     /// The code held.
     pub fn images(&self) -> Vec<HeldImage> {
-        self.executor.images().map(|linked| HeldImage::of(linked)).collect()
+        self.shared.executor.images().map(|linked| HeldImage::of(linked)).collect()
     }
 
     /// This target's epoch: another one each time a target is built.
     pub fn epoch(&self) -> u64 {
-        self.executor.epoch()
+        self.shared.executor.epoch()
     }
 
     /// Drops code from the store; `false` if it is not held. Its statics are gone. A source that calls it again is asked for
@@ -308,7 +310,7 @@ impl<'a> Target<'a> {
         for session in &mut self.sessions {
             session.forget(id);
         }
-        self.executor.forget(id)
+        self.shared.executor.forget(id)
     }
 
     /// Ends all links, telling sources why.
@@ -318,7 +320,7 @@ impl<'a> Target<'a> {
             drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
             drop(session.channel.call_attention());
             self.watch.remove_session(&session);
-            self.executor.stats.links_ended += 1;
+            self.shared.executor.stats.links_ended += 1;
         }
         self.arrivals.clear();
     }
@@ -327,16 +329,9 @@ impl<'a> Target<'a> {
     fn with_session<T>(
         &mut self,
         index: usize,
-        act: impl FnOnce(&mut Session, &mut Shared<'_>) -> Result<T, Stop>,
+        act: impl FnOnce(&mut Session, &mut Shared) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
-        let mut shared = Shared {
-            executor: &mut self.executor,
-            handlers: &mut self.handlers,
-            stall_limit: self.settings.stall_limit,
-            mailbox: self.settings.mailbox,
-            staging: &mut self.staging,
-        };
-        act(&mut self.sessions[index], &mut shared)
+        act(&mut self.sessions[index], &mut self.shared)
     }
 
     /// What need not be done in every poll: credits to sources that may be short of them, news on control connections whose
@@ -397,12 +392,12 @@ impl<'a> Target<'a> {
 
     /// Connections that have something to write are watched for room.
     fn rewatch(&mut self) -> Result<(), Error> {
-        for session in &self.sessions {
-            self.watch.wants_write(
-                session.control.as_fd(),
-                Event::Control(session.id),
-                session.control.wants_write(),
-            )?;
+        for session in &mut self.sessions {
+            let wants = session.control.wants_write();
+            if wants != session.watched_for_room {
+                self.watch.wants_write(session.control.as_fd(), Event::Control(session.id), wants)?;
+                session.watched_for_room = wants;
+            }
         }
         Ok(())
     }
@@ -426,7 +421,7 @@ impl<'a> Target<'a> {
             }
             let request = OpenRequest::new(mailbox::region_len(self.settings.mailbox), self.settings.mailbox);
             let mut options =
-                ArrivalOptions::new(self.settings.program.clone(), self.executor.epoch(), request);
+                ArrivalOptions::new(self.settings.program.clone(), self.shared.executor.epoch(), request);
             options.patience = self.settings.meeting_limit;
             let arrival = Arrival::new(control, options);
             let id = self.next_id;
@@ -479,9 +474,9 @@ impl<'a> Target<'a> {
             // SAFETY: the channel lends the descriptor as long as it lives; it is taken out of the watch before.
             self.watch.add(unsafe { crate::sleep::borrow(&descriptor) }, Event::Doorbell(id), false)?;
         }
-        let session = Session::new(id, channel, control);
-        self.handlers.peer_joined(&session.peer);
-        self.executor.stats.links += 1;
+        let session = Session::new(id, channel, control, self.shared.executor.reply_limit());
+        self.shared.handlers.peer_joined(&session.peer);
+        self.shared.executor.stats.links += 1;
         self.sessions.push(session);
         Ok(())
     }
@@ -491,9 +486,9 @@ impl<'a> Target<'a> {
     fn end(&mut self, index: usize, Stop(end): Stop) {
         let why = match *end {
             End::Broken(refusal) => {
-                self.executor.stats.refuse(refusal.cause);
+                self.shared.executor.stats.refuse(refusal.cause);
                 let session = &mut self.sessions[index];
-                self.handlers.refused(&session.peer, &refusal);
+                self.shared.handlers.refused(&session.peer, &refusal);
                 drop(session.control.send(&Message::Closing { text: refusal.text.clone() }, &[]));
                 drop(session.channel.call_attention());
                 refusal.text
@@ -512,8 +507,8 @@ impl<'a> Target<'a> {
         };
         let session = self.sessions.swap_remove(index);
         self.watch.remove_session(&session);
-        self.executor.stats.links_ended += 1;
-        self.handlers.peer_gone(&session.peer, &why);
+        self.shared.executor.stats.links_ended += 1;
+        self.shared.handlers.peer_gone(&session.peer, &why);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
+use farjump_core::channel::{Armed, Channel, Glance, Pace, Polled, Received, SendError};
 use farjump_core::frame::{Flags, Header, Kind, LINE, Plan, ReplyStatus};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, TransportError};
@@ -20,15 +20,15 @@ const BATCH: usize = 64;
 const REPLY_OVERHEAD: usize = 128;
 
 /// What all sessions of a target work with.
-pub(super) struct Shared<'t> {
-    pub(super) executor: &'t mut Executor,
-    pub(super) handlers: &'t mut Handlers,
+pub(super) struct Shared {
+    pub(super) executor: Executor,
+    pub(super) handlers: Handlers,
     /// How long the rest of a frame may take after its signal.
     pub(super) stall_limit: Duration,
     /// Length of a source's mailbox in bytes.
     pub(super) mailbox: usize,
     /// Where code and misaligned payload are copied to.
-    pub(super) staging: &'t mut Staging,
+    pub(super) staging: Staging,
 }
 
 /// Buffers that are reused.
@@ -56,6 +56,8 @@ pub(super) struct Session {
     reply_limit: usize,
     /// Code indices whose code was placed on this link and not yet told of.
     placed: Vec<u16>,
+    /// Whether the control connection is watched for room to write.
+    pub(super) watched_for_room: bool,
 }
 
 /// What keeps a session from taking its next frame.
@@ -135,10 +137,11 @@ fn cut(reason: impl std::fmt::Display) -> Stop {
 }
 
 impl Session {
-    pub(super) fn new(id: u64, channel: Channel, control: Control) -> Self {
+    /// `most` is how many bytes the target lets a call reply.
+    pub(super) fn new(id: u64, channel: Channel, control: Control, most: usize) -> Self {
         let peer = control.peer().clone();
         let (table, waiting) = (CodeTable::new(), Waiting::Nothing);
-        let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD);
+        let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD).min(most);
         let (answered, partial_since, departed) = (None, None, false);
         Session {
             id,
@@ -152,12 +155,13 @@ impl Session {
             departed,
             reply_limit,
             placed: Vec::new(),
+            watched_for_room: false,
         }
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
     #[inline(always)]
-    pub(super) fn poll(&mut self, shared: &mut Shared<'_>) -> Result<usize, Stop> {
+    pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         if self.channel.needs_progress() {
             self.channel.progress(false)?;
         }
@@ -171,7 +175,7 @@ impl Session {
                     let header = frame.header();
                     if header.kind == Kind::Call
                         && let Some(code) = self.table.callable(header.index)
-                        && frame.payload_is_aligned(code.align_log2)
+                        && frame.payload_is_aligned(code.align)
                     {
                         let payload = frame.payload().as_ptr();
                         self.run(&header, payload, code, shared)?;
@@ -241,7 +245,7 @@ impl Session {
     }
 
     /// Prepares to sleep.
-    pub(super) fn arm(&mut self, shared: &mut Shared<'_>) -> Result<Rest, Stop> {
+    pub(super) fn arm(&mut self, shared: &mut Shared) -> Result<Rest, Stop> {
         self.tell_link_times(shared)?;
         if self.is_blocked() {
             self.progress(true, shared)?;
@@ -260,7 +264,7 @@ impl Session {
 
     /// Takes whatever is next, the long way. `false` if no frame is whole.
     #[cold]
-    fn take(&mut self, shared: &mut Shared<'_>) -> Result<bool, Stop> {
+    fn take(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         let frame = match self.channel.poll()? {
             Polled::Frame(frame) => frame,
             Polled::Nothing => return Ok(false),
@@ -288,15 +292,15 @@ impl Session {
     }
 
     /// The payload of the frame that is held, aligned as the code asks: in place, or in a copy.
-    fn payload(&mut self, frame: &Received, code: Callable, shared: &mut Shared<'_>) -> *mut u8 {
-        if frame.payload_is_aligned(code.align_log2) {
+    fn payload(&mut self, frame: &Received, code: Callable, shared: &mut Shared) -> *mut u8 {
+        if frame.payload_is_aligned(code.align) {
             return frame.payload().as_ptr();
         }
-        shared.staging.align(&self.channel, frame.header().payload_len as usize, code.align_log2)
+        shared.staging.align(&self.channel, frame.header().payload_len as usize, code.align)
     }
 
     /// Runs what is bound to the frame's index.
-    fn call(&mut self, frame: &Received, shared: &mut Shared<'_>) -> Result<(), Stop> {
+    fn call(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
         let header = frame.header();
         match self.table.callable(header.index) {
             Some(code) => {
@@ -311,7 +315,7 @@ impl Session {
     }
 
     #[cold]
-    fn bind(&mut self, frame: &Received, shared: &mut Shared<'_>) -> Result<(), Stop> {
+    fn bind(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
         let Some(code) = self.channel.code() else { return Ok(()) };
         if self.answered.take() == Some(code.id) {
             return self.call(frame, shared);
@@ -340,7 +344,7 @@ impl Session {
 
     /// Tells how long placing took what was placed since this was last called. For people's figures: nobody is called to look,
     /// and no call waits for the system call that it takes.
-    fn tell_link_times(&mut self, shared: &Shared<'_>) -> Result<(), Stop> {
+    fn tell_link_times(&mut self, shared: &Shared) -> Result<(), Stop> {
         while let Some(index) = self.placed.pop() {
             let time = shared.executor.link_time(&self.table, index);
             let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -356,7 +360,7 @@ impl Session {
         &mut self,
         header: &Header,
         ready: Result<Ready, Refusal>,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Result<(), Stop> {
         match ready {
             Ok(Ready::Yes) => Ok(()),
@@ -384,7 +388,7 @@ impl Session {
         header: &Header,
         payload: *mut u8,
         code: Callable,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Result<(), Stop> {
         let (len, token) = (header.payload_len as usize, header.token);
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
@@ -406,7 +410,7 @@ impl Session {
         token: u32,
         wants_reply: bool,
         ended: Ended,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Result<(), Stop> {
         if ended == Ended::ReplyTooLarge {
             if !wants_reply {
@@ -431,15 +435,22 @@ impl Session {
     /// Sends an answer, or keeps it until there is room. The source's own mailbox is what is full, so only it waits.
     #[inline(always)]
     fn answer(&mut self, token: u32, status: ReplyStatus, bytes: &[u8]) -> Result<(), Stop> {
-        let plan = Plan {
-            kind: Kind::Reply,
-            wants_reply: false,
-            index: status as u16,
-            token,
-            align_log2: 0,
-            code: None,
-        };
-        match self.channel.send_bytes(&plan, bytes) {
+        if bytes.is_empty()
+            && let Some(line) = self.channel.line()
+        {
+            return match line.send(Pace::Alone, Kind::Reply, false, status as u16, token, 0) {
+                Err(error) if !self.departed => Err(error.into()),
+                _ => Ok(()),
+            };
+        }
+        self.answer_with(token, status, bytes)
+    }
+
+    #[inline(never)]
+    fn answer_with(&mut self, token: u32, status: ReplyStatus, bytes: &[u8]) -> Result<(), Stop> {
+        let index = status as u16;
+        let plan = Plan { kind: Kind::Reply, wants_reply: false, index, token, align_log2: 0, code: None };
+        match self.channel.send_bytes(&plan, bytes, Pace::Alone) {
             Ok(()) => Ok(()),
             Err(_) if self.departed => Ok(()),
             Err(error) => self.not_answered(token, status, bytes, error),
@@ -470,7 +481,7 @@ impl Session {
 
     /// Counts a refusal and tells the source why.
     #[cold]
-    fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared<'_>) -> Result<(), Stop> {
+    fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
         shared.handlers.refused(&self.peer, &refusal);
         self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })?;
@@ -490,13 +501,13 @@ impl Session {
     }
 
     /// Lets the transport work; looks at the control connection if the source asks for that.
-    pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared<'_>) -> Result<(), Stop> {
+    pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
         if self.channel.progress(idle)? { self.read_control(shared) } else { Ok(()) }
     }
 
     /// Takes what has come on the control connection.
-    pub(super) fn read_control(&mut self, shared: &mut Shared<'_>) -> Result<(), Stop> {
+    pub(super) fn read_control(&mut self, shared: &mut Shared) -> Result<(), Stop> {
         // It ends: code comes only when asked for, and anything else unasked cuts the link.
         while let Some((message, _)) = self.control.recv()? {
             match (message, &self.waiting) {
@@ -525,7 +536,7 @@ impl Session {
     }
 
     /// Runs what a source that is gone had sent before, and nobody takes the answers. Bounded by what fits its mailbox.
-    pub(super) fn drain(&mut self, shared: &mut Shared<'_>) {
+    pub(super) fn drain(&mut self, shared: &mut Shared) {
         self.departed = true;
         self.waiting = Waiting::Nothing;
         let mut left = shared.mailbox / LINE;
@@ -546,10 +557,9 @@ fn code_missing() -> Refusal {
 }
 
 impl Staging {
-    /// A copy of the payload of the frame that `channel` holds, at an address aligned to `1 << log2` bytes.
+    /// A copy of the payload of the frame that `channel` holds, at an address aligned to `align` bytes.
     #[cold]
-    fn align(&mut self, channel: &Channel, len: usize, log2: u8) -> *mut u8 {
-        let align = 1_usize << log2.max(3);
+    fn align(&mut self, channel: &Channel, len: usize, align: usize) -> *mut u8 {
         self.payload.clear();
         self.payload.reserve(len + align);
         let skip = self.payload.as_ptr().align_offset(align).min(align);

@@ -3,7 +3,7 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use farjump::core::channel::{Channel, Polled, Terms};
+use farjump::core::channel::{Channel, Pace, Polled, Terms};
 use farjump::core::frame::{Header, Kind, Plan};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::{OpenRequest, Transport};
@@ -85,6 +85,6 @@ impl RawTarget {
         let plan =
             Plan { kind: Kind::Reply, wants_reply: false, index: status, token, align_log2: 0, code: None };
         // A mailbox that is full is as good as any.
-        drop(self.channel.send_bytes(&plan, bytes));
+        drop(self.channel.send_bytes(&plan, bytes, Pace::Stream));
     }
 }

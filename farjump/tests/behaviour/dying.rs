@@ -44,10 +44,10 @@ fn a_killed_source_frees_its_mailbox_and_all_that_it_had_sent_runs() {
     assert!(target.descriptors() > descriptors);
     // While the target does not run, these lie in the mailbox and nearly fill it: it learns of the end before it has run all.
     target.signal(Signal::STOP);
-    source.order("send 60000");
+    source.order("send 58000");
     source.kill();
     target.signal(Signal::CONT);
-    eventually(|| ran(&link) == 60_000);
+    eventually(|| ran(&link) == 58_000);
     eventually(|| target.regions() == regions);
     eventually(|| target.descriptors() == descriptors);
 }

@@ -157,6 +157,7 @@ impl Inner {
             }
             let peer = self.settings.address.clone();
             self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.clone() });
+            self.codes.cool();
             self.gone = Some(why);
         }
         self.gone_error()

@@ -1,6 +1,6 @@
 //! The peer goes: whoever stays gets an error, or hears nothing, and what had come is still there.
 
-use farjump_core::channel::{Channel, Polled, SendError};
+use farjump_core::channel::{Channel, Pace, Polled, SendError};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::transport::{Cause, FaultsNoticed, TransportError};
 
@@ -69,7 +69,7 @@ fn alone(
             Ok(Polled::Nothing | Polled::Partial) => {}
             Err(error) => return Ok(Some(error)),
         }
-        match channel.send_bytes(&plan, &[1; 100]) {
+        match channel.send_bytes(&plan, &[1; 100], Pace::Stream) {
             Ok(()) | Err(SendError::Full) => {}
             Err(SendError::Failed(error)) => return Ok(Some(error)),
             Err(error @ SendError::TooLarge { .. }) => return Err(error.into()),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Channel, Polled, Received, Reserved, SendError};
+use farjump_core::channel::{Channel, Pace, Polled, Received, Reserved, SendError};
 use farjump_core::frame::{Kind, Plan, PlanCode};
 use farjump_core::image::CodeId;
 
@@ -152,7 +152,7 @@ impl<'a> Sender<'a> {
         plan: &Plan<'_>,
         payload: usize,
     ) -> Result<bool, Failure> {
-        match channel.send_bytes(plan, &pattern::bytes(payload, self.style.seed, self.number)) {
+        match channel.send_bytes(plan, &pattern::bytes(payload, self.style.seed, self.number), Pace::Stream) {
             Ok(()) => {
                 self.number += 1;
                 Ok(true)
@@ -227,7 +227,7 @@ impl<'a> Receiver<'a> {
         let (header, at) = (frame.header(), frame.payload());
         let len = header.payload_len as usize;
         ensure!(len == shape.payload, "its payload is {len} bytes long, and not {}", shape.payload);
-        ensure!(frame.payload_is_aligned(3), "its payload is not aligned to 8 bytes");
+        ensure!(frame.payload_is_aligned(8), "its payload is not aligned to 8 bytes");
         // SAFETY: the channel lends `len` bytes at `at` until the release; aligned, as was just seen.
         let difference = unsafe { pattern::first_difference(at, len, self.style.seed, self.number) };
         if let Some(byte) = difference {
