@@ -7,7 +7,7 @@ use crate::sync::Ordering;
 use crate::transport::ArrivalRules;
 
 /// How many bytes are consumed before the sender is told, in a ring of which they are at most a quarter.
-const TOLD_EVERY: u64 = 8 << 10;
+const TOLD_EVERY: u64 = 64 << 10;
 
 /// The receiving half: looks for the frame at its position, and says how far it has consumed.
 pub(crate) struct Inbound<M> {

@@ -9,7 +9,7 @@
 //! | 4096 | a power of two | the ring of frames from the writer to the owner |
 //!
 //! So everything a side polls is its own memory, and everything it tells is one write away; a stream costs one return line
-//! for 8 KiB of frames. A *position* counts the bytes of all frames since the link was made; its offset in
+//! for 64 KiB of frames. A *position* counts the bytes of all frames since the link was made; its offset in
 //! the ring is the position modulo the ring's length. A frame never wraps: where one does not fit before the end, a frame
 //! of kind [`Skip`](crate::frame::Kind::Skip) takes the rest.
 //!
