@@ -378,6 +378,20 @@ impl Channel {
         self.copy(|_| part, into);
     }
 
+    /// Whether the image that travels in the frame that `poll` returned last is `image`, byte for byte. `false` if none does.
+    pub fn image_is(&self, image: &[u8]) -> bool {
+        let (Some(frame), Some(code)) = (&self.held, &self.code) else { return false };
+        if code.image_len as usize != image.len() || image.is_empty() {
+            return false;
+        }
+        // SAFETY: as in `copy`. What the peer makes of these bytes after they were compared matters to nobody who goes on
+        // with `image`.
+        let bytes = unsafe {
+            core::slice::from_raw_parts(frame.start.add(code.image_offset as usize).as_ptr(), image.len())
+        };
+        bytes == image
+    }
+
     /// A copy of the name of the code that the frame names; empty if it names none.
     pub fn copy_name(&self) -> Vec<u8> {
         let mut name = Vec::new();

@@ -19,7 +19,7 @@
 //! |---|---|---|
 //! | 24 | 4 | offset of the image in the frame, 0 if none travels |
 //! | 28 | 4 | length of the image |
-//! | 32 | 16 | code id |
+//! | 32 | 16 | code id; zero if the target's own function is meant |
 //! | 48 | 8 | epoch of the target in which the code index is bound |
 //! | 56 | 4 | offset of the payload in the frame |
 //! | 60 | 2 | length of the name |
@@ -79,6 +79,8 @@ pub enum Kind {
     Reply = 5,
     /// Nothing to run: to be answered once everything before it has run.
     Flush = 6,
+    /// Run the function of the name that travels here, which the target has itself.
+    CallLocal = 7,
 }
 
 impl Kind {
@@ -91,13 +93,14 @@ impl Kind {
             4 => Kind::CallId,
             5 => Kind::Reply,
             6 => Kind::Flush,
+            7 => Kind::CallLocal,
             _ => return None,
         })
     }
 
     /// Whether the longer header with code id, epoch and name is there.
     pub const fn names_code(self) -> bool {
-        matches!(self, Kind::CallCode | Kind::CallId)
+        matches!(self, Kind::CallCode | Kind::CallId | Kind::CallLocal)
     }
 }
 
@@ -198,6 +201,7 @@ impl Header {
                 4 => Kind::CallId,
                 5 => Kind::Reply,
                 6 => Kind::Flush,
+                7 => Kind::CallLocal,
                 _ => Kind::Skip,
             },
             flags: Flags::from_bits_retain((rest >> 8) as u8),

@@ -232,12 +232,17 @@ impl FrameRunner {
             }
         };
         let parts = view.parts();
+        let mut local = None;
         let ready = match (header.kind, parts.code) {
             (Kind::CallCode | Kind::CallId, Some(code)) => {
                 let (name, image) = (view.name().unwrap_or_default(), view.image().unwrap_or_default());
                 let named = Named { id: code.id, epoch: code.epoch, name, image };
                 executor.bind(&mut self.table, header.index, &named)
             }
+            (Kind::CallLocal, Some(_)) => executor.local(view.name().unwrap_or_default()).map(|code| {
+                local = Some(code);
+                Ready::Yes
+            }),
             (Kind::Call, _) => executor.ready(&self.table, header.index),
             (kind, _) => {
                 let text = format!("a frame of kind {kind:?} has nothing to run");
@@ -251,7 +256,8 @@ impl FrameRunner {
         }
         self.run += 1;
         let payload = &mut buffer[parts.payload as usize..][..header.payload_len as usize];
-        let Some(code) = self.table.callable(header.index) else { return Ok(Ran::Empty) };
+        let bound = || self.table.bound(header.index).map(|(code, _)| code);
+        let Some(code) = local.or_else(bound) else { return Ok(Ran::Empty) };
         let align = code.align;
         if payload.as_ptr().align_offset(align) != 0 {
             let text = format!("its payload wants an alignment of {align} bytes: use a buffer that has it");

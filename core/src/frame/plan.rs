@@ -62,7 +62,7 @@ pub struct Plan<'a> {
 /// The code that a planned frame names.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanCode<'a> {
-    /// The whole image for [`Kind::CallCode`], empty for [`Kind::CallId`].
+    /// The whole image for [`Kind::CallCode`], empty for [`Kind::CallId`] and [`Kind::CallLocal`].
     pub image: &'a [u8],
     /// Its identity.
     pub id: CodeId,

@@ -114,7 +114,9 @@ fn frames_that_carry_or_name_code_are_aligned_minimal_and_accepted() {
     let image = [0x5a; 5_000];
     let name = "n".repeat(255);
     for trailer in TRAILERS {
-        for (kind, image_lens) in [(Kind::CallCode, &[1, 15, 64, 500, 5_000][..]), (Kind::CallId, &[0])] {
+        for (kind, image_lens) in
+            [(Kind::CallCode, &[1, 15, 64, 500, 5_000][..]), (Kind::CallId, &[0]), (Kind::CallLocal, &[0])]
+        {
             for &image_len in image_lens {
                 for name_len in [0, 1, 63, 64, 255] {
                     for align_log2 in [0, 3, 6, 9, 12] {

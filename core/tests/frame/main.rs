@@ -12,7 +12,8 @@ use farjump_core::frame::{
 use farjump_core::image::CodeId;
 use proptest::prelude::*;
 
-const KINDS: [Kind; 6] = [Kind::Skip, Kind::Call, Kind::CallCode, Kind::CallId, Kind::Reply, Kind::Flush];
+const KINDS: [Kind; 7] =
+    [Kind::Skip, Kind::Call, Kind::CallCode, Kind::CallId, Kind::Reply, Kind::Flush, Kind::CallLocal];
 const TRAILERS: [Trailer; 3] = [Trailer::Never, Trailer::LongFrames, Trailer::Always];
 const NO_LIMIT: usize = usize::MAX;
 
@@ -71,7 +72,7 @@ proptest! {
     #[test]
     fn two_words_are_a_header_only_if_kind_and_flags_are_known(lengths: u64, rest: u64) {
         let (kind, flags) = (rest as u8, (rest >> 8) as u8);
-        let expected_error = if !(1..=6).contains(&kind) {
+        let expected_error = if !(1..=7).contains(&kind) {
             Some(FrameError::Kind(kind))
         } else if flags & 0xc0 != 0 {
             Some(FrameError::Flags(flags))
@@ -108,7 +109,7 @@ proptest! {
 fn numbers_of_kinds_and_statuses_read_back_and_no_others_exist() {
     for kind in KINDS {
         assert_eq!(Kind::from_number(kind as u8), Some(kind));
-        assert_eq!(kind.names_code(), matches!(kind, Kind::CallCode | Kind::CallId));
+        assert_eq!(kind.names_code(), matches!(kind, Kind::CallCode | Kind::CallId | Kind::CallLocal));
     }
     assert_eq!((0..=u8::MAX).filter_map(Kind::from_number).count(), KINDS.len());
     for status in [ReplyStatus::Done, ReplyStatus::Panicked] {

@@ -1,17 +1,20 @@
 //! The executor: a target's code store, its exports, and the calling of what frames name.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farjump_core::frame::INLINE_ALIGN_LOG2;
+use farjump_core::frame::{INLINE_ALIGN_LOG2, MAX_NAME};
+use farjump_core::icache;
 use farjump_core::image::CodeId;
-use farjump_loader::{Arena, Exports, Linked, Resolver, Store};
-use farjump_transports::meet::RefusalCause;
+use farjump_loader::{Arena, Exports, Library, Linked, Resolver, Store};
+use farjump_transports::meet::{RefusalCause, plain};
 
 use super::call::Main;
 use super::{Context, Ended, services};
+use crate::mode::{Allowed, Mode};
 use crate::refusal::Refusal;
 use crate::{Error, stats::Stats};
 
@@ -67,6 +70,8 @@ pub struct ExecutorBuilder {
     process_symbols: bool,
     arena: usize,
     pub(crate) reply_limit: usize,
+    modes: Allowed,
+    local: Vec<Library>,
 }
 
 impl Default for ExecutorBuilder {
@@ -79,6 +84,8 @@ impl Default for ExecutorBuilder {
             process_symbols: false,
             arena: DEFAULT_ARENA,
             reply_limit: usize::MAX,
+            modes: Allowed::default(),
+            local: Vec::new(),
         }
     }
 }
@@ -126,10 +133,25 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Allows these modes and no others. All unless set.
+    #[must_use]
+    pub fn modes(mut self, modes: &[Mode]) -> Self {
+        self.modes = Allowed::only(modes);
+        self
+    }
+
+    /// Has the function of `library` here, for calls in which only its name travels ([`Mode::Local`]).
+    #[must_use]
+    pub fn local(mut self, library: &Library) -> Self {
+        self.local.push(library.clone());
+        self
+    }
+
     /// Makes the executor.
     ///
     /// # Errors
-    /// When memory cannot be made executable, the architecture is not supported, or a library cannot be opened.
+    /// When memory cannot be made executable, the architecture is not supported, a library cannot be opened, or a local
+    /// function cannot be linked with what is offered.
     pub fn build(self) -> Result<Executor, Error> {
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
@@ -140,7 +162,7 @@ impl ExecutorBuilder {
         }
         let mut epoch = [0; 8];
         crate::random(&mut epoch)?;
-        Ok(Executor {
+        let mut executor = Executor {
             store: Store::new(Arena::new(self.arena)?),
             resolver,
             target_args: std::ptr::null_mut(),
@@ -148,7 +170,13 @@ impl ExecutorBuilder {
             context: Context::new(),
             reply_limit: self.reply_limit,
             stats: Stats::default(),
-        })
+            modes: self.modes,
+            local: HashMap::new(),
+        };
+        for library in &self.local {
+            executor.set_local(library)?;
+        }
+        Ok(executor)
     }
 }
 
@@ -162,6 +190,9 @@ pub struct Executor {
     context: Context,
     reply_limit: usize,
     pub(crate) stats: Stats,
+    modes: Allowed,
+    /// The functions that are here without having come, by name.
+    local: HashMap<Box<str>, Arc<Linked>>,
 }
 
 // SAFETY: the one field that is not Send is the pointer handed to injected code; who sets it vouches that it may be used
@@ -181,6 +212,8 @@ enum Binding {
     Nothing,
     /// Code that can run, and what keeps it in its place.
     Linked(Callable, Arc<Linked>),
+    /// The same where calls by index are not allowed: only frames that bring the code again call it.
+    Once(Callable, Arc<Linked>),
     /// Code that the store does not hold, or no longer, and its name.
     Missing(CodeId, Box<str>),
     /// Code that was refused: whatever calls it by its index is refused for the same reason.
@@ -196,7 +229,7 @@ impl CodeTable {
     /// Drops what is bound to `id`, so that its next call asks for the code again.
     pub(crate) fn forget(&mut self, id: &CodeId) {
         for binding in &mut self.bindings {
-            if let Binding::Linked(_, linked) = binding
+            if let Binding::Linked(_, linked) | Binding::Once(_, linked) = binding
                 && linked.id() == *id
             {
                 *binding = Binding::Missing(*id, linked.name().into());
@@ -223,6 +256,17 @@ impl CodeTable {
             self.bindings.resize_with(index + 1, || Binding::Nothing);
         }
         self.bindings[index] = binding;
+    }
+
+    /// The code bound to `index`, also if only the frame that brings it may call it.
+    #[inline]
+    pub(crate) fn bound(&self, index: u16) -> Option<(Callable, &Arc<Linked>)> {
+        match self.bindings.get(usize::from(index)) {
+            Some(Binding::Linked(callable, linked) | Binding::Once(callable, linked)) => {
+                Some((*callable, linked))
+            }
+            _ => None,
+        }
     }
 
     /// The code bound to `index`, if it can run.
@@ -302,6 +346,56 @@ impl Executor {
         self.store.forget(id)
     }
 
+    /// Has the function of `library` here from now on, in place of one of the same name, for calls in which only the name
+    /// travels ([`Mode::Local`]).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when its image cannot be linked with what is offered; the function there was stays then. When it has
+    /// no image for this machine.
+    pub fn set_local(&mut self, library: &Library) -> Result<(), Error> {
+        let refused = |cause, text| Error::Refused { ifunc: library.name().to_owned(), cause, text };
+        let machine =
+            icache::supported().map_err(|why| refused(RefusalCause::WrongMachine, why.to_owned()))?;
+        let image = library.image_for(machine)?;
+        let linked = self
+            .install(image.id(), library.name(), image.bytes())
+            .map_err(|refusal| refused(refusal.cause, refusal.text))?;
+        self.local.insert(library.name().into(), linked);
+        Ok(())
+    }
+
+    /// No longer has a function of this name here; `false` if there was none.
+    pub fn remove_local(&mut self, name: &str) -> bool {
+        self.local.remove(name).is_some()
+    }
+
+    /// The function of this name that is here.
+    pub(crate) fn local(&self, name: &[u8]) -> Result<Callable, Refusal> {
+        self.allow(Mode::Local)?;
+        let held = std::str::from_utf8(name).ok().and_then(|name| self.local.get(name));
+        held.map(|linked| Callable::of(linked)).ok_or_else(|| {
+            let name = plain(&String::from_utf8_lossy(name), MAX_NAME);
+            Refusal::new(
+                RefusalCause::CodeMissing,
+                format_args!(
+                    "it has no function `{name}` of its own: give the target the library (--local), or send the code (mode cached)"
+                ),
+            )
+        })
+    }
+
+    /// Whether calls in this mode are allowed.
+    pub(crate) fn allow(&self, mode: Mode) -> Result<(), Refusal> {
+        if self.modes.has(mode) {
+            return Ok(());
+        }
+        let text = format!(
+            "it does not allow mode {mode}, only {}: choose one of these, or start the target with --mode {mode}",
+            self.modes
+        );
+        Err(Refusal::new(RefusalCause::Policy, text))
+    }
+
     /// Binds `index` to the code that a frame names, placing its image if it came and is new.
     pub(crate) fn bind(
         &mut self,
@@ -309,9 +403,14 @@ impl Executor {
         index: u16,
         named: &Named<'_>,
     ) -> Result<Ready, Refusal> {
-        match self.find(named) {
+        match self.find(table, index, named) {
             Ok(Some(linked)) => {
-                table.bind(index, Binding::Linked(Callable::of(&linked), linked));
+                let callable = Callable::of(&linked);
+                let cached = self.modes.has(Mode::Cached);
+                table.bind(
+                    index,
+                    if cached { Binding::Linked(callable, linked) } else { Binding::Once(callable, linked) },
+                );
                 Ok(Ready::Yes)
             }
             Ok(None) => {
@@ -326,7 +425,19 @@ impl Executor {
         }
     }
 
-    fn find(&mut self, named: &Named<'_>) -> Result<Option<Arc<Linked>>, Refusal> {
+    fn find(
+        &mut self,
+        table: &CodeTable,
+        index: u16,
+        named: &Named<'_>,
+    ) -> Result<Option<Arc<Linked>>, Refusal> {
+        // An image may be the first of many in mode always, and is that surely if it came before.
+        let again = table.bound(index).is_some_and(|(_, linked)| linked.id() == named.id);
+        match (named.image.is_empty(), again) {
+            (true, _) => self.allow(Mode::Cached)?,
+            (false, true) => self.allow(Mode::Always)?,
+            (false, false) => self.allow(Mode::Cached).or_else(|_| self.allow(Mode::Always))?,
+        }
         if named.epoch != self.epoch {
             return Err(Refusal::new(
                 RefusalCause::StaleEpoch,
@@ -354,6 +465,7 @@ impl Executor {
     pub(crate) fn ready(&self, table: &CodeTable, index: u16) -> Result<Ready, Refusal> {
         match table.bindings.get(usize::from(index)) {
             Some(Binding::Linked(..)) => Ok(Ready::Yes),
+            Some(Binding::Once(..)) => self.allow(Mode::Cached).map(|()| Ready::Yes),
             Some(Binding::Missing(id, _)) => Ok(Ready::Needs(*id)),
             Some(Binding::Refused(refusal)) => Err(refusal.clone()),
             Some(Binding::Nothing) | None => {
@@ -380,16 +492,13 @@ impl Executor {
 
     /// Time that placing the code bound to `index` took: zero if nothing is bound.
     pub(crate) fn link_time(&self, table: &CodeTable, index: u16) -> Duration {
-        match table.bindings.get(usize::from(index)) {
-            Some(Binding::Linked(_, linked)) => linked.link_time(),
-            _ => Duration::ZERO,
-        }
+        table.bound(index).map_or(Duration::ZERO, |(_, linked)| linked.link_time())
     }
 
     /// Calls code. Its reply, of at most `reply_limit` bytes, is then in [`Executor::reply`].
     ///
     /// # Safety
-    /// `code` must come from a table that still holds it. `payload` must be valid for reads and writes of `len` bytes during
+    /// `code` must come from a table that still holds it, or be this executor's own. `payload` must be valid for reads and writes of `len` bytes during
     /// the call, and aligned as the code asks. What the code itself does is the business of who lets sources in: native code
     /// in a process is trusted code (`docs/security.md`).
     #[inline(always)]

@@ -12,7 +12,7 @@ use farjump_transports::meet::{Control, Met, PeerAddress, SourceOptions, meet_ta
 
 use super::inner::Inner;
 use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
-use crate::{Error, Refusal};
+use crate::{Error, Mode, Refusal};
 
 /// Room for replies, in bytes, unless asked for otherwise.
 const DEFAULT_REPLY_RING: usize = 1 << 20;
@@ -32,6 +32,7 @@ impl std::fmt::Debug for LinkBuilder {
 
 pub(super) struct Settings {
     pub(super) address: String,
+    pub(super) mode: Mode,
     pub(super) send_timeout: Duration,
     pub(super) wait: WaitPolicy,
     pub(super) control_interval: Duration,
@@ -58,6 +59,7 @@ impl LinkBuilder {
         LinkBuilder {
             settings: Settings {
                 address: address.to_owned(),
+                mode: Mode::Cached,
                 send_timeout: Duration::from_secs(10),
                 wait: crate::sleep::default_wait(),
                 control_interval: Duration::from_millis(1),
@@ -82,6 +84,12 @@ impl LinkBuilder {
     /// Adds a transport of the caller's. Those added come before the built-in ones in the source's wishes.
     pub fn with_transport(mut self, transport: Box<dyn Transport>) -> Self {
         self.settings.transports.push(transport);
+        self
+    }
+
+    /// How the code of calls comes to run. [`Mode::Cached`] unless set; [`Link::set_mode`] changes it.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.settings.mode = mode;
         self
     }
 

@@ -17,7 +17,7 @@ use super::codes::{Codes, Known};
 use super::connect::Settings;
 use super::send::{Call, Failed, Sent, make_payload};
 use super::{Deadline, LinkStats};
-use crate::Error;
+use crate::{Error, Mode};
 use waiting::Wait;
 
 /// Marks the tokens of frames for which nobody waits: no slot has so high a number ([`MAX_CALLS`]). The code index in the
@@ -144,19 +144,6 @@ impl Inner {
         if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) }
     }
 
-    #[inline(always)]
-    fn call<'a>(
-        &self,
-        library: &'a Library,
-        args: &'a [u8],
-        index: u16,
-        token: u32,
-        wants_reply: bool,
-        patience: Duration,
-    ) -> Call<'a> {
-        Call { library, args, index, token, wants_reply, epoch: self.epoch, patience }
-    }
-
     /// Nothing was sent with this token.
     fn take_back(&mut self, token: u32) {
         if token & ONE_WAY == 0 {
@@ -175,10 +162,14 @@ impl Inner {
         if self.gone.is_some() {
             return Err(self.gone_error().into());
         }
+        let mode = self.settings.mode;
         let index = self.codes.index(library, self.machine)?;
+        if mode != Mode::Cached {
+            self.codes.cool();
+        }
         let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
         let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
-        let call = self.call(library, args, index, token, wants_reply, patience);
+        let call = Call { library, args, index, token, wants_reply, mode, epoch: self.epoch, patience };
         let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
             Ok(sent) => {
                 self.sent(index.into(), sent);
@@ -196,11 +187,11 @@ impl Inner {
     }
 
     fn sent(&mut self, index: usize, sent: Sent) {
-        if self.codes.get(index).known != Known::Bound {
+        if sent.binds && self.codes.get(index).known != Known::Bound {
             self.codes.set_known(index, Known::Bound);
-            self.stats.frames_with_code += u64::from(sent.code != 0);
-            self.stats.code_bytes += sent.code as u64;
         }
+        self.stats.frames_with_code += u64::from(sent.code != 0);
+        self.stats.code_bytes += sent.code as u64;
         self.stats.frames += 1;
         self.stats.payload_bytes += sent.payload as u64;
     }
@@ -244,6 +235,11 @@ impl Inner {
             Ok(()) => Error::Full,
             Err(error) => error,
         }
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        self.settings.mode = mode;
+        self.codes.cool();
     }
 
     // ---- what is known ----

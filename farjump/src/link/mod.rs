@@ -18,7 +18,7 @@ pub(crate) use connect::{into_channel, ring_len};
 use inner::Inner;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
 
-use crate::{Error, Refusal};
+use crate::{Error, Mode, Refusal};
 
 /// A connection to a target.
 ///
@@ -155,6 +155,11 @@ impl Link {
         let mut inner = self.inner.borrow_mut();
         let token = boxed(inner.inject(library, args, true, true))?;
         inner.wait_into(token, timeout, into)
+    }
+
+    /// Chooses how the code of the calls from here on comes to run.
+    pub fn set_mode(&self, mode: Mode) {
+        self.inner.borrow_mut().set_mode(mode);
     }
 
     /// Waits until everything sent before has run.

@@ -10,7 +10,7 @@ use farjump_loader::Library;
 
 use super::Deadline;
 use super::codes::{Code, Known};
-use crate::Error;
+use crate::{Error, Mode};
 
 /// Stands behind the payload while `NAME_payload_init` runs; if it changed, the routine wrote too far.
 const CANARY: u64 = 0x66f5_0c7a_91d3_e82b;
@@ -23,6 +23,7 @@ pub(super) struct Call<'a> {
     pub(super) index: u16,
     pub(super) token: u32,
     pub(super) wants_reply: bool,
+    pub(super) mode: Mode,
     pub(super) epoch: u64,
     /// How long it may wait for room, or for a backend to take it; zero if not at all.
     pub(super) patience: Duration,
@@ -33,6 +34,8 @@ pub(super) struct Call<'a> {
 pub(super) struct Sent {
     pub(super) payload: usize,
     pub(super) code: usize,
+    /// The code index stands for the code from now on.
+    pub(super) binds: bool,
 }
 
 /// Why not.
@@ -65,7 +68,7 @@ impl Call<'_> {
             align_log2: code.align_log2,
             code: None,
         };
-        if code.known == Known::Bound {
+        if code.known == Known::Bound && self.mode == Mode::Cached {
             self.send_frame(channel, &plan, max)
         } else {
             self.send_with_code(channel, plan, code, max)
@@ -80,13 +83,14 @@ impl Call<'_> {
         max: usize,
     ) -> Result<Sent, Failed> {
         let image = image_of(self.library, &code.id);
-        let (kind, image) = match code.known {
-            Known::Nothing => (Kind::CallCode, image),
-            _ => (Kind::CallId, &[][..]),
+        let (kind, image, id) = match (self.mode, code.known) {
+            (Mode::Local, _) => (Kind::CallLocal, &[][..], CodeId([0; 16])),
+            (Mode::Cached, Known::Perhaps) => (Kind::CallId, &[][..], code.id),
+            _ => (Kind::CallCode, image, code.id),
         };
-        let named = PlanCode { image, id: code.id, epoch: self.epoch, name: self.library.name() };
+        let named = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
         let sent = self.send_frame(channel, &Plan { kind, code: Some(named), ..plan }, max)?;
-        Ok(Sent { code: image.len(), ..sent })
+        Ok(Sent { code: image.len(), binds: kind != Kind::CallLocal, ..sent })
     }
 
     fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
@@ -105,7 +109,7 @@ impl Call<'_> {
                 error => return Err(error.into()),
             }
         }
-        Ok(Sent { payload: used, code: 0 })
+        Ok(Sent { payload: used, code: 0, binds: false })
     }
 }
 

@@ -15,6 +15,7 @@ use super::Target;
 use crate::execute::{ExecutorBuilder, ExportFn};
 use crate::link::ring_len;
 use crate::{Error, Refusal};
+use crate::{Library, Mode};
 
 /// Bytes of frames that one source may have written and this target not yet run, unless asked for otherwise.
 const DEFAULT_MAILBOX: usize = 4 << 20;
@@ -168,6 +169,19 @@ impl<'a> TargetBuilder<'a> {
     /// linked with. Off unless set.
     pub fn process_symbols(mut self, offered: bool) -> Self {
         self.executor = self.executor.process_symbols(offered);
+        self
+    }
+
+    /// Allows these modes and no others. All unless set.
+    pub fn modes(mut self, modes: &[Mode]) -> Self {
+        self.executor = self.executor.modes(modes);
+        self
+    }
+
+    /// Has the function of `library` here, for sources that choose [`Mode::Local`]: only its name travels then. It is linked
+    /// with what the target offers, as code that travels is, when the target is built.
+    pub fn local(mut self, library: &Library) -> Self {
+        self.executor = self.executor.local(library);
         self
     }
 

@@ -26,7 +26,7 @@ use watch::{Event, Watch};
 
 use crate::execute::Executor;
 use crate::link::into_channel;
-use crate::{Error, HeldImage, Stats};
+use crate::{Error, HeldImage, Library, Stats};
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -302,6 +302,19 @@ impl<'a> Target<'a> {
     /// This target's epoch: another one each time a target is built.
     pub fn epoch(&self) -> u64 {
         self.shared.executor.epoch()
+    }
+
+    /// Has the function of `library` here from now on, in place of one of the same name; see [`TargetBuilder::local`].
+    ///
+    /// # Errors
+    /// As [`Executor::set_local`](crate::Executor::set_local).
+    pub fn set_local(&mut self, library: &Library) -> Result<(), Error> {
+        self.shared.executor.set_local(library)
+    }
+
+    /// No longer has a function of this name here; `false` if there was none.
+    pub fn remove_local(&mut self, name: &str) -> bool {
+        self.shared.executor.remove_local(name)
     }
 
     /// Drops code from the store; `false` if it is not held. Its statics are gone. A source that calls it again is asked for

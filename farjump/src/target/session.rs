@@ -13,6 +13,7 @@ use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause};
 use super::Handlers;
 use crate::Refusal;
 use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
+use crate::mode::Mode;
 
 /// Frames that one source gets run before the next one's turn.
 const BATCH: usize = 64;
@@ -278,6 +279,7 @@ impl Session {
         match header.kind {
             Kind::Call => self.call(&frame, shared)?,
             Kind::CallCode | Kind::CallId => self.bind(&frame, shared)?,
+            Kind::CallLocal => self.call_local(&frame, shared)?,
             Kind::Flush => {
                 self.answer(header.token, ReplyStatus::Done, &[])?;
                 self.channel.release()?;
@@ -321,6 +323,20 @@ impl Session {
             return self.call(frame, shared);
         }
         let index = frame.header().index;
+        if let Some((callable, linked)) = self.table.bound(index)
+            && linked.id() == code.id
+            && code.epoch == shared.executor.epoch()
+            && self.channel.image_is(linked.image())
+        {
+            // Mode always: what came is what is here, and what is here runs.
+            return match shared.executor.allow(Mode::Always) {
+                Ok(()) => {
+                    let payload = self.payload(frame, callable, shared);
+                    self.run(&frame.header(), payload, callable, shared)
+                }
+                refused => self.not_ready(&frame.header(), refused.map(|()| Ready::Yes), shared),
+            };
+        }
         // Copied before it is looked at: the source can write the mailbox meanwhile.
         self.channel.copy_image(&mut shared.staging.image);
         let name = self.channel.copy_name();
@@ -329,7 +345,7 @@ impl Session {
         let named = Named { id: code.id, epoch: code.epoch, name: &name, image };
         match shared.executor.bind(&mut self.table, index, &named) {
             Ok(Ready::Yes) => {
-                if let Some(code) = self.table.callable(index) {
+                if let Some((code, _)) = self.table.bound(index) {
                     let payload = self.payload(frame, code, shared);
                     self.run(&frame.header(), payload, code, shared)?;
                 }
@@ -339,6 +355,18 @@ impl Session {
                 Ok(())
             }
             other => self.not_ready(&frame.header(), other, shared),
+        }
+    }
+
+    /// Runs a function that the target has itself.
+    #[cold]
+    fn call_local(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
+        match shared.executor.local(&self.channel.copy_name()) {
+            Ok(code) => {
+                let payload = self.payload(frame, code, shared);
+                self.run(&frame.header(), payload, code, shared)
+            }
+            Err(refusal) => self.not_ready(&frame.header(), Err(refusal), shared),
         }
     }
 

@@ -11,6 +11,7 @@ mod isolated;
 mod lower_floor;
 mod lying;
 mod misled;
+mod modes;
 mod payloads;
 mod raw;
 mod serving;

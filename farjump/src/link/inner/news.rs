@@ -71,7 +71,7 @@ impl Inner {
             && let Some(name) = self.codes.name(code.into())
         {
             name.clone_into(&mut ifunc);
-            if !ran(refusal.cause) {
+            if !bound_still(refusal.cause) {
                 // Whatever the frame was to bind is not bound: the next call brings the code again.
                 self.codes.set_known(code.into(), Known::Nothing);
             }
@@ -178,7 +178,7 @@ impl Inner {
     }
 }
 
-/// Whether code refused for this cause ran: then the target has it.
-fn ran(cause: RefusalCause) -> bool {
-    matches!(cause, RefusalCause::ReplyTooLarge | RefusalCause::Panicked)
+/// Whether a code index that was bound is bound still when a call is refused for this cause: it ran, or its mode is not allowed.
+fn bound_still(cause: RefusalCause) -> bool {
+    matches!(cause, RefusalCause::ReplyTooLarge | RefusalCause::Panicked | RefusalCause::Policy)
 }

@@ -1,0 +1,149 @@
+//! Modes: how code comes to run, as its source chooses and its target allows.
+
+use farjump::{Error, Library, Mode, RefusalCause};
+
+use crate::support::{PATIENCE, Pair, Place, library, meanwhile, to_words};
+
+/// The refusal of a call, which must be one.
+fn refusal(result: Result<farjump::Reply, Error>) -> (String, RefusalCause, String) {
+    match result {
+        Err(Error::Refused { ifunc, cause, text }) => (ifunc, cause, text),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn code_len(library: &Library) -> u64 {
+    library.images()[0].bytes().len() as u64
+}
+
+#[test]
+fn in_mode_always_each_frame_brings_the_code_and_the_copy_that_is_held_runs() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target(), place.link().mode(Mode::Always));
+    let (tally, echo) = (library("tally"), library("echo"));
+    for round in 1..=40 {
+        assert_eq!(
+            to_words(&pair.call(&tally, b"").unwrap()),
+            [2 * round - 1],
+            "statics are those of one copy"
+        );
+        pair.link.send(&tally, b"").unwrap();
+        // In a line, behind it, and in frames that go round the mailbox.
+        for len in [0, 8, 40, 41, 5_000, 200_000] {
+            let bytes = vec![round as u8; len];
+            assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes);
+        }
+        let stats = pair.link.stats();
+        assert_eq!((stats.frames, stats.frames_with_code), (8 * round, 8 * round));
+        assert_eq!(stats.code_bytes, round * (2 * code_len(&tally) + 6 * code_len(&echo)));
+    }
+    assert_eq!(pair.target.stats().images_linked, 2);
+}
+
+#[test]
+fn in_mode_local_only_the_name_travels_and_the_targets_own_function_runs() {
+    let place = Place::new();
+    let (tally, echo) = (library("tally"), library("echo"));
+    let mut pair = Pair::of(place.target().local(&tally).local(&echo), place.link().mode(Mode::Local));
+    for round in 1..=40 {
+        assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2 * round - 1]);
+        pair.link.send(&tally, b"").unwrap();
+        for len in [0, 8, 40, 41, 5_000, 200_000] {
+            let bytes = vec![round as u8; len];
+            assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes);
+        }
+    }
+    let stats = pair.link.stats();
+    assert_eq!((stats.frames, stats.frames_with_code, stats.code_bytes), (8 * 40, 0, 0));
+    assert_eq!(pair.target.stats().images_linked, 2, "when the target was built");
+    // The same code sent runs the same copy.
+    pair.link.set_mode(Mode::Cached);
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [81]);
+}
+
+#[test]
+fn a_function_that_the_target_lacks_is_refused_by_name_and_runs_once_it_is_there() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target(), place.link().mode(Mode::Local));
+    let (tally, echo) = (library("tally"), library("echo"));
+    let (ifunc, cause, text) = refusal(pair.call(&tally, b""));
+    assert_eq!((&*ifunc, cause), ("tally", RefusalCause::CodeMissing));
+    assert!(text.contains("`tally`") && text.contains("--local"), "{text}");
+    pair.target.set_local(&tally).unwrap();
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
+    assert_eq!(refusal(pair.call(&echo, b"")).0, "echo");
+    assert!(pair.target.remove_local("tally") && !pair.target.remove_local("tally"));
+    assert_eq!(refusal(pair.call(&tally, b"")).1, RefusalCause::CodeMissing);
+    // Nobody waits for this one.
+    pair.link.send(&tally, b"").unwrap();
+    let Pair { link, mut target } = pair;
+    let flushed = meanwhile(&mut target, move || link.flush(PATIENCE));
+    assert!(matches!(flushed, Err(Error::Refused { cause: RefusalCause::CodeMissing, .. })), "{flushed:?}");
+}
+
+#[test]
+fn a_mode_that_the_target_does_not_allow_is_refused_and_the_link_goes_on_in_one_that_it_does() {
+    let echo = library("echo");
+    for forbidden in Mode::ALL {
+        let allowed: Vec<_> = Mode::ALL.into_iter().filter(|mode| *mode != forbidden).collect();
+        let place = Place::new();
+        let mut pair = Pair::of(place.target().local(&echo).modes(&allowed), place.link());
+        for round in 0..3 {
+            for mode in &allowed {
+                pair.link.set_mode(*mode);
+                assert_eq!(
+                    *pair.call(&echo, b"yes").unwrap(),
+                    *b"yes",
+                    "{mode} without {forbidden}, {round}"
+                );
+            }
+            pair.link.set_mode(forbidden);
+            // The first frame with code looks the same in two modes; the second does not.
+            let mut second = || pair.call(&echo, b"no").and_then(|_| pair.call(&echo, b"no"));
+            let (ifunc, cause, text) = refusal(second());
+            assert_eq!((&*ifunc, cause), ("echo", RefusalCause::Policy));
+            assert!(text.contains(&format!("--mode {forbidden}")), "{text}");
+            for mode in &allowed {
+                assert!(text.contains(mode.name()), "{text}");
+            }
+        }
+        assert_eq!(pair.target.stats().refused(RefusalCause::Policy), 3);
+    }
+}
+
+#[test]
+fn a_target_that_allows_nothing_refuses_everything_and_serves_on() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target().modes(&[]), place.link());
+    for mode in Mode::ALL {
+        pair.link.set_mode(mode);
+        assert_eq!(refusal(pair.call(&library("echo"), b"")).1, RefusalCause::Policy, "{mode}");
+    }
+}
+
+#[test]
+fn code_that_changes_under_its_name_runs_new_at_the_next_call_in_every_mode() {
+    let (one, two) = (library("twin_one"), library("twin_two"));
+    for mode in Mode::ALL {
+        let place = Place::new();
+        let mut pair = Pair::of(place.target(), place.link().mode(mode));
+        for _ in 0..3 {
+            let replies = [&one, &two].map(|library| {
+                if mode == Mode::Local {
+                    pair.target.set_local(library).unwrap();
+                }
+                pair.call(library, b"").unwrap().into_vec()
+            });
+            assert_ne!(replies[0], replies[1], "{mode}");
+        }
+    }
+}
+
+#[test]
+fn a_local_function_that_cannot_be_linked_fails_the_target_when_it_is_built() {
+    let place = Place::new();
+    let error = place.target().local(&library("lookup")).build().unwrap_err();
+    let Error::Refused { ifunc, cause, text } = &error else { panic!("{error}") };
+    assert_eq!((&**ifunc, *cause), ("lookup", RefusalCause::UnresolvedImport));
+    assert!(text.contains("`store_"), "{text}");
+}
