@@ -44,6 +44,31 @@ fn the_reply_goes_to_standard_output_as_it_is_and_equals_an_independent_answer()
 }
 
 #[test]
+fn the_mode_is_the_sources_choice_of_what_the_target_allows() {
+    let bench = Workbench::new();
+    let library = bench.library("echo", ECHO);
+    let serving = bench.serve(&["--mode", "always,local", "--local", "libecho.so"]);
+    for (mode, with_code) in [("always", 3), ("local", 0)] {
+        let args = ["--mode", mode, "--args", mode, "--repeat", "3", "--json"];
+        let done = bench.inject(&library, &args).worked();
+        assert_eq!(done.text(), mode);
+        let figures = figures(&done.err);
+        assert_eq!((&figures["mode"], &figures["frames"]), (&mode.into(), &3.into()));
+        assert_eq!(figures["frames_with_code"], with_code, "{mode}");
+    }
+    let refused = bench.inject(&library, &["--repeat", "2"]);
+    let text = refused.error(3);
+    assert!(text.contains("only always, local") && text.contains("--mode cached"), "{text}");
+    // A function that the target does not have.
+    let other = bench.library("other", &ECHO.replace("echo", "other"));
+    let refused = bench.inject(&other, &["--mode", "local"]);
+    let text = refused.error(3);
+    assert!(text.contains("`other`") && text.contains("--local"), "{text}");
+    let done = serving.stop().worked();
+    assert!(done.err.contains("2 frames refused"), "{}", done.err);
+}
+
+#[test]
 fn figures_count_what_was_sent_and_code_travels_once() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);

@@ -10,7 +10,7 @@ use crate::workbench::{Watched, Workbench, finish};
 #[test]
 fn a_command_line_that_makes_no_sense_ends_with_2() {
     let bench = Workbench::new();
-    let wrong: [&[&str]; 10] = [
+    let wrong: [&[&str]; 12] = [
         &[],
         &["fly"],
         &["inject"],
@@ -20,6 +20,8 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
         &["serve", "--listen", "unix:s", "--mailbox", "64X"],
         &["serve", "--listen", "unix:s", "--mailbox", "1K"],
         &["serve", "--listen", "unix:s", "--spin", "sometimes"],
+        &["serve", "--listen", "unix:s", "--mode", "cached,sometimes"],
+        &["inject", "x.so", "--to", "unix:s", "--mode", "cached,always"],
         &["build", "x.c"],
     ];
     for args in wrong {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use farjump::WaitPolicy;
+use farjump::{Mode, WaitPolicy};
 
 use crate::environment::VARIABLES;
 use crate::failure::EXIT_CODES;
@@ -128,7 +128,8 @@ Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_pa
 Examples:
   farjump serve --listen unix:store.sock --data table.bin
   farjump serve --listen unix:store.sock --export ./libkv.so --export libm.so.6
-  farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)")]
+  farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
+  farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)")]
 pub(crate) struct Serve {
     /// Where to listen; a socket that a target left behind is taken over
     #[arg(long, value_name = "unix:PATH")]
@@ -142,6 +143,12 @@ pub(crate) struct Serve {
     /// Offer the symbols of this process too, all of libc among them
     #[arg(long)]
     pub(crate) allow_process_symbols: bool,
+    /// How code may come to run, separated by commas: cached, always, local
+    #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = Mode::ALL)]
+    pub(crate) modes: Vec<Mode>,
+    /// A library whose function is here for sources in mode local; may be repeated
+    #[arg(long = "local", value_name = "LIB.so")]
+    pub(crate) locals: Vec<PathBuf>,
     /// Room for frames of each source, such as 64K or 4M; also the largest frame. Rounded up to a power of two
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
@@ -182,6 +189,10 @@ pub(crate) struct Inject {
     /// As --args, from a file; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) args_file: Option<PathBuf>,
+    /// How the code comes to run: `cached` sends it with the first call, `always` with each; in mode `local` the target has
+    /// the library itself
+    #[arg(long, value_name = "MODE", default_value_t = Mode::Cached)]
+    pub(crate) mode: Mode,
     /// How many times to call it, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) repeat: u32,

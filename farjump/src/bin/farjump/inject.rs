@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farjump::{Library, Link, LinkStats, PeerIdentity};
+use farjump::{Library, Link, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
 use crate::arguments::Inject;
@@ -21,8 +21,10 @@ const REPORT_DELAY: Duration = Duration::from_millis(20);
 pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     let library = Library::open(&arguments.library)?;
     let args = source_args(arguments)?;
-    let mut builder =
-        Link::builder(&arguments.to).connect_timeout(arguments.timeout).send_timeout(arguments.timeout);
+    let mut builder = Link::builder(&arguments.to)
+        .mode(arguments.mode)
+        .connect_timeout(arguments.timeout)
+        .send_timeout(arguments.timeout);
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }
@@ -38,6 +40,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     let later_calls = (1..arguments.repeat).map(|_| call(&mut reply)).collect::<Result<Vec<_>, _>>()?;
     output::print(&reply)?;
     let figures = Figures {
+        mode: arguments.mode,
         transport: link.transport(),
         rule: link.rule().describe(),
         target: link.peer(),
@@ -75,6 +78,7 @@ fn source_args(arguments: &Inject) -> Result<Vec<u8>, Failure> {
 
 /// What a run took.
 struct Figures {
+    mode: Mode,
     transport: String,
     rule: String,
     target: PeerIdentity,
@@ -110,6 +114,7 @@ impl Figures {
 
     fn to_json(&self) -> Value {
         json!({
+            "mode": self.mode.name(),
             "transport": self.transport,
             "arrives_by": self.rule,
             "target_pid": self.target.pid,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process;
 
-use farjump::{Data, Stopper, Target};
+use farjump::{Data, Library, Stopper, Target};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,9 +24,13 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     let mut builder = Target::listen(&arguments.listen)
         .args(&mut data)
         .process_symbols(arguments.allow_process_symbols)
+        .modes(&arguments.modes)
         .mailbox(arguments.mailbox);
     for library in &arguments.exports {
         builder = builder.export_library(path_or_soname(library));
+    }
+    for library in &arguments.locals {
+        builder = builder.local(&Library::open(library)?);
     }
     if let Some(policy) = arguments.spin {
         builder = builder.wait_policy(policy);
