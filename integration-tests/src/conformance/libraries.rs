@@ -22,6 +22,8 @@ pub(super) struct Libraries {
     pub(super) witness: Library,
     pub(super) panics: Library,
     pub(super) missing: Library,
+    /// The files of those that any target can link, by file name.
+    pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/samples/c");
@@ -63,10 +65,15 @@ fn build_all() -> Result<Libraries, Failure> {
         }
         Ok::<_, Failure>(built)
     })?;
+    let mut files = Vec::new();
+    for (_, name) in NAMES.into_iter().filter(|(_, name)| *name != "missing") {
+        let file = format!("lib{name}.so");
+        files.push((file.clone(), std::fs::read(folder.path().join(file))?));
+    }
     let [counter, hello, histogram, grep, crc32, echo, fill, witness, panics, missing] =
         <[Library; NAMES.len()]>::try_from(built)
             .map_err(|built| Failure::new(format!("{} libraries were built", built.len())))?;
-    Ok(Libraries { counter, hello, histogram, grep, crc32, echo, fill, witness, panics, missing })
+    Ok(Libraries { counter, hello, histogram, grep, crc32, echo, fill, witness, panics, missing, files })
 }
 
 fn open(from: &str, name: &str, folder: &Path) -> Result<Library, Failure> {

@@ -43,11 +43,11 @@ mod subject;
 mod subjects;
 
 use std::any::Any;
-use std::fmt;
 use std::sync::mpsc;
 use std::time::Duration;
 
 pub use failure::Failure;
+pub use farjump::Mode;
 pub use outcome::{Cell, Level, Matrix, Outcome, Verdict};
 pub use subject::{Pair, Subject};
 pub use subjects::{Candidate, candidates};
@@ -57,27 +57,6 @@ use host::Stage;
 
 /// How long one check may take before it counts as hanging.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// How code travels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[non_exhaustive]
-pub enum Mode {
-    /// Once for each link; later frames name it by its index.
-    Cached,
-}
-
-impl Mode {
-    /// All of them.
-    pub const ALL: [Mode; 1] = [Mode::Cached];
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Mode::Cached => "cached",
-        })
-    }
-}
 
 /// Puts `subject` to the test. Takes seconds to a minute; a check that hangs counts as failed after a minute.
 ///

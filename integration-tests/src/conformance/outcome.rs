@@ -28,6 +28,16 @@ pub enum Level {
     Processes(Mode),
 }
 
+impl Level {
+    /// How code comes to run there; `None` where none does.
+    pub(super) fn mode(self) -> Option<Mode> {
+        match self {
+            Level::Channels => None,
+            Level::Threads(mode) | Level::Processes(mode) => Some(mode),
+        }
+    }
+}
+
 impl fmt::Display for Level {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

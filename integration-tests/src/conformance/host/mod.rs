@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use farjump::{CodeId, Library, Link, LinkBuilder};
+use farjump::{CodeId, Library, Link, LinkBuilder, Mode};
 use farjump_core::transport::Transport;
 use tempfile::TempDir;
 
@@ -40,13 +40,16 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(subject: &Subject, level: Level) -> Result<Stage, Failure> {
-        Ok(Stage {
-            subject: subject.clone(),
-            level,
-            folder: tempfile::tempdir()?,
-            keeps: RefCell::default(),
-            libraries: libraries()?,
-        })
+        let (folder, libraries) = (tempfile::tempdir()?, libraries()?);
+        if level.mode() == Some(Mode::Local) {
+            serve::give(folder.path(), &libraries.files)?;
+        }
+        Ok(Stage { subject: subject.clone(), level, folder, keeps: RefCell::default(), libraries })
+    }
+
+    /// How code comes to run.
+    pub(super) fn mode(&self) -> Mode {
+        self.level.mode().unwrap_or_default()
     }
 
     pub(super) fn subject(&self) -> &Subject {
@@ -198,6 +201,7 @@ impl Host<'_> {
         let builder = Link::builder(&format!("unix:{}", self.stage.socket().display()))
             .with_transport(transport)
             .transport(&name)
+            .mode(self.stage.mode())
             .connect_timeout(PATIENCE)
             .send_timeout(PATIENCE);
         let link = choose(builder).connect()?;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farjump::{CodeId, Data, Target, TargetBuilder, WaitPolicy};
+use farjump::{CodeId, Data, Library, Target, TargetBuilder, WaitPolicy};
 use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,6 +28,32 @@ pub(crate) enum Args {
     File(PathBuf),
 }
 
+/// Folder of the libraries that a target has itself, beside its socket; not there in other modes than local.
+const LOCAL: &str = "local";
+
+/// Puts libraries where a target that serves in `folder` finds those that it is to have itself.
+pub(super) fn give(folder: &Path, files: &[(String, Vec<u8>)]) -> Result<(), Failure> {
+    let local = folder.join(LOCAL);
+    std::fs::create_dir(&local)?;
+    for (name, bytes) in files {
+        std::fs::write(local.join(name), bytes)?;
+    }
+    Ok(())
+}
+
+/// The libraries that were given to a target that listens at `socket`.
+fn given(socket: &Path) -> Result<Vec<Library>, Failure> {
+    let local = socket.with_file_name(LOCAL);
+    if !local.exists() {
+        return Ok(Vec::new());
+    }
+    let mut libraries = Vec::new();
+    for entry in std::fs::read_dir(local)? {
+        libraries.push(Library::open(entry?.path())?);
+    }
+    Ok(libraries)
+}
+
 /// Serves at `socket` until the other end of `stream` is closed.
 pub(super) fn serve(
     socket: &Path,
@@ -36,12 +62,14 @@ pub(super) fn serve(
     stream: UnixStream,
 ) -> Result<(), Failure> {
     let name = transport.name().to_owned();
+    let local = given(socket)?;
     let listen = || -> TargetBuilder<'_> {
-        Target::listen(&format!("unix:{}", socket.display()))
+        let target = Target::listen(&format!("unix:{}", socket.display()))
             .with_transport(transport)
             .transport(&name)
             .export("printf", printf as unsafe extern "C" fn(_, _, _, _, _) -> _)
-            .mailbox(MAILBOX)
+            .mailbox(MAILBOX);
+        local.iter().fold(target, |target, library| target.local(library))
     };
     match args {
         Args::Word => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use farjump::{Error, RefusalCause};
+use farjump::{Error, Mode, RefusalCause};
 
 use super::calls::{fill_args, same};
 use crate::conformance::failure::{Counted, ensure};
@@ -20,6 +20,11 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
     let link = host
         .link_with(|builder| builder.reply_room(ROOM).on_refused(move |_| _ = count.fetch_add(1, Relaxed)))?;
     let Libraries { echo, fill, missing, panics, .. } = stage.libraries;
+    // A target cannot have this one itself.
+    let (due, word) = match stage.mode() {
+        Mode::Local => (RefusalCause::CodeMissing, "`missing`"),
+        _ => (RefusalCause::UnresolvedImport, "conformance_offers_no_such_function"),
+    };
     let (mut refused, mut seen) = (0, 0);
     for round in 0..3_u64 {
         // In flight together: each answer finds its own call.
@@ -39,8 +44,8 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
             other => ensure!(false, "a panic gives {other:?}"),
         }
         match unresolved.wait(PATIENCE) {
-            Err(Error::Refused { ifunc, cause: RefusalCause::UnresolvedImport, text })
-                if ifunc == "missing" && text.contains("conformance_offers_no_such_function") => {}
+            Err(Error::Refused { ifunc, cause, text })
+                if ifunc == "missing" && cause == due && text.contains(word) => {}
             other => ensure!(false, "an import that is not offered gives {other:?}"),
         }
         same(&before.wait(PATIENCE)?, b"before")?;
@@ -52,7 +57,7 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
         link.send(panics, b"unasked")?;
         let flushed = link.flush(PATIENCE);
         ensure!(
-            matches!(flushed, Err(Error::Refused { cause: RefusalCause::UnresolvedImport, .. })),
+            matches!(&flushed, Err(Error::Refused { cause, .. }) if *cause == due),
             "a flush after two refusals gives {flushed:?}"
         );
         link.flush(PATIENCE)?;

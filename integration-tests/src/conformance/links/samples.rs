@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use farjump::{Library, Link};
+use farjump::{Library, Link, Mode};
 
+use super::code::travelled;
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::host::{Args, PATIENCE, Stage};
 
@@ -41,11 +42,11 @@ fn counter(stage: &Stage) -> Counted {
     link.flush(PATIENCE)?;
     let word = host.word()?;
     ensure!(word == 101, "counter was called 101 times and counted {word}");
+    travelled(&link, 1, stage.mode())?;
     let (stats, counts) = (link.stats(), host.counts()?);
-    ensure!(
-        (stats.frames, stats.frames_with_code, counts.calls, counts.images) == (101, 1, 101, 1),
-        "code was to travel once: {stats:?}, {counts:?}"
-    );
+    ensure!((stats.frames, counts.calls) == (101, 101), "101 calls: {stats:?}, {counts:?}");
+    // A target that has the functions itself has placed them all before.
+    ensure!(counts.images == 1 || stage.mode() == Mode::Local, "code was to be placed once: {counts:?}");
     Ok(1)
 }
 
