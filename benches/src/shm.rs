@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
-use farjump::{Library, Link, Target, WaitPolicy};
+use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
 use crate::Failure;
 use crate::first_call;
@@ -24,6 +24,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// File name of the library of `hello`.
 pub(crate) const HELLO: &str = "libhello.so";
+
+/// File name of the library of `counter`.
+const COUNTER: &str = "libcounter.so";
 
 /// File name of the library with the services that the reference needs.
 pub(crate) const SERVICES: &str = "libservices.so";
@@ -50,7 +53,7 @@ impl Libraries {
             hellos.push(open_built(&source, &folder.join(HELLO))?);
         }
         std::fs::copy(folder.join("0").join(HELLO), folder.join(HELLO))?;
-        let counter = open_built(&samples.join("counter.c"), &folder.join("libcounter.so"))?;
+        let counter = open_built(&samples.join("counter.c"), &folder.join(COUNTER))?;
         Ok(Libraries { counter, hellos })
     }
 }
@@ -81,6 +84,7 @@ pub(crate) fn serve(floor: &Floor, address: &str, folder: &Path) -> Result<(), F
     let mut target = Target::listen(address)
         .args(&mut count)
         .process_symbols(true)
+        .local(&Library::open(folder.join(COUNTER))?)
         .wait_policy(WaitPolicy::spin_only())
         .build()?;
     floor.done();
@@ -121,6 +125,23 @@ pub(crate) fn run(rounds: usize, floor: &Floor, address: &str, libraries: &Libra
         }
         bench.check_count(sent)?;
         series.print(&format!("one way, cached counter, {payload} B"), "ns", "<= 1.15 x raw ping-pong");
+    }
+    for (mode, payload, bound) in [
+        (Mode::Always, 8, "<= 2 x cached"),
+        (Mode::Always, 4096, "<= 1.2 x cached"),
+        (Mode::Local, 8, "cached"),
+        (Mode::Local, 4096, "cached"),
+    ] {
+        let mut series = Series::default();
+        for _ in 0..rounds {
+            let reference = bench.one_way(payload)?;
+            link.set_mode(mode);
+            series.add(bench.one_way(payload)?, reference);
+            link.set_mode(Mode::Cached);
+            sent += 2 * ROUND_TRIPS;
+        }
+        bench.check_count(sent)?;
+        series.print(&format!("one way, {mode} counter, {payload} B"), "ns", bound);
     }
     for payload in [8, 32] {
         let mut series = Series::default();
@@ -168,7 +189,7 @@ impl Bench<'_> {
 
     /// Half the time from injecting to having the answer, in nanoseconds.
     fn one_way(&self, payload: usize) -> Result<f64, Failure> {
-        let args = [7_u8; 64];
+        let args = [7_u8; 4096];
         self.floor.command(Command::Serve, 0);
         for _ in 0..WARM_UP {
             self.link.inject(self.counter, &args[..payload])?.wait(PATIENCE)?;

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use crate::frame::{
-    CODE_HEADER_LEN, CodePart, Flags, FrameError, HEADER_LEN, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME, Plan,
-    Trailer,
+    CODE_HEADER_LEN, CodePart, Flags, FrameError, HEADER_LEN, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME,
+    MAX_NAME, Plan, Trailer,
 };
 use crate::mailbox::{self, Seen};
 use crate::memory::{Memory, Region};
@@ -398,6 +398,18 @@ impl Channel {
         let part = self.code.map_or((0, 0), |code| (CODE_HEADER_LEN, usize::from(code.name_len)));
         self.copy(|_| part, &mut name);
         name
+    }
+
+    /// Copies the name of the code that the frame names to the start of `into`, and returns how long it is; 0 if it names none.
+    pub fn copy_name_to(&self, into: &mut [u8; MAX_NAME]) -> usize {
+        let (Some(frame), Some(code)) = (&self.held, &self.code) else { return 0 };
+        // `Header::check` refuses longer ones.
+        let len = usize::from(code.name_len).min(MAX_NAME);
+        // SAFETY: as in `copy_payload_to`, for the name.
+        unsafe {
+            core::ptr::copy_nonoverlapping(frame.start.add(CODE_HEADER_LEN).as_ptr(), into.as_mut_ptr(), len);
+        }
+        len
     }
 
     /// Length in bytes of the payload of the frame that `poll` returned last; 0 without one.

@@ -125,6 +125,9 @@ impl Run {
         peer.channel.copy_payload(&mut payload);
         peer.channel.copy_image(&mut image);
         let name = peer.channel.copy_name();
+        let mut again = [0xee; 255];
+        let len = peer.channel.copy_name_to(&mut again);
+        assert_eq!(again[..len], name);
         let expected = self.expected[usize::from(!left)].front().expect("a frame that nobody sent");
         assert_eq!(expected.0, frame.header().token, "order");
         assert!(*expected == (frame.header().token, payload, name, image), "frame {} differs", expected.0);

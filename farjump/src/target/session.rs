@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Armed, Channel, Glance, Pace, Polled, Received, SendError};
-use farjump_core::frame::{Flags, Header, Kind, LINE, Plan, ReplyStatus};
+use farjump_core::frame::{Flags, Header, Kind, LINE, MAX_NAME, Plan, ReplyStatus};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, TransportError};
 use farjump_transports::Error as MeetError;
@@ -361,7 +361,9 @@ impl Session {
     /// Runs a function that the target has itself.
     #[cold]
     fn call_local(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
-        match shared.executor.local(&self.channel.copy_name()) {
+        let mut name = [0; MAX_NAME];
+        let len = self.channel.copy_name_to(&mut name);
+        match shared.executor.local(&name[..len]) {
             Ok(code) => {
                 let payload = self.payload(frame, code, shared);
                 self.run(&frame.header(), payload, code, shared)

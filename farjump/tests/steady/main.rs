@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Library, WaitPolicy};
+use farjump::{Library, Mode, WaitPolicy};
 use support::{PATIENCE, Pair, Place, library, serve};
 
 #[global_allocator]
@@ -42,8 +42,8 @@ impl Steady {
             .wait_policy(WaitPolicy::spin_only());
         let link =
             place.link().reply_room(1 << 16).control_interval(NEVER).wait_policy(WaitPolicy::spin_only());
-        let pair = Pair::of(target, link);
         let (counter, echo) = (library("counter"), library("echo"));
+        let pair = Pair::of(target.local(&counter).local(&echo), link);
         let mut steady = Steady { pair, counter, echo, long: vec![3; 1000] };
         steady.run(1000);
         steady
@@ -72,6 +72,19 @@ impl Steady {
             link.progress().unwrap();
         }
         assert!(serve(target) == 0);
+    }
+}
+
+#[test]
+fn a_message_allocates_nothing_in_any_mode() {
+    let place = Place::new();
+    let mut steady = Steady::new(&place);
+    for mode in Mode::ALL {
+        steady.pair.link.set_mode(mode);
+        steady.run(1000);
+        let before = counting::allocations();
+        steady.run(10_000);
+        assert_eq!(counting::allocations() - before, 0, "{mode}");
     }
 }
 
