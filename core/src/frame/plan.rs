@@ -59,6 +59,9 @@ pub struct Plan<'a> {
     pub code: Option<PlanCode<'a>>,
 }
 
+/// What the offset of an image in its frame is a multiple of.
+const IMAGE_ALIGN: usize = 8;
+
 /// The code that a planned frame names.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanCode<'a> {
@@ -100,7 +103,12 @@ impl Plan<'_> {
                 return Layout { payload, align_log2, frame_len: LINE, trailer };
             }
         }
-        let align_log2 = if self.align_log2 == 0 { DEFAULT_ALIGN_LOG2 } else { self.align_log2 };
+        let align_log2 = match &self.code {
+            _ if self.align_log2 != 0 => self.align_log2,
+            // Behind code a short payload follows at once: a frame in each of which code travels is not to be longer than need be.
+            Some(_) if payload_len <= INLINE_PAYLOAD => INLINE_ALIGN_LOG2,
+            _ => DEFAULT_ALIGN_LOG2,
+        };
         let behind = match &self.code {
             None => HEADER_LEN,
             Some(code) => self.image_offset(code) + code.image.len(),
@@ -117,7 +125,7 @@ impl Plan<'_> {
 
     fn image_offset(&self, code: &PlanCode<'_>) -> usize {
         let name_end = CODE_HEADER_LEN + code.name.len();
-        if code.image.is_empty() { name_end } else { name_end.next_multiple_of(LINE) }
+        if code.image.is_empty() { name_end } else { name_end.next_multiple_of(IMAGE_ALIGN) }
     }
 
     /// The header of the frame laid out as `layout`, with the payload's final length, which is at most what was planned.

@@ -145,7 +145,7 @@ fn a_payload_ends_before_the_trailer_and_the_end() {
 
 #[test]
 fn a_payload_behind_code_overlaps_nothing_and_is_aligned() {
-    for (kind, at, end) in [(Kind::CallCode, 256, 512), (Kind::CallId, 128, 384)] {
+    for (kind, at, end) in [(Kind::CallCode, 192, 448), (Kind::CallId, 128, 384)] {
         assert_eq!(with_code(kind, |words| low(&mut words[4], at)), Ok(()));
         // In the header, in the name or image, between lines, past the end, far past it.
         for offset in [0, 64, at - 64, at + 8, end, end - 128, u32::MAX - 63, u32::MAX] {
@@ -167,15 +167,15 @@ fn an_image_overlaps_neither_header_nor_name_and_ends_in_the_frame() {
             high(&mut words[0], len);
         })
     };
-    let refused = |offset, len| Err(FrameError::Image { offset, len, frame: 512 });
-    assert_eq!(image(128, 100), Ok(()));
-    assert_eq!(image(68, 188), Ok(()), "from the end of the name to the payload");
+    let refused = |offset, len| Err(FrameError::Image { offset, len, frame: 448 });
+    assert_eq!(image(72, 100), Ok(()));
+    assert_eq!(image(68, 124), Ok(()), "from the end of the name to the payload");
     for (offset, len) in
-        [(0, 100), (63, 100), (67, 100), (128, 0), (128, 385), (512, 1), (u32::MAX, u32::MAX)]
+        [(0, 100), (63, 100), (67, 100), (128, 0), (128, 321), (448, 1), (u32::MAX, u32::MAX)]
     {
         assert_eq!(image(offset, len), refused(offset, len));
     }
-    assert_eq!(image(68, 189), Err(FrameError::Payload { offset: 256, len: 200, frame: 512 }));
+    assert_eq!(image(68, 125), Err(FrameError::Payload { offset: 192, len: 200, frame: 448 }));
 }
 
 #[test]
