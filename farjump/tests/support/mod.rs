@@ -63,7 +63,8 @@ impl Place {
 }
 
 /// The path of an ifunc library, built once in each test binary: of `tests/ifuncs/NAME.c` or, if there is none, of the sample
-/// of that name. Ifuncs whose name has an underscore are called by what is before it.
+/// of that name, in C or, for `NAME.rs`, in Rust. Of `tests/ifuncs`, those whose name has an underscore are called by what
+/// is before it.
 pub(crate) fn library_path(name: &str) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
@@ -72,14 +73,21 @@ pub(crate) fn library_path(name: &str) -> PathBuf {
     }
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let own = package.join(format!("tests/ifuncs/{name}.c"));
-    let sample = package.join(format!("../ifuncs/samples/c/{name}.c"));
+    let samples = package.join("../ifuncs/samples");
+    let (source, routines) = if own.exists() {
+        (own, name.split('_').next())
+    } else if let Some(rust) = name.strip_suffix(".rs") {
+        (samples.join("rust").join(name), Some(rust))
+    } else {
+        (samples.join(format!("c/{name}.c")), None)
+    };
     // One folder for each process: another binary may be building the same library.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ifuncs-{}", env!("CARGO_CRATE_NAME")));
     std::fs::create_dir_all(&folder).unwrap();
     let options = Options {
-        inputs: vec![if own.exists() { own } else { sample }],
+        inputs: vec![source],
         output: folder.join(format!("lib{name}.so")),
-        name: name.split_once('_').map(|(name, _)| name.to_owned()),
+        name: routines.map(str::to_owned),
         ..Options::default()
     };
     let report = build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));

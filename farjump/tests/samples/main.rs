@@ -1,0 +1,7 @@
+//! The samples that work on their payload, over shared memory, against answers that are found in another way.
+
+#![cfg(all(feature = "shm", feature = "build"))]
+
+mod sum;
+#[path = "../support/mod.rs"]
+mod support;
