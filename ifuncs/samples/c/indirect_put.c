@@ -1,0 +1,43 @@
+/* indirect_put - writes bytes where the target says that they go: only the target knows what a key stands for. The
+ * payload is a uint64_t, the key, and the bytes. The reply is a struct indirect_put_reply. target_args is passed on to
+ * store_slot, which the target exports. */
+#include <farjump_ifunc.h>
+
+/* Where the bytes of a key go. */
+struct store_slot {
+    void *bytes;     /* writable until the call ends */
+    uint64_t room;   /* how many bytes may be written there */
+    uint64_t offset; /* the slot's place in the store: what the source is told */
+};
+
+struct store;
+/* The target has it. Fills in *slot and returns 0, or returns anything else if there is no such key. */
+int store_slot(struct store *store, uint64_t key, struct store_slot *slot);
+
+struct indirect_put_reply {
+    uint64_t offset; /* of the slot */
+    uint64_t len;    /* how many bytes were written there */
+};
+
+FARJUMP_COPY_ARGS(indirect_put)
+
+#define FAIL(text) farjump_panic(text, sizeof text - 1)
+
+FARJUMP_IFUNC void indirect_put_main(void *payload, size_t payload_size, void *target_args)
+{
+    uint64_t key;
+    struct store_slot slot;
+    struct indirect_put_reply reply;
+
+    if (payload_size < sizeof key)
+        FAIL("the payload has no key: it is shorter than 8 bytes");
+    __builtin_memcpy(&key, payload, sizeof key);
+    if (store_slot(target_args, key, &slot) != 0)
+        FAIL("the target has no such key");
+    reply.offset = slot.offset;
+    reply.len = payload_size - sizeof key;
+    if (reply.len > slot.room)
+        FAIL("there are more bytes than the key has room for");
+    __builtin_memcpy(slot.bytes, (const char *)payload + sizeof key, reply.len);
+    farjump_reply(&reply, sizeof reply);
+}
