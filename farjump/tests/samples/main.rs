@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "shm", feature = "build"))]
 
+mod codec;
 mod indirect_put;
 mod sum;
 #[path = "../support/mod.rs"]

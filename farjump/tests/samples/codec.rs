@@ -1,0 +1,205 @@
+//! `codec` against `lz4_flex`, which shares nothing with it but the format.
+
+use std::cell::RefCell;
+
+use farjump::{Error, Library};
+use lz4_flex::block;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use crate::support::{Pair, Place, library};
+
+/// What the payload routines make of `args`.
+fn compressed(codec: &Library, args: &[u8]) -> Vec<u8> {
+    let mut room = vec![0xaa; codec.payload_max_size(args)];
+    // SAFETY: the room is as long as said.
+    let used = unsafe { codec.payload_init(room.as_mut_ptr(), room.len(), args) }.unwrap();
+    room.truncate(used);
+    room
+}
+
+/// A payload: what `block` should be decompressed to has `len` bytes.
+fn payload(len: u64, block: &[u8]) -> Vec<u8> {
+    [&len.to_ne_bytes(), block].concat()
+}
+
+/// What `lz4_flex` makes of a payload.
+fn decompressed(payload: &[u8]) -> Option<Vec<u8>> {
+    let (len, block) = payload.split_first_chunk()?;
+    let len = usize::try_from(u64::from_ne_bytes(*len)).ok()?;
+    // No byte of a block makes more than 255: longer lengths lie, and are not to be allocated.
+    let bytes = block::decompress(block, (len <= 255 * block.len()).then_some(len)?).ok()?;
+    (bytes.len() == len).then_some(bytes)
+}
+
+/// Text that has some of everything: copies near and far, runs, and noise, of lengths around those where encodings change.
+fn texts() -> impl Strategy<Value = Vec<u8>> {
+    let piece =
+        (0..4_u8, any::<u8>(), prop_oneof![0..40_usize, 240..300_usize, 0..70_000_usize], any::<u64>());
+    proptest::collection::vec(piece, 0..12).prop_map(|pieces| {
+        let mut text: Vec<u8> = Vec::new();
+        for (kind, byte, len, mut noise) in pieces {
+            match kind {
+                0 => text.resize(text.len() + len, byte),
+                1 => text.extend((0..len).map(|i| (i % (1 + usize::from(byte))) as u8)),
+                2 => text.extend((0..len).map(|_| {
+                    noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (noise >> 56) as u8
+                })),
+                _ => {
+                    let from = text.len().saturating_sub(noise as usize % 66_000);
+                    text.extend_from_within(from..(from + len).min(text.len()));
+                }
+            }
+        }
+        text
+    })
+}
+
+#[test]
+fn what_goes_through_comes_out_as_it_was_and_lz4_flex_reads_it_on_the_way() {
+    let place = Place::new();
+    let pair = RefCell::new(Pair::new(&place));
+    let codec = library("codec");
+    let same = |text: Vec<u8>| {
+        let on_the_way = compressed(&codec, &text);
+        prop_assert!(decompressed(&on_the_way).as_deref() == Some(&*text), "lz4_flex reads something else");
+        let before = pair.borrow().link.stats().payload_bytes;
+        let reply = pair.borrow_mut().call(&codec, &text).unwrap();
+        prop_assert!(*reply == *text, "something else comes out");
+        prop_assert_eq!(pair.borrow().link.stats().payload_bytes - before, on_the_way.len() as u64);
+        Ok(())
+    };
+    TestRunner::new(ProptestConfig::with_cases(200)).run(&texts(), same).unwrap();
+    for len in 0..100 {
+        same(vec![7; len]).unwrap();
+        same((0..len as u8).collect()).unwrap();
+    }
+}
+
+#[test]
+fn what_lz4_flex_compressed_is_decompressed() {
+    let place = Place::new();
+    let pair = RefCell::new(Pair::new(&place));
+    let raw = library("codec_raw");
+    assert_eq!(raw.images()[0].id(), library("codec").images()[0].id(), "other code was tested");
+    let same = |text: Vec<u8>| {
+        let block = block::compress(&text);
+        let reply = pair.borrow_mut().call(&raw, &payload(text.len() as u64, &block)).unwrap();
+        prop_assert!(*reply == *text, "something else comes out");
+        Ok(())
+    };
+    TestRunner::new(ProptestConfig::with_cases(200)).run(&texts(), same).unwrap();
+}
+
+#[test]
+fn a_file_shrinks_about_as_much_as_with_lz4_flex() {
+    let codec = library("codec");
+    let source = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/protocol.md")).unwrap();
+    let (ours, theirs) = (compressed(&codec, &source).len(), block::compress(&source).len());
+    println!("{} bytes: {ours} by codec, {theirs} by lz4_flex", source.len());
+    assert!(ours < source.len() * 2 / 3 && ours < theirs * 11 / 10, "{ours} bytes, and {theirs}");
+}
+
+/// The words of the panic that ended a call.
+fn words_of(answer: Result<impl Sized, Error>) -> String {
+    answer.map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn each_lie_of_a_block_is_told_apart() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let raw = library("codec_raw");
+    for (payload, expected) in [
+        (vec![], "the payload is shorter than the 8 bytes of a length"),
+        (vec![0; 7], "the payload is shorter than the 8 bytes of a length"),
+        (payload(0, &[]), "the block ends in the middle of a sequence"),
+        (payload(3, b"\x30ab"), "the block ends in the middle of its literals"),
+        (payload(300, b"\xf0\xff"), "the block ends in the middle of a sequence"),
+        (payload(300, b"\xf0\xff\xff\xff"), "the block ends in the middle of a sequence"),
+        (payload(9, b"\x10a\x01"), "the block ends in the middle of a sequence"),
+        (payload(5, b"\x10a\x01\x00"), "the block ends in the middle of a sequence"),
+        (payload(9, b"\x10a\x00\x00"), "the block repeats bytes from before its beginning"),
+        (payload(9, b"\x10a\x02\x00\x00"), "the block repeats bytes from before its beginning"),
+        (payload(9, b"\x10a\xff\xff\x00"), "the block repeats bytes from before its beginning"),
+        (payload(9, b"\x00\x01\x00\x00"), "the block repeats bytes from before its beginning"),
+        (payload(2, b"\x30abc"), "the block makes more bytes than it says"),
+        (payload(4, b"\x10a\x01\x00\x00"), "the block makes more bytes than it says"),
+        (payload(9, b"\x1fa\x01\x00\xff\xff\xff\xff\x00\x00"), "the block makes more bytes than it says"),
+        (payload(4, b"\x30abc"), "the block makes fewer bytes than it says"),
+        (payload(6, b"\x10a\x01\x00\x00"), "the block makes fewer bytes than it says"),
+        (payload(u64::MAX, b"\x30abc"), "the block makes fewer bytes than it says"),
+    ] {
+        let answer = words_of(pair.call(&raw, &payload));
+        assert_eq!(answer, format!("`codec` panicked at the target: {expected}"), "{payload:?}");
+    }
+    // The least block that has all there is: a literal, a match that overlaps itself, and the empty sequence at the end.
+    assert_eq!(*pair.call(&raw, &payload(5, b"\x10a\x01\x00\x00")).unwrap(), *b"aaaaa");
+}
+
+/// Payloads that are wrong somewhere, most of them: blocks cut off, changed and put together, lengths that lie, and noise.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let noise = proptest::collection::vec(any::<u8>(), 0..200);
+    // Bytes that steer: short lengths, small offsets, and the ends of their ranges.
+    let steering =
+        proptest::collection::vec(prop_oneof![0..4_u8, 0x10..0x14_u8, Just(0xff), Just(0xf0)], 0..60);
+    let changes = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+    let changed = (texts(), changes, any::<prop::sample::Index>(), any::<bool>()).prop_map(
+        |(text, changes, end, cut)| {
+            let mut block = block::compress(&text);
+            for (at, byte) in changes {
+                let at = at.index(block.len());
+                block[at] = byte;
+            }
+            if cut {
+                block.truncate(end.index(block.len()));
+            }
+            (text.len() as u64, block)
+        },
+    );
+    let block = prop_oneof![changed, (0..300_u64, noise), (0..300_u64, steering),];
+    let lie = prop_oneof![4 => Just(0), 1 => -3..3_i64, 1 => any::<i64>()];
+    (block, lie).prop_map(|((len, block), lie)| payload(len.wrapping_add_signed(lie), &block))
+}
+
+#[test]
+fn no_payload_gives_anything_but_what_lz4_flex_gives_or_a_panic() {
+    let place = Place::new();
+    let pair = RefCell::new(Pair::new(&place));
+    let raw = library("codec_raw");
+    let (right, wrong) = (RefCell::new(0), RefCell::new(0));
+    let same = |payload: Vec<u8>| {
+        match (pair.borrow_mut().call(&raw, &payload), decompressed(&payload)) {
+            (Ok(reply), Some(expected)) => {
+                prop_assert!(*reply == *expected, "something else comes out");
+                *right.borrow_mut() += 1;
+            }
+            (answer, None) => {
+                let words = words_of(answer);
+                prop_assert!(words.starts_with("`codec` panicked at the target: the "), "{}", words);
+                *wrong.borrow_mut() += 1;
+            }
+            (Err(error), Some(expected)) => {
+                prop_assert!(false, "{} instead of {} bytes", error, expected.len())
+            }
+        }
+        Ok(())
+    };
+    TestRunner::new(ProptestConfig::with_cases(3000)).run(&hostile(), same).unwrap();
+    let (right, wrong) = (right.into_inner(), wrong.into_inner());
+    assert!(right > 100 && wrong > 1000, "{right} right and {wrong} wrong payloads prove little");
+}
+
+#[test]
+fn a_small_block_that_makes_too_long_a_reply_fails_and_the_next_call_does_not() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let raw = library("codec_raw");
+    // One byte, and a match that repeats it 128 MiB long; no empty sequence at the end, which is not reached.
+    let longer = (128 << 20) / 255;
+    let block = [&b"\x1fa\x01\x00"[..], &vec![0xff; longer], b"\x00"].concat();
+    let error = words_of(pair.call(&raw, &payload(1 + 4 + 15 + 255 * longer as u64, &block)));
+    assert!(!error.contains("panicked") && error.contains("reply"), "{error}");
+    assert_eq!(*pair.call(&raw, &payload(3, b"\x30abc")).unwrap(), *b"abc");
+}
