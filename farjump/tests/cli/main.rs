@@ -4,5 +4,6 @@ mod building;
 mod demonstrating;
 mod injecting;
 mod invoking;
+mod samples;
 mod serving;
 mod workbench;
