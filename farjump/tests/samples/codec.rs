@@ -24,7 +24,7 @@ fn payload(len: u64, block: &[u8]) -> Vec<u8> {
 }
 
 /// What `lz4_flex` makes of a payload.
-fn decompressed(payload: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decompressed(payload: &[u8]) -> Option<Vec<u8>> {
     let (len, block) = payload.split_first_chunk()?;
     let len = usize::try_from(u64::from_ne_bytes(*len)).ok()?;
     // No byte of a block makes more than 255: longer lengths lie, and are not to be allocated.
@@ -75,6 +75,65 @@ fn what_goes_through_comes_out_as_it_was_and_lz4_flex_reads_it_on_the_way() {
         same(vec![7; len]).unwrap();
         same((0..len as u8).collect()).unwrap();
     }
+    // A match as far back as offsets reach, and one farther.
+    for distance in 65_530..65_540 {
+        let mut text = b"pattern.".to_vec();
+        text.resize(distance, 0);
+        text.extend(b"pattern.");
+        text.resize(distance + 100, 1);
+        same(text).unwrap();
+    }
+}
+
+/// Where the last match of a block begins and ends in what it makes, if there is one.
+fn last_match(block: &[u8]) -> Option<(usize, usize)> {
+    let mut bytes = block.iter().map(|byte| usize::from(*byte));
+    let length = |bytes: &mut dyn Iterator<Item = usize>, half: usize| {
+        let mut len = half;
+        if half == 15 {
+            loop {
+                let more = bytes.next().unwrap();
+                len += more;
+                if more < 255 {
+                    break;
+                }
+            }
+        }
+        len
+    };
+    let (mut made, mut last) = (0, None);
+    loop {
+        let token = bytes.next().unwrap();
+        let literals = length(&mut bytes, token >> 4);
+        bytes.by_ref().take(literals).for_each(drop);
+        made += literals;
+        // An offset has two bytes; the end has none.
+        let Some(_) = bytes.nth(1) else { return last };
+        let start = made;
+        made += length(&mut bytes, token & 15) + 4;
+        last = Some((start, made));
+    }
+}
+
+/// "End of block restrictions" of LZ4's format, which faster decoders than ours count on.
+#[test]
+fn blocks_end_as_the_format_asks() {
+    let codec = library("codec");
+    let ends = |text: Vec<u8>| {
+        if let Some((start, end)) = last_match(&compressed(&codec, &text)[8..]) {
+            prop_assert!(
+                start + 12 <= text.len() && end + 5 <= text.len(),
+                "{start}..{end} of {}",
+                text.len()
+            );
+        }
+        Ok(())
+    };
+    for len in 0..100 {
+        ends(vec![7; len]).unwrap();
+    }
+    assert_eq!(last_match(&compressed(&codec, &[7; 100])[8..]), Some((1, 95)));
+    TestRunner::new(ProptestConfig::with_cases(100)).run(&texts(), ends).unwrap();
 }
 
 #[test]
@@ -139,7 +198,7 @@ fn each_lie_of_a_block_is_told_apart() {
 }
 
 /// Payloads that are wrong somewhere, most of them: blocks cut off, changed and put together, lengths that lie, and noise.
-fn hostile() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let noise = proptest::collection::vec(any::<u8>(), 0..200);
     // Bytes that steer: short lengths, small offsets, and the ends of their ranges.
     let steering =

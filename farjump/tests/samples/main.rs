@@ -4,6 +4,7 @@
 
 mod codec;
 mod indirect_put;
+mod sanitized;
 mod sum;
 #[path = "../support/mod.rs"]
 mod support;
