@@ -2,6 +2,7 @@
 
 mod building;
 mod demonstrating;
+mod examining;
 mod injecting;
 mod invoking;
 mod samples;

@@ -15,6 +15,9 @@ const SCRIPT: &str = include_str!("image.ld");
 const VARIABLE: &str = "FARJUMP_LD";
 const ADVICE: &str = "Install binutils or lld, or name a linker in FARJUMP_LD";
 
+/// The linkers that are looked for where none is named, the best first.
+pub const LINKERS: [&str; 3] = ["ld.bfd", "ld", "ld.lld"];
+
 /// A linker that follows linker scripts.
 #[derive(Debug)]
 pub(super) struct Linker {
@@ -38,7 +41,7 @@ impl Linker {
             }
             return Ok(Linker { program, version });
         }
-        ["ld.bfd", "ld", "ld.lld"]
+        LINKERS
             .into_iter()
             .find_map(|program| {
                 let program = OsString::from(program);
@@ -118,8 +121,9 @@ fn version(program: &OsString) -> Result<String, BuildError> {
     Ok(tool::messages(&output).lines().next().unwrap_or_default().to_owned())
 }
 
-/// GNU ld and lld do. mold ignores scripts, gold (`GNU gold`) lays sections out by its own mind.
-fn follows_scripts(version: &str) -> bool {
+/// Whether a linker can make images, by the first line of what it says about itself (`--version`). GNU ld and lld do;
+/// mold ignores scripts, gold (`GNU gold`) lays sections out by its own mind.
+pub fn follows_scripts(version: &str) -> bool {
     version.starts_with("GNU ld") || version.contains("LLD")
 }
 

@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use farjump_core::image::CodeId;
 
 pub use error::{BuildError, Site};
+pub use link::{LINKERS, follows_scripts};
 use scratch::Scratch;
 
 use crate::bundle::{Bundle, BundleImage, Sizes};

@@ -38,6 +38,7 @@ Examples:
   farjump build sum.c -o libsum.so                  make an ifunc library
   farjump serve --listen unix:store.sock --data f   be a target
   farjump inject libsum.so --to unix:store.sock     run the function there
+  farjump doctor                                    what is wrong with this machine
 
 {EXIT_CODES}
 
@@ -54,6 +55,7 @@ pub(crate) enum Command {
     Serve(Serve),
     Inject(Inject),
     Transports(Transports),
+    Doctor(Doctor),
     #[cfg(feature = "build")]
     Demo(Demo),
     #[cfg(feature = "build")]
@@ -221,6 +223,39 @@ Arrival rules:
   write-imm  one write, and a completion at the receiver
   checked    one write, and a checksum")]
 pub(crate) struct Transports {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what on this machine would make farjump slow or impossible
+///
+/// Processors, memory, the kernel, compilers and libraries: what is there, what it means for farjump, and what to type to
+/// mend it. Nothing on the machine is changed.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Verdicts:
+  impossible  no source or no target can run here
+  slow        they run, and this costs time
+  note        neither, but good to know: something that only building, tools or later versions need
+  ok
+
+Words in capitals in a mend (UNIT, PATH, IMAGE) are for you to fill in.
+
+Ends with 0 if farjump works here, slow or not, and with 6 if something is impossible.
+
+With --json, one object:
+  verdict   impossible, slow or ok: the worst of all findings, notes aside
+  findings  a list of objects, always in the same order:
+    name      what was looked at
+    verdict   impossible, slow, note or ok
+    found     what is there, a sentence for people
+    figures   the same for programs: an object of numbers and truth values, may be empty
+    means     what it means for farjump
+    mend      what to type, or null
+
+docs/doctor.md lists the names and figures.")]
+pub(crate) struct Doctor {
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -15,6 +15,7 @@ Exit codes:
   3  the target refused the function or the connection, or the function called farjump_panic
   4  a time limit passed
   5  there is no target at the address, or it ended before it answered
+  6  farjump cannot work on this machine: `doctor` found something impossible
 Commands that were interrupted end with 128 and the signal's number.";
 
 /// The exit code of a failure.
@@ -24,6 +25,7 @@ pub(crate) enum Exit {
     Refused = 3,
     TimedOut = 4,
     NoTarget = 5,
+    Impossible = 6,
 }
 
 impl From<Exit> for ExitCode {
@@ -43,6 +45,11 @@ impl Failure {
     /// A failure of no special kind. `text` is one sentence without a full stop, or the words of another program.
     pub(crate) fn new(text: impl Into<String>) -> Failure {
         Failure { exit: Exit::Failed, text: text.into() }
+    }
+
+    /// Something of this machine that nothing but the machine can change. `text` as in [`Failure::new`].
+    pub(crate) fn impossible(text: impl Into<String>) -> Failure {
+        Failure { exit: Exit::Impossible, text: text.into() }
     }
 
     pub(crate) fn exit(&self) -> Exit {

@@ -3,6 +3,7 @@
 mod arguments;
 #[cfg(feature = "build")]
 mod demo;
+mod doctor;
 mod environment;
 mod failure;
 mod inject;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Inject(arguments) => inject::run(&arguments),
         Command::Transports(arguments) => transports::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         #[cfg(feature = "build")]
         Command::Demo(arguments) => demo::run(&arguments),
         #[cfg(feature = "build")]

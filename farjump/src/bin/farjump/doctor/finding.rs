@@ -1,0 +1,101 @@
+//! What a probe found, as people and as programs read it.
+
+use serde_json::{Map, Value, json};
+
+/// How much a finding matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Verdict {
+    /// No source or no target can run here.
+    Impossible,
+    /// They run, and something here costs time.
+    Slow,
+    /// Neither, but good to know.
+    Note,
+    /// As farjump likes it.
+    Ok,
+}
+
+impl Verdict {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Verdict::Impossible => "impossible",
+            Verdict::Slow => "slow",
+            Verdict::Note => "note",
+            Verdict::Ok => "ok",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Finding {
+    /// What was looked at. `docs/doctor.md` lists all names.
+    pub(super) name: &'static str,
+    pub(super) verdict: Verdict,
+    /// What is there, with the figure.
+    pub(super) found: String,
+    /// The same for programs; names as in `docs/doctor.md`.
+    pub(super) figures: Map<String, Value>,
+    /// What it means for farjump.
+    pub(super) means: String,
+    /// What to type to mend it, if that can be typed. Words in capitals are for the user to fill in.
+    pub(super) mend: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn new(
+        name: &'static str,
+        verdict: Verdict,
+        found: impl Into<String>,
+        means: impl Into<String>,
+    ) -> Finding {
+        let (found, means) = (found.into(), means.into());
+        Finding { name, verdict, found, figures: Map::new(), means, mend: None }
+    }
+
+    pub(super) fn mend(mut self, command: impl Into<String>) -> Finding {
+        self.mend = Some(command.into());
+        self
+    }
+
+    pub(super) fn figure(mut self, name: &str, value: impl Into<Value>) -> Finding {
+        self.figures.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "verdict": self.verdict.word(),
+            "found": self.found,
+            "figures": self.figures,
+            "means": self.means,
+            "mend": self.mend,
+        })
+    }
+}
+
+/// The worst of several verdicts that is more than a note; `Ok` if there is none.
+pub(super) fn overall(findings: &[Finding]) -> Verdict {
+    match findings.iter().map(|finding| finding.verdict).min() {
+        Some(verdict @ (Verdict::Impossible | Verdict::Slow)) => verdict,
+        _ => Verdict::Ok,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_verdict_counts_and_notes_do_not() {
+        let of = |verdicts: &[Verdict]| {
+            let finding = |verdict: &Verdict| Finding::new("x", *verdict, "", "");
+            overall(&verdicts.iter().map(finding).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), Verdict::Ok);
+        assert_eq!(of(&[Verdict::Note, Verdict::Ok]), Verdict::Ok);
+        assert_eq!(of(&[Verdict::Ok, Verdict::Slow, Verdict::Note]), Verdict::Slow);
+        assert_eq!(of(&[Verdict::Slow, Verdict::Impossible, Verdict::Ok]), Verdict::Impossible);
+    }
+}

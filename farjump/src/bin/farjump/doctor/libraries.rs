@@ -1,0 +1,130 @@
+//! Libraries of backends that are opened at run time. Whether they would be found, without opening them: a library runs
+//! code of its own when it is opened.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::bounded;
+use super::finding::{Finding, Verdict};
+
+/// How long the list of known libraries may take.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Where the dynamic linker looks last (ld.so(8)).
+const LAST: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
+
+struct Wanted {
+    name: &'static str,
+    soname: &'static str,
+    serves: &'static str,
+    mend: &'static str,
+}
+
+const WANTED: [Wanted; 2] = [
+    Wanted {
+        name: "libucp",
+        soname: "libucp.so.0",
+        serves: "the transports ucx-put and ucx-am",
+        mend: "sudo apt-get install libucx0",
+    },
+    Wanted {
+        name: "libibverbs",
+        soname: "libibverbs.so.1",
+        serves: "the transports verbs-write and verbs-send",
+        mend: "sudo apt-get install libibverbs1 ibverbs-providers",
+    },
+];
+
+/// Everything about libraries.
+pub(super) fn look() -> Vec<Finding> {
+    let folders: Vec<PathBuf> = env::var_os("LD_LIBRARY_PATH")
+        .map(|paths| env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect())
+        .unwrap_or_default();
+    let known = known();
+    WANTED.iter().map(|wanted| judge(wanted, find(wanted.soname, &folders, &known))).collect()
+}
+
+/// The dynamic linker's own list. Users seldom have the program's folder in their PATH.
+fn known() -> String {
+    let lists = ["/sbin/ldconfig", "ldconfig"].into_iter().map(|program| {
+        let mut command = Command::new(program);
+        command.arg("-p");
+        bounded::run(command, LIMIT)
+    });
+    let mut said = lists.filter_map(|list| list.ok().filter(|(status, _)| status.success()));
+    said.next().map_or(String::new(), |(_, text)| text)
+}
+
+/// Where the dynamic linker would find a library: in folders given first, in its list, in its last folders.
+fn find(soname: &str, folders: &[PathBuf], known: &str) -> Option<PathBuf> {
+    let in_folder = |folder: &Path| Some(folder.join(soname)).filter(|path| path.is_file());
+    let first = folders.iter().find_map(|folder| in_folder(folder));
+    let listed = || listed(soname, known).filter(|path| path.is_file());
+    first.or_else(listed).or_else(|| LAST.iter().find_map(|folder| in_folder(Path::new(folder))))
+}
+
+/// Reads what `ldconfig -p` says: `libucp.so.0 (libc6,x86-64) => /usr/lib/libucp.so.0`.
+fn listed(soname: &str, known: &str) -> Option<PathBuf> {
+    known.lines().find_map(|line| {
+        let (name, rest) = line.trim().split_once(" (")?;
+        let (kind, path) = rest.split_once(") => ")?;
+        let fits = name == soname && kind.split(',').any(|part| part.trim() == "x86-64");
+        fits.then(|| PathBuf::from(path.trim()))
+    })
+}
+
+fn judge(wanted: &Wanted, found: Option<PathBuf>) -> Finding {
+    match found {
+        Some(path) => {
+            let means = format!("{} of a later version would find it", wanted.serves);
+            Finding::new(wanted.name, Verdict::Ok, path.display().to_string(), means)
+        }
+        None => {
+            let means = format!("{}, which this version has not yet, would need it", wanted.serves);
+            Finding::new(wanted.name, Verdict::Note, format!("no {}", wanted.soname), means).mend(wanted.mend)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const LIST: &str = "\
+2 libs found in cache `/etc/ld.so.cache'
+\tlibucp.so.0 (libc6) => /lib32/libucp.so.0
+\tlibucp.so.0 (libc6,x86-64, OS ABI: Linux 3.2.0) => /usr/lib/libucp.so.0
+\tbroken line
+\tlibx.so (libc6,x86-64)";
+
+    #[test]
+    fn the_list_is_read_for_this_machine_and_broken_lines_name_nothing() {
+        assert_eq!(listed("libucp.so.0", LIST), Some(PathBuf::from("/usr/lib/libucp.so.0")));
+        for absent in ["libucp.so", "libx.so", "broken", ""] {
+            assert_eq!(listed(absent, LIST), None, "{absent}");
+        }
+    }
+
+    #[test]
+    fn folders_come_before_the_list_and_a_stale_entry_is_no_library() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+        let list = format!("libfj.so.1 (libc6,x86-64) => {}", second.display());
+        assert_eq!(find("libfj.so.1", &[], &list), None);
+        fs::write(&second, "").expect("a file can be written");
+        assert_eq!(find("libfj.so.1", std::slice::from_ref(&first), &list), Some(second));
+        fs::create_dir(&first).expect("a folder can be made");
+        fs::write(first.join("libfj.so.1"), "").expect("a file can be written");
+        assert_eq!(find("libfj.so.1", std::slice::from_ref(&first), &list), Some(first.join("libfj.so.1")));
+    }
+
+    #[test]
+    fn a_missing_library_names_its_package() {
+        let [ucp, verbs] = WANTED.each_ref().map(|wanted| judge(wanted, None));
+        assert!(ucp.mend.is_some_and(|mend| mend.contains("libucx0")));
+        assert!(verbs.mend.is_some_and(|mend| mend.contains("libibverbs1")));
+        assert_eq!(judge(&WANTED[0], Some("/x/libucp.so.0".into())).verdict, Verdict::Ok);
+    }
+}

@@ -1,0 +1,121 @@
+//! `doctor`: what on this machine would make farjump slow or impossible, and the mend.
+//!
+//! A probe reads files of the kernel or tries what farjump does, in this process or in one that is ended if it takes too
+//! long; nothing is left changed. What it found is judged by a function of that alone, so that every judgement can be
+//! tested without the machine that it is about.
+
+mod bounded;
+mod finding;
+mod kernel_text;
+mod libraries;
+mod memory;
+mod processors;
+mod quota;
+mod system;
+#[cfg(feature = "build")]
+mod tools;
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use crate::arguments::Doctor;
+use crate::failure::Failure;
+use crate::output;
+use finding::{Finding, Verdict, overall};
+
+/// Looks at everything, and shows it.
+///
+/// # Errors
+/// When something makes farjump impossible here.
+pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
+    let findings = look();
+    if arguments.json {
+        let list: Vec<Value> = findings.iter().map(Finding::as_json).collect();
+        let report = json!({ "verdict": overall(&findings).word(), "findings": list });
+        output::print_line(format_args!("{report:#}"))?;
+    } else {
+        output::print(show(&findings))?;
+    }
+    let named = |finding: &&Finding| finding.verdict == Verdict::Impossible;
+    let names: Vec<_> = findings.iter().filter(named).map(|finding| finding.name).collect();
+    match names[..] {
+        [] => Ok(()),
+        _ => Err(Failure::impossible(format!("farjump cannot work on this machine: {}", names.join(", ")))),
+    }
+}
+
+fn look() -> Vec<Finding> {
+    let mut findings = system::look();
+    findings.extend(memory::look());
+    findings.extend(processors::look());
+    #[cfg(feature = "build")]
+    findings.extend(tools::look());
+    findings.extend(libraries::look());
+    findings
+}
+
+/// The worst first. What is well takes one line.
+fn show(findings: &[Finding]) -> String {
+    let mut sorted: Vec<_> = findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.verdict);
+    let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    let mut line = |verdict: &str, name: &str, rest: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{verdict:10}  {name:width$}  {rest}");
+    };
+    for finding in &sorted {
+        line(finding.verdict.word(), finding.name, &finding.found);
+        if finding.verdict != Verdict::Ok {
+            line("", "", &finding.means);
+            if let Some(mend) = &finding.mend {
+                line("", "", &format!("$ {mend}"));
+            }
+        }
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    text.push_str(&summary(count(Verdict::Impossible), count(Verdict::Slow)));
+    text
+}
+
+fn summary(impossible: usize, slow: usize) -> String {
+    let things = |count: usize| if count == 1 { "1 thing".to_owned() } else { format!("{count} things") };
+    match (impossible, slow) {
+        (0, 0) => "\nfarjump works here, and nothing slows it down.\n".to_owned(),
+        (0, _) => format!("\nfarjump works here; {} would slow it down.\n", things(slow)),
+        _ => format!("\nfarjump does not work here, for {}.\n", things(impossible)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_is_shown_first_and_what_is_well_in_one_line() {
+        let findings = [
+            Finding::new("a", Verdict::Ok, "fine", "never shown").mend("never typed"),
+            Finding::new("long", Verdict::Note, "so", "meaning"),
+            Finding::new("c", Verdict::Impossible, "bad", "why").mend("mend it"),
+        ];
+        let expected = "\
+impossible  c     bad
+                  why
+                  $ mend it
+note        long  so
+                  meaning
+ok          a     fine
+
+farjump does not work here, for 1 thing.
+";
+        assert_eq!(show(&findings), expected);
+    }
+
+    #[test]
+    fn the_last_line_says_whether_farjump_works() {
+        assert!(summary(0, 0).contains("nothing slows it down"));
+        assert!(summary(0, 2).contains("works here; 2 things would slow it down"));
+        assert!(summary(1, 1).contains("does not work here, for 1 thing"));
+    }
+}

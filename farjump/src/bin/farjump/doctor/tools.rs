@@ -1,0 +1,149 @@
+//! What `farjump build` needs: a C compiler, a linker that follows scripts, and that both together make a library.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use farjump::build::{LINKERS, follows_scripts};
+
+use super::bounded::{self, Silent};
+use super::finding::{Finding, Verdict};
+
+/// How long a program may take to tell its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(5);
+/// How long building the smallest library may take.
+const BUILD_LIMIT: Duration = Duration::from_secs(20);
+const NO_BUILD: &str = "`farjump build` and `demo` do not work here; libraries built elsewhere do";
+const SMALLEST: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(probe)\n\
+    FARJUMP_IFUNC void probe_main(void *payload, size_t size, void *target_args)\n\
+    { (void)payload, (void)size, (void)target_args; }\n";
+
+/// Everything about building.
+pub(super) fn look() -> Vec<Finding> {
+    let asked = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    let cc = asked("FARJUMP_CC").unwrap_or_else(|| "cc".into());
+    let compiler = compiler(&cc.to_string_lossy(), version(&cc));
+    let linker = match asked("FARJUMP_LD") {
+        Some(program) => linker(true, [(program.to_string_lossy().into_owned(), version(&program))]),
+        None => linker(false, LINKERS.map(|program| (program.to_owned(), version(&program.into())))),
+    };
+    let both = compiler.verdict == Verdict::Ok && linker.verdict == Verdict::Ok;
+    let mut findings = vec![compiler, linker];
+    if both {
+        findings.push(building(build()));
+    }
+    findings
+}
+
+/// The first line of what a program says about itself.
+fn version(program: &OsString) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.arg("--version");
+    match bounded::run(command, VERSION_LIMIT) {
+        Ok((status, said)) if status.success() => Ok(said.lines().next().unwrap_or_default().to_owned()),
+        Ok((status, _)) => Err(format!("ended with {status}")),
+        Err(silent) => Err(silent.to_string()),
+    }
+}
+
+fn compiler(program: &str, version: Result<String, String>) -> Finding {
+    const NAME: &str = "C compiler";
+    match version {
+        Ok(version) => Finding::new(
+            NAME,
+            Verdict::Ok,
+            format!("{program}: {version}"),
+            "`farjump build` compiles with it",
+        ),
+        Err(why) => Finding::new(NAME, Verdict::Note, format!("{program}: {why}"), NO_BUILD)
+            .mend("sudo apt-get install gcc libc6-dev   # or name one in FARJUMP_CC"),
+    }
+}
+
+/// Judges those that were looked for, in this order; one that was `asked` for is the only one.
+fn linker(asked: bool, found: impl IntoIterator<Item = (String, Result<String, String>)>) -> Finding {
+    const NAME: &str = "linker";
+    let mut others = Vec::new();
+    for (program, version) in found {
+        match version {
+            Ok(version) if follows_scripts(&version) => {
+                let means = "`farjump build` links images with it";
+                return Finding::new(NAME, Verdict::Ok, format!("{program}: {version}"), means);
+            }
+            Ok(version) => others.push(format!("{program}: {version}, which does not follow linker scripts")),
+            Err(why) => others.push(format!("{program}: {why}")),
+        }
+    }
+    let mend = match asked {
+        true => "unset FARJUMP_LD   # or name GNU ld or lld in it",
+        false => "sudo apt-get install binutils",
+    };
+    Finding::new(NAME, Verdict::Note, others.join("; "), NO_BUILD).mend(mend)
+}
+
+/// Builds a library with this program, in a folder that is removed again. Returns what it says.
+fn build() -> Result<String, String> {
+    let said = |what: &str, error: std::io::Error| format!("{what}: {error}");
+    let folder = tempfile::Builder::new().prefix("farjump-doctor-").tempdir();
+    let folder = folder.map_err(|error| said("no temporary folder", error))?;
+    let source = folder.path().join("probe.c");
+    fs::write(&source, SMALLEST).map_err(|error| said("no temporary file", error))?;
+    let program = env::current_exe().map_err(|error| said("this program is not found", error))?;
+    let mut command = Command::new(program);
+    // What it leaves behind when it is killed goes with the folder.
+    command.current_dir(folder.path()).env("TMPDIR", folder.path());
+    command.args(["build", "probe.c", "-o", "libprobe.so"]);
+    match bounded::run(command, BUILD_LIMIT) {
+        Ok((status, _)) if status.success() => Ok("the smallest library was built".to_owned()),
+        Ok((_, said)) => Err(said),
+        Err(silent @ Silent::TooLong(_)) => Err(format!("`farjump build` {silent}")),
+        Err(silent) => Err(format!("this program {silent}")),
+    }
+}
+
+fn building(built: Result<String, String>) -> Finding {
+    const NAME: &str = "building";
+    match built {
+        Ok(said) => Finding::new(NAME, Verdict::Ok, said, "`farjump build` and `demo` work"),
+        Err(said) => {
+            // The linker's first complaint tells most.
+            let mut lines = said.lines().filter(|line| !line.trim().is_empty());
+            let first: Vec<_> = lines.by_ref().take(2).map(str::trim).collect();
+            Finding::new(NAME, Verdict::Note, first.join(" "), NO_BUILD)
+                .mend("sudo apt-get install gcc libc6-dev binutils")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_linker_that_follows_scripts_is_taken() {
+        let found = |says: &[(&str, Result<&str, &str>)]| -> Vec<(String, Result<String, String>)> {
+            let owned = |said: Result<&str, &str>| said.map(String::from).map_err(String::from);
+            says.iter().map(|(program, said)| ((*program).to_owned(), owned(*said))).collect()
+        };
+        let gold = ("ld", Ok("GNU gold (GNU Binutils 2.40) 1.16"));
+        let good =
+            linker(false, found(&[("ld.bfd", Err("not found")), gold, ("ld.lld", Ok("Debian LLD 14.0.6"))]));
+        assert_eq!((good.verdict, &*good.found), (Verdict::Ok, "ld.lld: Debian LLD 14.0.6"));
+        let bad = linker(false, found(&[("ld.bfd", Err("not found")), gold]));
+        assert_eq!(bad.verdict, Verdict::Note);
+        assert!(bad.found.contains("ld.bfd: not found; ld: GNU gold") && bad.mend.is_some(), "{}", bad.found);
+        assert!(linker(true, found(&[gold])).mend.is_some_and(|mend| mend.starts_with("unset FARJUMP_LD")));
+    }
+
+    #[test]
+    fn a_missing_compiler_and_a_failed_build_are_notes_with_their_reason() {
+        let missing = compiler("cc", Err("not found".into()));
+        assert_eq!((missing.verdict, &*missing.found), (Verdict::Note, "cc: not found"));
+        let failed = building(Err("error: `cc` cannot link it:\n\n  cannot find crti.o\nmore".into()));
+        assert_eq!(failed.found, "error: `cc` cannot link it: cannot find crti.o");
+        assert_eq!(building(Err(String::new())).verdict, Verdict::Note);
+        assert_eq!(building(Ok("x".into())).verdict, Verdict::Ok);
+    }
+}
