@@ -2,28 +2,31 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
 
 /// What the tests use besides Rust. Debian and Ubuntu name the packages alike.
-const NEEDED: [Needed; 6] = [
-    Needed { program: "cc", package: "gcc", used: "links everything" },
-    Needed { program: "gcc", package: "gcc", used: "compiles ifuncs in C" },
-    Needed { program: "readelf", package: "binutils", used: "links images, and shows what a program needs" },
-    Needed { program: "g++", package: "g++", used: "compiles the C++ that must be refused" },
-    Needed { program: "clang", package: "clang", used: "compiles ifuncs with another compiler" },
-    Needed { program: "ld.lld", package: "lld", used: "links images with another linker" },
+const NEEDED: [Needed; 8] = [
+    Needed { file: "cc", package: "gcc", used: "links everything" },
+    Needed { file: "gcc", package: "gcc", used: "compiles ifuncs in C" },
+    Needed { file: "readelf", package: "binutils", used: "links images, and shows what a program needs" },
+    Needed { file: "g++", package: "g++", used: "compiles ifuncs in C++, and the C++ that must be refused" },
+    Needed { file: "clang", package: "clang", used: "compiles ifuncs with another compiler" },
+    Needed { file: "gfortran", package: "gfortran", used: "compiles ifuncs in Fortran" },
+    Needed { file: "ld.lld", package: "lld", used: "links images with another linker" },
+    Needed { file: "liblz4.a", package: "liblz4-dev", used: "an archive that a distribution made" },
 ];
 
 /// How long installing may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// A program that tests run.
+/// A program that tests run, or a static library that they link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Needed {
-    /// Its name in `PATH`.
-    pub(crate) program: &'static str,
+    /// A program's name in `PATH`, or the file name of a library.
+    pub(crate) file: &'static str,
     /// The package that has it.
     pub(crate) package: &'static str,
     /// What it is used for.
@@ -32,7 +35,8 @@ pub(crate) struct Needed {
 
 /// What is not there.
 pub(crate) fn missing() -> Vec<Needed> {
-    NEEDED.into_iter().filter(|needed| !in_path(needed.program)).collect()
+    let there = |file: &str| if file.ends_with(".a") { linkable(file) } else { in_path(file) };
+    NEEDED.into_iter().filter(|needed| !there(needed.file)).collect()
 }
 
 /// Installs what is missing where that can be done without asking, and returns what is still missing then.
@@ -85,6 +89,15 @@ fn privileged(interrupt: &Interrupt) -> Option<&'static [&'static str]> {
 fn in_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
+}
+
+/// Whether the compiler finds a static library. One that it does not find it repeats as it was given.
+fn linkable(library: &str) -> bool {
+    let output = Command::new("cc").arg(format!("-print-file-name={library}")).stdin(Stdio::null()).output();
+    output.is_ok_and(|output| {
+        let path = String::from_utf8_lossy(&output.stdout);
+        Path::new(path.trim()).is_absolute() && Path::new(path.trim()).is_file()
+    })
 }
 
 fn executable(path: &Path) -> bool {

@@ -91,7 +91,7 @@ pub(crate) fn summarise(tally: &Tally, lacking: &[Needed]) {
     println!("\n{}", tally.names());
     if !lacking.is_empty() {
         for needed in lacking {
-            println!("missing  {} ({})", needed.program, needed.used);
+            println!("missing  {} ({})", needed.file, needed.used);
         }
         println!("To have these tested: {}.\n", packages::advice(lacking));
     }

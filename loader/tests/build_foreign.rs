@@ -1,0 +1,268 @@
+//! Objects and archives that compilers of other languages made, and a distribution's: with the flags of their own build
+//! systems, not with farjump's. Each is built into an image, run, and its answer compared with one computed here.
+
+#![cfg(feature = "build")]
+
+mod workshop;
+
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use farjump_loader::Library;
+use farjump_loader::build::{BuildReport, Options, build};
+use workshop::{Target, Workshop, imports, is_there};
+
+/// The payload routines of an ifunc `t`, as any compiler of C or C++ takes them.
+const PAYLOAD: &str = "#include <stddef.h>
+#include <string.h>
+size_t t_payload_get_max_size(void *args, size_t size) { (void)args; return size; }
+int t_payload_init(void *payload, size_t room, void *args, size_t size)
+{ (void)room; memcpy(payload, args, size); return 0; }
+";
+
+/// FNV-1a over the payload, with a table and a switch, so that there are constants and jumps to place.
+const FNV: &str = "#include <stdint.h>
+static const uint64_t start[] = { 0, 14695981039346656037u, 0 };
+static uint64_t step(uint64_t hash, unsigned char byte) { return (hash ^ byte) * 1099511628211u; }
+uint64_t (*volatile stepper)(uint64_t, unsigned char) = step;
+void t_main(void *payload, size_t size, void *args)
+{
+    uint64_t hash = start[1];
+    for (size_t i = 0; i < size; i++)
+        hash = stepper(hash, ((unsigned char *)payload)[i]);
+    *(uint64_t *)args = hash;
+}
+";
+
+fn fnv_by_definition(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+const INPUTS: [&[u8]; 3] = [b"", b"a", b"some bytes of a payload, \x00\xff"];
+
+/// What distributions compile with: protection of the stack, calls through the PLT, unwind tables, one section for all.
+const FLAGS: [&str; 6] =
+    ["-O2", "-g", "-fPIC", "-fstack-protector-strong", "-fcf-protection", "-D_FORTIFY_SOURCE=2"];
+
+fn build_all(workshop: &Workshop, inputs: &[PathBuf]) -> BuildReport {
+    let report = build(&workshop.options("t", inputs)).unwrap_or_else(|error| panic!("{error}"));
+    // The library is an ordinary one, whoever made the objects.
+    Library::open(&report.library).unwrap_or_else(|error| panic!("{error}"));
+    report
+}
+
+/// Compiles a source of that name with the flags above and more.
+fn object(workshop: &Workshop, compiler: &str, file: &str, text: &str, more: &[&str]) -> PathBuf {
+    workshop.write(file, text);
+    let output = format!("{file}.o");
+    workshop.run(compiler, &[&FLAGS, more, &["-c", file, "-o", &output]].concat());
+    workshop.path(&output)
+}
+
+/// Checks the image of `FNV` that `compiler` makes as C or C++.
+fn hashes(compiler: &str, file: &str, text: &str) {
+    let workshop = Workshop::new();
+    let report = build_all(&workshop, &[object(&workshop, compiler, file, text, &[])]);
+    // Of an object with one section for all, the payload routines travel along, with what they import.
+    assert_eq!(imports(&report.image), ["memcpy"], "{compiler}");
+    for input in INPUTS {
+        let mut hash = 0_u64;
+        Target::offering("memcpy", libc::memcpy as *const c_void).run(&report, input, &mut hash);
+        assert_eq!(hash, fnv_by_definition(input), "{compiler}, {input:?}");
+    }
+}
+
+#[test]
+fn objects_of_gcc_are_taken() {
+    assert_eq!(fnv_by_definition(b"a"), 0xaf63_dc4c_8601_ec8c, "the value that its authors give");
+    hashes("gcc", "t.c", &format!("{PAYLOAD}{FNV}"));
+}
+
+#[test]
+fn objects_of_clang_are_taken() {
+    if !is_there("clang") {
+        println!("skipped: clang is not installed");
+        return;
+    }
+    hashes("clang", "t.c", &format!("{PAYLOAD}{FNV}"));
+}
+
+#[test]
+fn objects_of_gxx_are_taken_with_templates_and_library_headers() {
+    if !is_there("g++") {
+        println!("skipped: g++ is not installed");
+        return;
+    }
+    hashes("g++", "t.cpp", &format!("extern \"C\" {{\n{PAYLOAD}{FNV}}}\n"));
+
+    let workshop = Workshop::new();
+    let text = format!(
+        "#include <algorithm>\n#include <array>\n#include <cstdint>\nextern \"C\" {{\n{PAYLOAD}}}\n\
+         template <class T> struct Down {{ bool operator()(T a, T b) const {{ return a > b; }} }};\n\
+         extern \"C\" void t_main(void *payload, size_t size, void *args)\n\
+         {{\n\
+             auto *values = static_cast<uint32_t *>(payload);\n\
+             std::sort(values, values + size / sizeof *values, Down<uint32_t>());\n\
+             std::copy_n(values, 3, static_cast<uint32_t *>(args));\n\
+         }}\n"
+    );
+    let object = object(&workshop, "g++", "t.cpp", &text, &["-fno-exceptions"]);
+    let report = build_all(&workshop, &[object]);
+    let values: Vec<u32> = (0..1000_u32).map(|n| n.wrapping_mul(2_654_435_761)).collect();
+    let payload: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut top = [0_u32; 3];
+    let mut target = Target::offering("memmove", libc::memmove as *const c_void);
+    let exports = target.resolver.exports_mut();
+    exports.insert("memcpy", libc::memcpy as *const c_void);
+    exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void);
+    target.run(&report, &payload, &mut top);
+    let mut sorted = values;
+    sorted.sort_unstable();
+    sorted.reverse();
+    assert_eq!(top, sorted[..3]);
+}
+
+#[test]
+fn objects_of_gfortran_are_taken() {
+    if !is_there("gfortran") {
+        println!("skipped: gfortran is not installed");
+        return;
+    }
+    let workshop = Workshop::new();
+    let fortran = "\
+subroutine t_main(values, bytes, answer) bind(c)
+  use iso_c_binding
+  integer(c_size_t), value :: bytes
+  real(c_double), intent(in) :: values(bytes / 8)
+  real(c_double), intent(out) :: answer(2)
+  real(c_double), parameter :: weight(3) = [1.5d0, -2d0, 0.25d0]
+  integer(c_size_t) :: i
+  answer(1) = dot_product(values, values)
+  answer(2) = 0
+  do i = 1, size(values, kind=c_size_t)
+    answer(2) = answer(2) + values(i) * weight(mod(i - 1, 3_c_size_t) + 1)
+  end do
+end subroutine
+";
+    workshop.write("t.f90", fortran);
+    workshop.run("gfortran", &["-O2", "-g", "-fPIC", "-c", "t.f90", "-o", "t.f90.o"]);
+    let payload = object(&workshop, "gcc", "payload.c", PAYLOAD, &[]);
+    let report = build_all(&workshop, &[workshop.path("t.f90.o"), payload]);
+    // Whole and half numbers, whose sums are exact in any order.
+    let values: Vec<f64> = (0..101).map(|n| f64::from(n) * 0.5 - 20.0).collect();
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut answer = [0_f64; 2];
+    Target::new().run(&report, &bytes, &mut answer);
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    let weighted: f64 = values.iter().zip([1.5, -2.0, 0.25].iter().cycle()).map(|(a, b)| a * b).sum();
+    assert_eq!(answer, [squares, weighted]);
+}
+
+#[test]
+fn objects_and_static_libraries_of_rustc_are_taken() {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    if !is_there(&rustc) {
+        println!("skipped: rustc is not installed");
+        return;
+    }
+    let source = "#![no_std]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }
+static ORDER: [fn(u32) -> u32; 2] = [u32::reverse_bits, u32::swap_bytes];
+#[unsafe(no_mangle)]
+pub unsafe extern \"C\" fn t_main(payload: *const u8, size: usize, args: *mut u32) {
+    let payload = unsafe { core::slice::from_raw_parts(payload, size) };
+    let (words, _) = payload.as_chunks();
+    let each = words.iter().zip(ORDER.iter().cycle()).map(|(word, turn)| turn(u32::from_le_bytes(*word)));
+    unsafe { *args = each.fold(0, |sum, word| sum ^ word) };
+}
+#[unsafe(no_mangle)]
+pub extern \"C\" fn t_payload_get_max_size(_: *const u8, size: usize) -> usize { size }
+#[unsafe(no_mangle)]
+pub unsafe extern \"C\" fn t_payload_init(payload: *mut u8, _: usize, args: *const u8, size: usize) -> i32 {
+    unsafe { core::ptr::copy_nonoverlapping(args, payload, size) };
+    0
+}
+";
+    for (kind, emit, output) in [("lib", "--emit=obj", "t.o"), ("staticlib", "--emit=link", "libt-objects.a")]
+    {
+        let workshop = Workshop::new();
+        workshop.write("t.rs", source);
+        let common = ["--edition", "2024", "-C", "panic=abort", "-C", "opt-level=2", "--crate-name", "t"];
+        workshop.run(&rustc, &[&common[..], &["--crate-type", kind, emit, "t.rs", "-o", output]].concat());
+        let report = build_all(&workshop, &[workshop.path(output)]);
+        assert!(report.image.len() < 1024, "{output}: {} bytes", report.image.len());
+        let words = [0x0000_0001_u32, 0x1234_5678, 0x8000_0001];
+        let payload: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut answer = 0_u32;
+        Target::new().run(&report, &payload, &mut answer);
+        assert_eq!(answer, 0x8000_0000 ^ 0x7856_3412 ^ 0x8000_0001, "{output}");
+    }
+}
+
+/// Where the compiler finds a static library, or `None`.
+fn static_library(file: &str) -> Option<PathBuf> {
+    let output = Command::new("cc").arg(format!("-print-file-name={file}")).output().ok()?;
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    // What it does not find it only repeats.
+    (path != Path::new(file) && path.is_file()).then_some(path)
+}
+
+/// Stands for the function that code with a protected stack calls when that was overwritten.
+extern "C" fn stack_was_overwritten() -> ! {
+    std::process::abort()
+}
+
+#[test]
+fn the_archive_of_a_distribution_is_taken() {
+    let Some(archive) = static_library("liblz4.a") else {
+        println!("skipped: liblz4.a is not installed (liblz4-dev)");
+        return;
+    };
+    let workshop = Workshop::new();
+    let text = format!(
+        "{PAYLOAD}\
+         extern int LZ4_decompress_safe(const char *from, char *to, int size, int room);\n\
+         struct answer {{ int size; char bytes[4096]; }};\n\
+         void t_main(void *payload, size_t size, void *args)\n\
+         {{\n\
+             struct answer *answer = args;\n\
+             answer->size = LZ4_decompress_safe(payload, answer->bytes, (int)size, sizeof answer->bytes);\n\
+         }}\n"
+    );
+    let object = object(&workshop, "gcc", "t.c", &text, &[]);
+    for linker in ["ld.bfd", "ld.lld"].into_iter().filter(|linker| is_there(linker)) {
+        let options = Options {
+            linker: Some(linker.into()),
+            ..workshop.options("t", &[object.clone(), archive.clone()])
+        };
+        let report = build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"));
+        Library::open(&report.library).unwrap_or_else(|error| panic!("{linker}: {error}"));
+        let mut target = Target::offering("memcpy", libc::memcpy as *const c_void);
+        let exports = target.resolver.exports_mut();
+        exports.insert("memmove", libc::memmove as *const c_void);
+        exports.insert("memset", libc::memset as *const c_void);
+        exports.insert("calloc", libc::calloc as *const c_void);
+        exports.insert("free", libc::free as *const c_void);
+        exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void);
+        #[repr(C)]
+        struct Answer {
+            size: i32,
+            bytes: [u8; 4096],
+        }
+        let mut run = |block: &[u8]| {
+            let mut answer = Answer { size: 0, bytes: [0; 4096] };
+            target.run(&report, block, &mut answer);
+            usize::try_from(answer.size).ok().map(|size| answer.bytes[..size].to_vec())
+        };
+        // Blocks made by hand from the description of the format: literals alone; then one literal `a` and a match of 15 + 4
+        // + 255 + 7 bytes at distance 1, which overlaps itself, and five last literals.
+        assert_eq!(run(b"\x50hello").as_deref(), Some(&b"hello"[..]), "{linker}");
+        let long: Vec<u8> = [&[b'a'; 1 + 15 + 4 + 255 + 7][..], b"bcdef"].concat();
+        assert_eq!(run(b"\x1fa\x01\x00\xff\x07\x50bcdef"), Some(long), "{linker}");
+        // A match that begins before the first byte.
+        assert_eq!(run(b"\x1fa\x09\x00\x00\x50bcdef"), None, "{linker}");
+    }
+}
