@@ -3,6 +3,7 @@
 mod datagrams;
 mod hex;
 mod ifuncs;
+mod mistakes;
 mod pages;
 mod protocol;
 mod transports;
