@@ -32,6 +32,7 @@ use core::fmt;
 use crate::frame::INLINE_ALIGN_LOG2;
 
 mod error;
+mod names;
 mod parts;
 
 pub use error::{ImageError, PlaceError};
@@ -46,6 +47,8 @@ pub const SPAN_DISTANCE: u64 = 1 << 30;
 pub const MAX_SPAN: usize = 1 << 30;
 /// Largest alignment of an image or of its payload: log2 of 4096 bytes.
 pub const MAX_ALIGN_LOG2: u8 = 12;
+/// Longest name of an import, in bytes.
+pub const MAX_SYMBOL: usize = 4096;
 
 const MAGIC: [u8; 4] = *b"FJI\x01";
 const ABI_LINUX: u8 = 1;
@@ -259,6 +262,7 @@ impl<'a> ImageView<'a> {
             data_at: data_at as usize,
         };
         view.check_sites()?;
+        names::check(view.names(), (0..view.import_count()).map(|index| view.name_offset(index)))?;
         Ok(view)
     }
 
@@ -276,7 +280,6 @@ impl<'a> ImageView<'a> {
                 (import, _) => import.is_some(),
             };
             let (index, site) = if take_import {
-                self.check_name(i)?;
                 i += 1;
                 (i - 1, import)
             } else {
@@ -315,19 +318,17 @@ impl<'a> ImageView<'a> {
         Ok(())
     }
 
-    fn check_name(&self, index: usize) -> Result<(), ImageError> {
-        let name = self.name_bytes(index).ok_or(ImageError::Name { index })?;
-        if name.is_empty() || !name.iter().all(u8::is_ascii_graphic) {
-            return Err(ImageError::Name { index });
-        }
-        Ok(())
+    fn names(&self) -> &'a [u8] {
+        &self.bytes[self.names_at..self.names_at + u32_at(self.bytes, 28) as usize]
     }
 
-    fn name_bytes(&self, index: usize) -> Option<&'a [u8]> {
-        let names = &self.bytes[self.names_at..self.names_at + u32_at(self.bytes, 28) as usize];
-        let offset = u32_at(self.bytes, HEADER_LEN + index * IMPORT_LEN + 4) & !SPAN2;
-        let rest = names.get(offset as usize..)?;
-        rest.iter().position(|&byte| byte == 0).map(|end| &rest[..end])
+    fn name_offset(&self, index: usize) -> u32 {
+        u32_at(self.bytes, HEADER_LEN + index * IMPORT_LEN + 4) & !SPAN2
+    }
+
+    fn name(&self, index: usize) -> &'a str {
+        let name = names::name_at(self.names(), self.name_offset(index) as usize);
+        name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or("")
     }
 
     fn relative_words(&self, index: usize) -> (Place, Place) {
@@ -396,7 +397,7 @@ impl<'a> ImageView<'a> {
             let at = HEADER_LEN + index * IMPORT_LEN;
             Import {
                 site: Place::from_word(u32_at(view.bytes, at)),
-                name: view.name_bytes(index).and_then(|name| core::str::from_utf8(name).ok()).unwrap_or(""),
+                name: view.name(index),
                 addend: i64_at(view.bytes, at + 8),
                 weak: u32_at(view.bytes, at + 4) & SPAN2 != 0,
             }

@@ -82,12 +82,16 @@ pub enum ImageError {
         /// The place.
         place: Place,
     },
-    /// An import's name is outside the name table, not ended, empty or not printable ASCII.
+    /// An import's name is outside the name table or not where the order of first use puts it, not ended, empty, longer than
+    /// [`MAX_SYMBOL`](super::MAX_SYMBOL) bytes or not printable ASCII.
     #[error("image import {index} has no usable name")]
     Name {
         /// Running number among imports.
         index: usize,
     },
+    /// Names that no import uses, or one that is there twice: the same code would have two identities.
+    #[error("image has a name twice, or names that no import uses")]
+    Names,
     /// Padding bytes that are not zero: the same code would have two identities.
     #[error("image has bytes other than zero in its padding")]
     Padding,

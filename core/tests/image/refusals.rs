@@ -190,6 +190,41 @@ fn names_are_in_their_table_ended_printable_and_not_empty() {
 }
 
 #[test]
+fn each_name_is_in_the_table_once_and_where_its_first_use_puts_it() {
+    let bad = |index| Err(ImageError::Name { index });
+    let offset = |import: usize| IMPORTS + import * 16 + 4;
+    // `store_get`, `table`, `maybe`, `table`: used out of order, from within another, and not at all.
+    assert_eq!(with_word(offset(0), 10), bad(0));
+    assert_eq!(with_word(offset(3), 11), bad(3));
+    assert_eq!(with_word(offset(2), SPAN2 | 10), Err(ImageError::Names), "`maybe` is unused");
+    let twice = check(|bytes| bytes[NAMES + 16..NAMES + 21].copy_from_slice(b"table"));
+    assert_eq!(twice, Err(ImageError::Names));
+}
+
+#[test]
+fn names_have_at_most_4096_bytes() {
+    for (len, fits) in [(4096, true), (4097, false)] {
+        let name = &*"n".repeat(len);
+        let imports = vec![Import { site: Place::Span1(0), name, addend: 0, weak: false }];
+        assert_eq!(ImageParts { imports, ..parts() }.encode().is_ok(), fits, "{len}");
+    }
+}
+
+/// That takes time in proportion to the image, not to its names times its imports: minutes, with those that are here.
+#[test]
+fn an_image_whose_imports_all_name_one_endless_symbol_is_refused_at_once() {
+    const COUNT: u32 = 65_535;
+    let text = vec![0; COUNT as usize * 8];
+    let import = |word| Import { site: Place::Span1(word * 8), name: "n", addend: 0, weak: false };
+    let imports = (0..COUNT).map(import).collect();
+    let mut image = ImageParts { span1: &text, imports, relatives: vec![], ..parts() }.encode().unwrap();
+    let (names, more) = (IMPORTS + COUNT as usize * 16, 16 << 20);
+    image.splice(names..names, vec![b'n'; more]);
+    image[28..32].copy_from_slice(&(2 + more as u32).to_le_bytes());
+    assert_eq!(ImageView::new_checked(&image).unwrap_err(), ImageError::Name { index: 0 });
+}
+
+#[test]
 fn padding_is_zero() {
     // Behind the names, and between span 1 and the data.
     let image = ImageParts { span1: &[0x90; 61], imports: vec![], relatives: vec![], ..parts() };

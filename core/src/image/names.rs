@@ -1,0 +1,42 @@
+//! The table of names: checked in one pass over it, whatever the imports say.
+
+use alloc::vec::Vec;
+use core::ffi::CStr;
+
+use super::{ImageError, MAX_SYMBOL};
+
+/// Checks that `names` holds each name that `offsets` (one for each import, in their order) ask for once, in the order of first
+/// use, and nothing else: so one content has one encoding. The work is bounded by the lengths of the two.
+pub(super) fn check(names: &[u8], offsets: impl Iterator<Item = u32>) -> Result<(), ImageError> {
+    let mut known = Vec::new();
+    // Where the names that were used so far end, and the next new one has to start.
+    let mut end = 0;
+    for (index, offset) in offsets.enumerate() {
+        let offset = offset as usize;
+        if offset < end && (offset == 0 || names[offset - 1] == 0) {
+            continue;
+        }
+        let name = Some(end).filter(|end| *end == offset).and_then(|_| name_at(names, offset));
+        match name {
+            Some(name) if is_usable(name) => {
+                end += name.len() + 1;
+                known.push(name);
+            }
+            _ => return Err(ImageError::Name { index }),
+        }
+    }
+    known.sort_unstable();
+    if end != names.len() || known.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(ImageError::Names);
+    }
+    Ok(())
+}
+
+/// The name at `offset` of the table, if it ends there.
+pub(super) fn name_at(names: &[u8], offset: usize) -> Option<&[u8]> {
+    CStr::from_bytes_until_nul(names.get(offset..)?).ok().map(CStr::to_bytes)
+}
+
+fn is_usable(name: &[u8]) -> bool {
+    (1..=MAX_SYMBOL).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic)
+}
