@@ -9,7 +9,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The first bytes of each direction.
 pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
@@ -52,7 +53,8 @@ pub enum Message {
         pid: u32,
         /// Name of the program, for people.
         program: String,
-        /// Transports that it could use, best first.
+        /// Transports that it could use, best first: at most [`MAX_TRANSPORTS`].
+        #[serde(deserialize_with = "few")]
         transports: Vec<String>,
     },
     /// Target to source: who answers, and the target's end of the link. The end's descriptors travel beside it.
@@ -126,6 +128,31 @@ pub enum Message {
         /// From the copy in the target's own memory to code that can be called.
         nanoseconds: u64,
     },
+}
+
+/// Takes one name more than a source may give, so that its refusal can say so, and no more: an empty one is a byte on the wire
+/// and many in memory.
+fn few<'de, D: Deserializer<'de>>(decoder: D) -> Result<Vec<String>, D::Error> {
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<String>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(out, "at most {MAX_TRANSPORTS} names of transports")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
+            let mut names = Vec::new();
+            while let Some(name) = list.next_element()? {
+                if names.len() > MAX_TRANSPORTS {
+                    return Err(A::Error::custom(format_args!("more than {MAX_TRANSPORTS} transports")));
+                }
+                names.push(name);
+            }
+            Ok(names)
+        }
+    }
+    decoder.deserialize_seq(Few)
 }
 
 impl Message {

@@ -178,6 +178,15 @@ fn too_many_transports_or_too_long_a_name_are_refused() {
     }
 }
 
+/// They are many times larger once they are strings.
+#[test]
+fn transports_without_end_are_not_even_decoded() {
+    let transports = vec![String::new(); MAX_MEETING_MESSAGE - 100];
+    let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
+    let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
+    assert!(matches!(error, Error::Garbled { .. }), "{error}");
+}
+
 #[test]
 fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed() {
     type Lie = (Vec<u8>, usize);
