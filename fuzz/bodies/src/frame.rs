@@ -1,0 +1,172 @@
+//! The body for frames.
+//!
+//! Its input: the line of the page at which the frame starts (a byte, modulo 64), the largest frame taken (a byte, in lines;
+//! 255: any), then the frame.
+
+use std::ops::Range;
+
+use farjump_core::frame::{
+    CODE_HEADER_LEN, Flags, FrameView, HEADER_LEN, Header, Kind, LINE, Parts, Plan, PlanCode, TRAILER_LEN,
+    Trailer,
+};
+
+use crate::assert_words;
+
+/// What a frame names and carries, apart from where in the frame that lies.
+#[derive(PartialEq, Eq, Debug)]
+struct Contents<'a> {
+    kind: Kind,
+    wants_reply: bool,
+    index: u16,
+    token: u32,
+    align_log2: u8,
+    code: Option<([u8; 16], u64)>,
+    payload: &'a [u8],
+    image: Option<&'a [u8]>,
+    name: Option<&'a [u8]>,
+}
+
+impl<'a> Contents<'a> {
+    fn of(view: &FrameView<'a>) -> Contents<'a> {
+        let header = view.header();
+        Contents {
+            kind: header.kind,
+            wants_reply: header.flags.contains(Flags::WANTS_REPLY),
+            index: header.index,
+            token: header.token,
+            align_log2: header.align_log2(),
+            code: view.parts().code.map(|code| (code.id.0, code.epoch)),
+            payload: view.payload(),
+            image: view.image(),
+            name: view.name(),
+        }
+    }
+}
+
+/// Reads a frame both ways: as a whole in memory, and field by field as a mailbox does, trailers included.
+pub fn frame(data: &[u8]) {
+    let [line, lines, frame @ ..] = data else { return };
+    let base = usize::from(line % 64) * LINE;
+    let limit = if *lines == u8::MAX { usize::MAX } else { usize::from(*lines) * LINE };
+    check_header(frame, base, limit);
+    let view = match FrameView::new_checked(frame, base, limit) {
+        Ok(view) => view,
+        Err(error) => return assert_words(&error),
+    };
+    let (header, parts) = (view.header(), view.parts());
+    assert_eq!(header.frame_len as usize, frame.len());
+    assert_eq!(view.signal(), word(frame, 0));
+    assert_eq!(view.name().is_some(), header.kind.names_code());
+    assert_eq!(view.image().is_some(), header.kind == Kind::CallCode);
+    if header.kind == Kind::Skip {
+        return assert!(view.payload().is_empty());
+    }
+    assert!(frame.len() <= limit, "{header:?} is over the limit {limit}");
+    assert_eq!(address(view.payload()), address(frame) + parts.payload as usize);
+
+    // The same parts at the same places, and something else between them.
+    let mut again = vec![0x5a; frame.len()];
+    put(&mut again, 0, &frame[..8]);
+    put_words(&mut again, 8, &header.to_words());
+    if let Some(code) = parts.code {
+        put_words(&mut again, HEADER_LEN, &code.to_words(parts.payload));
+        put(&mut again, CODE_HEADER_LEN, view.name().unwrap_or_default());
+        put(&mut again, code.image_offset as usize, view.image().unwrap_or_default());
+    }
+    put(&mut again, parts.payload as usize, view.payload());
+    let read = FrameView::new_checked(&again, base, limit).expect("a frame put together again is one");
+    assert_eq!((read.header(), read.parts()), (header, parts));
+    assert_eq!(Contents::of(&read), Contents::of(&view));
+    lay_out_again(&view, base);
+}
+
+/// What was read, laid out as a sender would, reads the same. A sender's names are text.
+fn lay_out_again(view: &FrameView<'_>, base: usize) {
+    let contents = Contents::of(view);
+    let Ok(name) = std::str::from_utf8(contents.name.unwrap_or_default()) else { return };
+    let image = contents.image.unwrap_or_default();
+    let part = view.parts().code;
+    let plan = Plan {
+        kind: contents.kind,
+        wants_reply: contents.wants_reply,
+        index: contents.index,
+        token: contents.token,
+        align_log2: contents.align_log2,
+        code: part.map(|code| PlanCode { image, id: code.id, epoch: code.epoch, name }),
+    };
+    let len = contents.payload.len();
+    let layout = plan.layout(base, len, Trailer::Never);
+    let mut made = vec![0xa5; layout.frame_len];
+    put_words(&mut made, 8, &plan.header(&layout, len).to_words());
+    if let Some(part) = plan.code_part() {
+        put_words(&mut made, HEADER_LEN, &part.to_words(layout.payload as u32));
+        put(&mut made, CODE_HEADER_LEN, name.as_bytes());
+        put(&mut made, part.image_offset as usize, image);
+    }
+    put(&mut made, layout.payload, contents.payload);
+    let read = FrameView::new_checked(&made, base, usize::MAX).expect("what is laid out passes the check");
+    assert_eq!(Contents::of(&read), contents);
+}
+
+/// As a mailbox reads: the words of the header, in a ring that goes on for as long as the input does.
+fn check_header(frame: &[u8], base: usize, limit: usize) {
+    if frame.len() < LINE {
+        return;
+    }
+    let words = [word(frame, 8), word(frame, 16)];
+    let header = match Header::from_words(words) {
+        Ok(header) => header,
+        Err(error) => return assert_words(&error),
+    };
+    assert_eq!(header.to_words(), words);
+    let mut asked = false;
+    let checked = header.check(base, frame.len(), limit, || {
+        asked = true;
+        [24, 32, 40, 48, 56].map(|at| word(frame, at))
+    });
+    assert!(!asked || header.kind.names_code(), "{header:?} was asked for code");
+    match checked {
+        Ok(parts) if header.kind != Kind::Skip => assert_apart(&header, &parts, base),
+        Ok(parts) => assert_eq!((header.frame_len as usize, parts.code), (frame.len(), None)),
+        Err(error) => assert_words(&error),
+    }
+}
+
+/// Header, name, image, payload and trailer follow each other and end where the frame does.
+fn assert_apart(header: &Header, parts: &Parts, base: usize) {
+    let (payload, len) = (u64::from(parts.payload), u64::from(header.frame_len));
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    match parts.code {
+        None => ranges.push(0..HEADER_LEN as u64),
+        Some(code) => {
+            let image = u64::from(code.image_offset);
+            ranges.push(0..CODE_HEADER_LEN as u64 + u64::from(code.name_len));
+            ranges.extend((code.image_len != 0).then(|| image..image + u64::from(code.image_len)));
+        }
+    }
+    ranges.push(payload..payload + u64::from(header.payload_len));
+    let trailer = if header.flags.contains(Flags::TRAILER) { TRAILER_LEN as u64 } else { 0 };
+    ranges.push(len - trailer..len);
+    let apart = ranges.windows(2).all(|pair| pair[0].end <= pair[1].start);
+    assert!(apart, "{ranges:?} are not apart: {header:?} {parts:?}");
+    let aligned = (base as u64 + payload).is_multiple_of(1 << header.align_log2());
+    assert!(aligned && (3..=12).contains(&header.align_log2()), "{header:?} {parts:?} at {base}");
+}
+
+fn address(bytes: &[u8]) -> usize {
+    bytes.as_ptr().addr()
+}
+
+fn word(frame: &[u8], at: usize) -> u64 {
+    frame[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn put(frame: &mut [u8], at: usize, part: &[u8]) {
+    frame[at..at + part.len()].copy_from_slice(part);
+}
+
+fn put_words(frame: &mut [u8], at: usize, words: &[u64]) {
+    for (index, word) in words.iter().enumerate() {
+        put(frame, at + index * 8, &word.to_le_bytes());
+    }
+}

@@ -1,0 +1,246 @@
+//! What the kept corpus begins with: real frames, images, meetings and libraries, made by what makes them elsewhere.
+//!
+//! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares what is there with them.
+
+use farjump_core::frame::{CODE_HEADER_LEN, HEADER_LEN, Kind, LINE, Plan, PlanCode, Trailer};
+use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
+use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
+use farjump_loader::code_id;
+use farjump_transports::meet::{Control, End, MeetRefusal, Message, RefusalCause};
+
+/// A file of the corpus: its name, and its bytes.
+pub type Seed = (&'static str, Vec<u8>);
+
+/// The seeds of each target.
+pub fn seeds() -> [(&'static str, Vec<Seed>); 4] {
+    [("frame", frames()), ("image", images()), ("meeting", meetings()), ("inspect", libraries())]
+}
+
+/// Images: the two of `docs/protocol.md`, and one with all kinds of sites in both spans.
+fn images() -> Vec<Seed> {
+    vec![("counter", counter()), ("all", all()), ("sites", sites())]
+}
+
+fn encode(parts: &ImageParts<'_>) -> Vec<u8> {
+    parts.encode().expect("the seeds are images")
+}
+
+fn plain(span1: &[u8]) -> ImageParts<'_> {
+    ImageParts {
+        machine: Machine::X86_64,
+        align_log2: 0,
+        payload_align_log2: 0,
+        span1,
+        entry: 0,
+        data: &[],
+        bss_len: 0,
+        imports: vec![],
+        relatives: vec![],
+    }
+}
+
+/// `incq (%rdx); ret`.
+fn counter() -> Vec<u8> {
+    encode(&plain(&[0x48, 0xff, 0x02, 0xc3]))
+}
+
+fn all() -> Vec<u8> {
+    encode(&ImageParts {
+        align_log2: 3,
+        payload_align_log2: 8,
+        data: &[0; 8],
+        bss_len: 4,
+        imports: vec![Import { site: Place::Span1(8), name: "hook", addend: 16, weak: true }],
+        relatives: vec![Relative { site: Place::Span2(0), to: Place::Span1(4) }],
+        ..plain(b"\xc3\x90\x90\x90far\0\0\0\0\0\0\0\0\0")
+    })
+}
+
+fn sites() -> Vec<u8> {
+    let import = |site, name, addend, weak| Import { site, name, addend, weak };
+    let relative = |site, to| Relative { site, to };
+    encode(&ImageParts {
+        align_log2: 4,
+        data: &[0; 20],
+        bss_len: 28,
+        imports: vec![
+            import(Place::Span1(16), "store_get", 0, false),
+            import(Place::Span1(24), "farjump_reply", 0, false),
+            import(Place::Span2(8), "store_get", -8, true),
+        ],
+        relatives: vec![
+            relative(Place::Span1(32), Place::Span1(0)),
+            relative(Place::Span2(0), Place::Span2(48)),
+            relative(Place::Span2(40), Place::Span1(5)),
+        ],
+        ..plain(&[0; 40])
+    })
+}
+
+/// Frames of every kind, at the first line of a page and behind it.
+fn frames() -> Vec<Seed> {
+    let image = counter();
+    let code =
+        |image| PlanCode { image, id: code_id(&counter()), epoch: 0x0123_4567_89ab_cdef, name: "counter" };
+    let plan =
+        |kind| Plan { kind, wants_reply: true, index: 7, token: 0x0001_0002, align_log2: 0, code: None };
+    let any = u8::MAX;
+    let call_code = Plan { code: Some(code(&image)), ..plan(Kind::CallCode) };
+    let aligned = Plan { align_log2: 8, ..call_code };
+    let call_id = Plan { code: Some(code(&[])), ..plan(Kind::CallId) };
+    let skip = [&[0; 8][..], &[128, 0, 0, 0, 0, 0, 0, 0, Kind::Skip as u8], &[0; 111]].concat();
+    vec![
+        ("call", frame(0, any, &plan(Kind::Call), b"hello", Trailer::Never)),
+        ("call-long", frame(3, 8, &plan(Kind::Call), &[0x77; 200], Trailer::Never)),
+        ("call-trailer", frame(0, any, &plan(Kind::Call), &[0x77; 100], Trailer::Always)),
+        ("call-code", frame(1, any, &call_code, b"payload", Trailer::Never)),
+        ("call-code-aligned", frame(1, any, &aligned, &[1; 40], Trailer::Never)),
+        ("call-id", frame(0, 4, &call_id, b"payload", Trailer::Never)),
+        ("reply", frame(0, any, &plan(Kind::Reply), &42_u64.to_le_bytes(), Trailer::Never)),
+        ("flush", frame(0, any, &plan(Kind::Flush), b"", Trailer::Never)),
+        ("skip", [&[0, any][..], &skip].concat()),
+    ]
+}
+
+/// The frame of `plan` at a line of a page, as the body wants it. Its signal is zero.
+fn frame(line: u8, lines: u8, plan: &Plan<'_>, payload: &[u8], trailer: Trailer) -> Vec<u8> {
+    let layout = plan.layout(usize::from(line) * LINE, payload.len(), trailer);
+    let mut bytes = vec![0; layout.frame_len];
+    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+    for (index, word) in plan.header(&layout, payload.len()).to_words().into_iter().enumerate() {
+        put(8 + index * 8, &word.to_le_bytes());
+    }
+    if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
+        for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
+            put(HEADER_LEN + index * 8, &word.to_le_bytes());
+        }
+        put(CODE_HEADER_LEN, code.name.as_bytes());
+        put(part.image_offset as usize, code.image);
+    }
+    put(layout.payload, payload);
+    [&[line, lines][..], &bytes].concat()
+}
+
+/// What both sides say when they meet, and every other message once.
+fn meetings() -> Vec<Seed> {
+    let end = End {
+        transport: "shm".into(),
+        address: [&[1, 0, 3, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
+        key: [7; 16],
+        rules: 1,
+        line_whole: true,
+        max_frame: 4096,
+        region_len: 8192,
+    };
+    let hello = Message::Hello {
+        machine: 62,
+        pid: 1234,
+        program: "source".into(),
+        transports: vec!["ucx".into(), "shm".into()],
+    };
+    let welcome = Message::Welcome {
+        epoch: 1 << 40,
+        machine: 62,
+        pid: 1235,
+        program: "store".into(),
+        end: end.clone(),
+    };
+    let (ready, id) = (Message::Ready { end }, [3; 16]);
+    let refuse = Message::Refuse { cause: MeetRefusal::Full, text: "it has 4 links".into() };
+    let refused = Message::Refused { token: 9, cause: RefusalCause::BadImage, text: "it is empty".into() };
+    let later = [
+        Message::Go,
+        Message::NeedCode { index: 1, id },
+        Message::Code { id, image: counter() },
+        Message::NoCode { id },
+        refused,
+        Message::Linked { index: 1, nanoseconds: 12_345 },
+        Message::Closing { text: "stopping".into() },
+        Message::Bye,
+    ];
+    let both = [hello.clone(), ready];
+    vec![
+        ("source", sent(0, &both)),
+        ("source-in-pieces", sent(5, &both)),
+        ("target", sent(0, &[welcome, Message::Go])),
+        ("refusal", sent(0, &[hello, refuse])),
+        ("later", sent(0, &later)),
+    ]
+}
+
+/// What a process that sends `messages` writes, as the body wants it.
+fn sent(pace: u8, messages: &[Message]) -> Vec<u8> {
+    use std::io::Read;
+    let (mut reader, own) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
+    let mut control = Control::from_stream(own).expect("a connection to this process");
+    for message in messages {
+        control.send(message, &[]).expect("the socket has room");
+    }
+    drop(control);
+    let mut bytes = vec![pace];
+    reader.read_to_end(&mut bytes).expect("what was sent");
+    bytes
+}
+
+/// Libraries: as little of a file as `farjump inspect` reads, with images for one machine and for two.
+fn libraries() -> Vec<Seed> {
+    let (one, two) = (sites(), all());
+    let sizes = Sizes { text: 4, rodata: 12, got: 24, data: 20, bss: 28 };
+    let image = |bytes| BundleImage { sizes, bytes };
+    vec![
+        ("one", library("counter", vec![image(&one)])),
+        ("two", library("sum", vec![image(&one), image(&two)])),
+    ]
+}
+
+/// A shared library with a table of dynamic symbols, and a section for the bundle; no code (System V gABI, chapters 4 and 5).
+fn library(name: &str, images: Vec<BundleImage<'_>>) -> Vec<u8> {
+    const ADDRESS: u64 = 0x1000;
+    const SECTIONS: [&str; 5] = ["", ".dynsym", ".dynstr", ".farjump", ".shstrtab"];
+    let bundle = Bundle { name, images }.encode().expect("the seeds are bundles");
+
+    let symbols = [SYMBOL.to_owned(), format!("{name}_main"), format!("{name}_payload_init")];
+    let (mut names, mut dynsym) = (vec![0], vec![0; 24]);
+    for (index, symbol) in symbols.iter().enumerate() {
+        // st_name; st_info global: an object, or a function; st_shndx 3; st_value; st_size.
+        let size = if index == 0 { bundle.len() as u64 } else { 0 };
+        dynsym.extend((names.len() as u32).to_le_bytes());
+        dynsym.extend([if index == 0 { 0x11 } else { 0x12 }, 0, 3, 0]);
+        dynsym.extend([ADDRESS, size].map(u64::to_le_bytes).concat());
+        names.extend([symbol.as_bytes(), b"\0"].concat());
+    }
+    let (mut titles, mut title_at) = (vec![], vec![]);
+    for section in SECTIONS {
+        title_at.push(titles.len() as u32);
+        titles.extend([section.as_bytes(), b"\0"].concat());
+    }
+
+    let mut file = vec![0; 64];
+    let mut headers = vec![0; 64];
+    // sh_type, sh_flags, sh_addr, sh_link, sh_info, sh_entsize: symbols (their names are section 2), names, bytes, names.
+    let sections = [
+        (11_u32, 2_u64, 0, 2_u32, 1_u32, 24_u64, &dynsym),
+        (3, 2, 0, 0, 0, 0, &names),
+        (1, 2, ADDRESS, 0, 0, 0, &bundle),
+        (3, 0, 0, 0, 0, 0, &titles),
+    ];
+    for (index, (kind, flags, address, link, info, entry, bytes)) in sections.into_iter().enumerate() {
+        file.resize(file.len().next_multiple_of(8), 0);
+        headers.extend([title_at[index + 1], kind].map(u32::to_le_bytes).concat());
+        let words = [flags, address, file.len() as u64, bytes.len() as u64];
+        headers.extend(words.map(u64::to_le_bytes).concat());
+        headers.extend([link, info].map(u32::to_le_bytes).concat());
+        headers.extend([8, entry].map(u64::to_le_bytes).concat());
+        file.extend(bytes);
+    }
+    file.resize(file.len().next_multiple_of(8), 0);
+    let headers_at = file.len() as u64;
+    file.extend(headers);
+    // 64 bits, little-endian; a shared library for x86-64; no segments, and where the sections are.
+    file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
+    file[20] = 1;
+    file[40..48].copy_from_slice(&headers_at.to_le_bytes());
+    let halves = [64, 0, 0, 64, SECTIONS.len() as u16, SECTIONS.len() as u16 - 1];
+    file[52..64].copy_from_slice(&halves.map(u16::to_le_bytes).concat());
+    file
+}
