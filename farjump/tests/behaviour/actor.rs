@@ -74,6 +74,21 @@ impl Actor {
         actor
     }
 
+    /// A target at `address` that says what it counted when it is ended, see [`Actor::end`].
+    pub(crate) fn counting_target(test: &str, address: &str) -> Actor {
+        let actor = Actor::start(test, "counting-target", &[address], |_| {});
+        assert_eq!(actor.hear(), "ready");
+        actor
+    }
+
+    /// Has it stop, and returns its last words. It ended as it should.
+    pub(crate) fn end(mut self) -> String {
+        self.start_order("stop");
+        let words = self.hear();
+        assert!(self.child.wait().unwrap().success(), "the actor failed");
+        words
+    }
+
     /// A source that is connected to `address` and takes no replies.
     pub(crate) fn source(test: &str, address: &str) -> Actor {
         let actor = Actor::start(test, "source", &[address], |_| {});
@@ -175,6 +190,7 @@ pub(crate) fn plays() -> bool {
     let args: Vec<&str> = role.split('\n').collect();
     match args[..] {
         ["target", address, data] => play_target(address, data),
+        ["counting-target", address] => play_counting_target(address),
         ["source", address] => play_source(address),
         _ => panic!("no such role: {args:?}"),
     }
@@ -214,6 +230,24 @@ fn play_target(address: &str, data: &str) {
     });
     say("ready");
     target.run().unwrap();
+}
+
+fn play_counting_target(address: &str) {
+    let mut target = Target::listen(address).mailbox(1 << 16).build().unwrap();
+    let stopper = target.stopper();
+    let orders = thread::spawn(move || {
+        // An end without an order is the end of whoever would listen.
+        let ordered = orders().any(|order| order == "stop");
+        stopper.stop();
+        ordered
+    });
+    say("ready");
+    target.run().unwrap();
+    if orders.join().unwrap() {
+        let stats = target.stats();
+        let (calls, images, links) = (stats.calls, stats.images_linked, stats.links);
+        say(&format!("{calls} calls, {} refusals, {images} images, {links} links", stats.refusals()));
+    }
 }
 
 fn play_source(address: &str) {

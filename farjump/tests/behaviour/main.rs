@@ -7,6 +7,7 @@ mod calling;
 mod code;
 mod double;
 mod dying;
+mod fuzzed;
 mod isolated;
 mod lower_floor;
 mod lying;

@@ -21,6 +21,8 @@ pub(crate) struct RawSource {
     pub(crate) epoch: u64,
     /// Key of the frames that it sends.
     pub(crate) key: LinkKey,
+    /// Largest frame that the target takes, in bytes.
+    pub(crate) max_frame: usize,
     reply_key: LinkKey,
     local: Box<dyn LocalMemory>,
     remote: Box<dyn RemoteMemory>,
@@ -54,6 +56,7 @@ impl RawSource {
             control: met.control,
             epoch: met.epoch,
             key: met.send.key,
+            max_frame: met.send.max_frame,
             reply_key: met.receive.key,
             ring: ring_len(met.send.region_len).unwrap(),
             reply_ring: ring_len(met.receive.region_len).unwrap(),
@@ -86,6 +89,13 @@ impl RawSource {
         }
     }
 
+    /// What is in the target's ring from the offset `at` on: `words` words.
+    pub(crate) fn read(&self, at: usize, words: usize) -> Vec<u8> {
+        (0..words)
+            .flat_map(|index| self.word(CONTROL_LEN + at + index * 8).load(Ordering::Relaxed).to_le_bytes())
+            .collect()
+    }
+
     /// Stores a signal, and wakes the target.
     pub(crate) fn signal(&mut self, at: usize, signal: u64) {
         self.word(CONTROL_LEN + at).store(signal, Ordering::Release);
@@ -104,7 +114,17 @@ impl RawSource {
         word_at(self.local.base(), 0).load(Ordering::Acquire)
     }
 
-    fn offset(&self) -> usize {
+    /// Waits until the target has consumed so much that `len` bytes can be written where the next frame goes.
+    pub(crate) fn await_room(&self, len: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.position + len as u64 - self.consumed() > self.ring as u64 {
+            assert!(Instant::now() < deadline, "the target does not say what it consumed");
+            thread::yield_now();
+        }
+    }
+
+    /// Offset in the ring at which the next frame goes.
+    pub(crate) fn offset(&self) -> usize {
         self.position as usize % self.ring
     }
 
@@ -157,6 +177,11 @@ impl RawSource {
 
     /// The payload of the next frame that the target sends, a reply that says that all went well.
     pub(crate) fn reply(&mut self) -> Vec<u8> {
+        self.reply_and_token().1
+    }
+
+    /// The same, behind the token of the call that it answers.
+    pub(crate) fn reply_and_token(&mut self) -> (u32, Vec<u8>) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let at = CONTROL_LEN + self.replied as usize % self.reply_ring;
@@ -175,7 +200,7 @@ impl RawSource {
                 self.write_return_line(self.replied, 0);
                 if kind != Kind::Skip as u8 {
                     assert_eq!((kind, status), (Kind::Reply as u8, 0));
-                    return payload;
+                    return ((rest >> 32) as u32, payload);
                 }
                 continue;
             }

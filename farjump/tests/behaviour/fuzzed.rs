@@ -1,0 +1,312 @@
+//! A target in another process whose mailbox is filled with spoilt frames, each with the signal that is due: what it does with
+//! each of them is foretold, from the bytes that are in the mailbox, and compared.
+
+use std::collections::HashMap;
+
+use farjump::core::frame::{CODE_HEADER_LEN, Flags, HEADER_LEN, Header, Kind, LINE, Plan, PlanCode};
+use farjump::{CodeId, RefusalCause};
+use farjump_fuzz::Mutator;
+use farjump_loader::bundle::is_name;
+use farjump_loader::code_id;
+use farjump_transports::meet::Message;
+
+use crate::actor::{Actor, plays, this_test};
+use crate::raw::{RawSource, Told, call};
+use crate::support::{PATIENCE, Place, library, words};
+
+/// Frames that are written. Where one cuts the link, the next one goes into the mailbox of a new one.
+const FRAMES: usize = 4_000;
+/// Longest payload that a frame has before it is spoilt, in bytes.
+const PAYLOAD: usize = 200;
+/// More than the longest of them takes of the ring, in bytes.
+const ROOM: usize = 4096;
+/// Names the seed: a number. Another one for each run unless it is set.
+const SEED: &str = "FARJUMP_FUZZ_SEED";
+
+/// The functions that there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Function {
+    Chronicle,
+    Tally,
+}
+
+/// What the target has to do with a frame.
+#[derive(Debug)]
+enum Fate {
+    /// Nothing that shows: it is a skip.
+    Skipped,
+    /// Run this on this payload, and reply if that is wanted.
+    Runs(Function, Vec<u8>),
+    /// Nothing but answer.
+    Answered,
+    Refused(RefusalCause),
+    /// Ask for this code, and refuse the frame when it does not get it.
+    Asks(CodeId),
+    /// Cut the link.
+    Cut,
+}
+
+/// What is known of the target: foretells what it does, and what it has counted.
+struct Oracle {
+    held: Vec<(CodeId, Vec<u8>, Function)>,
+    epoch: u64,
+    /// What the indices of the link stand for.
+    table: HashMap<u16, Result<Function, RefusalCause>>,
+    /// What `chronicle` has in its statics: calls, hash.
+    chronicle: [u64; 2],
+    tally: u64,
+    refused: u64,
+    cuts: u64,
+}
+
+impl Oracle {
+    /// The fate of the frame that `liar` has written where the next one is due.
+    fn foretell(&mut self, liar: &RawSource) -> (Option<Header>, Fate) {
+        let at = liar.offset();
+        let first = liar.read(at, LINE / 8);
+        let word = |at: usize| u64::from_le_bytes(first[at..at + 8].try_into().unwrap());
+        let Ok(header) = Header::from_words([word(8), word(16)]) else { return (None, Fate::Cut) };
+        // No frame of a link over shared memory has a trailer.
+        if header.flags.contains(Flags::TRAILER) {
+            return (None, Fate::Cut);
+        }
+        let code = || [24, 32, 40, 48, 56].map(word);
+        let Ok(parts) = header.check(at % 4096, liar.ring() - at, liar.max_frame, code) else {
+            return (None, Fate::Cut);
+        };
+        let fate = match (header.kind, parts.code) {
+            (Kind::Skip, _) => Fate::Skipped,
+            (Kind::Flush, _) => Fate::Answered,
+            (Kind::Reply, _) => Fate::Refused(RefusalCause::BadFrame),
+            (_, code) => {
+                let frame = liar.read(at, header.frame_len as usize / 8);
+                let part = |start: u32, len: u32| frame[start as usize..][..len as usize].to_vec();
+                let payload = part(parts.payload, header.payload_len);
+                let bound = match code {
+                    None => *self.table.get(&header.index).unwrap_or(&Err(RefusalCause::UnknownIndex)),
+                    Some(code) => {
+                        let held = self.held.iter().find(|(id, ..)| *id == code.id);
+                        let image = part(code.image_offset, code.image_len);
+                        let name = part(CODE_HEADER_LEN as u32, code.name_len.into());
+                        let bound = match held {
+                            _ if code.epoch != self.epoch => Err(RefusalCause::StaleEpoch),
+                            Some((.., function)) if header.kind == Kind::CallId => Ok(*function),
+                            None if header.kind == Kind::CallId => {
+                                self.table.insert(header.index, Err(RefusalCause::CodeMissing));
+                                return (Some(header), Fate::Asks(code.id));
+                            }
+                            _ if !is_name(&String::from_utf8_lossy(&name)) => Err(RefusalCause::Name),
+                            Some((_, whole, function)) if *whole == image => Ok(*function),
+                            _ => {
+                                assert_ne!(code_id(&image), code.id, "nobody finds code by chance");
+                                Err(RefusalCause::IdMismatch)
+                            }
+                        };
+                        self.table.insert(header.index, bound);
+                        bound
+                    }
+                };
+                match bound {
+                    Ok(function) => Fate::Runs(function, payload),
+                    Err(cause) => Fate::Refused(cause),
+                }
+            }
+        };
+        (Some(header), fate)
+    }
+
+    /// Runs a function here, too, and returns what it replies.
+    fn run(&mut self, function: Function, payload: &[u8]) -> Vec<u8> {
+        const PRIME: u64 = 0x100_0000_01b3;
+        match function {
+            Function::Tally => {
+                self.tally += 1;
+                words(&[self.tally])
+            }
+            Function::Chronicle => {
+                let [calls, hash] = &mut self.chronicle;
+                let bytes = payload.iter().map(|&byte| u64::from(byte));
+                for word in bytes.chain([payload.len() as u64]) {
+                    *hash = (*hash ^ word).wrapping_mul(PRIME);
+                }
+                *calls += 1;
+                words(&self.chronicle)
+            }
+        }
+    }
+
+    /// Has the frame that `liar` has written count, and the target do with it what it should. `false` if that ended the link.
+    fn deliver(&mut self, liar: &mut RawSource) -> bool {
+        let (header, fate) = self.foretell(liar);
+        let (at, signal) = (liar.offset(), liar.key.header(liar.position));
+        liar.position += header.map_or(0, |header| u64::from(header.frame_len));
+        liar.signal(at, signal);
+        let token = header.map_or(0, |header| header.token);
+        match fate {
+            Fate::Skipped => {}
+            Fate::Answered => assert_eq!(liar.reply_and_token(), (token, vec![])),
+            Fate::Runs(function, payload) => {
+                let reply = self.run(function, &payload);
+                if header.is_some_and(|header| header.flags.contains(Flags::WANTS_REPLY)) {
+                    assert_eq!(liar.reply_and_token(), (token, reply));
+                }
+            }
+            Fate::Refused(cause) => self.hears_refusal(liar, token, cause),
+            Fate::Asks(wanted) => {
+                let told = liar.told();
+                let Told::Message(Message::NeedCode { id, .. }) = told else { panic!("{told:?}") };
+                assert_eq!(id, wanted.0);
+                liar.control.send(&Message::NoCode { id }, &[]).unwrap();
+                self.hears_refusal(liar, token, RefusalCause::CodeMissing);
+            }
+            Fate::Cut => {
+                let told = liar.told();
+                assert!(matches!(told, Told::Message(Message::Closing { .. })), "{told:?}");
+                assert!(matches!(liar.told(), Told::End));
+                self.cuts += 1;
+                return false;
+            }
+        }
+        true
+    }
+
+    fn hears_refusal(&mut self, liar: &mut RawSource, due: u32, expected: RefusalCause) {
+        match liar.told() {
+            Told::Message(Message::Refused { token, cause, .. }) => {
+                assert_eq!((token, cause), (due, expected));
+            }
+            other => panic!("{other:?} instead of a refusal ({expected})"),
+        }
+        self.refused += 1;
+    }
+
+    /// A new link, on which both functions are bound.
+    fn connect(&mut self, address: &str) -> RawSource {
+        let mut liar = RawSource::connect(address);
+        self.epoch = liar.epoch;
+        self.table.clear();
+        for number in 0..self.held.len() {
+            let frame = self.honest(&liar, number, b"honest so far");
+            self.deliver_honest(&mut liar, &frame);
+        }
+        liar
+    }
+
+    fn deliver_honest(&mut self, liar: &mut RawSource, frame: &[u8]) {
+        liar.write(liar.offset() + 8, &frame[8..]);
+        assert!(self.deliver(liar), "an honest frame cut the link");
+    }
+
+    /// Has room for a frame that honest sources make: skips to the start of the ring where it may not fit before the end, and
+    /// waits until nothing is there that the target has not seen.
+    fn make_room(&mut self, liar: &mut RawSource) {
+        liar.await_room(ROOM);
+        if liar.ring() - liar.offset() < ROOM {
+            let skip = liar.skip();
+            self.deliver_honest(liar, &skip);
+            liar.await_room(ROOM);
+        }
+    }
+
+    /// One of the frames that honest sources send. The first two bring the two functions, at the indices 0 and 1.
+    fn honest(&self, liar: &RawSource, number: usize, payload: &[u8]) -> Vec<u8> {
+        const NAMES: [&str; 2] = ["chronicle", "tally"];
+        let (id, image, _) = &self.held[number % 2];
+        let code = PlanCode { image, id: *id, epoch: self.epoch, name: NAMES[number % 2] };
+        let plan = Plan { index: number as u16 % 2, wants_reply: number < 6, token: number as u32, ..call() };
+        let plan = match number {
+            0 | 1 => Plan { kind: Kind::CallCode, code: Some(code), ..plan },
+            2 | 3 => Plan { kind: Kind::CallId, code: Some(PlanCode { image: &[], ..code }), ..plan },
+            4..=7 => plan,
+            8 => Plan { kind: Kind::Flush, ..plan },
+            _ => return liar.skip(),
+        };
+        liar.frame(&plan, payload)
+    }
+}
+
+fn seed() -> u64 {
+    match std::env::var(SEED) {
+        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("{SEED} is {seed:?}: it must be a number")),
+        Err(_) => fastrand::u64(..),
+    }
+}
+
+/// The longer of the two headers, where most of what can be wrong is.
+const HEAD: usize = CODE_HEADER_LEN;
+
+#[test]
+fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_nothing_else() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let target = Actor::counting_target(this_test!(), &place.address());
+    let innocent = place.link().connect().unwrap();
+    let sequence = library("sequence");
+    let held = [("chronicle", Function::Chronicle), ("tally", Function::Tally)].map(|(name, function)| {
+        let library = library(name);
+        (library.images()[0].id(), library.images()[0].bytes().to_vec(), function)
+    });
+    let mut oracle = Oracle {
+        held: held.to_vec(),
+        epoch: 0,
+        table: HashMap::new(),
+        chronicle: [0, 0xcbf2_9ce4_8422_2325],
+        tally: 0,
+        refused: 0,
+        cuts: 0,
+    };
+
+    let seed = seed();
+    println!("{SEED}={seed}");
+    let mut mutator = Mutator::new(seed);
+    let (mut liar, mut links, mut calls) = (oracle.connect(&place.address()), 1, 0_u64);
+    for number in 0..FRAMES {
+        oracle.make_room(&mut liar);
+        let payload = vec![number as u8; mutator.below(PAYLOAD)];
+        let mut frame = oracle.honest(&liar, mutator.below(10), &payload);
+        match mutator.below(8) {
+            0 => {}
+            // The rest is what an earlier lap left there.
+            1 => frame.truncate(HEADER_LEN + mutator.below(frame.len() - HEADER_LEN)),
+            _ => mutator.mutate_in_place(&mut frame, HEAD),
+        }
+        let at = liar.offset();
+        liar.write(at + 8, &frame[8..]);
+        if mutator.below(8) == 0 {
+            // Signals of other positions, and one that is off by a bit, are none: the frame is not there yet.
+            let due = liar.key.header(liar.position);
+            for signal in [liar.key.header(liar.position + 64), due ^ 1 << mutator.below(64)] {
+                liar.signal(at, signal);
+            }
+        }
+        if !oracle.deliver(&mut liar) {
+            liar = oracle.connect(&place.address());
+            links += 1;
+        }
+        if number % 16 == 0 {
+            let call = innocent.inject(&sequence, &words(&[calls])).unwrap();
+            calls += 1;
+            assert_eq!(*call.wait(PATIENCE).unwrap(), *words(&[calls, 0]));
+        }
+    }
+    // Whatever wanted no reply has run too, once and in its turn.
+    for number in [4, 5] {
+        oracle.make_room(&mut liar);
+        let frame = oracle.honest(&liar, number, b"the end");
+        oracle.deliver_honest(&mut liar, &frame);
+    }
+    let ran = oracle.chronicle[0] + oracle.tally;
+    println!("{ran} ran, {} were refused, {} cut their link", oracle.refused, oracle.cuts);
+    assert!(ran > 500 && oracle.refused > 100 && oracle.cuts > 100, "the mutator does too little");
+    assert_eq!(links, oracle.cuts + 1);
+    drop((innocent, liar));
+    let counted = format!(
+        "{} calls, {} refusals, 3 images, {} links",
+        ran + calls,
+        oracle.refused + oracle.cuts,
+        links + 1
+    );
+    assert_eq!(target.end(), counted);
+}
