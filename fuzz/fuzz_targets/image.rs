@@ -1,3 +1,4 @@
+//! The target `image`: see `fuzz/bodies/src/image.rs`.
 #![no_main]
-// See `fuzz/bodies/src/image.rs`.
+
 libfuzzer_sys::fuzz_target!(|data: &[u8]| farjump_fuzz::image(data));
