@@ -14,7 +14,7 @@ const APART: [usize; 4] = [2, 6, 4, 10];
 const PREFETCH_LINES: usize = 2 * (APART[0] + APART[1] + APART[2] + APART[3]);
 /// How far from the ring's start frames that come alone go before they turn back to it, in bytes: so much stays in the nearest
 /// caches of both sides.
-const HOT: usize = 8 << 10;
+pub(super) const HOT: usize = 8 << 10;
 
 /// The sending half: knows what has been sent, what the peer has consumed, and writes frames into `ring`, which is either
 /// the peer's ring itself (mapped) or a twin of it from which a backend moves the bytes.
@@ -200,16 +200,19 @@ impl<M: Memory> Outbound<M> {
     fn apart(&mut self, at: usize, alone: bool) -> usize {
         self.turn += 1;
         // A ring that gets full is for as many frames as it holds.
-        let roomy = if alone { 2 * HOT } else { self.ring.len() / 8 }.min(self.ring.len() / 2);
+        let back = alone && at >= HOT;
+        let roomy = if back { HOT / 2 } else { self.ring.len() / 8 };
         if self.position - self.consumed > roomy as u64 {
             self.refresh();
-            if self.position - self.consumed > roomy as u64 {
-                return frame::LINE;
-            }
+        }
+        let in_flight = (self.position - self.consumed) as usize;
+        if in_flight > self.ring.len() / 8 {
+            return frame::LINE;
         }
         let to_end = self.ring.len() - at;
         let near = APART[self.turn % APART.len()] * frame::LINE;
-        let len = if alone && at >= HOT { to_end } else { near.min(to_end) };
+        // Only where the peer takes what comes: it would have to take the rest of the ring too.
+        let len = if back && in_flight <= HOT / 2 { to_end } else { near.min(to_end) };
         if len <= self.limit && self.is_free(len) { len } else { frame::LINE }
     }
 

@@ -235,3 +235,17 @@ fn frames_that_come_alone_take_what_room_there_is_and_no_more() {
     assert_eq!(pair.right.take(), None);
     one_at_a_time(&mut pair, 100);
 }
+
+#[test]
+fn frames_that_come_alone_and_are_not_taken_use_the_ring_as_others_do() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 1 << 16);
+    let mut sent = 0;
+    while let Some(line) = pair.left.channel.line() {
+        line.send(Pace::Alone, Kind::Reply, false, 0, sent, 0).unwrap();
+        sent += 1;
+    }
+    assert!(sent > 700, "{sent} frames of a line in 64 KiB");
+    for token in 0..sent {
+        assert_eq!(pair.right.take(), Some((token, vec![])));
+    }
+}
