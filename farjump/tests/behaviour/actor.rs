@@ -1,5 +1,7 @@
 //! Processes that play a target or a source: this binary again, told what to do line by line.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -33,8 +35,13 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// Starts a process that runs the test `test` of this binary, in which [`plays`] takes the role.
-    fn start(test: &str, role: &str, args: &[&str], surroundings: impl FnOnce(&mut Command)) -> Actor {
+    /// Starts a process that runs the test `test` of this binary, in which [`role`] is the role.
+    pub(crate) fn start(
+        test: &str,
+        role: &str,
+        args: &[&str],
+        surroundings: impl FnOnce(&mut Command),
+    ) -> Actor {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
@@ -122,7 +129,7 @@ impl Actor {
         prlimit(Some(self.pid()), Resource::Nofile, limits).unwrap();
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
@@ -136,6 +143,11 @@ impl Actor {
 
     fn status(&self) -> String {
         self.file("status")
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     pub(crate) fn kill(&mut self) {
@@ -184,11 +196,17 @@ impl Drop for Actor {
     }
 }
 
+/// The role that this process was started for, and what belongs to it; empty if it was for none.
+pub(crate) fn role() -> Vec<String> {
+    std::env::var(ROLE).map_or(Vec::new(), |role| role.split('\n').map(str::to_owned).collect())
+}
+
 /// Takes a role if this process was started for one; the test then returns.
 pub(crate) fn plays() -> bool {
-    let Ok(role) = std::env::var(ROLE) else { return false };
-    let args: Vec<&str> = role.split('\n').collect();
+    let role = role();
+    let args: Vec<&str> = role.iter().map(String::as_str).collect();
     match args[..] {
+        [] => return false,
         ["target", address, data] => play_target(address, data),
         ["counting-target", address] => play_counting_target(address),
         ["source", address] => play_source(address),
@@ -197,11 +215,12 @@ pub(crate) fn plays() -> bool {
     true
 }
 
-fn say(words: &str) {
+pub(crate) fn say(words: &str) {
     println!("@{words}");
 }
 
-fn orders() -> impl Iterator<Item = String> {
+/// What this process is told to do, until nobody is left to tell it.
+pub(crate) fn orders() -> impl Iterator<Item = String> {
     std::io::stdin().lines().map_while(Result::ok)
 }
 

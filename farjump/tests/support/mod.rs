@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
@@ -22,11 +23,16 @@ pub(crate) struct Watchdog(#[allow(dead_code, reason = "its end is what is waite
 
 impl Watchdog {
     pub(crate) fn new() -> Watchdog {
+        Watchdog::over(thread::current().name().unwrap_or("a test").to_owned())
+    }
+
+    /// One that says `what` hangs.
+    pub(crate) fn over(what: String) -> Watchdog {
         let (sender, receiver) = mpsc::channel();
-        let name = thread::current().name().unwrap_or("a test").to_owned();
         thread::spawn(move || {
             if receiver.recv_timeout(3 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{name} hangs");
+                // What `eprintln` prints in a test is kept until its end, which does not come.
+                let _ = writeln!(std::io::stderr(), "{what} hangs");
                 std::process::abort();
             }
         });

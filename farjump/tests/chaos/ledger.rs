@@ -1,0 +1,218 @@
+//! What ran, what was sent and what was answered, in a file that outlives whoever is killed.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+/// Calls that the log has room for. `entry.h` says the same.
+pub(crate) const LOG: usize = 1 << 18;
+/// Links that sources may make between two [`Ledger::clear`].
+pub(crate) const LINKS: usize = 1 << 13;
+
+/// The file. The first part is `struct ledger` of `entry.h`, which the function that is injected writes.
+#[repr(C)]
+pub(crate) struct Pages {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    torn: AtomicU64,
+    /// While it is not 0, calls that are to be held do not end.
+    pub(crate) hold: AtomicU64,
+    log: [AtomicU64; LOG],
+    /// The source has begun with its scene.
+    pub(crate) acting: AtomicU64,
+    /// The source has found the mailbox full.
+    pub(crate) full: AtomicU64,
+    /// The source is to come to an end.
+    pub(crate) finish: AtomicU64,
+    /// Links that the source has made.
+    pub(crate) links: AtomicU64,
+    journals: [Journal; LINKS],
+}
+
+/// What the source has done on one link. Only it writes here, and a store comes before what it announces or after what it
+/// vouches for: the account is right wherever between two instructions its writer is killed.
+#[repr(C)]
+pub(crate) struct Journal {
+    /// Frames whose sending has begun. They are numbered from 0.
+    pub(crate) started: AtomicU64,
+    /// Frames that were sent.
+    pub(crate) sent: AtomicU64,
+    /// One more than the number of the last call that was answered.
+    pub(crate) answered: AtomicU64,
+    /// Calls that were answered.
+    pub(crate) answers: AtomicU64,
+    /// One more than the number of the first call whose wait failed; 0 if none did.
+    pub(crate) failed: AtomicU64,
+    /// Calls whose wait failed.
+    pub(crate) failures: AtomicU64,
+}
+
+/// What came of a round.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) links: u64,
+    pub(crate) ran: u64,
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
+    /// Calls that had begun and not come to their end.
+    pub(crate) cut: u64,
+    /// Frames that the source was about to send, or waited for room for.
+    pub(crate) unsent: u64,
+    /// Meetings that failed.
+    pub(crate) unmet: u64,
+}
+
+impl std::ops::AddAssign for Outcome {
+    fn add_assign(&mut self, other: Outcome) {
+        let Outcome { links, ran, answered, failed, cut, unsent, unmet } = other;
+        self.links += links;
+        self.ran += ran;
+        self.answered += answered;
+        self.failed += failed;
+        self.cut += cut;
+        self.unsent += unsent;
+        self.unmet += unmet;
+    }
+}
+
+/// Who was hit, and whether it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    TargetKilled,
+    SourceKilled,
+    BothLive,
+}
+
+pub(crate) struct Ledger(MmapRaw);
+
+impl Ledger {
+    pub(crate) fn create(path: &Path) -> Ledger {
+        File::create_new(path).unwrap().set_len(size_of::<Pages>() as u64).unwrap();
+        Ledger::open(path)
+    }
+
+    pub(crate) fn open(path: &Path) -> Ledger {
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), size_of::<Pages>() as u64);
+        Ledger(MmapOptions::new().len(size_of::<Pages>()).map_raw(&file).unwrap())
+    }
+
+    pub(crate) fn pages(&self) -> &Pages {
+        // SAFETY: the mapping is page-aligned, as long as `Pages` and lives as long as `self`; nobody shortens the file; it
+        // has atomics only, of which every bit pattern is one.
+        unsafe { &*self.0.as_ptr().cast::<Pages>() }
+    }
+
+    /// The start of the pages, for the function that is injected.
+    pub(crate) fn as_ptr(&self) -> *mut std::ffi::c_void {
+        self.0.as_mut_ptr().cast()
+    }
+
+    pub(crate) fn journal(&self, link: u64) -> &Journal {
+        &self.pages().journals[link as usize]
+    }
+
+    /// Begins anew. Nobody may be writing.
+    pub(crate) fn clear(&self) {
+        let pages = self.pages();
+        let links = pages.links.swap(0, Ordering::Relaxed);
+        for journal in &pages.journals[..(links as usize + 1).min(LINKS)] {
+            let Journal { started, sent, answered, answers, failed, failures } = journal;
+            for word in [started, sent, answered, answers, failed, failures] {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+        let Pages { begun, ended, torn, hold, acting, full, finish, .. } = pages;
+        for word in [begun, ended, torn, hold, acting, full, finish] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whoever still plays comes to an end.
+    pub(crate) fn finish(&self) {
+        self.pages().hold.store(0, Ordering::Release);
+        self.pages().finish.store(1, Ordering::Release);
+    }
+
+    pub(crate) fn begun(&self) -> u64 {
+        self.pages().begun.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn ended(&self) -> u64 {
+        self.pages().ended.load(Ordering::Acquire)
+    }
+
+    /// Whether a call runs now.
+    pub(crate) fn runs(&self) -> bool {
+        self.begun() > self.ended()
+    }
+
+    /// The name of the call that ran as number `place` of all.
+    pub(crate) fn ran_at(&self, place: u64) -> u64 {
+        self.pages().log[place as usize].load(Ordering::Relaxed)
+    }
+
+    /// Compares what ran with what was sent and what was answered. Nobody may be writing.
+    pub(crate) fn audit(&self, fate: Fate) -> Outcome {
+        let (begun, ended) = (self.begun(), self.ended());
+        assert!(begun <= LOG as u64, "the log is too short for this");
+        assert!(ended <= begun && begun - ended <= 1, "{begun} calls began and {ended} ended");
+        assert_eq!(self.pages().torn.load(Ordering::Relaxed), 0, "payloads came damaged");
+        let links = self.pages().links.load(Ordering::Relaxed);
+        let (mut ran, mut whole) = (vec![0; links as usize], vec![0; links as usize]);
+        for place in 0..begun {
+            let (link, number) = parts(self.ran_at(place));
+            assert!(link < links, "call {place} is of link {link}, and there are {links}");
+            assert_eq!(number, ran[link as usize], "link {link}: a frame ran twice, out of order or never");
+            ran[link as usize] += 1;
+            whole[link as usize] += u64::from(place < ended);
+        }
+        let mut outcome = Outcome { links, ran: begun, cut: begun - ended, ..Outcome::default() };
+        for link in 0..links {
+            let journal = self.journal(link);
+            let [started, sent, answered, answers, failed, failures] = [
+                &journal.started,
+                &journal.sent,
+                &journal.answered,
+                &journal.answers,
+                &journal.failed,
+                &journal.failures,
+            ]
+            .map(|word| word.load(Ordering::Acquire));
+            let (ran, whole) = (ran[link as usize], whole[link as usize]);
+            let account = format!(
+                "link {link} of {links}: {started} started, {sent} sent, {ran} ran, {whole} to their end; answered {answers} up to {answered}; {failures} failed from {failed} on; {fate:?}"
+            );
+            assert!(answered <= whole, "an answer to what did not run: {account}");
+            match fate {
+                // The function may not have run, and then its source was told.
+                Fate::TargetKilled => {
+                    assert!(ran <= sent, "what was said not to be sent ran: {account}");
+                    // The target answers a call before it takes the next frame.
+                    assert!(failed == 0 || ran <= failed + 1, "an answer was lost: {account}");
+                }
+                Fate::SourceKilled => assert!(sent <= ran && ran <= started, "a frame was lost: {account}"),
+                Fate::BothLive => {
+                    assert!(sent == ran && ran == whole, "a frame was lost: {account}");
+                    assert_eq!(failures, 0, "a call failed: {account}");
+                }
+            }
+            outcome.answered += answers;
+            outcome.failed += failures;
+            outcome.unsent += started - sent;
+        }
+        outcome
+    }
+}
+
+/// The name of frame `number` of `link`.
+pub(crate) fn name(link: u64, number: u64) -> u64 {
+    link << 32 | number
+}
+
+/// Link and number of a name.
+pub(crate) fn parts(name: u64) -> (u64, u64) {
+    (name >> 32, name & 0xffff_ffff)
+}

@@ -1,0 +1,150 @@
+//! Sources and targets over shared memory, killed and stopped at random points, again and again.
+//!
+//! A round has a scene, which a source plays with a target, and one of the two is hit while it goes on: after a random time,
+//! or so long after something that the scene is about. What ran, what was sent and what was answered stands in a ledger
+//! that outlives both (`ledger.rs`), and is compared at the end of the round. Then nothing of the dead may be left in
+//! whoever lives, and a new link has to work.
+//!
+//! Scenes, victims and times come from a seed: the same one always unless the environment variable `CHAOS_SEED` has another
+//! (a decimal number). A round that fails tells its seed.
+
+#![cfg(all(feature = "shm", feature = "build"))]
+
+#[path = "../behaviour/actor.rs"]
+mod actor;
+mod ledger;
+mod line;
+mod scene;
+mod stage;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use actor::this_test;
+use ledger::{Fate, Outcome};
+use scene::Scene;
+use stage::{Blow, Stage, Victim, plays};
+
+/// Rounds that end with a kill.
+const KILLS: usize = 200;
+/// Rounds in which everybody lives.
+const PAUSES: usize = 54;
+/// The seed, unless `CHAOS_SEED` has another.
+const SEED: u64 = 20_240_229;
+
+/// Tests count what their process has open and who its children are, so one runs at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static RUNNING: Mutex<()> = Mutex::new(());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn seed() -> u64 {
+    match std::env::var("CHAOS_SEED") {
+        Ok(seed) => seed.parse().expect("CHAOS_SEED is a decimal number"),
+        Err(_) => SEED,
+    }
+}
+
+/// Says which round it was that failed.
+struct Round {
+    what: String,
+    _watchdog: support::Watchdog,
+}
+
+impl Round {
+    fn new(what: String) -> Round {
+        Round { _watchdog: support::Watchdog::over(what.clone()), what }
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("this was {}", self.what);
+        }
+    }
+}
+
+/// Every scene with every victim, in an order that the dice give, over and over.
+struct Deck(Vec<(Scene, Victim)>);
+
+impl Deck {
+    fn draw(&mut self, dice: &mut fastrand::Rng) -> (Scene, Victim) {
+        if self.0.is_empty() {
+            self.0 =
+                Scene::ALL.iter().flat_map(|scene| Victim::BOTH.map(|victim| (*scene, victim))).collect();
+            dice.shuffle(&mut self.0);
+        }
+        self.0.pop().expect("it was filled")
+    }
+}
+
+/// Plays rounds that `blow` decides the end of.
+fn rounds(
+    test: &str,
+    count: usize,
+    blow: impl Fn(&mut fastrand::Rng) -> Blow,
+) -> Vec<(Scene, Fate, Outcome)> {
+    let seed = seed();
+    let mut dice = fastrand::Rng::with_seed(seed);
+    let mut stage = Stage::new(test, &mut dice);
+    let mut deck = Deck(Vec::new());
+    let mut played = Vec::new();
+    for number in 0..count {
+        let (scene, victim) = deck.draw(&mut dice);
+        let blow = blow(&mut dice);
+        let what = format!("round {number} of CHAOS_SEED={seed}: {scene:?}, {victim:?}, {blow:?}");
+        let _round = Round::new(what);
+        let (fate, outcome) = stage.round(scene, victim, blow, &mut dice);
+        played.push((scene, fate, outcome));
+    }
+    stage.close();
+    played
+}
+
+/// Sums up what came of each scene, for who reads the output, and of all.
+fn total(played: &[(Scene, Fate, Outcome)]) -> Outcome {
+    let mut all = Outcome::default();
+    for scene in Scene::ALL {
+        let mut sum = Outcome::default();
+        played.iter().filter(|(other, ..)| *other == scene).for_each(|(.., outcome)| sum += *outcome);
+        println!("{scene:?}: {sum:?}");
+        all += sum;
+    }
+    println!("{} rounds: {all:?}", played.len());
+    all
+}
+
+#[test]
+fn of_200_kills_each_tells_of_every_call_it_cost_and_leaves_nothing_behind() {
+    if plays() {
+        return;
+    }
+    let _alone = alone();
+    let played = rounds(this_test!(), KILLS, |dice| match dice.u8(..4) {
+        0 => Blow::StopThenKill,
+        _ => Blow::Kill,
+    });
+    // What the scenes promise: it struck in the middle.
+    for (scene, fate, Outcome { cut, failed, unsent, unmet, .. }) in &played {
+        match (scene, fate) {
+            (Scene::Meeting, Fate::TargetKilled) => assert_eq!(*unmet, 1),
+            (_, Fate::TargetKilled) if scene.holds() => assert_eq!((*cut, *failed), (1, 1), "{scene:?}"),
+            (Scene::MailboxFull, Fate::SourceKilled) => assert_eq!(*unsent, 1),
+            _ => {}
+        }
+    }
+    let all = total(&played);
+    assert!(all.answered > 0 && all.failed > 0 && all.cut > 0 && all.unsent > 0 && all.unmet > 0);
+}
+
+#[test]
+fn who_is_stopped_and_goes_on_loses_nothing() {
+    if plays() {
+        return;
+    }
+    let _alone = alone();
+    let played = rounds(this_test!(), PAUSES, |_| Blow::Pause);
+    assert!(total(&played).answered > 0);
+}

@@ -1,0 +1,331 @@
+//! A target, a source, somebody who looks on, and the blow.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use farjump::{Error, Library, Link, Target, WaitPolicy};
+use fastrand::Rng;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::actor::{Actor, orders, role, say};
+use crate::ledger::{Fate, Ledger, Outcome};
+use crate::scene::{Scene, Source};
+use crate::support::{PATIENCE, library, library_path};
+
+/// Who is hit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Victim {
+    Target,
+    Source,
+}
+
+impl Victim {
+    pub(crate) const BOTH: [Victim; 2] = [Victim::Target, Victim::Source];
+}
+
+/// With what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blow {
+    Kill,
+    StopThenKill,
+    /// It is stopped for a while and goes on.
+    Pause,
+}
+
+/// What a process has of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Remains {
+    descriptors: usize,
+    /// Mappings of shared regions.
+    regions: usize,
+}
+
+impl Remains {
+    fn of(actor: &Actor) -> Remains {
+        Remains { descriptors: actor.descriptors(), regions: actor.regions().len() }
+    }
+
+    fn of_this_process() -> Remains {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        Remains {
+            descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
+            regions: maps.lines().filter(|line| line.contains("memfd:farjump")).count(),
+        }
+    }
+}
+
+/// Waits for what comes in a while; the watchdog sees to it that it does.
+fn eventually(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+pub(crate) struct Stage<'t> {
+    test: &'t str,
+    folder: TempDir,
+    ledger: Ledger,
+    target: Actor,
+    /// Looks on from this process, over a link of its own that no scene concerns.
+    witness: Link,
+    echo: Library,
+    /// What the target and this process have while there is nobody but the witness.
+    quiet: (Remains, Remains),
+}
+
+impl<'t> Stage<'t> {
+    pub(crate) fn new(test: &'t str, dice: &mut Rng) -> Stage<'t> {
+        let folder = TempDir::new().unwrap();
+        let ledger = Ledger::create(&folder.path().join("ledger"));
+        let target = raise(test, folder.path(), dice);
+        let witness = Link::builder(&address(folder.path())).connect_timeout(PATIENCE).connect().unwrap();
+        let echo = library("echo");
+        // Built before anybody counts descriptors.
+        for name in ["entry", "entry_bulky"] {
+            library(name);
+        }
+        let quiet = (Remains::of(&target), Remains::of_this_process());
+        let stage = Stage { test, folder, ledger, target, witness, echo, quiet };
+        stage.is_witnessed();
+        stage
+    }
+
+    /// Plays a scene in which `victim` is hit, looks at what is left, and makes a new link.
+    pub(crate) fn round(
+        &mut self,
+        scene: Scene,
+        victim: Victim,
+        blow: Blow,
+        dice: &mut Rng,
+    ) -> (Fate, Outcome) {
+        self.ledger.clear();
+        self.ledger.pages().hold.store(scene.holds().into(), Ordering::Release);
+        let (fate, unmet) = match victim {
+            Victim::Target => self.hit_target(scene, blow, dice),
+            Victim::Source => (self.hit_source(scene, blow, dice), false),
+        };
+        eventually(|| Remains::of(&self.target) == self.quiet.0);
+        eventually(|| Remains::of_this_process() == self.quiet.1);
+        self.is_witnessed();
+        let outcome = Outcome { unmet: unmet.into(), ..self.ledger.audit(fate) };
+
+        self.ledger.clear();
+        source(&self.ledger, self.folder.path()).greet(dice);
+        eventually(|| Remains::of(&self.target) == self.quiet.0);
+        eventually(|| Remains::of_this_process() == self.quiet.1);
+        self.ledger.audit(Fate::BothLive);
+        (fate, outcome)
+    }
+
+    /// The target is another process, and the source a thread of this one. Also tells whether the source was meeting it.
+    fn hit_target(&mut self, scene: Scene, blow: Blow, dice: &mut Rng) -> (Fate, bool) {
+        let pid = self.target.pid().as_raw_nonzero().to_string();
+        let (source, mut own) = (source(&self.ledger, self.folder.path()), dice.fork());
+        let in_flight = self.witness.inject(&self.echo, b"in flight").unwrap();
+        let played = thread::scope(|scope| {
+            let playing = scope.spawn(|| source.play(scene, &mut own));
+            aim(&self.ledger, scene, dice, || playing.is_finished());
+            strike(&mut self.target, blow, dice);
+            if blow == Blow::Pause {
+                self.ledger.finish();
+            }
+            playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        let witnessed = in_flight.wait(PATIENCE);
+        drop(source);
+        if blow == Blow::Pause {
+            played.unwrap();
+            assert_eq!(*witnessed.unwrap(), *b"in flight");
+            return (Fate::BothLive, false);
+        }
+        let address = address(self.folder.path());
+        let error = played.expect_err("the target is gone");
+        assert!(matches!(error, Error::PeerGone { .. } | Error::Meet(_)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&address) || text.contains(&pid), "it does not name the target: {text}");
+        match witnessed {
+            Ok(reply) => assert_eq!(*reply, *b"in flight"),
+            Err(error) => {
+                assert!(matches!(&error, Error::PeerGone { peer, .. } if *peer == address), "{error}")
+            }
+        }
+        // Nothing but the socket, which the next target takes over.
+        let mut left: Vec<_> =
+            fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["ledger", "t.sock"]);
+        self.target = raise(self.test, self.folder.path(), dice);
+        self.witness.reconnect().unwrap();
+        (Fate::TargetKilled, matches!(error, Error::Meet(_)))
+    }
+
+    /// Both are other processes.
+    fn hit_source(&mut self, scene: Scene, blow: Blow, dice: &mut Rng) -> Fate {
+        let folder = self.folder.path().to_str().unwrap();
+        let (entry, bulky) = (library_path("entry"), library_path("entry_bulky"));
+        let args = [
+            folder,
+            entry.to_str().unwrap(),
+            bulky.to_str().unwrap(),
+            &dice.u64(..).to_string(),
+            &Scene::ALL.iter().position(|other| *other == scene).unwrap().to_string(),
+        ];
+        let mut source = Actor::start(self.test, "chaos-source", &args, |_| {});
+        aim(&self.ledger, scene, dice, || source.has_ended());
+        strike(&mut source, blow, dice);
+        self.ledger.finish();
+        if blow == Blow::Pause {
+            assert_eq!(source.hear(), "done");
+            return Fate::BothLive;
+        }
+        Fate::SourceKilled
+    }
+
+    fn is_witnessed(&self) {
+        let reply = self.witness.inject(&self.echo, b"seen").unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(*reply, *b"seen");
+    }
+
+    /// Ends the target; this process has no child then, alive or not.
+    pub(crate) fn close(self) {
+        drop(self.target);
+        let children = rustix::process::waitpid(None, rustix::process::WaitOptions::NOHANG);
+        assert_eq!(children.unwrap_err(), rustix::io::Errno::CHILD);
+    }
+}
+
+/// A source in this process.
+fn source<'l>(ledger: &'l Ledger, folder: &Path) -> Source<'l> {
+    Source { ledger, address: address(folder), entry: library("entry"), bulky: library("entry_bulky") }
+}
+
+fn address(folder: &Path) -> String {
+    format!("unix:{}", folder.join("t.sock").display())
+}
+
+/// A target in a process of its own.
+fn raise(test: &str, folder: &Path, dice: &mut Rng) -> Actor {
+    let (policy, mailbox) = (dice.usize(..3).to_string(), (1 << dice.u32(19..=22)).to_string());
+    let target = Actor::start(test, "chaos-target", &[folder.to_str().unwrap(), &policy, &mailbox], |_| {});
+    assert_eq!(target.hear(), "ready");
+    target
+}
+
+/// Waits for the moment to strike.
+fn aim(ledger: &Ledger, scene: Scene, dice: &mut Rng, mut is_over: impl FnMut() -> bool) {
+    let pages = ledger.pages();
+    // As likely at the very start as far into it.
+    let frames = match scene {
+        Scene::CodeTravels => few_or_many(dice, 5),
+        Scene::Reconnecting => few_or_many(dice, 8),
+        _ => few_or_many(dice, 11),
+    };
+    let due = || match scene {
+        Scene::Meeting => pages.acting.load(Ordering::Acquire) != 0,
+        // Between meeting and the code's leaving a link gets its journal.
+        Scene::CodeTravels => pages.links.load(Ordering::Acquire) > frames,
+        Scene::FunctionRuns | Scene::Asleep => ledger.runs(),
+        Scene::MailboxFull => pages.full.load(Ordering::Acquire) != 0 && ledger.runs(),
+        // When a call ends its reply goes off.
+        Scene::ReplyTravels => ledger.ended() > frames,
+        _ => pages.acting.load(Ordering::Acquire) != 0 && ledger.begun() >= frames,
+    };
+    while !due() && !is_over() {
+        thread::yield_now();
+    }
+    // In microseconds: links take milliseconds to make, code a fraction of one to travel.
+    let longest = match scene {
+        Scene::Meeting => 15,
+        Scene::CodeTravels => 9,
+        _ => 12,
+    };
+    pause(Duration::from_micros(few_or_many(dice, longest)));
+}
+
+/// A number below 2^`bits`, every power of two being as likely as the next.
+fn few_or_many(dice: &mut Rng, bits: u32) -> u64 {
+    let most = 1 << dice.u32(..=bits);
+    dice.u64(..most)
+}
+
+/// Waits so long, and not longer than need be: the system's sleep is coarse.
+fn pause(length: Duration) {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < length {
+        thread::yield_now();
+    }
+}
+
+fn strike(victim: &mut Actor, blow: Blow, dice: &mut Rng) {
+    if blow != Blow::Kill {
+        victim.signal(Signal::STOP);
+        pause(Duration::from_micros(dice.u64(..3000)));
+    }
+    match blow {
+        Blow::Kill | Blow::StopThenKill => victim.kill(),
+        Blow::Pause => victim.signal(Signal::CONT),
+    }
+}
+
+/// Takes a role if this process was started for one; the test then returns.
+pub(crate) fn plays() -> bool {
+    let role = role();
+    match &role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => return false,
+        ["chaos-target", folder, policy, mailbox] => {
+            play_target(Path::new(folder), policy.parse().unwrap(), mailbox.parse().unwrap());
+        }
+        ["chaos-source", folder, entry, bulky, seed, scene] => {
+            let scene = Scene::ALL[scene.parse::<usize>().unwrap()];
+            play_source(Path::new(folder), [entry, bulky].map(PathBuf::from), seed.parse().unwrap(), scene);
+        }
+        other => panic!("no such role: {other:?}"),
+    }
+    true
+}
+
+/// Ends this process, whatever it does, when nobody is left who could.
+fn end_with_parent() {
+    thread::spawn(|| {
+        orders().for_each(drop);
+        std::process::exit(1);
+    });
+}
+
+fn play_target(folder: &Path, policy: usize, mailbox: usize) {
+    end_with_parent();
+    let ledger = Ledger::open(&folder.join("ledger"));
+    let policies = [
+        WaitPolicy::sleep_only(),
+        WaitPolicy { spins: 100, pauses: 0, yields: 0 },
+        WaitPolicy::for_cores(2, 2),
+    ];
+    let builder = Target::listen(&address(folder))
+        .mailbox(mailbox)
+        .code_room(1 << 22)
+        .wait_policy(policies[policy])
+        // Who is stopped may be so for as long as the machine is busy with others.
+        .stall_limit(PATIENCE)
+        .meeting_limit(PATIENCE);
+    // SAFETY: the ledger is what the function that is injected takes it for, and lives as long as this process.
+    let mut target = unsafe { builder.args_raw(ledger.as_ptr()) }.build().unwrap();
+    say("ready");
+    target.run().unwrap();
+}
+
+fn play_source(folder: &Path, [entry, bulky]: [PathBuf; 2], seed: u64, scene: Scene) {
+    end_with_parent();
+    let ledger = Ledger::open(&folder.join("ledger"));
+    let source = Source {
+        ledger: &ledger,
+        address: address(folder),
+        entry: Library::open(entry).unwrap(),
+        bulky: Library::open(bulky).unwrap(),
+    };
+    source.play(scene, &mut Rng::with_seed(seed)).unwrap();
+    say("done");
+}
