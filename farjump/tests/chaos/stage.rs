@@ -209,7 +209,7 @@ fn address(folder: &Path) -> String {
 
 /// A target in a process of its own.
 fn raise(test: &str, folder: &Path, dice: &mut Rng) -> Actor {
-    let (policy, mailbox) = (dice.usize(..3).to_string(), (1 << dice.u32(19..=22)).to_string());
+    let (policy, mailbox) = (dice.usize(..3).to_string(), (1 << dice.u32(21..=22)).to_string());
     let target = Actor::start(test, "chaos-target", &[folder.to_str().unwrap(), &policy, &mailbox], |_| {});
     assert_eq!(target.hear(), "ready");
     target
@@ -306,7 +306,7 @@ fn play_target(folder: &Path, policy: usize, mailbox: usize) {
     ];
     let builder = Target::listen(&address(folder))
         .mailbox(mailbox)
-        .code_room(1 << 22)
+        .code_room(1 << 23)
         .wait_policy(policies[policy])
         // Who is stopped may be so for as long as the machine is busy with others.
         .stall_limit(PATIENCE)
