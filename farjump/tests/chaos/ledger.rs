@@ -24,6 +24,8 @@ pub(crate) struct Pages {
     pub(crate) acting: AtomicU64,
     /// The source has found the mailbox full.
     pub(crate) full: AtomicU64,
+    /// The blow has fallen.
+    pub(crate) struck: AtomicU64,
     /// The source is to come to an end.
     pub(crate) finish: AtomicU64,
     /// Links that the source has made.
@@ -124,8 +126,8 @@ impl Ledger {
                 word.store(0, Ordering::Relaxed);
             }
         }
-        let Pages { begun, ended, torn, hold, acting, full, finish, .. } = pages;
-        for word in [begun, ended, torn, hold, acting, full, finish] {
+        let Pages { begun, ended, torn, hold, acting, full, struck, finish, .. } = pages;
+        for word in [begun, ended, torn, hold, acting, full, struck, finish] {
             word.store(0, Ordering::Relaxed);
         }
     }

@@ -30,6 +30,8 @@ pub(crate) enum Scene {
     FunctionRuns,
     /// Replies of up to 100 KiB are on their way.
     ReplyTravels,
+    /// Hundreds of calls are in flight, and the source looks at no reply before somebody is hit.
+    LookingAway,
     /// The target does not get on, its mailbox is full and the source waits for room.
     MailboxFull,
     /// The source sleeps until a function ends.
@@ -43,11 +45,12 @@ pub(crate) enum Scene {
 }
 
 impl Scene {
-    pub(crate) const ALL: [Scene; 9] = [
+    pub(crate) const ALL: [Scene; 10] = [
         Scene::Meeting,
         Scene::CodeTravels,
         Scene::FunctionRuns,
         Scene::ReplyTravels,
+        Scene::LookingAway,
         Scene::MailboxFull,
         Scene::Asleep,
         Scene::Reconnecting,
@@ -109,6 +112,10 @@ impl Source<'_> {
             Scene::FunctionRuns | Scene::Asleep => {
                 let line = self.line(&link);
                 line.settle(line.inject(&self.entry, Shape { held: true, ..Shape::default() })?)?;
+                self.idle(&link)
+            }
+            Scene::LookingAway => {
+                self.look_away(&self.line(&link), dice)?;
                 self.idle(&link)
             }
             Scene::MailboxFull => {
@@ -229,6 +236,20 @@ impl Source<'_> {
             _ => line.inject(entry, shape).map(|call| calls.push_back(call)),
         }
         .inspect_err(|error| line.is_gone(error))
+    }
+
+    /// Makes calls, and takes the answers only when somebody was hit.
+    fn look_away(&self, line: &Line<'_>, dice: &mut Rng) -> Result<(), Error> {
+        let calls = (0..dice.u64(300..1000)).map(|_| line.inject(&self.entry, Shape::default()));
+        let calls = calls.collect::<Result<Vec<_>, _>>()?;
+        while self.ledger.pages().struck.load(Ordering::Acquire) == 0 {
+            thread::sleep(Duration::from_micros(100));
+        }
+        let mut looked = line.link.progress().inspect_err(|error| line.is_gone(error));
+        for call in calls {
+            looked = line.settle(call).and(looked);
+        }
+        looked
     }
 
     /// Fills the mailbox of a target that is held, and waits for room.

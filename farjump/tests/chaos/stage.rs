@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farjump::{Error, Library, Link, Target, WaitPolicy};
 use fastrand::Rng;
@@ -58,13 +58,6 @@ impl Remains {
     }
 }
 
-/// Waits for what comes in a while; the watchdog sees to it that it does.
-fn eventually(mut holds: impl FnMut() -> bool) {
-    while !holds() {
-        thread::sleep(Duration::from_micros(200));
-    }
-}
-
 pub(crate) struct Stage<'t> {
     test: &'t str,
     folder: TempDir,
@@ -108,15 +101,13 @@ impl<'t> Stage<'t> {
             Victim::Target => self.hit_target(scene, blow, dice),
             Victim::Source => (self.hit_source(scene, blow, dice), false),
         };
-        eventually(|| Remains::of(&self.target) == self.quiet.0);
-        eventually(|| Remains::of_this_process() == self.quiet.1);
+        self.nothing_is_left();
         self.is_witnessed();
         let outcome = Outcome { unmet: unmet.into(), ..self.ledger.audit(fate) };
 
         self.ledger.clear();
         source(&self.ledger, self.folder.path()).greet(dice);
-        eventually(|| Remains::of(&self.target) == self.quiet.0);
-        eventually(|| Remains::of_this_process() == self.quiet.1);
+        self.nothing_is_left();
         self.ledger.audit(Fate::BothLive);
         (fate, outcome)
     }
@@ -129,7 +120,7 @@ impl<'t> Stage<'t> {
         let played = thread::scope(|scope| {
             let playing = scope.spawn(|| source.play(scene, &mut own));
             aim(&self.ledger, scene, dice, || playing.is_finished());
-            strike(&mut self.target, blow, dice);
+            strike(&mut self.target, &self.ledger, blow, dice);
             if blow == Blow::Pause {
                 self.ledger.finish();
             }
@@ -176,13 +167,26 @@ impl<'t> Stage<'t> {
         ];
         let mut source = Actor::start(self.test, "chaos-source", &args, |_| {});
         aim(&self.ledger, scene, dice, || source.has_ended());
-        strike(&mut source, blow, dice);
+        strike(&mut source, &self.ledger, blow, dice);
         self.ledger.finish();
         if blow == Blow::Pause {
             assert_eq!(source.hear(), "done");
             return Fate::BothLive;
         }
         Fate::SourceKilled
+    }
+
+    /// Target and this process come to have what they had while it was quiet, and nothing else.
+    fn nothing_is_left(&self) {
+        let begun = Instant::now();
+        loop {
+            let now = (Remains::of(&self.target), Remains::of_this_process());
+            if now == self.quiet {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "target and source have {now:?}, and not {:?}", self.quiet);
+            thread::sleep(Duration::from_micros(200));
+        }
     }
 
     fn is_witnessed(&self) {
@@ -222,6 +226,8 @@ fn aim(ledger: &Ledger, scene: Scene, dice: &mut Rng, mut is_over: impl FnMut() 
     let frames = match scene {
         Scene::CodeTravels => few_or_many(dice, 5),
         Scene::Reconnecting => few_or_many(dice, 8),
+        // The target answers some twenty, and waits for its source to look.
+        Scene::LookingAway => few_or_many(dice, 4),
         _ => few_or_many(dice, 11),
     };
     let due = || match scene {
@@ -231,7 +237,7 @@ fn aim(ledger: &Ledger, scene: Scene, dice: &mut Rng, mut is_over: impl FnMut() 
         Scene::FunctionRuns | Scene::Asleep => ledger.runs(),
         Scene::MailboxFull => pages.full.load(Ordering::Acquire) != 0 && ledger.runs(),
         // When a call ends its reply goes off.
-        Scene::ReplyTravels => ledger.ended() > frames,
+        Scene::ReplyTravels | Scene::LookingAway => ledger.ended() > frames,
         _ => pages.acting.load(Ordering::Acquire) != 0 && ledger.begun() >= frames,
     };
     while !due() && !is_over() {
@@ -254,13 +260,13 @@ fn few_or_many(dice: &mut Rng, bits: u32) -> u64 {
 
 /// Waits so long, and not longer than need be: the system's sleep is coarse.
 fn pause(length: Duration) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while begun.elapsed() < length {
         thread::yield_now();
     }
 }
 
-fn strike(victim: &mut Actor, blow: Blow, dice: &mut Rng) {
+fn strike(victim: &mut Actor, ledger: &Ledger, blow: Blow, dice: &mut Rng) {
     if blow != Blow::Kill {
         victim.signal(Signal::STOP);
         pause(Duration::from_micros(dice.u64(..3000)));
@@ -269,6 +275,7 @@ fn strike(victim: &mut Actor, blow: Blow, dice: &mut Rng) {
         Blow::Kill | Blow::StopThenKill => victim.kill(),
         Blow::Pause => victim.signal(Signal::CONT),
     }
+    ledger.pages().struck.store(1, Ordering::Release);
 }
 
 /// Takes a role if this process was started for one; the test then returns.
