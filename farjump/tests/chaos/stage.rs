@@ -227,7 +227,7 @@ fn aim(ledger: &Ledger, scene: Scene, dice: &mut Rng, mut is_over: impl FnMut() 
         Scene::CodeTravels => few_or_many(dice, 5),
         Scene::Reconnecting => few_or_many(dice, 8),
         // The target answers some twenty, and waits for its source to look.
-        Scene::LookingAway => few_or_many(dice, 4),
+        Scene::LookingAway => few_or_many(dice, 8),
         _ => few_or_many(dice, 11),
     };
     let due = || match scene {
