@@ -101,6 +101,14 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The file that names code for perf cannot be made.
+    #[error("cannot write the perf map `{}`: {source}", path.display())]
+    PerfMap {
+        /// Where perf looks for it.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The operating system.
     #[error("{what}: {source}")]
     System {

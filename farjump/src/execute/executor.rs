@@ -13,6 +13,7 @@ use farjump_loader::{Arena, Exports, Library, Linked, Resolver, Store};
 use farjump_transports::meet::{RefusalCause, plain};
 
 use super::call::Main;
+use super::perf_map::PerfMap;
 use super::{Context, Ended, services};
 use crate::mode::{Allowed, Mode};
 use crate::refusal::Refusal;
@@ -68,6 +69,7 @@ pub struct ExecutorBuilder {
     pub(crate) exports: Exports,
     libraries: Vec<std::path::PathBuf>,
     process_symbols: bool,
+    perf_map: bool,
     arena: usize,
     pub(crate) reply_limit: usize,
     modes: Allowed,
@@ -82,6 +84,7 @@ impl Default for ExecutorBuilder {
             exports,
             libraries: Vec::new(),
             process_symbols: false,
+            perf_map: false,
             arena: DEFAULT_ARENA,
             reply_limit: usize::MAX,
             modes: Allowed::default(),
@@ -119,6 +122,14 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Whether `/tmp/perf-PID.map` says where code lies, so that perf can name it. Off unless set. The file stays when the
+    /// process ends.
+    #[must_use]
+    pub fn perf_map(mut self, written: bool) -> Self {
+        self.perf_map = written;
+        self
+    }
+
     /// Room for code in bytes, 16 MiB unless set. Reserved and touched once.
     #[must_use]
     pub fn code_room(mut self, bytes: usize) -> Self {
@@ -150,8 +161,8 @@ impl ExecutorBuilder {
     /// Makes the executor.
     ///
     /// # Errors
-    /// When memory cannot be made executable, the architecture is not supported, a library cannot be opened, or a local
-    /// function cannot be linked with what is offered.
+    /// When memory cannot be made executable, the architecture is not supported, a library or the perf map cannot be opened,
+    /// or a local function cannot be linked with what is offered.
     pub fn build(self) -> Result<Executor, Error> {
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
@@ -160,6 +171,7 @@ impl ExecutorBuilder {
         if self.process_symbols {
             resolver.allow_process_symbols();
         }
+        let perf_map = if self.perf_map { Some(PerfMap::open()?) } else { None };
         let mut epoch = [0; 8];
         crate::random(&mut epoch)?;
         let mut executor = Executor {
@@ -169,6 +181,7 @@ impl ExecutorBuilder {
             epoch: u64::from_le_bytes(epoch),
             context: Context::new(),
             reply_limit: self.reply_limit,
+            perf_map,
             stats: Stats::default(),
             modes: self.modes,
             local: HashMap::new(),
@@ -189,6 +202,7 @@ pub struct Executor {
     epoch: u64,
     context: Context,
     reply_limit: usize,
+    perf_map: Option<PerfMap>,
     pub(crate) stats: Stats,
     modes: Allowed,
     /// The functions that are here without having come, by name.
@@ -456,8 +470,18 @@ impl Executor {
         let linked = self.store.insert(image, id, name, &self.resolver)?;
         if !held {
             self.stats.linked(linked.link_time());
+            self.show(&linked);
         }
         Ok(linked)
+    }
+
+    /// Tells those who look at this process what was placed where.
+    fn show(&self, linked: &Linked) {
+        let (address, len) = (linked.block().address(), linked.block().code_len());
+        log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
+        if let Some(map) = &self.perf_map {
+            map.add(linked);
+        }
     }
 
     /// Whether the code bound to `index` can run.

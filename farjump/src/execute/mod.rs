@@ -5,6 +5,7 @@
 mod call;
 mod context;
 mod executor;
+mod perf_map;
 mod services;
 
 pub(crate) use context::{Context, Ended};

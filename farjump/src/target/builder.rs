@@ -185,6 +185,14 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Whether `/tmp/perf-PID.map` says where injected code lies, so that `perf report` shows it as `ifunc:NAME`. Off unless
+    /// set. perf reads the file when it reports: it stays when the process ends. One file serves all targets of a process;
+    /// the first one replaces what is there.
+    pub fn perf_map(mut self, written: bool) -> Self {
+        self.executor = self.executor.perf_map(written);
+        self
+    }
+
     /// Room for code in bytes. 16 MiB unless set.
     pub fn code_room(mut self, bytes: usize) -> Self {
         self.executor = self.executor.code_room(bytes);
@@ -268,8 +276,8 @@ impl<'a> TargetBuilder<'a> {
     /// Builds the target and starts to listen. Sources that connect are served by [`Target::poll`].
     ///
     /// # Errors
-    /// When the address is taken or makes no sense, memory cannot be made executable, a library cannot be opened, or no
-    /// transport is usable.
+    /// When the address is taken or makes no sense, memory cannot be made executable, a library or the perf map cannot be
+    /// opened, or no transport is usable.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
         match &self.only {
             Some(name) if self.transports.iter().any(|own| own.name() == name) => {

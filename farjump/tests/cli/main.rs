@@ -6,5 +6,7 @@ mod examining;
 mod injecting;
 mod invoking;
 mod samples;
+
+mod seeing;
 mod serving;
 mod workbench;

@@ -161,6 +161,9 @@ pub(crate) struct Serve {
     /// Take this transport and no other [default: each that is usable]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
+    /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME. It is left for `perf report`
+    #[arg(long)]
+    pub(crate) perf_map: bool,
     /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .args(&mut data)
         .process_symbols(arguments.allow_process_symbols)
         .modes(&arguments.modes)
+        .perf_map(arguments.perf_map)
         .mailbox(arguments.mailbox);
     for library in &arguments.exports {
         builder = builder.export_library(path_or_soname(library));

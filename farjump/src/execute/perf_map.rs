@@ -1,0 +1,111 @@
+//! The file in which perf looks for the names of code that no file on disk holds: `/tmp/perf-PID.map`.
+//!
+//! One line for each image (perf's `jit-interface.txt`): address and length in hexadecimal digits, and the name. perf reads
+//! it when it reports, which may be long after this process ended: it is left behind. Symbols do not travel, so that an
+//! image is one line, whatever functions it is made of.
+
+use std::fs::{File, OpenOptions, remove_file};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farjump_loader::Linked;
+
+use crate::Error;
+
+/// The file of this process, and the process that this is: a forked child has code and a file of its own.
+static OPEN: Mutex<Option<(u32, Arc<File>)>> = Mutex::new(None);
+
+/// The perf map of this process. All executors of a process write to one file.
+#[derive(Debug)]
+pub(super) struct PerfMap {
+    file: Arc<File>,
+}
+
+impl PerfMap {
+    /// Opens it. What is there before this process first does so was left by another process of the same number, and would
+    /// give its names to our addresses: it is removed.
+    ///
+    /// # Errors
+    /// When the file cannot be made, or belongs to somebody else.
+    pub(super) fn open() -> Result<PerfMap, Error> {
+        let pid = std::process::id();
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((owner, file)) = &*open
+            && *owner == pid
+        {
+            return Ok(PerfMap { file: Arc::clone(file) });
+        }
+        let path = path(pid);
+        let file = create(&path).map_err(|source| Error::PerfMap { path, source })?;
+        let file = Arc::new(file);
+        *open = Some((pid, Arc::clone(&file)));
+        Ok(PerfMap { file })
+    }
+
+    /// Names the place of `linked`. Without this line perf shows addresses, and nothing else is wrong: a failure is logged.
+    pub(super) fn add(&self, linked: &Linked) {
+        let block = linked.block();
+        let line = format!("{:x} {:x} ifunc:{}\n", block.address(), block.code_len(), linked.name());
+        // In one piece: a line of another executor of this process goes before or behind it.
+        if let Err(error) = (&*self.file).write_all(line.as_bytes()) {
+            log::warn!(
+                "perf will not know `{}`: {}: {error}",
+                linked.name(),
+                path(std::process::id()).display()
+            );
+        }
+    }
+}
+
+/// Where perf looks, whatever TMPDIR says.
+fn path(pid: u32) -> PathBuf {
+    format!("/tmp/perf-{pid}.map").into()
+}
+
+/// Makes the file anew, readable for this user alone, as it says where code lies. Anybody can put something of this name
+/// into /tmp: nothing that is there already is written to, nor what it is a link to.
+fn create(path: &Path) -> io::Result<File> {
+    match remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_another_process_left_is_replaced_and_not_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("perf-1.map"), folder.path().join("other"));
+        fs::write(&other, "precious").unwrap();
+        symlink(&other, &path).unwrap();
+        create(&path).unwrap().write_all(b"1 2 ifunc:a\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1 2 ifunc:a\n");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
+        assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        create(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "");
+    }
+
+    #[test]
+    fn a_map_that_cannot_be_made_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(create(&folder.path().join("none/perf-1.map")).is_err());
+        assert!(create(folder.path()).is_err());
+    }
+
+    #[test]
+    fn executors_of_one_process_share_a_file() {
+        let (one, other) = (PerfMap::open().unwrap(), PerfMap::open().unwrap());
+        assert!(Arc::ptr_eq(&one.file, &other.file));
+        remove_file(path(std::process::id())).unwrap();
+    }
+}

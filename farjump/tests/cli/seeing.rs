@@ -1,0 +1,115 @@
+//! Injected code as perf sees it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::workbench::{Serving, Workbench, finish};
+
+/// Keeps the processor busy for as many turns as its payload says.
+const BUSY: &str = "
+FARJUMP_COPY_ARGS(busy)
+FARJUMP_IFUNC void busy_main(void *payload, size_t size, void *args)
+{
+    volatile unsigned long sum = 0;
+    (void)payload, (void)args;
+    for (unsigned long turn = 0; turn < size * 1000000; turn++) sum += turn;
+    farjump_reply(&size, sizeof size);
+}";
+
+/// A target's perf map, which is removed with this value: targets leave theirs.
+struct PerfMap(PathBuf);
+
+impl PerfMap {
+    fn of(serving: &Serving) -> PerfMap {
+        PerfMap(format!("/tmp/perf-{}.map", serving.pid()).into())
+    }
+
+    /// Address and length of the image that was placed as `name`.
+    fn place(&self, name: &str) -> Option<(u64, u64)> {
+        let text = fs::read_to_string(&self.0).ok()?;
+        let line = text.lines().find_map(|line| line.strip_suffix(&format!(" ifunc:{name}")))?;
+        let (address, len) = line.split_once(' ')?;
+        Some((u64::from_str_radix(address, 16).ok()?, u64::from_str_radix(len, 16).ok()?))
+    }
+}
+
+impl Drop for PerfMap {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Whether a program can be run.
+fn is_there(program: &str) -> bool {
+    std::process::Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn perf_names_the_function_that_keeps_a_target_busy() {
+    if !is_there("perf") {
+        eprintln!("skipped: perf is not installed");
+        return;
+    }
+    let bench = Workbench::new();
+    let library = bench.library("busy", BUSY);
+    // The processor's own counters are not to be had in most virtual machines.
+    let probe = finish(bench.program("perf").args(["record", "-e", "cpu-clock", "-o", "probe", "true"]));
+    if probe.code != 0 {
+        eprintln!("skipped: perf may not record here: {}", probe.err.trim().replace('\n', " "));
+        return;
+    }
+    let serving = bench.serve(&["--perf-map"]);
+    let map = PerfMap::of(&serving);
+    let (address, pid) = (bench.address(), serving.pid().to_string());
+    let turns = bench.write("turns", vec![0; 300]);
+    let mut record = bench.program("perf");
+    record.args(["record", "-e", "cpu-clock", "-o", "recorded", "-p", &pid, "--"]);
+    record.args([OsStr::new(env!("CARGO_BIN_EXE_farjump")), OsStr::new("inject"), library.as_os_str()]);
+    record.args(["--to", &address, "--timeout", "50s", "--args-file"]).arg(turns);
+    finish(&mut record).worked();
+    // The target has ended when perf looks.
+    serving.stop().worked();
+    let report =
+        finish(bench.program("perf").args(["report", "--stdio", "--sort", "symbol", "-i", "recorded"]))
+            .worked();
+    let busiest = report.text().lines().find(|line| line.contains('%') && !line.starts_with('#'));
+    assert!(busiest.is_some_and(|line| line.contains(" ifunc:busy ")), "{}", report.text());
+    let bytes = map.place("busy").expect("the map stays").1;
+    assert!(bytes > 0);
+}
+
+#[test]
+fn the_perf_map_tells_where_each_image_lies_once() {
+    let bench = Workbench::new();
+    let (busy, counter) = (bench.library("busy", BUSY), bench.sample("counter"));
+    let serving = bench.serve(&["--perf-map"]);
+    let map = PerfMap::of(&serving);
+    assert_eq!(fs::read_to_string(&map.0).expect("it is there at once"), "");
+    for library in [&busy, &counter, &busy] {
+        bench.inject(library, &[]).worked();
+    }
+    assert_eq!(fs::read_to_string(&map.0).expect("it is there").lines().count(), 2);
+    let ((busy, len), (counter, _)) =
+        (map.place("busy").expect("a line"), map.place("counter").expect("a line"));
+    assert!(!(busy..busy + len).contains(&counter));
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps", pid = serving.pid())).expect("it runs");
+    let executable = maps.lines().filter(|line| line.contains(" r-xs ")).any(|line| {
+        let (start, rest) = line.split_once('-').expect("a range");
+        let end = rest.split_once(' ').expect("a range").0;
+        let number = |digits| u64::from_str_radix(digits, 16).expect("digits");
+        (number(start)..number(end)).contains(&busy)
+    });
+    assert!(executable, "{busy:#x} is not in {maps}");
+    serving.stop().worked();
+}
+
+#[test]
+fn no_perf_map_is_written_unless_asked_for() {
+    let bench = Workbench::new();
+    let counter = bench.sample("counter");
+    let serving = bench.serve(&[]);
+    bench.inject(&counter, &[]).worked();
+    assert!(!PerfMap::of(&serving).0.exists());
+    serving.stop().worked();
+}
