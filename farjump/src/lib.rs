@@ -13,6 +13,7 @@
 #![deny(missing_docs)]
 
 pub mod buffer;
+mod crash;
 mod data;
 mod error;
 mod execute;

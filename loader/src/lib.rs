@@ -6,6 +6,7 @@
 //! | [`bundle`] | the bytes that a library carries its images in | source, build |
 //! | [`resolve`] | what injected code may import: exports, named libraries, the process | target |
 //! | [`store`] | code that was placed, by its identity | target |
+//! | [`directory`] | which code lies at an address, for signal handlers | target |
 //! | [`arena`] | the memory it is placed in: mapped twice, never writable and executable at one address | target |
 //! | `build`, `inspect` | making ifunc libraries, and reading them without running anything (feature `build`) | authors |
 //!
@@ -25,6 +26,7 @@ pub mod arena;
 pub mod build;
 pub mod bundle;
 mod code_id;
+pub mod directory;
 mod error;
 #[cfg(feature = "build")]
 pub mod inspect;

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use farjump_core::icache;
@@ -14,6 +14,7 @@ use farjump_core::image::{CodeId, ImageView, PlaceError};
 use crate::arena::{Arena, Block};
 use crate::bundle::is_name;
 use crate::code_id::code_id;
+use crate::directory::Listing;
 use crate::error::Error;
 use crate::library::MainRoutine;
 use crate::resolve::Resolver;
@@ -32,6 +33,8 @@ pub struct Linked {
     /// The image, and behind it the name.
     bytes: Box<[u8]>,
     image_len: usize,
+    /// Before the block: what is listed is there.
+    listing: OnceLock<Listing>,
     block: Block,
 }
 
@@ -69,6 +72,12 @@ impl Linked {
     /// How long it took from the copy of the image to code that can be called.
     pub fn link_time(&self) -> Duration {
         self.link_time
+    }
+
+    /// Enters it into the [`directory`](crate::directory), where it stays until this value is dropped.
+    pub fn list(&self) {
+        let len = self.block.code_len() as u64;
+        self.listing.get_or_init(|| Listing::new(self.block.address(), len, self.id, self.name()));
     }
 
     /// Where it was placed.
@@ -193,6 +202,7 @@ impl Store {
             link_time: start.elapsed(),
             bytes: bytes.into_boxed_slice(),
             image_len: len,
+            listing: OnceLock::new(),
             block,
         };
         Ok(Arc::clone(vacant.insert(Arc::new(linked))))

@@ -13,6 +13,8 @@ thread_local! {
 /// What a call leaves behind. One for each target, reused: a call allocates only when its reply outgrows all before it.
 #[derive(Debug)]
 pub(crate) struct Context {
+    /// Address of what is called.
+    main: u64,
     /// What `farjump_reply` was given, in order; after a panic its message.
     reply: Vec<u8>,
     /// Most bytes that a reply may have.
@@ -35,7 +37,14 @@ pub(crate) enum Ended {
 
 impl Context {
     pub(crate) fn new() -> Self {
-        Context { reply: Vec::new(), limit: usize::MAX, overflowed: false, panicked: false, way_out: 0 }
+        Context {
+            main: 0,
+            reply: Vec::new(),
+            limit: usize::MAX,
+            overflowed: false,
+            panicked: false,
+            way_out: 0,
+        }
     }
 
     /// What the last call replied.
@@ -56,6 +65,7 @@ impl Context {
         args: *mut c_void,
         limit: usize,
     ) -> Ended {
+        self.main = main as usize as u64;
         self.reply.clear();
         self.limit = limit;
         (self.overflowed, self.panicked) = (false, false);
@@ -74,6 +84,17 @@ impl Context {
         self.reply.clear();
         Ended::ReplyTooLarge
     }
+}
+
+/// Address of the code that a call on this thread has entered. A signal handler may ask.
+pub(crate) fn running() -> Option<u64> {
+    let context = CURRENT.get();
+    if context.is_null() {
+        return None;
+    }
+    // SAFETY: `CURRENT` is not null only inside `Context::call`. The handler may have interrupted a service that is changing
+    // the context, but nobody writes this field while a call runs, and only this field is read.
+    Some(unsafe { (&raw const (*context).main).read() })
 }
 
 /// Appends to the reply of the call that runs on this thread. `false` if none runs or the reply gets too long.

@@ -17,7 +17,7 @@ use super::perf_map::PerfMap;
 use super::{Context, Ended, services};
 use crate::mode::{Allowed, Mode};
 use crate::refusal::Refusal;
-use crate::{Error, stats::Stats};
+use crate::{Error, crash, stats::Stats};
 
 /// Room for code, in bytes, unless asked for otherwise: thousands of images.
 const DEFAULT_ARENA: usize = 16 << 20;
@@ -70,6 +70,7 @@ pub struct ExecutorBuilder {
     libraries: Vec<std::path::PathBuf>,
     process_symbols: bool,
     perf_map: bool,
+    crash_report: bool,
     arena: usize,
     pub(crate) reply_limit: usize,
     modes: Allowed,
@@ -85,6 +86,7 @@ impl Default for ExecutorBuilder {
             libraries: Vec::new(),
             process_symbols: false,
             perf_map: false,
+            crash_report: false,
             arena: DEFAULT_ARENA,
             reply_limit: usize::MAX,
             modes: Allowed::default(),
@@ -130,6 +132,14 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Whether a crash of injected code is reported on standard error, see
+    /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report). Off unless set.
+    #[must_use]
+    pub fn crash_report(mut self, reported: bool) -> Self {
+        self.crash_report = reported;
+        self
+    }
+
     /// Room for code in bytes, 16 MiB unless set. Reserved and touched once.
     #[must_use]
     pub fn code_room(mut self, bytes: usize) -> Self {
@@ -162,7 +172,7 @@ impl ExecutorBuilder {
     ///
     /// # Errors
     /// When memory cannot be made executable, the architecture is not supported, a library or the perf map cannot be opened,
-    /// or a local function cannot be linked with what is offered.
+    /// the system takes no handler for crashes, or a local function cannot be linked with what is offered.
     pub fn build(self) -> Result<Executor, Error> {
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
@@ -172,6 +182,9 @@ impl ExecutorBuilder {
             resolver.allow_process_symbols();
         }
         let perf_map = if self.perf_map { Some(PerfMap::open()?) } else { None };
+        if self.crash_report {
+            crash::install()?;
+        }
         let mut epoch = [0; 8];
         crate::random(&mut epoch)?;
         let mut executor = Executor {
@@ -182,6 +195,7 @@ impl ExecutorBuilder {
             context: Context::new(),
             reply_limit: self.reply_limit,
             perf_map,
+            crash_report: self.crash_report,
             stats: Stats::default(),
             modes: self.modes,
             local: HashMap::new(),
@@ -203,6 +217,7 @@ pub struct Executor {
     context: Context,
     reply_limit: usize,
     perf_map: Option<PerfMap>,
+    crash_report: bool,
     pub(crate) stats: Stats,
     modes: Allowed,
     /// The functions that are here without having come, by name.
@@ -481,6 +496,17 @@ impl Executor {
         log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
         if let Some(map) = &self.perf_map {
             map.add(linked);
+        }
+        if self.crash_report {
+            linked.list();
+            self.prepare_thread();
+        }
+    }
+
+    /// Makes this thread, which calls code, fit to report a crash of it. Costs next to nothing once it is done.
+    pub(crate) fn prepare_thread(&self) {
+        if self.crash_report {
+            crash::prepare_thread();
         }
     }
 

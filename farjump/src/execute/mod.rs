@@ -8,6 +8,6 @@ mod executor;
 mod perf_map;
 mod services;
 
-pub(crate) use context::{Context, Ended};
+pub(crate) use context::{Context, Ended, running};
 pub(crate) use executor::{Callable, Named, Ready};
 pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};

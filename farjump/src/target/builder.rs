@@ -193,6 +193,18 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Whether standard error says which injected code it was that crashed: the signal, the ifunc, the offset in its image
+    /// and its code id, also when it crashed in a function that the code had called. Then the process ends as it would
+    /// have. Off unless set.
+    ///
+    /// Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first target of the process
+    /// that asks for it, and stay. What was installed before is called after the report; what is installed later takes
+    /// their place. Signals that have nothing to do with injected code are passed on without a word.
+    pub fn crash_report(mut self, reported: bool) -> Self {
+        self.executor = self.executor.crash_report(reported);
+        self
+    }
+
     /// Room for code in bytes. 16 MiB unless set.
     pub fn code_room(mut self, bytes: usize) -> Self {
         self.executor = self.executor.code_room(bytes);

@@ -351,6 +351,7 @@ impl<'a> Target<'a> {
     /// sources ask for attention, and, as often as the interval says, everything that only the system can tell.
     #[cold]
     fn now_and_then(&mut self) -> Result<(), Error> {
+        self.shared.executor.prepare_thread();
         let idle = self.idle >= POLLS_TO_CLOCK;
         let mut index = 0;
         while index < self.sessions.len() {

@@ -1,6 +1,7 @@
 //! The program `farjump`, run as its users run it. Every test has a folder of its own, and every process a watchdog.
 
 mod building;
+mod crashing;
 mod demonstrating;
 mod examining;
 mod injecting;

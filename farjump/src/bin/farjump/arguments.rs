@@ -122,7 +122,8 @@ pub(crate) struct Inspect {
 /// `struct farjump_data *` (farjump_ifunc.h) as their target_args: FILE, mapped read-only. Without --data it has no bytes.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Prints one line when it is ready, `ready: unix:PATH (pid N)`, and some figures on standard error when it ends.
+Prints one line when it is ready, `ready: unix:PATH (pid N)`, and some figures on standard error when it ends. If injected
+code crashes it, standard error says which: signal, ifunc, offset in its image, code id.
 
 Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_panic, and what --export and
 --allow-process-symbols add. What it uses besides is refused, and the source is told which symbol.

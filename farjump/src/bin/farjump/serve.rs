@@ -26,6 +26,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .process_symbols(arguments.allow_process_symbols)
         .modes(&arguments.modes)
         .perf_map(arguments.perf_map)
+        .crash_report(true)
         .mailbox(arguments.mailbox);
     for library in &arguments.exports {
         builder = builder.export_library(path_or_soname(library));

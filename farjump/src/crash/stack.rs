@@ -1,0 +1,106 @@
+//! A stack for the handler, so that code that used its own up is reported too.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+/// Room for our handler, the one behind it, and the registers that the system saves.
+const LEN: usize = 64 * 1024;
+/// Below the stack, never mapped: at least a page everywhere.
+const GUARD: usize = 64 * 1024;
+
+thread_local! {
+    static STACK: Option<AlternateStack> = AlternateStack::for_this_thread();
+}
+
+/// Gives this thread an alternate stack unless it has one, as threads that Rust's standard library made do.
+pub(crate) fn prepare_thread() {
+    // A thread that is ending needs none.
+    let _ = STACK.try_with(|_| ());
+}
+
+/// Unmapped, and taken from its thread, when dropped, on that thread.
+struct AlternateStack(NonNull<c_void>);
+
+impl AlternateStack {
+    fn for_this_thread() -> Option<AlternateStack> {
+        if current()?.ss_flags & libc::SS_DISABLE == 0 {
+            return None;
+        }
+        match AlternateStack::new() {
+            Ok(stack) => Some(stack),
+            Err(error) => {
+                log::debug!("a stack overflow of injected code would not be reported: {error}");
+                None
+            }
+        }
+    }
+
+    fn new() -> Result<AlternateStack, Errno> {
+        // SAFETY: the system chooses an address at which nothing is.
+        let start =
+            unsafe { mmap_anonymous(ptr::null_mut(), GUARD + LEN, ProtFlags::empty(), MapFlags::PRIVATE) }?;
+        let stack = AlternateStack(NonNull::new(start).ok_or(Errno::NOMEM)?);
+        let top = stack.top();
+        // SAFETY: these `LEN` bytes are the end of the mapping just made, which nobody uses.
+        unsafe { mprotect(top, LEN, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        let asked = libc::stack_t { ss_sp: top, ss_flags: 0, ss_size: LEN };
+        // SAFETY: the memory stays mapped and unused by others until the value is dropped, which takes it back first.
+        match unsafe { libc::sigaltstack(&raw const asked, ptr::null_mut()) } {
+            0 => Ok(stack),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Where the usable part starts.
+    fn top(&self) -> *mut c_void {
+        self.0.as_ptr().wrapping_byte_add(GUARD)
+    }
+}
+
+impl Drop for AlternateStack {
+    fn drop(&mut self) {
+        if current().is_some_and(|stack| stack.ss_sp == self.top()) {
+            let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: LEN };
+            // SAFETY: the thread, which is this one, uses no alternate stack from now on.
+            unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
+        }
+        // SAFETY: the mapping is this value's alone, and no thread runs on it: see above.
+        let _ = unsafe { munmap(self.0.as_ptr(), GUARD + LEN) };
+    }
+}
+
+/// The alternate stack of this thread, which may be none.
+fn current() -> Option<libc::stack_t> {
+    let mut found = MaybeUninit::uninit();
+    // SAFETY: without a new stack the call only writes the present one, which is all of it when it returns 0.
+    unsafe { (libc::sigaltstack(ptr::null(), found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_none_gets_one_and_gives_it_back() {
+        std::thread::spawn(|| {
+            let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+            let before = current().unwrap();
+            // SAFETY: no handler runs on it now; it is put back below, before the thread ends.
+            assert_eq!(unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) }, 0);
+            let stack = AlternateStack::for_this_thread().unwrap();
+            let ours = current().unwrap();
+            assert_eq!((ours.ss_flags, ours.ss_size, ours.ss_sp), (0, LEN, stack.top()));
+            assert!(AlternateStack::for_this_thread().is_none(), "it has one");
+            drop(stack);
+            assert_ne!(current().unwrap().ss_flags & libc::SS_DISABLE, 0);
+            // SAFETY: this was the thread's.
+            assert_eq!(unsafe { libc::sigaltstack(&raw const before, ptr::null_mut()) }, 0);
+        })
+        .join()
+        .unwrap();
+    }
+}

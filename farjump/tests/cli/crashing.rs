@@ -1,0 +1,147 @@
+//! Injected code that crashes its target, and what the target says before it ends.
+
+use std::path::{Path, PathBuf};
+
+use farjump::Library;
+use farjump::core::image::ImageView;
+use rustix::process::Signal;
+
+use crate::workbench::{Done, Workbench, kill};
+
+/// An ifunc `fall` that does what `body` says.
+fn fall(bench: &Workbench, body: &str) -> PathBuf {
+    bench.library(
+        "fall",
+        &format!(
+            "#include <stdlib.h>\n#include <string.h>\nFARJUMP_COPY_ARGS(fall)
+            static volatile unsigned long zero;
+            __attribute__((noinline)) static int deeper(volatile char *above)
+            {{
+                volatile char here[256];
+                here[0] = above[0];
+                return deeper(here) + here[0];
+            }}
+            FARJUMP_IFUNC void fall_main(void *payload, size_t size, void *args)
+            {{
+                (void)payload, (void)size, (void)args, (void)deeper;
+                {body}
+            }}"
+        ),
+    )
+}
+
+/// Injects it into a target with libc to link against, and takes what the target said.
+fn ended(bench: &Workbench, library: &Path) -> Done {
+    let serving = bench.serve(&["--allow-process-symbols"]);
+    let injected = bench.inject(library, &["--args", "x"]);
+    assert_ne!(injected.code, 0, "it crashed");
+    serving.finish()
+}
+
+/// The one report in what a target said, without what is in parentheses behind it, and the code id from there.
+#[track_caller]
+fn report(done: &Done) -> (&str, &str) {
+    let mut lines = done.err.lines().filter_map(|line| line.strip_prefix("farjump: "));
+    let line = lines.next().unwrap_or_else(|| panic!("no report in {:?}", done.err));
+    assert_eq!(lines.next(), None, "{}", done.err);
+    let (what, rest) = line.split_once(" (code id ").expect("a report has a code id");
+    let (id, place) = rest.split_once(", placed at 0x").expect("a report has a place");
+    assert!(place.strip_suffix(')').is_some_and(|digits| u64::from_str_radix(digits, 16).is_ok()), "{line}");
+    (what, id)
+}
+
+#[test]
+fn a_crash_names_the_signal_the_ifunc_its_offset_and_its_code_id_and_the_target_dies_of_that_signal() {
+    let bench = Workbench::new();
+    for (body, bytes, signal, name) in [
+        ("__builtin_trap();", &[0x0f, 0x0b][..], libc::SIGILL, "SIGILL"),
+        (
+            "__asm__ volatile(\"movb $0x7b, 0x1234\");",
+            &[0xc6, 0x04, 0x25],
+            libc::SIGSEGV,
+            "SIGSEGV (address 0x1234)",
+        ),
+        (
+            "__asm__ volatile(\"xor %%ecx, %%ecx; mov $1, %%eax; cltd; idiv %%ecx\" ::: \"rax\", \"rcx\", \"rdx\");",
+            &[0xf7, 0xf9],
+            libc::SIGFPE,
+            "SIGFPE",
+        ),
+        ("__asm__ volatile(\"int3; nop; nop; nop\");", &[0xcc, 0x90, 0x90, 0x90], libc::SIGTRAP, "SIGTRAP"),
+    ] {
+        let library = fall(&bench, body);
+        let done = ended(&bench, &library);
+        assert_eq!(done.code, 128 + signal, "{}", done.err);
+        let opened = Library::open(&library).expect("it was built");
+        let image = &opened.images()[0];
+        let view = ImageView::new_checked(image.bytes()).expect("an image");
+        let offset =
+            view.span1().windows(bytes.len()).position(|window| window == bytes).expect("it is there");
+        let expected = format!("{name} in ifunc `fall`, at offset {offset:#x} of its image");
+        assert_eq!(report(&done), (&*expected, &*image.id().to_string()));
+    }
+}
+
+#[test]
+fn a_crash_in_a_function_that_the_code_called_names_the_caller() {
+    let bench = Workbench::new();
+    for (body, signal, name) in [
+        (
+            "void *(*volatile copy)(void *, const void *, size_t) = memcpy; copy((char *)zero + 0x1234, payload, zero + 1);",
+            libc::SIGSEGV,
+            "SIGSEGV (address 0x1234) at 0x",
+        ),
+        ("abort();", libc::SIGABRT, "SIGABRT at 0x"),
+        ("farjump_reply((char *)zero + 0x4321, 1);", libc::SIGSEGV, "SIGSEGV (address 0x4321) at 0x"),
+        ("((void (*)(void))zero)();", libc::SIGSEGV, "SIGSEGV (address 0x0) at 0x0,"),
+    ] {
+        let library = fall(&bench, body);
+        let done = ended(&bench, &library);
+        assert_eq!(done.code, 128 + signal, "{}", done.err);
+        let (what, id) = report(&done);
+        assert!(what.starts_with(name), "{what}");
+        assert!(what.ends_with(", in a function called by ifunc `fall`"), "{what}");
+        assert_eq!(id, Library::open(&library).expect("it was built").images()[0].id().to_string());
+    }
+}
+
+#[test]
+fn code_that_uses_its_stack_up_is_reported() {
+    let bench = Workbench::new();
+    let library = fall(&bench, "char top[1] = {0}; int sum = deeper(top); farjump_reply(&sum, sizeof sum);");
+    let done = ended(&bench, &library);
+    // Rust's handler, which was there before, says what it knows and aborts.
+    assert!([libc::SIGSEGV, libc::SIGABRT].map(|signal| 128 + signal).contains(&done.code), "{}", done.err);
+    let (what, _) = report(&done);
+    assert!(
+        what.starts_with("SIGSEGV (address 0x") && what.contains("in ifunc `fall`, at offset 0x"),
+        "{what}"
+    );
+}
+
+#[test]
+fn signals_that_are_not_the_codes_fault_are_not_blamed_on_it() {
+    let bench = Workbench::new();
+    let library = fall(
+        &bench,
+        "extern int puts(const char *); puts(\"in\"); while (!zero); farjump_reply(payload, 1);",
+    );
+    // Not SIGSEGV and SIGBUS: Rust's own handler, which was there before, takes one that was sent for a mistake.
+    for signal in [Signal::ABORT, Signal::FPE] {
+        // No call runs, then one does: the signal comes from elsewhere.
+        let idle = bench.serve(&[]);
+        idle.signal(signal);
+        let done = idle.finish();
+        assert_eq!(done.code, 128 + signal.as_raw(), "{}", done.err);
+        assert!(!done.err.contains("ifunc"), "{}", done.err);
+
+        let serving = bench.serve(&["--allow-process-symbols"]);
+        let done = bench.inject(&library, &["--args", "x", "--timeout", "100ms"]);
+        assert_eq!(done.code, 4, "{}", done.err);
+        assert_eq!(serving.line(), "in");
+        kill(serving.pid(), signal);
+        let done = serving.finish();
+        assert_eq!(done.code, 128 + signal.as_raw(), "{}", done.err);
+        assert!(!done.err.contains("ifunc"), "{}", done.err);
+    }
+}
