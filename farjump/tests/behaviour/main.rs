@@ -5,6 +5,7 @@
 mod actor;
 mod calling;
 mod code;
+mod crashing;
 mod double;
 mod dying;
 mod fuzzed;

@@ -1,0 +1,60 @@
+//! Crash reports in a program that has handlers of its own.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use crate::actor::this_test;
+use crate::support::{Pair, Place, library};
+
+/// Set in the process that is to crash, to what it does.
+const CRASHES: &str = "BEHAVIOUR_CRASHES";
+
+/// The program's own handler.
+extern "C" fn own(_: libc::c_int) {
+    let text = b"the program's own handler\n";
+    // SAFETY: both calls may be made in handlers; the text is as long as is said.
+    unsafe {
+        libc::write(2, text.as_ptr().cast(), text.len());
+        libc::_exit(7);
+    }
+}
+
+/// In the process that is to crash.
+fn crash(how: &str) {
+    if how.contains("own") {
+        // SAFETY: `own` is a handler.
+        let before = unsafe { libc::signal(libc::SIGILL, own as *const () as libc::sighandler_t) };
+        assert_ne!(before, libc::SIG_ERR);
+    }
+    let place = Place::new();
+    let mut pair = Pair::of(place.target().crash_report(how.contains("report")), place.link());
+    let _ = pair.call(&library("crash"), b"");
+    unreachable!("it crashed");
+}
+
+#[test]
+fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had() {
+    if let Ok(how) = std::env::var(CRASHES) {
+        return crash(&how);
+    }
+    for how in ["report", "own", "report and own", "nothing"] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", this_test!(), "--nocapture", "--test-threads=1"])
+            .env(CRASHES, how)
+            .stdout(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        let ours = text.find("farjump: SIGILL in ifunc `crash`, at offset 0x");
+        let own = text.find("the program's own handler");
+        assert_eq!(
+            (ours.is_some(), own.is_some()),
+            (how.contains("report"), how.contains("own")),
+            "{how}: {text}"
+        );
+        assert!(own.is_none() || ours < own, "{text}");
+        let ended = (output.status.code(), output.status.signal());
+        let expected = if how.contains("own") { (Some(7), None) } else { (None, Some(libc::SIGILL)) };
+        assert_eq!(ended, expected, "{how}: {text}");
+    }
+}
