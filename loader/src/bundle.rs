@@ -20,6 +20,10 @@
 
 /// Name of the data symbol at which the bundle of a library starts.
 pub const SYMBOL: &str = "farjump_bundle";
+/// Start of the name of the section that keeps an image's symbols: the image as the linker made it, an ELF file linked at
+/// address 0. The image's code id, in hexadecimal digits, follows. The section is not allocated: it is in the file only, and
+/// `llvm-strip` and `strip -R '.farjump.symbols.*'` remove it.
+pub const SYMBOLS_SECTION: &str = ".farjump.symbols.";
 /// Alignment of a bundle, and of each image in it, in bytes.
 pub const ALIGN: usize = 64;
 /// Longest name of an ifunc, in bytes.

@@ -1,5 +1,7 @@
 //! Reading ifunc libraries without running anything: the file is parsed, not loaded.
 
+mod symbols;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -11,6 +13,8 @@ use object::{LittleEndian, elf};
 
 use crate::bundle::{self, Bundle, BundleError, BundleImage, Sizes};
 use crate::code_id;
+
+pub use symbols::{Symbols, symbols};
 
 /// What an ifunc library is and carries.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -84,6 +88,14 @@ pub enum InspectError {
         /// The path as given.
         path: PathBuf,
     },
+    /// An image's symbols are not there.
+    #[error("`{}` keeps no symbols of its image {id}: was it stripped? Build it again", path.display())]
+    NoSymbols {
+        /// The path as given.
+        path: PathBuf,
+        /// The image's identity.
+        id: String,
+    },
     /// What it carries is damaged.
     #[error("`{}`: {source}", path.display())]
     Bundle {
@@ -110,6 +122,22 @@ pub enum InspectError {
 /// See [`InspectError`]. Nothing is read outside the file whatever it holds.
 pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
     let path = path.as_ref();
+    look_into(path, |elf, bundle| {
+        let images = bundle.images.iter().enumerate();
+        let images = images.map(|(index, image)| ImageReport::new(image).map_err(damaged(path, index)));
+        Ok(Report {
+            name: bundle.name.to_owned(),
+            images: images.collect::<Result<_, _>>()?,
+            routines: routines(elf, bundle.name),
+        })
+    })
+}
+
+/// Opens the library at `path` and has `look` look at it.
+fn look_into<T>(
+    path: &Path,
+    look: impl FnOnce(&ElfFile64<'_, LittleEndian>, &Bundle<'_>) -> Result<T, InspectError>,
+) -> Result<T, InspectError> {
     let bytes =
         fs::read(path).map_err(|source| InspectError::Unreadable { path: path.to_owned(), source })?;
     let malformed = |error: object::Error| InspectError::NotALibrary {
@@ -121,14 +149,11 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
     let carried = carried(&elf).map_err(malformed)?.ok_or_else(no_bundle)?;
     let bundle =
         Bundle::parse(carried).map_err(|source| InspectError::Bundle { path: path.to_owned(), source })?;
-    let images = bundle.images.iter().enumerate().map(|(index, image)| {
-        ImageReport::new(image).map_err(|source| InspectError::Image { path: path.to_owned(), index, source })
-    });
-    Ok(Report {
-        name: bundle.name.to_owned(),
-        images: images.collect::<Result<_, _>>()?,
-        routines: routines(&elf, bundle.name),
-    })
+    look(&elf, &bundle)
+}
+
+fn damaged(path: &Path, index: usize) -> impl FnOnce(ImageError) -> InspectError {
+    move |source| InspectError::Image { path: path.to_owned(), index, source }
 }
 
 /// The bytes at the bundle's symbol.

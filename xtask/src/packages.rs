@@ -8,13 +8,14 @@ use std::time::Duration;
 use crate::child::{Failed, Interrupt, Run};
 
 /// What the tests use besides Rust. Debian and Ubuntu name the packages alike.
-const NEEDED: [Needed; 8] = [
+const NEEDED: [Needed; 9] = [
     Needed { file: "cc", package: "gcc", used: "links everything" },
     Needed { file: "gcc", package: "gcc", used: "compiles ifuncs in C" },
     Needed { file: "readelf", package: "binutils", used: "links images, and shows what a program needs" },
     Needed { file: "g++", package: "g++", used: "compiles ifuncs in C++, and the C++ that must be refused" },
     Needed { file: "clang", package: "clang", used: "compiles ifuncs with another compiler" },
     Needed { file: "gfortran", package: "gfortran", used: "compiles ifuncs in Fortran" },
+    Needed { file: "gdb", package: "gdb", used: "looks at injected code that runs" },
     Needed { file: "ld.lld", package: "lld", used: "links images with another linker" },
     Needed { file: "liblz4.a", package: "liblz4-dev", used: "an archive that a distribution made" },
 ];

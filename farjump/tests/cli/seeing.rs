@@ -1,10 +1,11 @@
-//! Injected code as perf sees it.
+//! Injected code as perf and gdb see it.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 
-use crate::workbench::{Serving, Workbench, finish};
+use crate::workbench::{Serving, Watched, Workbench, finish};
 
 /// Keeps the processor busy for as many turns as its payload says.
 const BUSY: &str = "
@@ -15,6 +16,25 @@ FARJUMP_IFUNC void busy_main(void *payload, size_t size, void *args)
     (void)payload, (void)args;
     for (unsigned long turn = 0; turn < size * 1000000; turn++) sum += turn;
     farjump_reply(&size, sizeof size);
+}";
+
+/// Turns until somebody else sets `released`, in a function that `linger_main` calls.
+const LINGER: &str = "
+FARJUMP_COPY_ARGS(linger)
+static volatile int released;
+__attribute__((noinline)) static int turn_until_released(int first)
+{
+    int turns = first;
+    while (!released) turns |= 1;
+    return turns;
+}
+extern int puts(const char *line);
+FARJUMP_IFUNC void linger_main(void *payload, size_t size, void *args)
+{
+    puts(\"in\");
+    int turns = turn_until_released(40 + (int)size);
+    (void)payload, (void)args;
+    farjump_reply(&turns, sizeof turns);
 }";
 
 /// A target's perf map, which is removed with this value: targets leave theirs.
@@ -112,4 +132,72 @@ fn no_perf_map_is_written_unless_asked_for() {
     bench.inject(&counter, &[]).worked();
     assert!(!PerfMap::of(&serving).0.exists());
     serving.stop().worked();
+}
+
+#[test]
+fn gdb_knows_functions_arguments_lines_and_statics_of_code_that_runs() {
+    if !is_there("gdb") {
+        eprintln!("skipped: gdb is not installed");
+        return;
+    }
+    let bench = Workbench::new();
+    bench.write("linger.c", format!("#include <farjump_ifunc.h>\n{LINGER}"));
+    bench.run(["build", "-g", "linger.c", "-o", "liblinger.so"]).worked();
+    let wrote = bench.run(["inspect", "liblinger.so", "--symbols", "linger.elf"]).worked();
+    assert!(wrote.text().contains("add-symbol-file linger.elf -o"), "{}", wrote.text());
+
+    let serving = bench.serve(&["--perf-map", "--allow-process-symbols"]);
+    let map = PerfMap::of(&serving);
+    let mut inject = bench.farjump();
+    inject.args(["inject", "liblinger.so", "--to", &bench.address(), "--args", "xy", "--timeout", "50s"]);
+    let injecting = Watched::start(inject.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    assert_eq!(serving.line(), "in");
+    let (place, _) = map.place("linger").expect("a line");
+    let mut gdb = bench.program("gdb");
+    gdb.args(["--batch", "-nx", "-p", &serving.pid().to_string()]);
+    for order in [
+        &*format!("add-symbol-file linger.elf -o {place:#x}"),
+        "thread apply all -q backtrace",
+        "set var released = 1",
+    ] {
+        gdb.args(["-ex", order]);
+    }
+    let said = finish(&mut gdb);
+    if ["ptrace: Operation not permitted", "Could not attach"].iter().any(|no| said.err.contains(no)) {
+        eprintln!("skipped: gdb may not attach here: {}", said.err.trim().replace('\n', " "));
+        return;
+    }
+    let text = said.text();
+    let frame = text
+        .lines()
+        .find(|line| line.contains(" in turn_until_released (first=") && line.contains("=42) at linger.c:"));
+    assert!(frame.is_some(), "{text}{}", said.err);
+    assert!(text.lines().any(|line| line.contains(" in linger_main (")), "{text}");
+    // Statics are where the symbols say, a gigabyte above the code: the call ends.
+    let done = injecting.finish().worked();
+    assert_eq!(done.out, 43_i32.to_ne_bytes());
+    serving.stop().worked();
+}
+
+#[test]
+fn symbols_of_a_library_that_was_not_built_for_debugging_have_the_names_of_its_functions() {
+    let bench = Workbench::new();
+    let plain = bench.library("linger", LINGER);
+    fs::create_dir(bench.path("symbols")).expect("a folder can be made");
+    let wrote = bench.run(["inspect", "liblinger.so", "--symbols", "symbols"]).worked();
+    let elf = bench.path("symbols/linger.x86_64-unknown-linux-gnu.elf");
+    let names = finish(bench.program("nm").arg(&elf)).worked();
+    for name in ["linger_main", "turn_until_released", "released"] {
+        assert!(names.text().lines().any(|line| line.ends_with(&format!(" {name}"))), "{}", names.text());
+    }
+    // With more in the file, the same code travels.
+    let id = wrote.text().split(' ').nth(4).expect("an id").to_owned();
+    bench.run(["build", "-g", "linger.c", "-o", "liblinger.so"]).worked();
+    assert!(bench.run(["inspect", "liblinger.so"]).worked().text().contains(&id));
+    // And the symbols can be taken away alone.
+    finish(bench.program("strip").args(["-R", ".farjump.symbols.*"]).arg(&plain)).worked();
+    assert!(bench.run(["inspect", "liblinger.so"]).worked().text().contains(&id));
+    let done = bench.run(["inspect", "liblinger.so", "--symbols", "linger.elf"]);
+    assert!(done.error(1).contains("was it stripped?"), "{}", done.err);
+    assert!(!bench.path("linger.elf").exists());
 }

@@ -79,6 +79,7 @@ pub(super) fn compile(options: &Options, rules: &Rules, scratch: &Scratch) -> Re
             Kind::C { cxx: plus } => {
                 let output = scratch.path(&format!("{index}.o"));
                 let mut command = Command::new(if plus { cxx(cc(options)) } else { cc(options).to_owned() });
+                command.args(options.debug.then_some("-g"));
                 command.args(FLAGS).args(rules.cflags).args(if plus { &CXX_FLAGS[..] } else { &[] });
                 command
                     .arg("-I")
@@ -99,7 +100,7 @@ pub(super) fn compile(options: &Options, rules: &Rules, scratch: &Scratch) -> Re
                 (output, false)
             }
             Kind::Rust => {
-                let built = rust::compile_source(input, &scratch.folder(&index.to_string())?)?;
+                let built = rust::compile_source(input, &scratch.folder(&index.to_string())?, options.debug)?;
                 compiled.say(&built.messages);
                 (built.archive, true)
             }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use farjump_core::image::CodeId;
 use object::read::elf::Sym;
 use object::write::{Object, Symbol, SymbolSection};
 use object::{
@@ -22,8 +23,17 @@ const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc
 /// The personality routine that Rust's core names in tables of landing pads. With panic=abort nothing ever calls it.
 const RUST_PERSONALITY: &[u8] = b"rust_eh_personality";
 
-/// Links `files` into the shared library `options.output`, which exports `routines` and carries `image`. `imports` are
-/// what the image finds at the target: the library loads without them.
+/// What a library carries.
+pub(super) struct Carried<'a> {
+    pub(super) bundle: &'a Bundle<'a>,
+    /// Identity of the image in it.
+    pub(super) id: CodeId,
+    /// What that was before it became an image, for debuggers: an ELF file.
+    pub(super) linked: &'a [u8],
+}
+
+/// Links `files` into the shared library `options.output`, which exports `routines`, and has it carry `carried`. `imports`
+/// are what the image finds at the target: the library loads without them.
 ///
 /// # Errors
 /// The linker's refusal, or an output that cannot be written.
@@ -31,12 +41,12 @@ pub(super) fn write_library(
     options: &Options,
     compiled: &mut Compiled,
     routines: &[String],
-    bundle: &Bundle<'_>,
+    carried: &Carried<'_>,
     imports: &[String],
     rules: &Rules,
     folder: &Scratch,
 ) -> Result<(), BuildError> {
-    let carrier = folder.write("bundle.o", &carrier(bundle, rules)?)?;
+    let carrier = folder.write("bundle.o", &carrier(carried, rules)?)?;
     let versions = folder.write(
         "library.map",
         format!("{{ global: {}; {}; local: *; }};\n", routines.join("; "), bundle::SYMBOL).as_bytes(),
@@ -62,9 +72,9 @@ pub(super) fn write_library(
     replace(&library, &options.output)
 }
 
-/// An object that holds nothing but the bundle, at the symbol by which it is found.
-fn carrier(bundle: &Bundle<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> {
-    let bytes = bundle.encode()?;
+/// An object that holds nothing but the bundle, at the symbol by which it is found, and the symbols.
+fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> {
+    let bytes = carried.bundle.encode()?;
     let mut object = Object::new(BinaryFormat::Elf, rules.architecture, Endianness::Little);
     let home = object.add_section(Vec::new(), b".farjump.bundle".to_vec(), SectionKind::ReadOnlyData);
     // Retained: no garbage collection of sections drops it. Allocated: no strip does, and it is in memory after dlopen.
@@ -82,6 +92,12 @@ fn carrier(bundle: &Bundle<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> {
         section: SymbolSection::Section(home),
         flags: SymbolFlags::None,
     });
+    let name = format!("{}{}", bundle::SYMBOLS_SECTION, carried.id);
+    let beside = object.add_section(Vec::new(), name.into_bytes(), SectionKind::Metadata);
+    // Not allocated: it is for those who have the file, and costs a process that opens the library nothing.
+    object.section_mut(beside).flags =
+        SectionFlags::Elf { sh_type: elf::SHT_PROGBITS, sh_flags: elf::SHF_GNU_RETAIN };
+    object.set_section_data(beside, carried.linked, 1);
     // Without this note, linkers make the stack of whoever loads the library executable.
     object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
     object

@@ -53,6 +53,9 @@ pub struct Options {
     /// The linker that makes the image: GNU ld or lld. `None`: the one in the environment variable `FARJUMP_LD`,
     /// otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
     pub linker: Option<PathBuf>,
+    /// Whether what is compiled here gets debugging information: lines, types and variables for a debugger. The image stays
+    /// the same; the library's file gets larger. Crates are compiled as their release profile says.
+    pub debug: bool,
 }
 
 /// What was built.
@@ -102,7 +105,8 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let image = BundleImage { sizes: extracted.sizes, bytes: &extracted.image };
     let id = code_id(&extracted.image);
     let bundle = Bundle { name: &name, images: vec![image] };
-    embed::write_library(options, &mut compiled, &routines, &bundle, &extracted.imports, rules, &scratch)?;
+    let carried = embed::Carried { bundle: &bundle, id, linked: &linked };
+    embed::write_library(options, &mut compiled, &routines, &carried, &extracted.imports, rules, &scratch)?;
     Ok(BuildReport {
         library: options.output.clone(),
         sizes: extracted.sizes,

@@ -29,11 +29,11 @@ pub(super) struct Built {
     pub(super) messages: String,
 }
 
-/// Compiles one source file, in `folder`, which is for it alone.
+/// Compiles one source file, in `folder`, which is for it alone. `debug`: with debugging information.
 ///
 /// # Errors
 /// No rustc, or its refusal.
-pub(super) fn compile_source(source: &Path, folder: &Path) -> Result<Built, BuildError> {
+pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Result<Built, BuildError> {
     let author = scratch::folder(folder.join("author"))?;
     for (name, contents) in AUTHOR_CRATE {
         scratch::write(author.join(name), contents.as_bytes())?;
@@ -48,6 +48,7 @@ pub(super) fn compile_source(source: &Path, folder: &Path) -> Result<Built, Buil
     let mut command = rustc();
     command.args(["--crate-type", "staticlib", "--crate-name", "ifunc", "--cfg", CFG]);
     command.args(["--check-cfg", &format!("cfg({CFG})")]);
+    command.args(debug.then_some("-g"));
     command.arg("--extern").arg(tool::option("farjump_ifunc=", &rlib));
     command.arg("-o").arg(&archive).arg(source);
     if let Some(parent) = source.parent().filter(|parent| !parent.as_os_str().is_empty()) {

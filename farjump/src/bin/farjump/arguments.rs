@@ -97,6 +97,9 @@ pub(crate) struct Build {
     /// A flag for the compiler, and for the link of the library; may be repeated
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) cflags: Vec<String>,
+    /// Add debugging information for `farjump inspect --symbols`; what travels stays the same
+    #[arg(short = 'g', long)]
+    pub(crate) debug: bool,
     /// Show what was built as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -107,10 +110,22 @@ pub(crate) struct Build {
 /// Its images by architecture: sizes, code id, alignment, imports. The file is read, nothing in it is run.
 #[cfg(feature = "build")]
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  farjump inspect libsum.so
+  farjump inspect libsum.so --symbols sum.elf
+
+For gdb, with a target that runs as process N: `gdb -p N`, then `add-symbol-file sum.elf -o PLACE`. PLACE is the address
+at which the target placed the image: the first word of its line in /tmp/perf-N.map (farjump serve --perf-map), at the
+end of a crash report, or in the target's log with FARJUMP_LOG=debug. Lines and variables are known if the library was
+built with -g.")]
 pub(crate) struct Inspect {
     /// The library
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
+    /// Write the image as an ELF file with its symbols, for gdb's add-symbol-file; into a folder as NAME.MACHINE.elf
+    #[arg(long, value_name = "OUT.elf", conflicts_with = "json")]
+    pub(crate) symbols: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

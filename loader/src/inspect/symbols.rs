@@ -1,0 +1,57 @@
+//! The symbols of images, for debuggers.
+//!
+//! Nothing of them travels. `farjump build` keeps the ELF file that its link made beside the bundle, in a section that is
+//! never loaded: text and statics as they lie in the image, which starts at address 0, the names of functions, and the
+//! debugging information that the objects had.
+
+use std::path::Path;
+
+use farjump_core::image::ImageView;
+use object::LittleEndian;
+use object::read::elf::{ElfFile64, SectionHeader};
+
+use super::{InspectError, damaged, look_into};
+use crate::bundle::SYMBOLS_SECTION;
+use crate::code_id;
+
+/// The symbols of one image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Symbols {
+    /// NAME of the ifunc.
+    pub name: String,
+    /// The target triple that the image is for, or the number of its machine.
+    pub machine: String,
+    /// Identity of the code, in hexadecimal digits.
+    pub id: String,
+    /// An ELF file linked at address 0: what is at an address in it lies that many bytes above the place of the image.
+    pub elf: Vec<u8>,
+}
+
+/// Reads the symbols of all images of the ifunc library at `path`, in the order of the images.
+///
+/// # Errors
+/// See [`InspectError`]; [`InspectError::NoSymbols`] if the library was stripped. Nothing is read outside the file whatever
+/// it holds.
+pub fn symbols(path: impl AsRef<Path>) -> Result<Vec<Symbols>, InspectError> {
+    let path = path.as_ref();
+    look_into(path, |library, bundle| {
+        let images = bundle.images.iter().enumerate().map(|(index, image)| {
+            let view = ImageView::new_checked(image.bytes).map_err(damaged(path, index))?;
+            let id = code_id(image.bytes).to_string();
+            // Whoever opens the file trusts it to be one.
+            let kept = section(library, &format!("{SYMBOLS_SECTION}{id}"))
+                .filter(|bytes| ElfFile64::<LittleEndian>::parse(*bytes).is_ok());
+            let missing = || InspectError::NoSymbols { path: path.to_owned(), id: id.clone() };
+            let elf = kept.ok_or_else(missing)?.to_vec();
+            Ok(Symbols { name: bundle.name.to_owned(), machine: view.machine().to_string(), id, elf })
+        });
+        images.collect()
+    })
+}
+
+/// The contents of the section of this name.
+fn section<'a>(elf: &ElfFile64<'a, LittleEndian>, name: &str) -> Option<&'a [u8]> {
+    let sections = elf.elf_section_table();
+    let (_, found) = sections.section_by_name(LittleEndian, name.as_bytes())?;
+    found.data(LittleEndian, elf.data()).ok()
+}
