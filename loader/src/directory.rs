@@ -1,6 +1,6 @@
 //! Which code lies at an address, for those who may neither wait nor allocate: handlers of signals.
 //!
-//! A list of entries that only grows and is shared by the process. An entry belongs to the [`Listing`] of one image at a
+//! A list of entries that only grows and is shared by the process. An entry belongs to the listing of one image at a
 //! time, and is vacant in between, when its length is 0. Writers take a lock, readers do not: all they read is atomic.
 //!
 //! An entry cannot change under a reader that found it by an address in code that is held, and code that runs is held

@@ -19,11 +19,17 @@ extern "C" fn own(_: libc::c_int) {
     }
 }
 
+/// One that ends the process as Rust's does when a stack has overflowed.
+extern "C" fn aborts(_: libc::c_int) {
+    std::process::abort();
+}
+
 /// In the process that is to crash.
 fn crash(how: &str) {
-    if how.contains("own") {
-        // SAFETY: `own` is a handler.
-        let before = unsafe { libc::signal(libc::SIGILL, own as *const () as libc::sighandler_t) };
+    let handler = if how.contains("abort") { aborts } else { own };
+    if how.contains("own") || how.contains("abort") {
+        // SAFETY: both are handlers.
+        let before = unsafe { libc::signal(libc::SIGILL, handler as *const () as libc::sighandler_t) };
         assert_ne!(before, libc::SIG_ERR);
     }
     let place = Place::new();
@@ -37,7 +43,7 @@ fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had()
     if let Ok(how) = std::env::var(CRASHES) {
         return crash(&how);
     }
-    for how in ["report", "own", "report and own", "nothing"] {
+    for how in ["report", "own", "report and own", "report and abort", "nothing"] {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", this_test!(), "--nocapture", "--test-threads=1"])
             .env(CRASHES, how)
@@ -46,6 +52,7 @@ fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         let ours = text.find("farjump: SIGILL in ifunc `crash`, at offset 0x");
+        assert!(text.matches("farjump: ").count() <= 1, "what a handler does is no news: {text}");
         let own = text.find("the program's own handler");
         assert_eq!(
             (ours.is_some(), own.is_some()),
@@ -54,7 +61,11 @@ fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had()
         );
         assert!(own.is_none() || ours < own, "{text}");
         let ended = (output.status.code(), output.status.signal());
-        let expected = if how.contains("own") { (Some(7), None) } else { (None, Some(libc::SIGILL)) };
+        let expected = match how {
+            "own" | "report and own" => (Some(7), None),
+            "report and abort" => (None, Some(libc::SIGABRT)),
+            _ => (None, Some(libc::SIGILL)),
+        };
         assert_eq!(ended, expected, "{how}: {text}");
     }
 }
