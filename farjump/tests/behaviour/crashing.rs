@@ -43,10 +43,13 @@ fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had()
     if let Ok(how) = std::env::var(CRASHES) {
         return crash(&how);
     }
+    // What the crashed leave behind lies in here.
+    let place = Place::new();
     for how in ["report", "own", "report and own", "report and abort", "nothing"] {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", this_test!(), "--nocapture", "--test-threads=1"])
             .env(CRASHES, how)
+            .env("TMPDIR", place.path(""))
             .stdout(Stdio::null())
             .output()
             .unwrap();
