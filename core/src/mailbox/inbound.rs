@@ -10,7 +10,7 @@ use crate::transport::ArrivalRules;
 /// How many bytes are consumed before the sender is told, in a ring of which they are at most a quarter.
 const TOLD_EVERY: u64 = 64 << 10;
 /// The same near the ring's start, where frames that come alone turn back once nearly all before them is consumed.
-const TOLD_EVERY_NEAR: u64 = 2 << 10;
+const TOLD_EVERY_NEAR: u64 = HOT as u64 / 2;
 
 /// The receiving half: looks for the frame at its position, and says how far it has consumed.
 pub(crate) struct Inbound<M> {

@@ -16,6 +16,9 @@ const PREFETCH_LINES: usize = 2 * (APART[0] + APART[1] + APART[2] + APART[3]);
 /// caches of both sides.
 pub(super) const HOT: usize = 8 << 10;
 
+/// What may be on its way to a peer that takes what comes, as far as it has told: it tells every half of [`HOT`] there.
+const NEARLY_NOTHING: usize = HOT / 4 * 3;
+
 /// The sending half: knows what has been sent, what the peer has consumed, and writes frames into `ring`, which is either
 /// the peer's ring itself (mapped) or a twin of it from which a backend moves the bytes.
 pub(crate) struct Outbound<M> {
@@ -201,7 +204,7 @@ impl<M: Memory> Outbound<M> {
         self.turn += 1;
         // A ring that gets full is for as many frames as it holds.
         let back = alone && at >= HOT;
-        let roomy = if back { HOT / 2 } else { self.ring.len() / 8 };
+        let roomy = if back { NEARLY_NOTHING } else { self.ring.len() / 8 };
         if self.position - self.consumed > roomy as u64 {
             self.refresh();
         }
@@ -212,7 +215,7 @@ impl<M: Memory> Outbound<M> {
         let to_end = self.ring.len() - at;
         let near = APART[self.turn % APART.len()] * frame::LINE;
         // Only where the peer takes what comes: it would have to take the rest of the ring too.
-        let len = if back && in_flight <= HOT / 2 { to_end } else { near.min(to_end) };
+        let len = if back && in_flight <= NEARLY_NOTHING { to_end } else { near.min(to_end) };
         if len <= self.limit && self.is_free(len) { len } else { frame::LINE }
     }
 
