@@ -78,6 +78,8 @@ impl Oracle {
             (Kind::Skip, _) => Fate::Skipped,
             (Kind::Flush, _) => Fate::Answered,
             (Kind::Reply, _) => Fate::Refused(RefusalCause::BadFrame),
+            // The target has no function itself.
+            (Kind::CallLocal, _) => Fate::Refused(RefusalCause::CodeMissing),
             (_, code) => {
                 let frame = liar.read(at, header.frame_len as usize / 8);
                 let part = |start: u32, len: u32| frame[start as usize..][..len as usize].to_vec();
@@ -89,6 +91,14 @@ impl Oracle {
                         let image = part(code.image_offset, code.image_len);
                         let name = part(CODE_HEADER_LEN as u32, code.name_len.into());
                         let bound = match held {
+                            // What is bound already came again.
+                            Some((_, whole, function))
+                                if code.epoch == self.epoch
+                                    && *whole == image
+                                    && self.table.get(&header.index) == Some(&Ok(*function)) =>
+                            {
+                                Ok(*function)
+                            }
                             _ if code.epoch != self.epoch => Err(RefusalCause::StaleEpoch),
                             Some((.., function)) if header.kind == Kind::CallId => Ok(*function),
                             None if header.kind == Kind::CallId => {
