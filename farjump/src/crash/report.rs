@@ -15,6 +15,8 @@ const SI_KERNEL: c_int = 0x80;
 
 /// Writes a line to standard error if the signal comes from listed code, or from what such code called. Nothing if not:
 /// then it is no business of ours.
+// Its text shall not lie on the stack of the handler behind ours: the stack that Rust gives its threads for handlers is small.
+#[inline(never)]
 pub(super) fn report(signal: c_int, info: &libc::siginfo_t, context: &libc::ucontext_t) {
     // SAFETY: signals that a process sends have the number of the process in their description.
     if info.si_code <= 0 && unsafe { info.si_pid() } != rustix::process::getpid().as_raw_nonzero().get() {
