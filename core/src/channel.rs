@@ -25,7 +25,7 @@ mod one_sided;
 mod received;
 mod two_sided;
 
-pub use line::{Line, Pace};
+pub use line::Line;
 use one_sided::OneSided;
 pub use received::Received;
 use two_sided::TwoSided;
@@ -271,7 +271,7 @@ impl Channel {
     /// # Errors
     /// As [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
     #[inline]
-    pub fn send_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8], pace: Pace) -> Result<(), SendError> {
+    pub fn send_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Result<(), SendError> {
         if bytes.len() <= INLINE_PAYLOAD
             && plan.code.is_none()
             && plan.align_log2 == 0
@@ -279,7 +279,7 @@ impl Channel {
         {
             // SAFETY: the line lends 40 bytes, which overlap nothing of the caller's.
             unsafe { copy_few(bytes, line.payload()) };
-            return Ok(line.send(pace, plan.kind, plan.wants_reply, plan.index, plan.token, bytes.len())?);
+            return Ok(line.send(plan, bytes.len())?);
         }
         let room = self.reserve(plan, bytes.len())?;
         // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which overlap nothing of the caller's.

@@ -114,6 +114,9 @@ bitflags::bitflags! {
         const WANTS_REPLY = 0x10;
         /// The last 8 bytes of the frame are a trailer.
         const TRAILER = 0x20;
+        /// Before its sender sends another frame something comes back: in a call, that no other call of the source waits for an
+        /// answer; in a reply, that it answers such a call. Means nothing but how the frames that follow are best placed.
+        const ALONE = 0x40;
     }
 }
 
@@ -222,11 +225,11 @@ impl Header {
         room: usize,
         limit: usize,
     ) -> Option<(Header, u32)> {
-        let (kind, flags) = (rest as u8, (rest >> 8) as u8 & !Flags::WANTS_REPLY.bits());
+        let flags = (rest >> 8) as u8 & !Flags::WANTS_REPLY.union(Flags::ALONE).bits();
         let header = Header::of_checked([lengths, rest]);
         let len = header.frame_len as usize;
         let most = if room < limit { room } else { limit };
-        if !matches!(kind, 2 | 5 | 6) || len == 0 || !len.is_multiple_of(LINE) || len > most {
+        if !matches!(rest as u8, 2 | 5 | 6) || len == 0 || !len.is_multiple_of(LINE) || len > most {
             return None;
         }
         // Nearly all are like this: the payload is right behind the header, in its line.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use super::{Armed, SendError, Terms, failed, protocol, ring_of};
-use crate::frame::{Header, LINE, Layout, Trailer};
+use crate::frame::{Header, LINE, Layout, Plan, Trailer};
 use crate::mailbox::{
     CONSUMED_AT, CONTROL_LEN, Finished, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper,
     State, Waker, fall_asleep,
@@ -216,8 +216,8 @@ impl OneSided {
 
     /// Sends the frame at `at`, which [`OneSided::line`] said and where its payload was written.
     #[inline(always)]
-    pub(super) fn send_line(&mut self, at: usize, header: Header, apart: bool) -> Result<(), TransportError> {
-        self.out.send_line(at, header, apart);
+    pub(super) fn send_line(&mut self, at: usize, plan: &Plan<'_>, len: usize) -> Result<(), TransportError> {
+        self.out.send_line(at, plan, len);
         self.look_at_peer()
     }
 

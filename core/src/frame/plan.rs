@@ -49,6 +49,8 @@ pub struct Plan<'a> {
     pub kind: Kind,
     /// Whether the source waits for a reply.
     pub wants_reply: bool,
+    /// Whether something comes back before the next frame is sent, see [`Flags::ALONE`].
+    pub alone: bool,
     /// Code index, or a reply's status.
     pub index: u16,
     /// The call that this is, or answers.
@@ -136,16 +138,22 @@ impl Plan<'_> {
         let trailer = layout.trailer.len_behind(end);
         let frame_len = (end + trailer).next_multiple_of(LINE);
         let mut flags = Flags::from_bits_retain(layout.align_log2);
-        flags.set(Flags::WANTS_REPLY, self.wants_reply);
         flags.set(Flags::TRAILER, trailer != 0);
-        Header {
-            frame_len: frame_len as u32,
-            payload_len: payload_len as u32,
-            kind: self.kind,
-            flags,
-            index: self.index,
-            token: self.token,
-        }
+        self.header_of(frame_len as u32, payload_len as u32, flags)
+    }
+
+    /// The header of a frame of one line, whose payload of up to [`INLINE_PAYLOAD`] bytes shares it. The frame may be longer.
+    #[inline(always)]
+    pub(crate) fn line_header(&self, frame_len: usize, payload_len: usize) -> Header {
+        let flags = Flags::from_bits_retain(INLINE_ALIGN_LOG2);
+        self.header_of(frame_len as u32, payload_len as u32, flags)
+    }
+
+    #[inline(always)]
+    fn header_of(&self, frame_len: u32, payload_len: u32, mut flags: Flags) -> Header {
+        flags.set(Flags::WANTS_REPLY, self.wants_reply);
+        flags.set(Flags::ALONE, self.alone);
+        Header { frame_len, payload_len, kind: self.kind, flags, index: self.index, token: self.token }
     }
 
     /// The longer header's fields for a frame that names code.

@@ -1,6 +1,5 @@
 //! The receiving half of a ring.
 
-use super::outbound::HOT;
 use crate::frame::{Flags, FrameError, Header, Kind, LINE, Parts, TRAILER_LEN, Trailer};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
@@ -9,8 +8,6 @@ use crate::transport::ArrivalRules;
 
 /// How many bytes are consumed before the sender is told, in a ring of which they are at most a quarter.
 const TOLD_EVERY: u64 = 64 << 10;
-/// The same near the ring's start, where frames that come alone turn back once nearly all before them is consumed.
-const TOLD_EVERY_NEAR: u64 = HOT as u64 / 2;
 
 /// The receiving half: looks for the frame at its position, and says how far it has consumed.
 pub(crate) struct Inbound<M> {
@@ -198,14 +195,12 @@ impl<M: Memory> Inbound<M> {
         self.taken += 1;
     }
 
-    /// The position to tell the sender now, if any: every [`TOLD_EVERY`] bytes or quarter of the ring, or whatever is untold
+    /// The position to tell the sender now, if any: every [`TOLD_EVERY`] bytes, or quarter of the ring if that is less, or whatever is untold
     /// when `idle`.
     #[inline]
     pub(crate) fn due(&self, idle: bool) -> Option<u64> {
         let untold = self.position.wrapping_sub(self.reported);
-        let every =
-            if self.offset() < 2 * HOT { self.told_every.min(TOLD_EVERY_NEAR) } else { self.told_every };
-        (untold >= every || (idle && untold > 0)).then_some(self.position)
+        (untold >= self.told_every || (idle && untold > 0)).then_some(self.position)
     }
 
     /// Notes that `position` was told.

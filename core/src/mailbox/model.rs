@@ -111,8 +111,15 @@ fn payload(number: u32, words: usize) -> Vec<u64> {
 impl Producer {
     /// Sends frame `number` with `words` words of payload; gives the processor away while there is no room.
     fn send(&mut self, number: u32, words: usize) {
-        let plan =
-            Plan { kind: Kind::Call, wants_reply: false, index: 0, token: number, align_log2: 3, code: None };
+        let plan = Plan {
+            kind: Kind::Call,
+            wants_reply: false,
+            alone: false,
+            index: 0,
+            token: number,
+            align_log2: 3,
+            code: None,
+        };
         let (at, layout) = loop {
             match self.out.reserve(|base| plan.layout(base, words * 8, Trailer::Never)) {
                 Ok(room) => break room,

@@ -1,6 +1,6 @@
 //! The sending half of a ring.
 
-use crate::frame::{self, Header, Kind, Layout, TRAILER_LEN};
+use crate::frame::{self, Header, Kind, Layout, Plan, TRAILER_LEN};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
@@ -14,10 +14,7 @@ const APART: [usize; 4] = [2, 6, 4, 10];
 const PREFETCH_LINES: usize = 2 * (APART[0] + APART[1] + APART[2] + APART[3]);
 /// How far from the ring's start frames that come alone go before they turn back to it, in bytes: so much stays in the nearest
 /// caches of both sides.
-pub(super) const HOT: usize = 8 << 10;
-
-/// What may be on its way to a peer that takes what comes, as far as it has told: it tells every half of [`HOT`] there.
-const NEARLY_NOTHING: usize = HOT / 4 * 3;
+const HOT: usize = 8 << 10;
 
 /// The sending half: knows what has been sent, what the peer has consumed, and writes frames into `ring`, which is either
 /// the peer's ring itself (mapped) or a twin of it from which a backend moves the bytes.
@@ -179,15 +176,15 @@ impl<M: Memory> Outbound<M> {
         self.signal = self.key.header(self.position);
     }
 
-    /// Publishes a frame of one line at `at`, where [`Outbound::line`] found it and its payload was written; `alone`, or one of
-    /// a stream. Its header's length is filled in here: it is longer than it need be, up to where the next one is to start.
+    /// Publishes a frame of one line at `at`, where [`Outbound::line`] found it and its payload of `payload_len` bytes was
+    /// written. It is made longer than it need be, up to where the next one is to start.
     #[inline(always)]
-    pub(crate) fn send_line(&mut self, at: usize, header: Header, alone: bool) {
-        let len = self.apart(at, alone);
+    pub(crate) fn send_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
+        let len = self.apart(at, plan.alone);
         // Pairs with the acquire load in `Inbound::glance`, as `publish` does. What is not needed for it comes after.
-        self.ring.signal_line(at, self.signal, Header { frame_len: len as u32, ..header }.to_words());
+        self.ring.signal_line(at, self.signal, plan.line_header(len, payload_len).to_words());
         self.advance(len);
-        if alone {
+        if plan.alone {
             // The peer has to take this frame first, so there is time to look whether there is room for the next one.
             if self.position - self.consumed > HOT as u64 {
                 self.refresh();
@@ -203,19 +200,17 @@ impl<M: Memory> Outbound<M> {
     fn apart(&mut self, at: usize, alone: bool) -> usize {
         self.turn += 1;
         // A ring that gets full is for as many frames as it holds.
-        let back = alone && at >= HOT;
-        let roomy = if back { NEARLY_NOTHING } else { self.ring.len() / 8 };
-        if self.position - self.consumed > roomy as u64 {
+        let roomy = self.ring.len() as u64 / 8;
+        if self.position - self.consumed > roomy {
             self.refresh();
-        }
-        let in_flight = (self.position - self.consumed) as usize;
-        if in_flight > self.ring.len() / 8 {
-            return frame::LINE;
+            if self.position - self.consumed > roomy {
+                return frame::LINE;
+            }
         }
         let to_end = self.ring.len() - at;
-        let near = APART[self.turn % APART.len()] * frame::LINE;
-        // Only where the peer takes what comes: it would have to take the rest of the ring too.
-        let len = if back && in_flight <= NEARLY_NOTHING { to_end } else { near.min(to_end) };
+        // Who sends one alone has an answer to the last, so the peer takes what comes, the rest of the ring too.
+        let back = alone && at >= HOT;
+        let len = if back { to_end } else { to_end.min(APART[self.turn % APART.len()] * frame::LINE) };
         if len <= self.limit && self.is_free(len) { len } else { frame::LINE }
     }
 

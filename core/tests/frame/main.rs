@@ -18,7 +18,7 @@ const TRAILERS: [Trailer; 3] = [Trailer::Never, Trailer::LongFrames, Trailer::Al
 const NO_LIMIT: usize = usize::MAX;
 
 fn plan(kind: Kind) -> Plan<'static> {
-    Plan { kind, wants_reply: true, index: 3, token: 5, align_log2: 0, code: None }
+    Plan { kind, wants_reply: true, alone: false, index: 3, token: 5, align_log2: 0, code: None }
 }
 
 fn code<'a>(image: &'a [u8], name: &'a str) -> PlanCode<'a> {
@@ -59,7 +59,7 @@ fn put_word(frame: &mut [u8], at: usize, word: u64) {
 proptest! {
     #[test]
     fn a_header_of_every_kind_reads_back(
-        frame_len: u32, payload_len: u32, flags in 0_u8..0x40, index: u16, token: u32,
+        frame_len: u32, payload_len: u32, flags in 0_u8..0x80, index: u16, token: u32,
     ) {
         for kind in KINDS {
             let flags = Flags::from_bits(flags).unwrap();
@@ -74,7 +74,7 @@ proptest! {
         let (kind, flags) = (rest as u8, (rest >> 8) as u8);
         let expected_error = if !(1..=7).contains(&kind) {
             Some(FrameError::Kind(kind))
-        } else if flags & 0xc0 != 0 {
+        } else if flags & 0x80 != 0 {
             Some(FrameError::Flags(flags))
         } else {
             None

@@ -118,9 +118,11 @@ fn reserved_flags_impossible_alignments_and_trailers_in_messages_are_refused() {
         let mut frame = bytes(&plan(Kind::Call), 0, 0).0;
         frame[17] = flags;
         let expected = match (flags >> 4, flags & 15) {
-            (0 | 1, 3..=6) => None,
+            (0 | 1 | 4 | 5, 3..=6) => None,
             // Possible, but nothing is aligned so far inside a frame of one line.
-            (0 | 1, log2 @ 7..=12) => Some(FrameError::Payload { offset: 1 << log2, len: 0, frame: 64 }),
+            (0 | 1 | 4 | 5, log2 @ 7..=12) => {
+                Some(FrameError::Payload { offset: 1 << log2, len: 0, frame: 64 })
+            }
             _ => Some(FrameError::Flags(flags)),
         };
         assert_eq!(FrameView::new_checked(&frame, 0, NO_LIMIT).err(), expected, "{flags:#x}");

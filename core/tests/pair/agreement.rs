@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use farjump_core::channel::{Channel, Pace, SendError, Terms};
-use farjump_core::frame::Kind;
+use farjump_core::channel::{Channel, SendError, Terms};
+use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, MIN_RING, region_len, ring_len};
 use farjump_core::transport::{ArrivalRules, Cause, Endpoint, TransportError};
 
@@ -56,7 +56,7 @@ fn a_mapping_is_left_alone_under_a_rule_that_puts() {
         remote: Box::new(Remote { wire: wire.clone(), pages: yours.clone(), is_mapped: true, bell }),
     };
     let mut channel = Channel::new(endpoint, terms(ArrivalRules::FENCED, false, REGION)).unwrap();
-    channel.send_bytes(&plan(Kind::Call, 0), &[1; 30], Pace::Stream).unwrap();
+    channel.send_bytes(&plan(Kind::Call, 0), &[1; 30]).unwrap();
     assert_eq!(yours.read(0, REGION), vec![0; REGION], "stored without a put");
     wire.lock().unwrap().deliver_all();
     assert_eq!(yours.read(CONTROL_LEN + 24, 30), [1; 30]);
@@ -111,14 +111,14 @@ fn rings_of_different_lengths_each_way_work() {
         end(&right_pages, &left_pages, Terms { send_region: small, receive_region: large, ..swapped });
     assert_eq!((left.max_frame(), right.max_frame()), (1 << 16, 4096));
     for _ in 0..5 {
-        left.send_bytes(&plan(Kind::Call, 0), &[3; 40_000], Pace::Stream).unwrap();
+        left.send_bytes(&plan(Kind::Call, 0), &[3; 40_000]).unwrap();
         right.poll().unwrap();
         let mut payload = Vec::new();
         right.copy_payload(&mut payload);
         assert_eq!(payload, [3; 40_000]);
         right.release().unwrap();
         assert!(matches!(
-            right.send_bytes(&plan(Kind::Reply, 0), &[3; 4_096], Pace::Stream),
+            right.send_bytes(&plan(Kind::Reply, 0), &[3; 4_096]),
             Err(SendError::TooLarge { .. })
         ));
     }
@@ -149,13 +149,13 @@ fn a_sender_keeps_to_what_the_peer_takes() {
 fn a_line_carries_any_payload_that_fits_it() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let bytes: [u8; 40] = std::array::from_fn(|index| index as u8 + 1);
-    for (len, pace) in (0..=40).zip([Pace::Alone, Pace::Stream, Pace::Alone].into_iter().cycle()) {
+    for (len, alone) in (0..=40).zip([true, false, true].into_iter().cycle()) {
         let line = pair.left.channel.line().unwrap();
         // SAFETY: the line lends 40 bytes.
         unsafe { line.payload().cast::<[u8; 40]>().write(bytes) };
-        line.send(pace, Kind::Call, false, 0, 9, len).unwrap();
+        line.send(&Plan { alone, ..plan(Kind::Call, 9) }, len).unwrap();
         assert_eq!(pair.right.take(), Some((9, bytes[..len].to_vec())));
-        pair.left.channel.send_bytes(&plan(Kind::Call, 8), &bytes[..len], pace).unwrap();
+        pair.left.channel.send_bytes(&Plan { alone, ..plan(Kind::Call, 8) }, &bytes[..len]).unwrap();
         assert_eq!(pair.right.take(), Some((8, bytes[..len].to_vec())));
     }
 }
@@ -166,7 +166,7 @@ fn a_line_that_is_not_sent_leaves_nothing_behind() {
     // SAFETY: the line lends 40 bytes.
     unsafe { pair.left.channel.line().unwrap().payload().write_bytes(0xff, 40) };
     assert_eq!(pair.right.take(), None);
-    pair.left.channel.send_bytes(&plan(Kind::Call, 9), b"then", Pace::Stream).unwrap();
+    pair.left.channel.send_bytes(&plan(Kind::Call, 9), b"then").unwrap();
     assert_eq!(pair.right.take(), Some((9, b"then".to_vec())));
 }
 
@@ -176,7 +176,7 @@ fn there_is_a_line_only_in_a_mapped_ring_with_room() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let mut sent = 0;
     while let Some(line) = pair.left.channel.line() {
-        line.send(Pace::Stream, Kind::Call, false, 0, 9, 0).unwrap();
+        line.send(&plan(Kind::Call, 9), 0).unwrap();
         sent += 64;
         assert!(sent <= 4096, "more lines than the ring has");
     }
@@ -195,7 +195,7 @@ fn one_at_a_time(pair: &mut Pair, count: u32) -> Vec<usize> {
         .map(|token| {
             let line = pair.left.channel.line().expect("the frames before it were consumed");
             let at = line.payload().as_ptr().addr();
-            line.send(Pace::Alone, Kind::Call, true, 0, token, 0).unwrap();
+            line.send(&Plan { alone: true, ..plan(Kind::Call, token) }, 0).unwrap();
             assert_eq!(pair.right.take(), Some((token, vec![])));
             at
         })
@@ -226,7 +226,7 @@ fn frames_that_come_alone_take_what_room_there_is_and_no_more() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let mut sent = 0;
     while let Some(line) = pair.left.channel.line() {
-        line.send(Pace::Alone, Kind::Call, false, 0, sent, 0).unwrap();
+        line.send(&Plan { alone: true, ..plan(Kind::Call, sent) }, 0).unwrap();
         sent += 1;
     }
     for token in 0..sent {
@@ -234,18 +234,4 @@ fn frames_that_come_alone_take_what_room_there_is_and_no_more() {
     }
     assert_eq!(pair.right.take(), None);
     one_at_a_time(&mut pair, 100);
-}
-
-#[test]
-fn frames_that_come_alone_and_are_not_taken_use_the_ring_as_others_do() {
-    let mut pair = Pair::new(ArrivalRules::STORES, true, 1 << 16);
-    let mut sent = 0;
-    while let Some(line) = pair.left.channel.line() {
-        line.send(Pace::Alone, Kind::Reply, false, 0, sent, 0).unwrap();
-        sent += 1;
-    }
-    assert!(sent > 700, "{sent} frames of a line in 64 KiB");
-    for token in 0..sent {
-        assert_eq!(pair.right.take(), Some((token, vec![])));
-    }
 }

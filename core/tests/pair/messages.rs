@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use farjump_core::channel::{Channel, Pace, Polled, SendError, Terms};
+use farjump_core::channel::{Channel, Polled, SendError, Terms};
 use farjump_core::frame::{Flags, FrameError, Kind, MAX_FRAME};
 use farjump_core::transport::{ArrivalRules, Cause, Endpoint, Messages, Operation, TransportError};
 use proptest::prelude::*;
@@ -128,7 +128,7 @@ fn pair() -> (Channel, Channel, Line) {
 }
 
 fn send(channel: &mut Channel, token: u32, len: usize) -> Result<(), SendError> {
-    channel.send_bytes(&plan(Kind::Call, token), &pattern(token, len), Pace::Stream)
+    channel.send_bytes(&plan(Kind::Call, token), &pattern(token, len))
 }
 
 fn take(channel: &mut Channel) -> Option<(u32, Vec<u8>)> {

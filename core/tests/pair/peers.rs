@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use farjump_core::channel::{Channel, Pace, Polled, SendError, Terms};
+use farjump_core::channel::{Channel, Polled, SendError, Terms};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, region_len};
 use farjump_core::signal::LinkKey;
@@ -48,7 +48,7 @@ pub(crate) fn key(seed: u8) -> LinkKey {
 }
 
 pub(crate) fn plan(kind: Kind, token: u32) -> Plan<'static> {
-    Plan { kind, wants_reply: true, index: 1, token, align_log2: 0, code: None }
+    Plan { kind, wants_reply: true, alone: false, index: 1, token, align_log2: 0, code: None }
 }
 
 /// Bytes that tell one payload from another, and one place in it from the next.
@@ -142,7 +142,7 @@ impl Peer {
     }
 
     pub(crate) fn send(&mut self, token: u32, payload: &[u8]) -> Result<(), SendError> {
-        self.channel.send_bytes(&plan(Kind::Call, token), payload, Pace::Stream)
+        self.channel.send_bytes(&plan(Kind::Call, token), payload)
     }
 
     /// Token and payload of the frame that is there, which stays.

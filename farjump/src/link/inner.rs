@@ -5,8 +5,8 @@ mod waiting;
 
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Channel, Pace, SendError};
-use farjump_core::frame::{INLINE_PAYLOAD, Kind};
+use farjump_core::channel::{Channel, SendError};
+use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
@@ -120,14 +120,12 @@ impl Inner {
             && max <= INLINE_PAYLOAD
         {
             let used = make_payload(library, args, max, &line)?;
-            let (pace, token) = if wants_reply {
-                let pace = if self.calls.none_in_flight() { Pace::Alone } else { Pace::Stream };
-                (pace, self.calls.open(index))
-            } else {
-                (Pace::Stream, Some(one_way_token(index)))
-            };
+            let alone = wants_reply && self.calls.none_in_flight();
+            let token = if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) };
             if let Some(token) = token {
-                let sent = line.send(pace, Kind::Call, wants_reply, index, token, used);
+                let kind = Kind::Call;
+                let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+                let sent = line.send(&plan, used);
                 self.stats.frames += 1;
                 self.stats.payload_bytes += used as u64;
                 return match sent {
@@ -167,9 +165,11 @@ impl Inner {
         if mode != Mode::Cached {
             self.codes.cool();
         }
+        let alone = wants_reply && self.calls.none_in_flight();
         let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
         let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
-        let call = Call { library, args, index, token, wants_reply, mode, epoch: self.epoch, patience };
+        let call =
+            Call { library, args, index, token, wants_reply, alone, mode, epoch: self.epoch, patience };
         let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
             Ok(sent) => {
                 self.sent(index.into(), sent);

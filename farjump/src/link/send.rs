@@ -23,6 +23,8 @@ pub(super) struct Call<'a> {
     pub(super) index: u16,
     pub(super) token: u32,
     pub(super) wants_reply: bool,
+    /// No other call waits for an answer.
+    pub(super) alone: bool,
     pub(super) mode: Mode,
     pub(super) epoch: u64,
     /// How long it may wait for room, or for a backend to take it; zero if not at all.
@@ -63,6 +65,7 @@ impl Call<'_> {
         let plan = Plan {
             kind: Kind::Call,
             wants_reply: self.wants_reply,
+            alone: self.alone,
             index: self.index,
             token: self.token,
             align_log2: code.align_log2,

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Armed, Channel, Glance, Pace, Polled, Received, SendError};
+use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
 use farjump_core::frame::{Flags, Header, Kind, LINE, MAX_NAME, Plan, ReplyStatus};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, TransportError};
@@ -208,7 +208,7 @@ impl Session {
                 Ok(false)
             }
             Waiting::Room { token, status, bytes } => {
-                self.answer(token, status, &bytes)?;
+                self.answer(token, status, &bytes, false)?;
                 Ok(!self.is_blocked())
             }
             Waiting::Reading => {
@@ -281,7 +281,7 @@ impl Session {
             Kind::CallCode | Kind::CallId => self.bind(&frame, shared)?,
             Kind::CallLocal => self.call_local(&frame, shared)?,
             Kind::Flush => {
-                self.answer(header.token, ReplyStatus::Done, &[])?;
+                self.answer(header.token, ReplyStatus::Done, &[], false)?;
                 self.channel.release()?;
             }
             Kind::Reply | Kind::Skip => {
@@ -422,6 +422,8 @@ impl Session {
     ) -> Result<(), Stop> {
         let (len, token) = (header.payload_len as usize, header.token);
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
+        // Who waits for one answer at a time gets it alone.
+        let alone = header.flags.contains(Flags::ALONE);
         // SAFETY: the payload is `len` bytes lent by the channel until `release` below, or in the staging buffer, aligned as
         // the image asks; the code is of this session's table, which holds it.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.reply_limit) };
@@ -429,7 +431,7 @@ impl Session {
         if ended != Ended::Returned {
             self.ended_badly(token, wants_reply, ended, shared)?;
         } else if wants_reply {
-            self.answer(token, ReplyStatus::Done, shared.executor.reply())?;
+            self.answer(token, ReplyStatus::Done, shared.executor.reply(), alone)?;
         }
         Ok(self.channel.release()?)
     }
@@ -453,7 +455,7 @@ impl Session {
             return self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared);
         }
         if wants_reply {
-            return self.answer(token, ReplyStatus::Panicked, shared.executor.reply());
+            return self.answer(token, ReplyStatus::Panicked, shared.executor.reply(), false);
         }
         let text = format!(
             "the function panicked at the target: {}",
@@ -464,23 +466,27 @@ impl Session {
 
     /// Sends an answer, or keeps it until there is room. The source's own mailbox is what is full, so only it waits.
     #[inline(always)]
-    fn answer(&mut self, token: u32, status: ReplyStatus, bytes: &[u8]) -> Result<(), Stop> {
+    fn answer(&mut self, token: u32, status: ReplyStatus, bytes: &[u8], alone: bool) -> Result<(), Stop> {
         if bytes.is_empty()
             && let Some(line) = self.channel.line()
         {
-            return match line.send(Pace::Alone, Kind::Reply, false, status as u16, token, 0) {
+            return match line.send(&reply(token, status, alone), 0) {
                 Err(error) if !self.departed => Err(error.into()),
                 _ => Ok(()),
             };
         }
-        self.answer_with(token, status, bytes)
+        self.answer_with(token, status, bytes, alone)
     }
 
     #[inline(never)]
-    fn answer_with(&mut self, token: u32, status: ReplyStatus, bytes: &[u8]) -> Result<(), Stop> {
-        let index = status as u16;
-        let plan = Plan { kind: Kind::Reply, wants_reply: false, index, token, align_log2: 0, code: None };
-        match self.channel.send_bytes(&plan, bytes, Pace::Alone) {
+    fn answer_with(
+        &mut self,
+        token: u32,
+        status: ReplyStatus,
+        bytes: &[u8],
+        alone: bool,
+    ) -> Result<(), Stop> {
+        match self.channel.send_bytes(&reply(token, status, alone), bytes) {
             Ok(()) => Ok(()),
             Err(_) if self.departed => Ok(()),
             Err(error) => self.not_answered(token, status, bytes, error),
@@ -577,6 +583,13 @@ impl Session {
             }
         }
     }
+}
+
+/// A reply to the call with this token.
+#[inline(always)]
+fn reply(token: u32, status: ReplyStatus, alone: bool) -> Plan<'static> {
+    let (kind, index) = (Kind::Reply, status as u16);
+    Plan { kind, wants_reply: false, alone, index, token, align_log2: 0, code: None }
 }
 
 fn code_missing() -> Refusal {

@@ -26,6 +26,18 @@ fn replies_of_any_length_are_taken_in_any_order() {
 }
 
 #[test]
+fn answers_that_nobody_takes_use_all_the_room_there_is_for_them() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target(), place.link().reply_room(64 << 10));
+    let tally = library("tally");
+    let calls: Vec<_> = (0..600).map(|_| pair.link.inject(&tally, b"").unwrap()).collect();
+    assert_eq!(serve(&mut pair.target), 600, "each answer is a line of 64 bytes");
+    for (call, number) in calls.into_iter().zip(1..) {
+        assert_eq!(to_words(&call.wait(PATIENCE).unwrap()), [number]);
+    }
+}
+
+#[test]
 fn a_wait_ends_at_its_deadline_and_the_late_answer_reaches_nobody() {
     let place = Place::new();
     for policy in [WaitPolicy::sleep_only(), WaitPolicy::spin_only()] {

@@ -3,7 +3,7 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use farjump::core::channel::{Channel, Pace, Polled, Terms};
+use farjump::core::channel::{Channel, Polled, Terms};
 use farjump::core::frame::{Header, Kind, Plan};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::{OpenRequest, Transport};
@@ -82,9 +82,16 @@ impl RawTarget {
 
     /// Sends a reply, whatever it says.
     pub(crate) fn reply(&mut self, token: u32, status: u16, bytes: &[u8]) {
-        let plan =
-            Plan { kind: Kind::Reply, wants_reply: false, index: status, token, align_log2: 0, code: None };
+        let plan = Plan {
+            kind: Kind::Reply,
+            wants_reply: false,
+            alone: false,
+            index: status,
+            token,
+            align_log2: 0,
+            code: None,
+        };
         // A mailbox that is full is as good as any.
-        drop(self.channel.send_bytes(&plan, bytes, Pace::Stream));
+        drop(self.channel.send_bytes(&plan, bytes));
     }
 }

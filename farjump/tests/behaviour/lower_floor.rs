@@ -233,8 +233,15 @@ fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
     // A writer that knows the code's id only, as one does that has been here before.
     let key = LinkKey::from_bytes(*b"0123456789abcdef");
     let code = PlanCode { image: &[], id: image.id(), epoch: floor.executor.epoch(), name: "tally" };
-    let plan =
-        Plan { kind: Kind::CallId, wants_reply: true, index: 0, token: 0, align_log2: 0, code: Some(code) };
+    let plan = Plan {
+        kind: Kind::CallId,
+        wants_reply: true,
+        alone: false,
+        index: 0,
+        token: 0,
+        align_log2: 0,
+        code: Some(code),
+    };
     let layout = plan.layout(0, 0, Trailer::Never);
     let mut frame = vec![0; layout.frame_len];
     frame[..8].copy_from_slice(&key.header(0).to_le_bytes());

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use farjump::core::channel::Pace;
 use farjump::core::frame::{Kind, Plan};
 use farjump::{Error, RefusalCause, WaitPolicy};
 use farjump_transports::meet::Message;
@@ -26,9 +25,16 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
         }
         // Kinds that a target does not send.
         for kind in [Kind::Call, Kind::Flush] {
-            let plan =
-                Plan { kind, wants_reply: true, index: 0, token: call.token, align_log2: 0, code: None };
-            target.channel.send_bytes(&plan, b"wrong", Pace::Stream).unwrap();
+            let plan = Plan {
+                kind,
+                wants_reply: true,
+                alone: false,
+                index: 0,
+                token: call.token,
+                align_log2: 0,
+                code: None,
+            };
+            target.channel.send_bytes(&plan, b"wrong").unwrap();
         }
         target.reply(call.token, 0, b"right");
         target.reply(call.token, 0, b"right, but the second");
@@ -139,9 +145,16 @@ fn garbage_from_a_target_ends_the_link_with_the_reason() {
     let target = RawTarget::start(&place.address(), |mut target| {
         target.next();
         // An alignment that no frame can have.
-        let plan =
-            Plan { kind: Kind::Reply, wants_reply: false, index: 0, token: 0, align_log2: 15, code: None };
-        target.channel.send_bytes(&plan, &[0; 100], Pace::Stream).unwrap();
+        let plan = Plan {
+            kind: Kind::Reply,
+            wants_reply: false,
+            alone: false,
+            index: 0,
+            token: 0,
+            align_log2: 15,
+            code: None,
+        };
+        target.channel.send_bytes(&plan, &[0; 100]).unwrap();
         target
     });
     let link = place.link().on_peer_gone(move |why| told_to.push(why.to_owned())).connect().unwrap();

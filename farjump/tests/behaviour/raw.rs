@@ -260,7 +260,7 @@ fn frame_bytes(plan: &Plan<'_>, layout: &Layout, payload: &[u8]) -> Vec<u8> {
 
 /// A call of the code at index 0, token 7.
 pub(crate) fn call() -> Plan<'static> {
-    Plan { kind: Kind::Call, wants_reply: true, index: 0, token: 7, align_log2: 0, code: None }
+    Plan { kind: Kind::Call, wants_reply: true, alone: false, index: 0, token: 7, align_log2: 0, code: None }
 }
 
 /// A call that brings its code.

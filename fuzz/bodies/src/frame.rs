@@ -17,6 +17,7 @@ use crate::assert_words;
 struct Contents<'a> {
     kind: Kind,
     wants_reply: bool,
+    alone: bool,
     index: u16,
     token: u32,
     align_log2: u8,
@@ -32,6 +33,7 @@ impl<'a> Contents<'a> {
         Contents {
             kind: header.kind,
             wants_reply: header.flags.contains(Flags::WANTS_REPLY),
+            alone: header.flags.contains(Flags::ALONE),
             index: header.index,
             token: header.token,
             align_log2: header.align_log2(),
@@ -89,6 +91,7 @@ fn lay_out_again(view: &FrameView<'_>, base: usize) {
     let plan = Plan {
         kind: contents.kind,
         wants_reply: contents.wants_reply,
+        alone: contents.alone,
         index: contents.index,
         token: contents.token,
         align_log2: contents.align_log2,

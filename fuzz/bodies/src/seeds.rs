@@ -82,8 +82,15 @@ fn frames() -> Vec<Seed> {
     let image = counter();
     let code =
         |image| PlanCode { image, id: code_id(&counter()), epoch: 0x0123_4567_89ab_cdef, name: "counter" };
-    let plan =
-        |kind| Plan { kind, wants_reply: true, index: 7, token: 0x0001_0002, align_log2: 0, code: None };
+    let plan = |kind| Plan {
+        kind,
+        wants_reply: true,
+        alone: false,
+        index: 7,
+        token: 0x0001_0002,
+        align_log2: 0,
+        code: None,
+    };
     let any = u8::MAX;
     let call_code = Plan { code: Some(code(&image)), ..plan(Kind::CallCode) };
     let aligned = Plan { align_log2: 8, ..call_code };

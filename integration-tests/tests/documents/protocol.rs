@@ -54,8 +54,15 @@ fn counter() -> Vec<u8> {
 #[test]
 fn the_frames_are_as_documented_and_are_taken() {
     let document = hex::read(DOCUMENT);
-    let plan =
-        Plan { kind: Kind::Call, wants_reply: true, index: 7, token: 0x0001_0002, align_log2: 0, code: None };
+    let plan = Plan {
+        kind: Kind::Call,
+        wants_reply: true,
+        alone: false,
+        index: 7,
+        token: 0x0001_0002,
+        align_log2: 0,
+        code: None,
+    };
     let call = frame(&plan, b"hello", 0);
     hex::assert_block(&document, "call", &call);
     let view = FrameView::new_checked(&call, 0, MAX_FRAME).unwrap();
@@ -63,8 +70,15 @@ fn the_frames_are_as_documented_and_are_taken() {
 
     let image = counter();
     let code = PlanCode { image: &image, id: code_id(&image), epoch: 0x0123_4567_89ab_cdef, name: "counter" };
-    let plan =
-        Plan { kind: Kind::CallCode, wants_reply: false, index: 0, token: 0, code: Some(code), ..plan };
+    let plan = Plan {
+        kind: Kind::CallCode,
+        wants_reply: false,
+        alone: false,
+        index: 0,
+        token: 0,
+        code: Some(code),
+        ..plan
+    };
     let call = frame(&plan, b"", 64);
     hex::assert_block(&document, "call-code", &call);
     let view = FrameView::new_checked(&call, 0, MAX_FRAME).unwrap();

@@ -166,7 +166,15 @@ impl Inner {
     }
 
     fn send_flush(&mut self, token: u32, deadline: Deadline) -> Result<(), Error> {
-        let plan = Plan { kind: Kind::Flush, wants_reply: true, index: 0, token, align_log2: 0, code: None };
+        let plan = Plan {
+            kind: Kind::Flush,
+            wants_reply: true,
+            alone: false,
+            index: 0,
+            token,
+            align_log2: 0,
+            code: None,
+        };
         let mut wait = Wait::new(self.settings.wait, deadline);
         loop {
             let room = self.channel.reserve(&plan, 0);

@@ -1,6 +1,6 @@
 //! The peer goes: whoever stays gets an error, or hears nothing, and what had come is still there.
 
-use farjump_core::channel::{Channel, Pace, Polled, SendError};
+use farjump_core::channel::{Channel, Polled, SendError};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::transport::{Cause, FaultsNoticed, TransportError};
 
@@ -60,7 +60,15 @@ fn alone(
     channel: &mut Channel,
     receiver: &mut Receiver<'_>,
 ) -> Result<Option<TransportError>, crate::conformance::Failure> {
-    let plan = Plan { kind: Kind::Call, wants_reply: false, index: 0, token: 0, align_log2: 0, code: None };
+    let plan = Plan {
+        kind: Kind::Call,
+        wants_reply: false,
+        alone: false,
+        index: 0,
+        token: 0,
+        align_log2: 0,
+        code: None,
+    };
     for _ in 0..TRIES {
         match channel.poll() {
             Ok(Polled::Frame(_)) => {
@@ -69,7 +77,7 @@ fn alone(
             Ok(Polled::Nothing | Polled::Partial) => {}
             Err(error) => return Ok(Some(error)),
         }
-        match channel.send_bytes(&plan, &[1; 100], Pace::Stream) {
+        match channel.send_bytes(&plan, &[1; 100]) {
             Ok(()) | Err(SendError::Full) => {}
             Err(SendError::Failed(error)) => return Ok(Some(error)),
             Err(error @ SendError::TooLarge { .. }) => return Err(error.into()),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Channel, Pace, Polled, Received, Reserved, SendError};
+use farjump_core::channel::{Channel, Polled, Received, Reserved, SendError};
 use farjump_core::frame::{Kind, Plan, PlanCode};
 use farjump_core::image::CodeId;
 
@@ -32,6 +32,7 @@ pub(super) struct Style<'a> {
 struct Shape {
     kind: Kind,
     wants_reply: bool,
+    alone: bool,
     index: u16,
     token: u32,
     align_log2: u8,
@@ -55,6 +56,7 @@ impl Style<'_> {
         let mut shape = Shape {
             kind: Kind::Call,
             wants_reply: dice.bool(),
+            alone: dice.bool(),
             index: dice.u16(..),
             token: dice.u32(..),
             align_log2: 0,
@@ -90,6 +92,7 @@ impl Shape {
         Plan {
             kind: self.kind,
             wants_reply: self.wants_reply,
+            alone: self.alone,
             index: self.index,
             token: self.token,
             align_log2: self.align_log2,
@@ -152,7 +155,7 @@ impl<'a> Sender<'a> {
         plan: &Plan<'_>,
         payload: usize,
     ) -> Result<bool, Failure> {
-        match channel.send_bytes(plan, &pattern::bytes(payload, self.style.seed, self.number), Pace::Stream) {
+        match channel.send_bytes(plan, &pattern::bytes(payload, self.style.seed, self.number)) {
             Ok(()) => {
                 self.number += 1;
                 Ok(true)
