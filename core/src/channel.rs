@@ -367,49 +367,27 @@ impl Channel {
 
     /// Appends the payload of the frame that `poll` returned last to `into`. Without one, or after its release, nothing.
     pub fn copy_payload(&self, into: &mut impl Extend<u8>) {
-        self.copy(|frame| (frame.payload as usize, frame.header().payload_len as usize), into);
+        into.extend(self.payload_bytes().iter().copied());
     }
 
     /// A copy of the image that travels in the frame that `poll` returned last, in memory that the peer cannot write;
     /// empty if none does.
     pub fn copy_image(&self, into: &mut Vec<u8>) {
         into.clear();
-        let part = self.code.map_or((0, 0), |code| (code.image_offset as usize, code.image_len as usize));
-        self.copy(|_| part, into);
+        into.extend_from_slice(self.image_bytes());
     }
 
     /// Whether the image that travels in the frame that `poll` returned last is `image`, byte for byte. `false` if none does.
     pub fn image_is(&self, image: &[u8]) -> bool {
-        let (Some(frame), Some(code)) = (&self.held, &self.code) else { return false };
-        if code.image_len as usize != image.len() || image.is_empty() {
-            return false;
-        }
-        // SAFETY: as in `copy`. What the peer makes of these bytes after they were compared matters to nobody who goes on
-        // with `image`.
-        let bytes = unsafe {
-            core::slice::from_raw_parts(frame.start.add(code.image_offset as usize).as_ptr(), image.len())
-        };
-        bytes == image
-    }
-
-    /// A copy of the name of the code that the frame names; empty if it names none.
-    pub fn copy_name(&self) -> Vec<u8> {
-        let mut name = Vec::new();
-        let part = self.code.map_or((0, 0), |code| (CODE_HEADER_LEN, usize::from(code.name_len)));
-        self.copy(|_| part, &mut name);
-        name
+        // What the peer makes of these bytes after they were compared matters to nobody who goes on with `image`.
+        !image.is_empty() && self.image_bytes() == image
     }
 
     /// Copies the name of the code that the frame names to the start of `into`, and returns how long it is; 0 if it names none.
     pub fn copy_name_to(&self, into: &mut [u8; MAX_NAME]) -> usize {
-        let (Some(frame), Some(code)) = (&self.held, &self.code) else { return 0 };
         // `Header::check` refuses longer ones.
-        let len = usize::from(code.name_len).min(MAX_NAME);
-        // SAFETY: as in `copy_payload_to`, for the name.
-        unsafe {
-            core::ptr::copy_nonoverlapping(frame.start.add(CODE_HEADER_LEN).as_ptr(), into.as_mut_ptr(), len);
-        }
-        len
+        let part = |code: CodePart| (CODE_HEADER_LEN, usize::from(code.name_len).min(MAX_NAME));
+        copy_to(self.part(|_| self.code.map(part)), into)
     }
 
     /// Length in bytes of the payload of the frame that `poll` returned last; 0 without one.
@@ -422,22 +400,28 @@ impl Channel {
     /// how much that was. Quicker than [`Channel::copy_payload`] for a few bytes.
     #[inline]
     pub fn copy_payload_to(&self, into: &mut [u8]) -> usize {
-        let Some(frame) = &self.held else { return 0 };
-        let len = into.len().min(frame.header().payload_len as usize);
-        // SAFETY: the frame is held, so its payload is lent; `into` is the caller's alone. What a peer that breaks the
-        // protocol makes of the copy meanwhile is any bytes.
-        unsafe { core::ptr::copy_nonoverlapping(frame.payload().as_ptr(), into.as_mut_ptr(), len) };
-        len
+        copy_to(self.payload_bytes(), into)
     }
 
-    fn copy(&self, part: impl Fn(&Received) -> (usize, usize), into: &mut impl Extend<u8>) {
-        let Some(frame) = &self.held else { return };
-        let (at, len) = part(frame);
+    #[inline]
+    fn payload_bytes(&self) -> &[u8] {
+        self.part(|frame| Some((frame.payload as usize, frame.header().payload_len as usize)))
+    }
+
+    #[inline]
+    fn image_bytes(&self) -> &[u8] {
+        self.part(|_| self.code.map(|code| (code.image_offset as usize, code.image_len as usize)))
+    }
+
+    /// The bytes of the frame that is held of which `place` gives offset and length; none without a frame.
+    #[inline]
+    fn part(&self, place: impl FnOnce(&Received) -> Option<(usize, usize)>) -> &[u8] {
+        let Some(frame) = &self.held else { return &[] };
+        let Some((at, len)) = place(frame) else { return &[] };
         // SAFETY: the frame is held, so its bytes are lent, and its parts were checked to lie inside it. On a mapped ring a
         // peer that breaks the protocol may write meanwhile, and what was copied is then any bytes, which is why code is
         // copied before it is checked.
-        let bytes = unsafe { core::slice::from_raw_parts(frame.start.add(at).as_ptr(), len) };
-        into.extend(bytes.iter().copied());
+        unsafe { core::slice::from_raw_parts(frame.start.add(at).as_ptr(), len) }
     }
 
     /// Lets the transport work, and tells the peer what has been consumed when `idle` (nothing was found for a while).
@@ -512,6 +496,14 @@ impl Channel {
             Path::TwoSided(_) => None,
         }
     }
+}
+
+/// Copies as much of `from` as fits to the start of `into`, and returns how much that was.
+#[inline]
+fn copy_to(from: &[u8], into: &mut [u8]) -> usize {
+    let len = from.len().min(into.len());
+    into[..len].copy_from_slice(&from[..len]);
+    len
 }
 
 /// Copies up to 40 bytes; for so few a call of memcpy takes longer than the copy.

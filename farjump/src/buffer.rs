@@ -32,9 +32,7 @@
 
 use std::collections::HashMap;
 
-use farjump_core::frame::{
-    CODE_HEADER_LEN, FrameView, HEADER_LEN, Kind, LINE, MAX_FRAME, Plan, PlanCode, Trailer,
-};
+use farjump_core::frame::{FrameView, Kind, LINE, MAX_FRAME, Plan, PlanCode, Trailer};
 use farjump_core::image::{CodeId, Machine};
 use farjump_core::signal::LinkKey;
 use farjump_loader::Library;
@@ -140,20 +138,9 @@ impl FrameWriter {
         // SAFETY: `payload` is room for `max` bytes and the canary.
         let used =
             unsafe { run_payload_init(library, payload.as_mut_ptr(), max, args) }.map_err(|error| *error)?;
-        if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
-            for (word, bytes) in
-                part.to_words(layout.payload as u32).iter().zip(buffer[HEADER_LEN..].chunks_mut(8))
-            {
-                bytes.copy_from_slice(&word.to_le_bytes());
-            }
-            buffer[CODE_HEADER_LEN..][..code.name.len()].copy_from_slice(code.name.as_bytes());
-            buffer[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
-        }
-        let header = plan.header(&layout, used);
-        let [lengths, rest] = header.to_words();
-        for (word, bytes) in [self.key.header(self.written), lengths, rest].iter().zip(buffer.chunks_mut(8)) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
+        let header = plan
+            .write(&layout, self.key.header(self.written), used, buffer)
+            .ok_or_else(|| too_large(layout.frame_len))?;
         self.codes.insert(image.id(), index);
         self.written += 1;
         Ok(header.frame_len as usize)

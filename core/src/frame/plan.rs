@@ -142,6 +142,22 @@ impl Plan<'_> {
         self.header_of(frame_len as u32, payload_len as u32, flags)
     }
 
+    /// Writes everything but the payload, whose final length is given, and a trailer into `into`, where the frame laid out as
+    /// `layout` starts: for frames in memory of one's own. Returns the header; `None`, with nothing written, if `into` is shorter
+    /// than the frame.
+    pub fn write(&self, layout: &Layout, signal: u64, payload_len: usize, into: &mut [u8]) -> Option<Header> {
+        let header = self.header(layout, payload_len);
+        let frame = into.get_mut(..header.frame_len as usize)?;
+        let [lengths, rest] = header.to_words();
+        put_words(frame, &[signal, lengths, rest]);
+        if let (Some(code), Some(part)) = (&self.code, self.code_part()) {
+            put_words(&mut frame[HEADER_LEN..], &part.to_words(layout.payload as u32));
+            frame[CODE_HEADER_LEN..][..code.name.len()].copy_from_slice(code.name.as_bytes());
+            frame[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
+        }
+        Some(header)
+    }
+
     /// The header of a frame of one line, whose payload of up to [`INLINE_PAYLOAD`] bytes shares it. The frame may be longer.
     #[inline(always)]
     pub(crate) fn line_header(&self, frame_len: usize, payload_len: usize) -> Header {
@@ -165,5 +181,11 @@ impl Plan<'_> {
             epoch: code.epoch,
             name_len: code.name.len() as u16,
         })
+    }
+}
+
+fn put_words(into: &mut [u8], words: &[u64]) {
+    for (word, bytes) in words.iter().zip(into.chunks_exact_mut(8)) {
+        bytes.copy_from_slice(&word.to_le_bytes());
     }
 }

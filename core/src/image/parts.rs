@@ -27,7 +27,22 @@ pub struct ImageParts<'a> {
     pub relatives: Vec<Relative>,
 }
 
-impl ImageParts<'_> {
+impl<'a> ImageParts<'a> {
+    /// An image of nothing but text that starts with `NAME_main`, has no sites and asks for no alignment.
+    pub fn text(machine: Machine, span1: &'a [u8]) -> Self {
+        ImageParts {
+            machine,
+            align_log2: 0,
+            payload_align_log2: 0,
+            span1,
+            entry: 0,
+            data: &[],
+            bss_len: 0,
+            imports: Vec::new(),
+            relatives: Vec::new(),
+        }
+    }
+
     /// The canonical bytes: sites in order, each name once, in the order in which the sorted imports first use it, so
     /// that the same code has the same identity whichever linker made it.
     ///

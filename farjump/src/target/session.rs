@@ -339,10 +339,11 @@ impl Session {
         }
         // Copied before it is looked at: the source can write the mailbox meanwhile.
         self.channel.copy_image(&mut shared.staging.image);
-        let name = self.channel.copy_name();
+        let mut name = [0; MAX_NAME];
+        let name_len = self.channel.copy_name_to(&mut name);
         let placed = shared.executor.stats.images_linked;
         let image = &shared.staging.image;
-        let named = Named { id: code.id, epoch: code.epoch, name: &name, image };
+        let named = Named { id: code.id, epoch: code.epoch, name: &name[..name_len], image };
         match shared.executor.bind(&mut self.table, index, &named) {
             Ok(Ready::Yes) => {
                 if let Some((code, _)) = self.table.bound(index) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::core::frame::{CODE_HEADER_LEN, HEADER_LEN, Kind, LINE, Layout, Plan, PlanCode, Trailer};
+use farjump::core::frame::{HEADER_LEN, Kind, LINE, Layout, Plan, PlanCode, Trailer};
 use farjump::core::image::CodeId;
 use farjump::core::mailbox::{CONTROL_LEN, region_len, ring_len};
 use farjump::core::signal::LinkKey;
@@ -241,20 +241,9 @@ fn word_at<'a>(base: NonNull<u8>, at: usize) -> &'a AtomicU64 {
 }
 
 fn frame_bytes(plan: &Plan<'_>, layout: &Layout, payload: &[u8]) -> Vec<u8> {
-    let header = plan.header(layout, payload.len());
-    let mut bytes = vec![0; header.frame_len as usize];
-    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-    for (index, word) in header.to_words().into_iter().enumerate() {
-        put(8 + index * 8, &word.to_le_bytes());
-    }
-    if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
-        for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
-            put(HEADER_LEN + index * 8, &word.to_le_bytes());
-        }
-        put(CODE_HEADER_LEN, code.name.as_bytes());
-        put(part.image_offset as usize, code.image);
-    }
-    put(layout.payload, payload);
+    let mut bytes = vec![0; layout.frame_len];
+    plan.write(layout, 0, payload.len(), &mut bytes).unwrap();
+    bytes[layout.payload..][..payload.len()].copy_from_slice(payload);
     bytes
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares what is there with them.
 
-use farjump_core::frame::{CODE_HEADER_LEN, HEADER_LEN, Kind, LINE, Plan, PlanCode, Trailer};
+use farjump_core::frame::{Kind, LINE, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::code_id;
@@ -26,17 +26,7 @@ fn encode(parts: &ImageParts<'_>) -> Vec<u8> {
 }
 
 fn plain(span1: &[u8]) -> ImageParts<'_> {
-    ImageParts {
-        machine: Machine::X86_64,
-        align_log2: 0,
-        payload_align_log2: 0,
-        span1,
-        entry: 0,
-        data: &[],
-        bss_len: 0,
-        imports: vec![],
-        relatives: vec![],
-    }
+    ImageParts::text(Machine::X86_64, span1)
 }
 
 /// `incq (%rdx); ret`.
@@ -113,18 +103,8 @@ fn frames() -> Vec<Seed> {
 fn frame(line: u8, lines: u8, plan: &Plan<'_>, payload: &[u8], trailer: Trailer) -> Vec<u8> {
     let layout = plan.layout(usize::from(line) * LINE, payload.len(), trailer);
     let mut bytes = vec![0; layout.frame_len];
-    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-    for (index, word) in plan.header(&layout, payload.len()).to_words().into_iter().enumerate() {
-        put(8 + index * 8, &word.to_le_bytes());
-    }
-    if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
-        for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
-            put(HEADER_LEN + index * 8, &word.to_le_bytes());
-        }
-        put(CODE_HEADER_LEN, code.name.as_bytes());
-        put(part.image_offset as usize, code.image);
-    }
-    put(layout.payload, payload);
+    plan.write(&layout, 0, payload.len(), &mut bytes).expect("it is as long as its layout says");
+    bytes[layout.payload..][..payload.len()].copy_from_slice(payload);
     [&[line, lines][..], &bytes].concat()
 }
 

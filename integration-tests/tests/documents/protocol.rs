@@ -37,18 +37,7 @@ fn frame(plan: &Plan<'_>, payload: &[u8], position: u64) -> Vec<u8> {
 }
 
 fn counter() -> Vec<u8> {
-    let parts = ImageParts {
-        machine: Machine::X86_64,
-        align_log2: 0,
-        payload_align_log2: 0,
-        span1: &[0x48, 0xff, 0x02, 0xc3],
-        entry: 0,
-        data: &[],
-        bss_len: 0,
-        imports: vec![],
-        relatives: vec![],
-    };
-    parts.encode().unwrap()
+    ImageParts::text(Machine::X86_64, &[0x48, 0xff, 0x02, 0xc3]).encode().unwrap()
 }
 
 #[test]

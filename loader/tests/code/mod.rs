@@ -14,17 +14,7 @@ pub(crate) const COUNT_UNTIL_STOPPED: [u8; 11] =
 
 /// An image of text alone.
 pub(crate) fn text(span1: &[u8]) -> ImageParts<'_> {
-    ImageParts {
-        machine: Machine::X86_64,
-        align_log2: 0,
-        payload_align_log2: 0,
-        span1,
-        entry: 0,
-        data: &[],
-        bss_len: 0,
-        imports: Vec::new(),
-        relatives: Vec::new(),
-    }
+    ImageParts::text(Machine::X86_64, span1)
 }
 
 /// The bytes of `text(span1)`.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Channel, Polled, Received, Reserved, SendError};
-use farjump_core::frame::{Kind, Plan, PlanCode};
+use farjump_core::frame::{Kind, MAX_NAME, Plan, PlanCode};
 use farjump_core::image::CodeId;
 
 use crate::conformance::failure::{Failure, ensure};
@@ -244,7 +244,9 @@ impl<'a> Receiver<'a> {
         ensure!(code.is_some() == shape.kind.names_code(), "it names code {code:?}");
         if let Some(code) = code {
             ensure!((code.id, code.epoch) == (shape.id, shape.epoch), "it names code {code:?}");
-            ensure!(channel.copy_name() == shape.name.as_bytes(), "its name is not {}", shape.name);
+            let mut name = [0; MAX_NAME];
+            let len = channel.copy_name_to(&mut name);
+            ensure!(&name[..len] == shape.name.as_bytes(), "its name is not {}", shape.name);
             let mut found = Vec::new();
             channel.copy_image(&mut found);
             ensure!(found == image(shape.image, self.style.seed, self.number), "its image is wrong");
