@@ -7,7 +7,7 @@ use std::time::Instant;
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
 use farjump::core::frame::{FrameView, MAX_FRAME};
 use farjump::core::signal::LinkKey;
-use farjump::{Executor, Library, Link, Target, WaitPolicy};
+use farjump::{Executor, Library, Link, Mode, Target, WaitPolicy};
 
 use crate::report::median;
 use crate::shm::{Libraries, PATIENCE};
@@ -19,7 +19,7 @@ const ROUNDS: usize = 11;
 /// One layer: its name, what it is, and what repeats it.
 type Layer = (&'static str, &'static str, fn(&mut Layers, usize));
 
-const LAYERS: [Layer; 6] = [
+const LAYERS: [Layer; 8] = [
     ("decode", "a frame's lengths, offsets, kind and flags", |layers, turns| layers.decode(turns)),
     ("call", "the function alone", |layers, turns| layers.call(turns)),
     ("write", "payload routines and frame, into a buffer", |layers, turns| layers.write(turns)),
@@ -27,7 +27,11 @@ const LAYERS: [Layer; 6] = [
         layers.write_and_run(turns)
     }),
     ("send, poll", "through a mailbox", |layers, turns| layers.send(turns)),
-    ("round trip", "through a mailbox, with the reply", |layers, turns| layers.round_trip(turns)),
+    ("round trip", "through a mailbox, with the reply", |layers, turns| {
+        layers.round_trip(turns, Mode::Cached)
+    }),
+    ("always", "a round trip in mode always", |layers, turns| layers.round_trip(turns, Mode::Always)),
+    ("local", "a round trip in mode local", |layers, turns| layers.round_trip(turns, Mode::Local)),
 ];
 
 struct Layers {
@@ -109,12 +113,14 @@ impl Layers {
     }
 
     /// Injecting, running and taking the answer.
-    fn round_trip(&mut self, turns: usize) {
+    fn round_trip(&mut self, turns: usize, mode: Mode) {
+        self.link.set_mode(mode);
         for _ in 0..turns {
             let Ok(pending) = self.link.inject(&self.counter, b"cached!!") else { return };
             drop(black_box(self.target.poll()));
             drop(black_box(pending.wait(PATIENCE)));
         }
+        self.link.set_mode(Mode::Cached);
     }
 
     fn write_and_run(&mut self, turns: usize) {
@@ -130,7 +136,12 @@ impl Layers {
 fn linked(address: &str, counter: &Library) -> Result<(Target<'static>, Link), Failure> {
     let spin = WaitPolicy::spin_only();
     let count: &'static mut u64 = Box::leak(Box::new(0));
-    let mut target = Target::listen(address).args(count).wait_policy(spin).build()?;
+    let mut target = Target::listen(address)
+        .args(count)
+        .modes(&[Mode::Cached, Mode::Always, Mode::Local])
+        .local(counter)
+        .wait_policy(spin)
+        .build()?;
     let address = address.to_owned();
     let source = std::thread::spawn({
         let counter = counter.clone();

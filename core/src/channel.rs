@@ -115,7 +115,7 @@ pub enum Glance<'c> {
     Nothing,
     /// A whole frame without code, held as [`Channel::poll`] holds it.
     Frame(&'c Received),
-    /// Something else: ask [`Channel::poll`].
+    /// Something else: ask [`Channel::poll_slowly`].
     Other,
 }
 
@@ -296,7 +296,7 @@ impl Channel {
         match self.glance() {
             Glance::Nothing => Ok(Polled::Nothing),
             Glance::Frame(frame) => Ok(Polled::Frame(*frame)),
-            Glance::Other => self.poll_anything(),
+            Glance::Other => self.poll_slowly(),
         }
     }
 
@@ -322,9 +322,13 @@ impl Channel {
         }
     }
 
-    /// The long way, for frames with code or a trailer, for all that is wrong, and for two-sided paths.
+    /// [`Channel::poll`] after a [`Glance::Other`]: the long way, for frames with code or a trailer, for all that is wrong, and for
+    /// two-sided paths.
+    ///
+    /// # Errors
+    /// As [`Channel::poll`].
     #[inline(never)]
-    fn poll_anything(&mut self) -> Result<Polled, TransportError> {
+    pub fn poll_slowly(&mut self) -> Result<Polled, TransportError> {
         let (frame, code) = match &mut self.path {
             Path::OneSided(path) => match path.poll()? {
                 Seen::Nothing => return Ok(Polled::Nothing),
@@ -340,6 +344,9 @@ impl Channel {
             },
         };
         (self.held, self.code) = (Some(frame), code);
+        if frame.header().flags.contains(Flags::WANTS_REPLY) {
+            self.prefetch();
+        }
         Ok(Polled::Frame(frame))
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use super::{Armed, SendError, Terms, failed, protocol, ring_of};
-use crate::frame::{Header, LINE, Layout, Plan, Trailer};
+use crate::frame::{Flags, Header, LINE, Layout, Plan, Trailer};
 use crate::mailbox::{
     CONSUMED_AT, CONTROL_LEN, Finished, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper,
     State, Waker, fall_asleep,
@@ -178,8 +178,12 @@ impl OneSided {
     }
 
     #[inline]
-    pub(super) fn commit(&mut self, header: Header) -> Result<(), SendError> {
-        let trailer = header.flags.contains(crate::frame::Flags::TRAILER);
+    pub(super) fn commit(&mut self, mut header: Header) -> Result<(), SendError> {
+        let trailer = header.flags.contains(Flags::TRAILER);
+        if self.is_mapped() {
+            let alone = header.flags.contains(Flags::ALONE);
+            header.frame_len = self.out.stretched(header.frame_len as usize, alone) as u32;
+        }
         let frame = self.out.finish(header);
         self.send(frame, trailer)
     }

@@ -16,6 +16,9 @@ const PREFETCH_LINES: usize = 2 * (APART[0] + APART[1] + APART[2] + APART[3]);
 /// caches of both sides.
 const HOT: usize = 8 << 10;
 
+/// Frames of up to so many lines lie apart; longer ones are read by fetching ahead.
+const SHORT_LINES: usize = 4;
+
 /// The sending half: knows what has been sent, what the peer has consumed, and writes frames into `ring`, which is either
 /// the peer's ring itself (mapped) or a twin of it from which a backend moves the bytes.
 pub(crate) struct Outbound<M> {
@@ -30,8 +33,10 @@ pub(crate) struct Outbound<M> {
     signal: u64,
     /// Largest frame that the peer takes, in bytes.
     limit: usize,
-    /// Counts frames of one line.
+    /// Counts frames that lie apart.
     turn: usize,
+    /// How many lines of the next frame are asked for ahead of need: as many as the last one took.
+    ahead: usize,
 }
 
 /// What a frame needs once its bytes are in the ring.
@@ -62,7 +67,17 @@ impl<M: Memory> Outbound<M> {
     /// `ring`'s length is a power of two; both sides start at position 0. `limit` is the longest frame that the peer takes.
     pub(crate) fn new(ring: M, returns: M, key: LinkKey, limit: usize) -> Self {
         debug_assert!(ring.len().is_power_of_two());
-        Outbound { ring, returns, key, position: 0, consumed: 0, signal: key.header(0), limit, turn: 0 }
+        Outbound {
+            ring,
+            returns,
+            key,
+            position: 0,
+            consumed: 0,
+            signal: key.header(0),
+            limit,
+            turn: 0,
+            ahead: 1,
+        }
     }
 
     #[inline(always)]
@@ -122,7 +137,11 @@ impl<M: Memory> Outbound<M> {
     /// Says that a frame is about to be written.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        self.ring.prefetch_write(self.offset());
+        let at = self.offset();
+        self.ring.prefetch_write(at);
+        for line in 1..self.ahead {
+            self.ring.prefetch_write((at + line * frame::LINE) & (self.ring.len() - 1));
+        }
     }
 
     /// Finds room for a frame that `layout` lays out for a given base (address modulo 4096). The room is at the current
@@ -180,7 +199,7 @@ impl<M: Memory> Outbound<M> {
     /// written. It is made longer than it need be, up to where the next one is to start.
     #[inline(always)]
     pub(crate) fn send_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
-        let len = self.apart(at, plan.alone);
+        let len = self.apart(at, frame::LINE, plan.alone);
         // Pairs with the acquire load in `Inbound::glance`, as `publish` does. What is not needed for it comes after.
         self.ring.signal_line(at, self.signal, plan.line_header(len, payload_len).to_words());
         self.advance(len);
@@ -195,23 +214,37 @@ impl<M: Memory> Outbound<M> {
         }
     }
 
-    /// How long a frame of one line at `at` is made: up to where the next one is to start.
+    /// How long a frame is made that was laid out, in a mapped ring, where it need not end with its contents. One of a line, which
+    /// [`Outbound::line`] is for, stays as it is.
+    #[inline]
+    pub(crate) fn stretched(&mut self, frame_len: usize, alone: bool) -> usize {
+        self.ahead = (frame_len / frame::LINE).min(SHORT_LINES);
+        let lies_apart = alone || frame_len <= SHORT_LINES * frame::LINE;
+        if frame_len > frame::LINE && lies_apart {
+            self.apart(self.offset(), frame_len, alone)
+        } else {
+            frame_len
+        }
+    }
+
+    /// How long a frame at `at` that takes `least` bytes is made: up to where the next one is to start.
     #[inline(always)]
-    fn apart(&mut self, at: usize, alone: bool) -> usize {
+    fn apart(&mut self, at: usize, least: usize, alone: bool) -> usize {
         self.turn += 1;
         // A ring that gets full is for as many frames as it holds.
         let roomy = self.ring.len() as u64 / 8;
         if self.position - self.consumed > roomy {
             self.refresh();
             if self.position - self.consumed > roomy {
-                return frame::LINE;
+                return least;
             }
         }
         let to_end = self.ring.len() - at;
         // Who sends one alone has an answer to the last, so the peer takes what comes, the rest of the ring too.
         let back = alone && at >= HOT;
-        let len = if back { to_end } else { to_end.min(APART[self.turn % APART.len()] * frame::LINE) };
-        if len <= self.limit && self.is_free(len) { len } else { frame::LINE }
+        let gap = (APART[self.turn % APART.len()] - 1) * frame::LINE;
+        let len = if back { to_end } else { to_end.min(least + gap) };
+        if len <= self.limit && self.is_free(len) { len } else { least }
     }
 
     /// Writes the trailer of a finished frame: this position's word, or under `checked` the frame's keyed checksum.

@@ -72,9 +72,11 @@ fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passe
 fn a_forgery_made_with_the_key_passes_so_that_the_key_is_what_keeps_the_others_out() {
     for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
         let mut pair = Pair::new(rule, line_whole, RING);
-        let payload = forged(pair.right.key.header(RING as u64 + 64), 0, 3);
+        let mut payload = forged(pair.right.key.header(RING as u64 + 64), 0, 3).to_vec();
+        // Shorter frames lie apart; these two are as long as the ring.
+        payload.resize(256, 0);
         pair.left.send_packed(0, &payload).unwrap();
-        pair.left.send_packed(1, &pattern(1, RING - 192)).unwrap();
+        pair.left.send_packed(1, &pattern(1, RING - 384)).unwrap();
         pair.settle();
         assert!(pair.right.take().is_some() && pair.right.take().is_some());
         assert_eq!(pair.right.take(), None);

@@ -199,6 +199,7 @@ impl ExecutorBuilder {
             stats: Stats::default(),
             modes: self.modes,
             local: HashMap::new(),
+            recent_local: None,
         };
         for library in &self.local {
             executor.set_local(library)?;
@@ -221,7 +222,9 @@ pub struct Executor {
     pub(crate) stats: Stats,
     modes: Allowed,
     /// The functions that are here without having come, by name.
-    local: HashMap<Box<str>, Arc<Linked>>,
+    local: HashMap<Arc<str>, Arc<Linked>>,
+    /// That of these that was called last.
+    recent_local: Option<(Arc<str>, Callable)>,
 }
 
 // SAFETY: the one field that is not Send is the pointer handed to injected code; who sets it vouches that it may be used
@@ -390,39 +393,55 @@ impl Executor {
             .install(image.id(), library.name(), image.bytes())
             .map_err(|refusal| refused(refusal.cause, refusal.text))?;
         self.local.insert(library.name().into(), linked);
+        self.recent_local = None;
         Ok(())
     }
 
     /// No longer has a function of this name here; `false` if there was none.
     pub fn remove_local(&mut self, name: &str) -> bool {
+        self.recent_local = None;
         self.local.remove(name).is_some()
     }
 
     /// The function of this name that is here.
-    pub(crate) fn local(&self, name: &[u8]) -> Result<Callable, Refusal> {
+    #[inline]
+    pub(crate) fn local(&mut self, name: &[u8]) -> Result<Callable, Refusal> {
+        match &self.recent_local {
+            Some((recent, callable)) if recent.as_bytes() == name => Ok(*callable),
+            _ => self.look_local_up(name),
+        }
+    }
+
+    fn look_local_up(&mut self, name: &[u8]) -> Result<Callable, Refusal> {
         self.allow(Mode::Local)?;
-        let held = std::str::from_utf8(name).ok().and_then(|name| self.local.get(name));
-        held.map(|linked| Callable::of(linked)).ok_or_else(|| {
+        let held = std::str::from_utf8(name).ok().and_then(|name| self.local.get_key_value(name));
+        let Some((name, linked)) = held else {
             let name = plain(&String::from_utf8_lossy(name), MAX_NAME);
-            Refusal::new(
+            return Err(Refusal::new(
                 RefusalCause::CodeMissing,
                 format_args!(
                     "it has no function `{name}` of its own: give the target the library (--local), or send the code (mode cached)"
                 ),
-            )
-        })
+            ));
+        };
+        let callable = Callable::of(linked);
+        self.recent_local = Some((Arc::clone(name), callable));
+        Ok(callable)
     }
 
     /// Whether calls in this mode are allowed.
+    #[inline]
     pub(crate) fn allow(&self, mode: Mode) -> Result<(), Refusal> {
-        if self.modes.has(mode) {
-            return Ok(());
-        }
+        if self.modes.has(mode) { Ok(()) } else { Err(self.forbidden(mode)) }
+    }
+
+    #[cold]
+    fn forbidden(&self, mode: Mode) -> Refusal {
         let text = format!(
             "it does not allow mode {mode}, only {}: choose one of these, or start the target with --mode {mode}",
             self.modes
         );
-        Err(Refusal::new(RefusalCause::Policy, text))
+        Refusal::new(RefusalCause::Policy, text)
     }
 
     /// Binds `index` to the code that a frame names, placing its image if it came and is new.

@@ -17,6 +17,8 @@ pub(crate) struct Codes {
     /// The library used last with its index, if calls of it need nothing but the index: a program that injects one function
     /// again and again pays one comparison.
     quick: Option<(Library, u16)>,
+    /// The library used last with its index, whatever calls of it need.
+    recent: Option<(Library, u16)>,
 }
 
 #[derive(Debug)]
@@ -47,6 +49,9 @@ impl Codes {
     /// # Errors
     /// When the library has no image for the target's machine, or all indices are taken.
     pub(crate) fn index(&mut self, library: &Library, machine: Machine) -> Result<u16, Error> {
+        if let Some((_, index)) = self.recent.as_ref().filter(|(recent, _)| recent.is(library)) {
+            return Ok(*index);
+        }
         let image = library.image_for(machine)?;
         let id = image.id();
         let index = match self.by_id.get(&id) {
@@ -59,10 +64,15 @@ impl Codes {
                 index
             }
         };
-        let code = &self.entries[usize::from(index)];
         // Of several copies of a library with the same code it is the one at hand whose payload routines are to run.
-        self.quick = (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.clone(), index));
+        self.recent = Some((library.clone(), index));
         Ok(index)
+    }
+
+    /// The next call of `library`'s code, which has this index, may go the quick way if it needs nothing but the index.
+    pub(crate) fn warm(&mut self, library: &Library, index: u16) {
+        let code = &self.entries[usize::from(index)];
+        self.quick = (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.clone(), index));
     }
 
     /// The index of `library`'s code, if it is the one used last, is bound, and asks for no alignment of its own.
@@ -109,6 +119,8 @@ impl Codes {
     /// A new link to the same address: what was bound is at best in the target's store.
     pub(crate) fn unbind(&mut self) {
         self.cool();
+        // The target may be on another machine now.
+        self.recent = None;
         for code in &mut self.entries {
             code.link_time = None;
             if code.known == Known::Bound {

@@ -162,8 +162,8 @@ impl Inner {
         }
         let mode = self.settings.mode;
         let index = self.codes.index(library, self.machine)?;
-        if mode != Mode::Cached {
-            self.codes.cool();
+        if mode == Mode::Cached {
+            self.codes.warm(library, index);
         }
         let alone = wants_reply && self.calls.none_in_flight();
         let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;

@@ -266,7 +266,7 @@ impl Session {
     /// Takes whatever is next, the long way. `false` if no frame is whole.
     #[cold]
     fn take(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
-        let frame = match self.channel.poll()? {
+        let frame = match self.channel.poll_slowly()? {
             Polled::Frame(frame) => frame,
             Polled::Nothing => return Ok(false),
             Polled::Partial => {
@@ -329,13 +329,11 @@ impl Session {
             && self.channel.image_is(linked.image())
         {
             // Mode always: what came is what is here, and what is here runs.
-            return match shared.executor.allow(Mode::Always) {
-                Ok(()) => {
-                    let payload = self.payload(frame, callable, shared);
-                    self.run(&frame.header(), payload, callable, shared)
-                }
-                refused => self.not_ready(&frame.header(), refused.map(|()| Ready::Yes), shared),
-            };
+            if let Err(refusal) = shared.executor.allow(Mode::Always) {
+                return self.not_ready(&frame.header(), Err(refusal), shared);
+            }
+            let payload = self.payload(frame, callable, shared);
+            return self.run(&frame.header(), payload, callable, shared);
         }
         // Copied before it is looked at: the source can write the mailbox meanwhile.
         self.channel.copy_image(&mut shared.staging.image);
