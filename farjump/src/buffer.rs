@@ -263,6 +263,8 @@ impl FrameRunner {
                     .to_owned();
                 Ran::Refused(Refusal { cause: crate::RefusalCause::ReplyTooLarge, text })
             }
+            // Peers are a target's: `farjump_forward` finds none here.
+            Ended::Forwarded => Ran::Empty,
         })
     }
 

@@ -9,6 +9,8 @@ use farjump_transports::meet::RefusalCause;
 pub struct Stats {
     /// Calls made.
     pub calls: u64,
+    /// Of those, calls that were forwarded to a peer.
+    pub forwarded: u64,
     /// Images placed.
     pub images_linked: u64,
     /// Time spent placing images.
@@ -24,6 +26,7 @@ impl Default for Stats {
     fn default() -> Self {
         Stats {
             calls: 0,
+            forwarded: 0,
             images_linked: 0,
             link_time: Duration::ZERO,
             links: 0,

@@ -64,6 +64,23 @@ extern "C" {
  * appended. */
 int farjump_reply(const void *bytes, size_t len);
 
+/* Has this call go on at another target: the function that is running is injected, with this payload as it is (the
+ * payload routines do not run again), into the target that this one knows as `peer` (peer_len bytes, no zero needed; see
+ * Target::set_peer, farjump serve --peer). What it replies there, or forwards itself to from there, is the answer to
+ * this call; if the source wants none, nobody does. Peer and payload are copied, and the call goes on its way when
+ * NAME_main returns: not if it panics. From then on nothing is known here of what comes of it; if it gets lost, the
+ * source is told why.
+ *
+ * Returns 0 if it is to be forwarded. farjump_reply then returns -1, and what was given to it before is dropped.
+ * Otherwise one of the numbers below, and the call is as it was: NAME_main may reply, panic or try another peer. Never
+ * waits. */
+int farjump_forward(const char *peer, size_t peer_len, const void *payload, size_t payload_size);
+
+#define FARJUMP_UNKNOWN_PEER (-1) /* the target has no peer of that name */
+#define FARJUMP_TOO_LARGE (-2)    /* no frame to that peer can have so long a payload */
+#define FARJUMP_BUSY (-3)         /* 1024 calls, or as many bytes as fit a mailbox, are under way to that peer */
+#define FARJUMP_TWICE (-4)        /* this call is forwarded already: it has one answer */
+
 /* Ends this call, and it alone: the source's wait fails with the message (len bytes of UTF-8, no zero needed; copied),
  * and the target goes on. Does not return; what NAME_main holds is not released. */
 __attribute__((noreturn)) void farjump_panic(const char *message, size_t len);

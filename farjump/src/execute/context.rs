@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::call::{self, Main};
+use super::forwarding::{Forwarding, NotForwarded};
 
 thread_local! {
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
@@ -19,9 +20,12 @@ pub(crate) struct Context {
     reply: Vec<u8>,
     /// Most bytes that a reply may have.
     limit: usize,
-    overflowed: bool,
+    /// The reply is not what is to be sent: it got too long, or the call is to be forwarded.
+    diverted: bool,
     panicked: bool,
     way_out: usize,
+    /// Where the call may be forwarded to, and whether it is to be.
+    forwarding: Forwarding,
 }
 
 /// How a call ended.
@@ -33,6 +37,8 @@ pub(crate) enum Ended {
     Panicked,
     /// It replied more than the limit; the reply is empty.
     ReplyTooLarge,
+    /// It is to be forwarded to a peer of the target, whose answer is its own; the reply is empty.
+    Forwarded,
 }
 
 impl Context {
@@ -41,15 +47,21 @@ impl Context {
             main: 0,
             reply: Vec::new(),
             limit: usize::MAX,
-            overflowed: false,
+            diverted: false,
             panicked: false,
             way_out: 0,
+            forwarding: Forwarding::default(),
         }
     }
 
     /// What the last call replied.
     pub(crate) fn reply(&self) -> &[u8] {
         &self.reply
+    }
+
+    /// Where calls may be forwarded to, and what the last call asked for.
+    pub(crate) fn forwarding(&mut self) -> &mut Forwarding {
+        &mut self.forwarding
     }
 
     /// Calls `main`, whose replies may have up to `limit` bytes in all.
@@ -68,21 +80,27 @@ impl Context {
         self.main = main as usize as u64;
         self.reply.clear();
         self.limit = limit;
-        (self.overflowed, self.panicked) = (false, false);
+        (self.diverted, self.panicked) = (false, false);
         let context: *mut Context = self;
         let outer = CURRENT.replace(context);
         // SAFETY: what `main` may be is the caller's promise; `way_out` is a field of a live value. Inside, the services
         // reach this value through `CURRENT` while nothing here touches it.
         let left = unsafe { call::enter(main, payload, size, args, &raw mut (*context).way_out) };
         CURRENT.set(outer);
-        if left == 0 && !self.overflowed {
+        if left == 0 && !self.diverted {
             return Ended::Returned;
         }
+        self.ended()
+    }
+
+    /// How a call ended that did not just return.
+    fn ended(&mut self) -> Ended {
         if self.panicked {
+            drop(self.forwarding.take());
             return Ended::Panicked;
         }
         self.reply.clear();
-        Ended::ReplyTooLarge
+        if self.forwarding.is_asked() { Ended::Forwarded } else { Ended::ReplyTooLarge }
     }
 }
 
@@ -106,12 +124,25 @@ pub(super) fn append(bytes: &[u8]) -> bool {
     // SAFETY: `CURRENT` is not null only inside `Context::call`, whose borrow of the context is idle meanwhile; a service
     // runs on the same thread and none calls another.
     let context = unsafe { &mut *context };
-    if context.overflowed || bytes.len() > context.limit - context.reply.len() {
-        context.overflowed = true;
+    if context.diverted || bytes.len() > context.limit - context.reply.len() {
+        context.diverted = true;
         return false;
     }
     context.reply.extend_from_slice(bytes);
     true
+}
+
+/// Has the call that runs on this thread forwarded to `peer`, once it returns.
+pub(super) fn forward(peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
+    let context = CURRENT.get();
+    if context.is_null() {
+        return Err(NotForwarded::Twice);
+    }
+    // SAFETY: as in `append`.
+    let context = unsafe { &mut *context };
+    context.forwarding.ask(peer, payload)?;
+    context.diverted = true;
+    Ok(())
 }
 
 /// Ends the call that runs on this thread, with a message of which at most the limit is kept. Returns only if none runs.

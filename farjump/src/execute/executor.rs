@@ -14,7 +14,7 @@ use farjump_transports::meet::{RefusalCause, plain};
 
 use super::call::Main;
 use super::perf_map::PerfMap;
-use super::{Context, Ended, services};
+use super::{Context, Ended, Forwarding, services};
 use crate::mode::{Allowed, Mode};
 use crate::refusal::Refusal;
 use crate::{Error, crash, stats::Stats};
@@ -582,6 +582,18 @@ impl Executor {
         // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the table holds it; the
         // arguments are as this function's caller vouches.
         unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) }
+    }
+
+    /// What keeps the code in its place that a call of `index`, or of a function of the target's own, has run.
+    pub(crate) fn held(&self, table: &CodeTable, index: u16, code: Callable) -> Option<Arc<Linked>> {
+        let bound = table.bound(index).map(|(_, linked)| linked);
+        let mut all = bound.into_iter().chain(self.local.values());
+        all.find(|linked| linked.main() as usize == code.main as usize).cloned()
+    }
+
+    /// Where calls may be forwarded to, and what the last call asked for.
+    pub(crate) fn forwarding(&mut self) -> &mut Forwarding {
+        self.context.forwarding()
     }
 
     /// Most bytes that a call may reply.

@@ -5,9 +5,11 @@
 mod call;
 mod context;
 mod executor;
+mod forwarding;
 mod perf_map;
 mod services;
 
 pub(crate) use context::{Context, Ended, running};
 pub(crate) use executor::{Callable, Named, Ready};
 pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};
+pub(crate) use forwarding::{Forwarding, Gate};

@@ -5,10 +5,13 @@ use std::ffi::{c_char, c_int, c_void};
 use farjump_loader::Exports;
 
 use super::context;
+#[cfg(doc)]
+use super::forwarding::NotForwarded;
 
 /// Adds the services to `exports`.
 pub(super) fn offer(exports: &mut Exports) {
     exports.insert("farjump_reply", farjump_reply as *const c_void);
+    exports.insert("farjump_forward", farjump_forward as *const c_void);
     exports.insert("farjump_panic", farjump_panic as *const c_void);
 }
 
@@ -23,6 +26,33 @@ unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
     // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code is.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
     if context::append(bytes) { 0 } else { -1 }
+}
+
+/// Has this call forwarded, with this payload, to the peer that the target knows by `peer`. 0, or a [`NotForwarded`].
+unsafe extern "C" fn farjump_forward(
+    peer: *const c_char,
+    peer_len: usize,
+    payload: *const c_void,
+    payload_size: usize,
+) -> c_int {
+    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as native code is.
+    let (peer, payload) = unsafe { (slice(peer.cast(), peer_len), slice(payload.cast(), payload_size)) };
+    match context::forward(peer, payload) {
+        Ok(()) => 0,
+        Err(why) => why as c_int,
+    }
+}
+
+/// `len` bytes at `bytes`; none where there are none.
+///
+/// # Safety
+/// Where neither is zero, `bytes` must be valid for reads of `len` bytes as long as the result is used.
+unsafe fn slice<'a>(bytes: *const u8, len: usize) -> &'a [u8] {
+    if bytes.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(bytes, len) }
 }
 
 /// Ends this call; the source's wait fails with the message.

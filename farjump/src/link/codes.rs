@@ -1,11 +1,14 @@
 //! What a link's target knows of the code that this source has used.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use farjump_core::image::{CodeId, Machine};
-use farjump_loader::Library;
+use farjump_loader::{Library, Linked};
+use farjump_transports::meet::MAX_CODE;
 
+use super::send::image_of;
 use crate::Error;
 
 /// The code that a link has used. The position is the code index; indices are never reused within a link, and the target
@@ -24,12 +27,39 @@ pub(crate) struct Codes {
 #[derive(Debug)]
 pub(crate) struct Code {
     pub(crate) id: CodeId,
-    /// Keeps the image in memory: the target may ask for it again at any time.
-    pub(crate) library: Library,
+    pub(crate) origin: Origin,
     pub(crate) known: Known,
     pub(crate) align_log2: u8,
     /// How long the target took to place it, if it did on this link and told.
     pub(crate) link_time: Option<Duration>,
+}
+
+/// Where the image of a code is: the target may ask for it again at any time.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// In a library, which is kept in memory.
+    Library(Library),
+    /// In this process's own store, as long as that holds it: a target forwards what came to it.
+    Held(Weak<Linked>, Box<str>),
+}
+
+impl Code {
+    /// The ifunc's name.
+    pub(crate) fn name(&self) -> &str {
+        match &self.origin {
+            Origin::Library(library) => library.name(),
+            Origin::Held(_, name) => name,
+        }
+    }
+
+    /// A copy of the image; `None` if it is held no longer, or is too long for a control connection.
+    pub(crate) fn image(&self) -> Option<Vec<u8>> {
+        let copy = |image: &[u8]| (image.len() <= MAX_CODE).then(|| image.to_vec());
+        match &self.origin {
+            Origin::Library(library) => copy(image_of(library, &self.id)),
+            Origin::Held(linked, _) => copy(linked.upgrade()?.image()),
+        }
+    }
 }
 
 /// What the target knows of a code.
@@ -60,7 +90,8 @@ impl Codes {
                 let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
                 let (library, align_log2) = (library.clone(), image.payload_align_log2());
                 self.by_id.insert(id, index);
-                self.entries.push(Code { id, library, known: Known::Nothing, align_log2, link_time: None });
+                let origin = Origin::Library(library);
+                self.entries.push(Code { id, origin, known: Known::Nothing, align_log2, link_time: None });
                 index
             }
         };
@@ -73,6 +104,24 @@ impl Codes {
     pub(crate) fn warm(&mut self, library: &Library, index: u16) {
         let code = &self.entries[usize::from(index)];
         self.quick = (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.clone(), index));
+    }
+
+    /// The index of code that this process holds for others.
+    ///
+    /// # Errors
+    /// When all indices are taken.
+    pub(crate) fn index_held(&mut self, linked: &Arc<Linked>) -> Result<u16, Error> {
+        let (id, align_log2) = (linked.id(), linked.payload_align_log2());
+        let origin = Origin::Held(Arc::downgrade(linked), linked.name().into());
+        if let Some(&index) = self.by_id.get(&id) {
+            // What was held before may have been given up, and have come again.
+            self.entries[usize::from(index)].origin = origin;
+            return Ok(index);
+        }
+        let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
+        self.by_id.insert(id, index);
+        self.entries.push(Code { id, origin, known: Known::Nothing, align_log2, link_time: None });
+        Ok(index)
     }
 
     /// The index of `library`'s code, if it is the one used last, is bound, and asks for no alignment of its own.
@@ -88,7 +137,7 @@ impl Codes {
 
     /// The name of the code with this index, which may be one that no code has.
     pub(crate) fn name(&self, index: usize) -> Option<&str> {
-        self.entries.get(index).map(|code| code.library.name())
+        self.entries.get(index).map(Code::name)
     }
 
     /// The code with an index that this table gave.

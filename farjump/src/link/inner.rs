@@ -1,5 +1,6 @@
 //! The working of a link: sending, and what is known. [`waiting`] takes answers, [`news`] what the target says beside them.
 
+mod forward;
 mod news;
 mod waiting;
 

@@ -4,6 +4,7 @@ mod calls;
 mod codes;
 mod connect;
 mod inner;
+mod outgoing;
 mod send;
 
 use std::cell::RefCell;
@@ -13,9 +14,11 @@ use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
 use farjump_transports::meet::PeerIdentity;
 
+pub(crate) use calls::ReplyBytes;
 pub use connect::LinkBuilder;
 pub(crate) use connect::{into_channel, ring_len};
 use inner::Inner;
+pub(crate) use outgoing::Outgoing;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
 
 use crate::{Error, Mode, Refusal};

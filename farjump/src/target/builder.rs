@@ -12,6 +12,7 @@ use farjump_core::wait::WaitPolicy;
 use farjump_transports::meet::{Listener, PeerAddress, PeerIdentity};
 
 use super::Target;
+use super::forwards::Choices;
 use crate::execute::{ExecutorBuilder, ExportFn};
 use crate::link::ring_len;
 use crate::{Error, Refusal};
@@ -74,6 +75,7 @@ pub struct TargetBuilder<'a> {
     handlers: Handlers,
     transports: Vec<Box<dyn Transport>>,
     only: Option<String>,
+    peers: Vec<(String, String)>,
     args: PhantomData<&'a mut ()>,
 }
 
@@ -113,6 +115,7 @@ impl<'a> TargetBuilder<'a> {
             handlers: Handlers::default(),
             transports: Vec::new(),
             only: None,
+            peers: Vec::new(),
             args: PhantomData,
         }
     }
@@ -230,7 +233,7 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// How long a process that connects may take to make its link. 2 seconds unless set.
+    /// How long a process that connects may take to make its link, and a peer to be linked to. 2 seconds unless set.
     pub fn meeting_limit(mut self, limit: Duration) -> Self {
         self.settings.meeting_limit = limit;
         self
@@ -252,6 +255,16 @@ impl<'a> TargetBuilder<'a> {
     /// Takes this transport and no other, by the name that `farjump transports` shows.
     pub fn transport(mut self, name: &str) -> Self {
         self.only = Some(name.to_owned());
+        self
+    }
+
+    /// Knows the target at `address` (`unix:PATH`) by `name`: injected code may forward itself there, by
+    /// `farjump_forward`. A link is made when the first call goes there, and again after one has ended; over one of the
+    /// built-in transports. [`Target::set_peer`] does the same later.
+    ///
+    /// Who may inject into this target may then have code run at that one too.
+    pub fn peer(mut self, name: &str, address: &str) -> Self {
+        self.peers.push((name.to_owned(), address.to_owned()));
         self
     }
 
@@ -288,9 +301,16 @@ impl<'a> TargetBuilder<'a> {
     /// Builds the target and starts to listen. Sources that connect are served by [`Target::poll`].
     ///
     /// # Errors
-    /// When the address is taken or makes no sense, memory cannot be made executable, a library or the perf map cannot be
+    /// When the address is taken, it or that of a peer makes no sense, memory cannot be made executable, a library or the perf map cannot be
     /// opened, or no transport is usable.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
+        let built_in = |name: &String| self.transports.iter().all(|own| own.name() != name);
+        let choices = Choices {
+            transport: self.only.clone().filter(built_in),
+            room: ring_len("a mailbox", self.settings.mailbox)?,
+            patience: self.settings.meeting_limit,
+            program: self.settings.program.clone(),
+        };
         match &self.only {
             Some(name) if self.transports.iter().any(|own| own.name() == name) => {
                 self.transports.retain(|own| own.name() == name);
@@ -302,8 +322,14 @@ impl<'a> TargetBuilder<'a> {
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.
         unsafe { executor.set_target_args(self.target_args.0) };
-        self.settings.mailbox = ring_len("a mailbox", self.settings.mailbox)?;
+        self.settings.mailbox = choices.room;
         let listener = Listener::bind(&address)?;
-        Target::new(listener, self.transports, executor, self.settings, self.handlers, self.target_args)
+        let (settings, handlers) = (self.settings, self.handlers);
+        let mut target =
+            Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;
+        for (name, address) in &self.peers {
+            target.set_peer(name, address)?;
+        }
+        Ok(target)
     }
 }

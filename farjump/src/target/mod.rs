@@ -1,6 +1,7 @@
 //! The target: a process, or a thread of one, that injected functions run in.
 
 mod builder;
+mod forwards;
 mod session;
 mod stop;
 mod watch;
@@ -20,6 +21,7 @@ use farjump_transports::meet::{Arrival, ArrivalOptions, Listener, MeetRefusal, M
 
 pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
+use forwards::{Choices, Forwards};
 use session::{End, Rest, Session, Shared, Staging, Stop};
 pub use stop::{Stopper, TargetThread};
 use watch::{Event, Watch};
@@ -110,6 +112,7 @@ impl<'a> Target<'a> {
         settings: Settings,
         handlers: Handlers,
         target_args: (*mut c_void, Option<TypeId>),
+        choices: Choices,
     ) -> Result<Self, Error> {
         let stopper = Stopper::new()?;
         let watch = Watch::new()?;
@@ -123,6 +126,7 @@ impl<'a> Target<'a> {
                 stall_limit: settings.stall_limit,
                 mailbox: settings.mailbox,
                 staging: Staging::default(),
+                forwards: Forwards::new(choices),
             },
             settings,
             polls: 0,
@@ -159,6 +163,9 @@ impl<'a> Target<'a> {
                 }
             }
             index += 1;
+        }
+        if self.shared.forwards.is_active() {
+            self.relay();
         }
         if ran == 0 {
             self.idle = self.idle.saturating_add(1);
@@ -232,6 +239,11 @@ impl<'a> Target<'a> {
             }
             index += 1;
         }
+        match self.shared.forwards.arm() {
+            Rest::None => return Ok(None),
+            Rest::Sleep => {}
+            Rest::Nap => longest = longest.min(self.nap),
+        }
         let deadlines = self.arrivals.iter().map(|(_, arrival)| arrival.deadline());
         if let Some(deadline) = deadlines.chain(self.deaf_until).min() {
             longest = longest.min(deadline.saturating_duration_since(Instant::now()));
@@ -243,6 +255,7 @@ impl<'a> Target<'a> {
     /// Awake again: sources need not ring any more, and the next [`Target::poll`] asks the system what woke it.
     pub fn disarm(&mut self) {
         (self.polls, self.last_control) = (u32::MAX, None);
+        self.shared.forwards.disarm();
         let mut index = 0;
         while index < self.sessions.len() {
             match self.sessions[index].channel.disarm() {
@@ -317,6 +330,17 @@ impl<'a> Target<'a> {
         self.shared.executor.remove_local(name)
     }
 
+    /// Knows the target at `address` (`unix:PATH`) by `name` from now on; see [`TargetBuilder::peer`]. Calls under way to
+    /// another address of that name fail.
+    ///
+    /// # Errors
+    /// When the address makes no sense.
+    pub fn set_peer(&mut self, name: &str, address: &str) -> Result<(), Error> {
+        let (forwards, executor) = (&mut self.shared.forwards, &mut self.shared.executor);
+        forwards.set(name, &address.parse()?, &self.watch, executor.forwarding());
+        Ok(())
+    }
+
     /// Drops code from the store; `false` if it is not held. Its statics are gone. A source that calls it again is asked for
     /// it.
     pub fn forget(&mut self, id: &CodeId) -> bool {
@@ -336,6 +360,7 @@ impl<'a> Target<'a> {
             self.shared.executor.stats.links_ended += 1;
         }
         self.arrivals.clear();
+        self.shared.forwards.close(&self.watch);
     }
 
     #[inline(always)]
@@ -352,6 +377,7 @@ impl<'a> Target<'a> {
     #[cold]
     fn now_and_then(&mut self) -> Result<(), Error> {
         self.shared.executor.prepare_thread();
+        self.shared.forwards.progress();
         let idle = self.idle >= POLLS_TO_CLOCK;
         let mut index = 0;
         while index < self.sessions.len() {
@@ -389,6 +415,11 @@ impl<'a> Target<'a> {
                 }
                 // A frame: the next poll finds it. A stop: `run` looks.
                 Event::Doorbell(_) => self.nap = NAPS.0,
+                Event::Met => self.shared.forwards.met(),
+                Event::Peer(number) => {
+                    self.nap = NAPS.0;
+                    self.shared.forwards.attend(number);
+                }
                 Event::Stop => {}
             }
         }
@@ -413,7 +444,23 @@ impl<'a> Target<'a> {
                 session.watched_for_room = wants;
             }
         }
-        Ok(())
+        self.shared.forwards.rewatch(&self.watch)
+    }
+
+    /// Sends on what is forwarded, and hands answers to the sessions that wait for them; a source that left meanwhile gets none.
+    #[cold]
+    fn relay(&mut self) {
+        let shared = &mut self.shared;
+        shared.forwards.turn(&self.watch, shared.executor.forwarding());
+        for outcome in shared.forwards.take_outcomes() {
+            let session = outcome.caller.session;
+            let Some(index) = self.sessions.iter().position(|one| one.id == session) else { continue };
+            match self.with_session(index, |session, shared| session.relay(outcome, shared)) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => self.shared.forwards.put_back(outcome),
+                Err(end) => self.end(index, end),
+            }
+        }
     }
 
     fn accept(&mut self) -> Result<(), Error> {

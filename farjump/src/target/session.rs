@@ -1,5 +1,7 @@
 //! One link, seen from the target: takes frames, runs what they name, answers.
 
+mod forward;
+
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause};
 
 use super::Handlers;
+use super::forwards::Forwards;
 use crate::Refusal;
 use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
 use crate::mode::Mode;
@@ -30,6 +33,8 @@ pub(super) struct Shared {
     pub(super) mailbox: usize,
     /// Where code and misaligned payload are copied to.
     pub(super) staging: Staging,
+    /// What is on its way to the target's peers.
+    pub(super) forwards: Forwards,
 }
 
 /// Buffers that are reused.
@@ -57,6 +62,8 @@ pub(super) struct Session {
     reply_limit: usize,
     /// Code indices whose code was placed on this link and not yet told of.
     placed: Vec<u16>,
+    /// Calls that wait for the answer of a peer of the target.
+    forwarded: usize,
     /// Whether the control connection is watched for room to write.
     pub(super) watched_for_room: bool,
 }
@@ -156,6 +163,7 @@ impl Session {
             departed,
             reply_limit,
             placed: Vec::new(),
+            forwarded: 0,
             watched_for_room: false,
         }
     }
@@ -428,7 +436,7 @@ impl Session {
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.reply_limit) };
         // The answer first: it is what somebody waits for.
         if ended != Ended::Returned {
-            self.ended_badly(token, wants_reply, ended, shared)?;
+            self.ended_otherwise(header, code, ended, shared)?;
         } else if wants_reply {
             self.answer(token, ReplyStatus::Done, shared.executor.reply(), alone)?;
         }
@@ -436,13 +444,17 @@ impl Session {
     }
 
     #[cold]
-    fn ended_badly(
+    fn ended_otherwise(
         &mut self,
-        token: u32,
-        wants_reply: bool,
+        header: &Header,
+        code: Callable,
         ended: Ended,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
+        let (token, wants_reply) = (header.token, header.flags.contains(Flags::WANTS_REPLY));
+        if ended == Ended::Forwarded {
+            return self.forward(header, code, shared);
+        }
         if ended == Ended::ReplyTooLarge {
             if !wants_reply {
                 return Ok(());

@@ -22,6 +22,10 @@ pub(super) enum Event {
     Control(u64),
     /// A source rang.
     Doorbell(u64),
+    /// A peer was met, or could not be.
+    Met,
+    /// A peer rang, or said something on its control connection.
+    Peer(u64),
 }
 
 impl Event {
@@ -33,11 +37,15 @@ impl Event {
             // Ids count up from 0; 2^61 sources do not connect to one target.
             Event::Control(id) => id << 3 | 3,
             Event::Doorbell(id) => id << 3 | 7,
+            Event::Met => 4,
+            Event::Peer(number) => number << 3 | 5,
         }
     }
 
     fn from_data(data: u64) -> Event {
         match (data & 3, data & 7) {
+            (_, 4) => Event::Met,
+            (_, 5) => Event::Peer(data >> 3),
             (0, _) => Event::Listener,
             (1, _) => Event::Stop,
             (2, _) => Event::Arrival(data >> 2),
@@ -87,9 +95,14 @@ impl Watch {
     pub(super) fn remove_session(&self, session: &Session) {
         if let Some(descriptor) = session.channel.descriptor() {
             // SAFETY: the session's channel lends the descriptor as long as it lives, and it outlives this call.
-            let _ = epoll::delete(&self.epoll, unsafe { borrow(&descriptor) });
+            self.remove(unsafe { borrow(&descriptor) });
         }
-        let _ = epoll::delete(&self.epoll, session.control.as_fd());
+        self.remove(session.control.as_fd());
+    }
+
+    /// No longer watches `fd`.
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Waits for something to happen, at most `timeout`.
@@ -120,15 +133,14 @@ mod tests {
     fn every_event_comes_back_as_what_it_was() {
         let mut seen = Vec::new();
         for id in [0, 1, 2, 3, 1 << 40] {
-            for event in
-                [Event::Listener, Event::Stop, Event::Arrival(id), Event::Control(id), Event::Doorbell(id)]
-            {
+            let numbered = [Event::Arrival(id), Event::Control(id), Event::Doorbell(id), Event::Peer(id)];
+            for event in numbered.into_iter().chain([Event::Listener, Event::Stop, Event::Met]) {
                 assert_eq!(Event::from_data(event.to_data()), event);
                 seen.push(event.to_data());
             }
         }
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen.len(), 2 + 3 * 5);
+        assert_eq!(seen.len(), 3 + 4 * 5);
     }
 }

@@ -127,8 +127,8 @@ fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_
             other => panic!("{other}"),
         }
     }
-    let expected = "the target refused `lookup`: it exports no `store_get` (it offers farjump_panic, farjump_reply, \
-                    memcmp, memcpy, memmove, memset, store_version, stroe_get; did you mean stroe_get?). Export it with \
+    let expected = "the target refused `lookup`: it exports no `store_get` (it offers farjump_forward, farjump_panic, \
+                    farjump_reply, memcmp, memcpy, memmove, memset, store_version, stroe_get; did you mean stroe_get?). Export it with \
                     Target::export, or serve with --export LIB.so.";
     assert_eq!(texts, [expected; 5]);
     assert_eq!(told.all().iter().map(ToString::to_string).collect::<Vec<_>>(), [expected; 5]);

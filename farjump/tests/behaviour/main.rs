@@ -8,6 +8,7 @@ mod code;
 mod crashing;
 mod double;
 mod dying;
+mod forwarding;
 mod fuzzed;
 mod isolated;
 mod lower_floor;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::workbench::Workbench;
+use crate::workbench::{Serving, Workbench};
 
 fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -28,7 +28,7 @@ fn what_the_guide_shows_of_a_sample_is_in_it() {
         shown.push(file.to_owned());
     }
     shown.dedup();
-    assert_eq!(shown, ["sum.c", "indirect_put.c", "codec.c"]);
+    assert_eq!(shown, ["sum.c", "indirect_put.c", "codec.c", "chain.c"]);
 }
 
 #[test]
@@ -78,4 +78,53 @@ fn codec_replies_a_file_as_it_is_and_sends_less() {
     let sent = figures["payload_bytes"].as_u64().expect("a number");
     assert!(sent < guide.len() as u64 * 2 / 3, "{sent} of {} bytes were sent", guide.len());
     serving.stop().worked();
+}
+
+/// A target whose data has `bytes` bytes, and which knows the next one of a ring of `count`.
+fn shard(bench: &Workbench, number: usize, count: usize) -> Serving {
+    let address = |number: usize| match number % count {
+        0 => bench.address(),
+        number => format!("unix:{}", bench.path(&format!("s{number}")).display()),
+    };
+    let data = bench.write(&format!("part{number}"), vec![b'x'; number * 10 + 1]);
+    let mut command = bench.farjump();
+    command
+        .args(["serve", "--listen", &address(number), "--peer"])
+        .arg(format!("next={}", address(number + 1)));
+    Serving::start(command.arg("--data").arg(data))
+}
+
+#[test]
+fn chain_goes_round_processes_and_says_which_is_missing() {
+    let bench = Workbench::new();
+    let library = bench.sample("chain");
+    for count in [1, 2, 3, 8] {
+        let mut targets: Vec<_> = (0..count).map(|number| shard(&bench, number, count)).collect();
+        for visits in [1, count, 2 * count + 1] {
+            let expected: Vec<_> =
+                (0..visits).flat_map(|visit| (visit % count * 10 + 1).to_le_bytes()).collect();
+            let done = bench.inject(&library, &["--args", &visits.to_string()]).worked();
+            assert_eq!(done.out, expected, "{visits} visits of {count} targets");
+        }
+        if count > 1 {
+            targets.pop().expect("there is one").kill();
+            let done = bench.inject(&library, &["--args", &count.to_string()]);
+            let error = done.error(3);
+            assert!(error.contains("could not forward it to its peer `next`"), "{error}");
+            bench.inject(&library, &["--args", &(count - 1).to_string()]).worked();
+        }
+        for target in targets {
+            target.stop().worked();
+        }
+    }
+}
+
+#[test]
+fn a_peer_without_a_name_or_with_an_impossible_address_is_refused_at_once() {
+    let bench = Workbench::new();
+    let serve = |peer| bench.run(["serve", "--listen", &bench.address(), "--peer", peer]);
+    let done = serve("unix:b.sock");
+    assert!(done.code == 2 && done.err.contains("next=unix:other.sock"), "{}", done.err);
+    let done = serve("next=b.sock");
+    assert!(done.error(1).contains("b.sock"), "{}", done.err);
 }

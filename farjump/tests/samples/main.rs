@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "shm", feature = "build"))]
 
+mod chain;
 mod codec;
 mod indirect_put;
 mod sanitized;

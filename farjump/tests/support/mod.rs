@@ -178,7 +178,7 @@ pub(crate) fn meet<T: Send>(target: &mut Target<'_>, connect: impl FnOnce() -> T
     })
 }
 
-fn alongside<T: Send>(act: impl FnOnce() -> T + Send, mut turn: impl FnMut()) -> T {
+pub(crate) fn alongside<T: Send>(act: impl FnOnce() -> T + Send, mut turn: impl FnMut()) -> T {
     thread::scope(|scope| {
         let other = scope.spawn(act);
         while !other.is_finished() {

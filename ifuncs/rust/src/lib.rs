@@ -60,6 +60,12 @@ pub use panic::panicked;
 unsafe extern "C" {
     fn farjump_reply(bytes: *const c_void, len: usize) -> c_int;
     fn farjump_panic(message: *const c_char, len: usize) -> !;
+    fn farjump_forward(
+        peer: *const c_char,
+        peer_len: usize,
+        payload: *const c_void,
+        payload_size: usize,
+    ) -> c_int;
 }
 
 /// A reply that would have been longer than the target allows.
@@ -96,6 +102,42 @@ pub fn reply_value<T: Plain + ?Sized>(value: &T) -> Result<(), ReplyTooLong> {
 pub fn fail(message: &str) -> ! {
     // SAFETY: pointer and length are those of a str; the target copies it before it leaves the call.
     unsafe { farjump_panic(message.as_ptr().cast(), message.len()) }
+}
+
+/// Why a call is not forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum NotForwarded {
+    /// The target has no peer of that name.
+    UnknownPeer,
+    /// No frame to that peer can have so long a payload.
+    TooLarge,
+    /// 1024 calls, or as many bytes as fit a mailbox, are under way to that peer.
+    Busy,
+    /// This call is forwarded already: it has one answer.
+    Twice,
+}
+
+/// Has this call go on at another target: the function that is running is injected, with `payload` as it is, into the
+/// target that this one knows as `peer`. What it replies there, or forwards itself to from there, is the answer to this
+/// call; if the source wants none, nobody does. `payload` is copied, and the call goes on its way when the function
+/// returns: not if it panics. If it gets lost then, the source is told why. Never waits.
+///
+/// Once it is to be forwarded [`reply`] fails, and what was replied before is dropped.
+///
+/// # Errors
+/// The call is as it was: the function may reply, fail or try another peer.
+#[inline]
+pub fn forward(peer: &str, payload: &[u8]) -> Result<(), NotForwarded> {
+    // SAFETY: pointers and lengths are those of a str and of a slice, and the target only reads them.
+    match unsafe { farjump_forward(peer.as_ptr().cast(), peer.len(), payload.as_ptr().cast(), payload.len()) }
+    {
+        0 => Ok(()),
+        -1 => Err(NotForwarded::UnknownPeer),
+        -2 => Err(NotForwarded::TooLarge),
+        -4 => Err(NotForwarded::Twice),
+        _ => Err(NotForwarded::Busy),
+    }
 }
 
 /// Values that are nothing but their bytes.
@@ -155,6 +197,37 @@ mod tests {
     #[unsafe(no_mangle)]
     extern "C" fn farjump_panic(_: *const c_char, _: usize) -> ! {
         std::process::abort()
+    }
+
+    /// A target whose only peer is `next`, and which answers what the payload's one byte says.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn farjump_forward(
+        peer: *const c_char,
+        peer_len: usize,
+        payload: *const c_void,
+        payload_size: usize,
+    ) -> c_int {
+        // SAFETY: the caller is `forward`, which passes a str and a slice.
+        let (peer, payload) = unsafe {
+            (
+                core::slice::from_raw_parts(peer.cast::<u8>(), peer_len),
+                core::slice::from_raw_parts(payload.cast::<u8>(), payload_size),
+            )
+        };
+        match (peer, payload) {
+            (b"next", [code]) => -c_int::from(*code),
+            _ => -1,
+        }
+    }
+
+    #[test]
+    fn a_call_is_forwarded_or_the_reason_said() {
+        assert_eq!(forward("next", &[0]), Ok(()));
+        assert_eq!(forward("nex", &[0]), Err(NotForwarded::UnknownPeer));
+        let codes = [1, 2, 3, 4].map(|code| forward("next", &[code]).unwrap_err());
+        let expected =
+            [NotForwarded::UnknownPeer, NotForwarded::TooLarge, NotForwarded::Busy, NotForwarded::Twice];
+        assert_eq!(codes, expected);
     }
 
     #[repr(transparent)]

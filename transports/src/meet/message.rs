@@ -278,11 +278,13 @@ pub enum RefusalCause {
     Name,
     /// The code ran and called `farjump_panic`, and no reply was asked for that could say so.
     Panicked,
+    /// The code ran and forwarded itself to a peer of the target, and no answer came of that.
+    Forward,
 }
 
 impl RefusalCause {
     /// All causes, in the order of [`RefusalCause::index`].
-    pub const ALL: [RefusalCause; 15] = [
+    pub const ALL: [RefusalCause; 16] = [
         RefusalCause::BadFrame,
         RefusalCause::Stalled,
         RefusalCause::BadImage,
@@ -298,6 +300,7 @@ impl RefusalCause {
         RefusalCause::Policy,
         RefusalCause::Name,
         RefusalCause::Panicked,
+        RefusalCause::Forward,
     ];
 
     /// How many causes there are: the length of an array of counters.
@@ -329,6 +332,7 @@ impl fmt::Display for RefusalCause {
             RefusalCause::Policy => "policy",
             RefusalCause::Name => "impossible name",
             RefusalCause::Panicked => "panicked",
+            RefusalCause::Forward => "not forwarded",
         })
     }
 }

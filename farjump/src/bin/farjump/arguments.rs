@@ -140,14 +140,15 @@ pub(crate) struct Inspect {
 Prints one line when it is ready, `ready: unix:PATH (pid N)`, and some figures on standard error when it ends. If injected
 code crashes it, standard error says which: signal, ifunc, offset in its image, code id.
 
-Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_panic, and what --export and
---allow-process-symbols add. What it uses besides is refused, and the source is told which symbol.
+Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_panic, and what
+--export and --allow-process-symbols add. What it uses besides is refused, and the source is told which symbol.
 
 Examples:
   farjump serve --listen unix:store.sock --data table.bin
   farjump serve --listen unix:store.sock --export ./libkv.so --export libm.so.6
   farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
-  farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)")]
+  farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
+  farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)")]
 pub(crate) struct Serve {
     /// Where to listen; a socket that a target left behind is taken over
     #[arg(long, value_name = "unix:PATH")]
@@ -167,6 +168,9 @@ pub(crate) struct Serve {
     /// A library whose function is here for sources in mode local; may be repeated
     #[arg(long = "local", value_name = "LIB.so")]
     pub(crate) locals: Vec<PathBuf>,
+    /// Another target, to which injected code may forward itself by this name (farjump_forward); may be repeated
+    #[arg(long = "peer", value_name = "NAME=unix:PATH", value_parser = parse_peer)]
+    pub(crate) peers: Vec<Peer>,
     /// Room for frames of each source, such as 64K or 4M; also the largest frame. Rounded up to a power of two
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
@@ -338,6 +342,22 @@ fn parse_mailbox(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A peer of a target: `NAME=ADDRESS`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) address: String,
+}
+
+fn parse_peer(text: &str) -> Result<Peer, String> {
+    match text.split_once('=') {
+        Some((name, address)) if !name.is_empty() && !address.is_empty() => {
+            Ok(Peer { name: name.to_owned(), address: address.to_owned() })
+        }
+        _ => Err("write the name, `=` and the address: next=unix:other.sock".to_owned()),
+    }
+}
+
 fn parse_spin(text: &str) -> Result<WaitPolicy, String> {
     match text {
         "never" => Ok(WaitPolicy::sleep_only()),
@@ -359,6 +379,15 @@ mod tests {
     #[test]
     fn the_command_line_makes_sense_to_clap() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_peer_is_a_name_and_an_address() {
+        let peer = parse_peer("next=unix:a=b").expect("it is one");
+        assert_eq!((&*peer.name, &*peer.address), ("next", "unix:a=b"));
+        for wrong in ["", "next", "=unix:a", "next="] {
+            assert!(parse_peer(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

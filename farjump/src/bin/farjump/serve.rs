@@ -8,7 +8,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::arguments::Serve;
+use crate::arguments::{Peer, Serve};
 use crate::failure::Failure;
 use crate::output;
 
@@ -33,6 +33,9 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     }
     for library in &arguments.locals {
         builder = builder.local(&Library::open(library)?);
+    }
+    for Peer { name, address } in &arguments.peers {
+        builder = builder.peer(name, address);
     }
     if let Some(policy) = arguments.spin {
         builder = builder.wait_policy(policy);

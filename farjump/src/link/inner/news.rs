@@ -6,12 +6,11 @@ use farjump_core::image::CodeId;
 use farjump_core::transport::TransportError;
 use farjump_loader::Library;
 use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{MAX_CODE, Message, RefusalCause, plain};
+use farjump_transports::meet::{Message, RefusalCause, plain};
 
 use super::super::Deadline;
 use super::super::calls::MAX_CALLS;
 use super::super::codes::Known;
-use super::super::send::image_of;
 use super::{Inner, ONE_WAY};
 use crate::{Error, Refusal};
 
@@ -89,17 +88,16 @@ impl Inner {
 
     /// The target asks for code.
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
-        let library = match self.codes.by_id(&id) {
-            // A longer one travels in frames only: this one is refused, and the next brings the code along.
-            Some(code) if image_of(&code.library, &id).len() <= MAX_CODE => code.library.clone(),
-            _ => return self.tell(&Message::NoCode { id: id.0 }),
+        let code = self.codes.by_id(&id);
+        // One that is too long travels in frames only: this one is refused, and the next brings the code along.
+        let Some((code, image)) = code.and_then(|code| Some((code, code.image()?))) else {
+            return self.tell(&Message::NoCode { id: id.0 });
         };
         if let Some(handler) = &mut self.settings.on_code_missing {
-            handler(library.name());
+            handler(code.name());
         }
-        let image = image_of(&library, &id);
         self.stats.code_bytes += image.len() as u64;
-        self.tell(&Message::Code { id: id.0, image: image.to_vec() })
+        self.tell(&Message::Code { id: id.0, image })
     }
 
     fn tell(&mut self, message: &Message) -> Result<(), Error> {
@@ -180,5 +178,8 @@ impl Inner {
 
 /// Whether a code index that was bound is bound still when a call is refused for this cause: it ran, or its mode is not allowed.
 fn bound_still(cause: RefusalCause) -> bool {
-    matches!(cause, RefusalCause::ReplyTooLarge | RefusalCause::Panicked | RefusalCause::Policy)
+    matches!(
+        cause,
+        RefusalCause::ReplyTooLarge | RefusalCause::Panicked | RefusalCause::Policy | RefusalCause::Forward
+    )
 }

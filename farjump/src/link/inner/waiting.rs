@@ -221,7 +221,7 @@ impl Inner {
     }
 
     /// Looks for frames and for whatever is on the control connection, without waiting.
-    pub(super) fn look_everywhere(&mut self) -> Result<(), Error> {
+    pub(in super::super) fn look_everywhere(&mut self) -> Result<(), Error> {
         self.take_frames()?;
         self.progress()?;
         self.read_control()

@@ -1,0 +1,99 @@
+//! What injected code may forward itself to, and what it asked for: a target's peers, as `farjump_forward` sees them.
+
+/// Why `farjump_forward` does not take a call over. The numbers are those of `farjump_ifunc.h`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub(crate) enum NotForwarded {
+    /// No peer has that name.
+    UnknownPeer = -1,
+    /// No frame to the peer can be that long.
+    TooLarge = -2,
+    /// As much is under way to the peer as may be.
+    Busy = -3,
+    /// This call is forwarded already, or none runs on this thread.
+    Twice = -4,
+}
+
+/// A peer, and what may be forwarded to it now.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) name: Box<str>,
+    /// Calls that may yet be under way to it.
+    pub(crate) calls: usize,
+    /// Bytes of payload that may wait for it; `None` if nothing waits, and then one payload may be of any length.
+    pub(crate) bytes: Option<usize>,
+    /// Longest payload in bytes.
+    pub(crate) largest: usize,
+}
+
+/// A call to be forwarded.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// Place of the peer among the gates.
+    pub(crate) peer: usize,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The peers of a target, and what the call that is running asked of them.
+#[derive(Debug, Default)]
+pub(crate) struct Forwarding {
+    /// In the order of the target's peers.
+    pub(crate) gates: Vec<Gate>,
+    asked: Option<Asked>,
+}
+
+impl Forwarding {
+    /// Notes that the call which runs is to be forwarded, when it returns.
+    pub(super) fn ask(&mut self, peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
+        if self.asked.is_some() {
+            return Err(NotForwarded::Twice);
+        }
+        let found = self.gates.iter().position(|gate| gate.name.as_bytes() == peer);
+        let peer = found.ok_or(NotForwarded::UnknownPeer)?;
+        let gate = &self.gates[peer];
+        if payload.len() > gate.largest {
+            return Err(NotForwarded::TooLarge);
+        }
+        if gate.calls == 0 || gate.bytes.is_some_and(|bytes| bytes < payload.len()) {
+            return Err(NotForwarded::Busy);
+        }
+        self.asked = Some(Asked { peer, payload: payload.to_vec() });
+        Ok(())
+    }
+
+    /// Whether the call that ended last is to be forwarded.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// What the call that ended last asked for, which is then forgotten.
+    pub(crate) fn take(&mut self) -> Option<Asked> {
+        self.asked.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(calls: usize, bytes: Option<usize>) -> Forwarding {
+        let gate = |name: &str| Gate { name: name.into(), calls, bytes, largest: 100 };
+        Forwarding { gates: vec![gate("first"), gate("next")], asked: None }
+    }
+
+    #[test]
+    fn a_call_is_forwarded_once_to_a_peer_that_is_known_and_not_busy() {
+        let mut forwarding = to(1, None);
+        assert_eq!(forwarding.ask(b"nex", b""), Err(NotForwarded::UnknownPeer));
+        assert_eq!(forwarding.ask(b"next", &[0; 101]), Err(NotForwarded::TooLarge));
+        assert_eq!(forwarding.ask(b"next", &[7; 100]), Ok(()));
+        assert_eq!(forwarding.ask(b"first", b""), Err(NotForwarded::Twice));
+        let asked = forwarding.take().unwrap();
+        assert_eq!((asked.peer, asked.payload), (1, vec![7; 100]));
+        assert_eq!(forwarding.ask(b"first", b""), Ok(()));
+
+        assert_eq!(to(0, None).ask(b"next", b""), Err(NotForwarded::Busy));
+        assert_eq!(to(1, Some(9)).ask(b"next", &[0; 10]), Err(NotForwarded::Busy));
+        assert_eq!(to(1, Some(10)).ask(b"next", &[0; 10]), Ok(()));
+    }
+}

@@ -1,0 +1,86 @@
+//! Sending on what this process was sent: a target's links to its peers.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use farjump_core::channel::{Armed, SendError};
+use farjump_core::frame::{Kind, Plan, PlanCode};
+use farjump_core::transport::{Descriptor, TransportError};
+use farjump_loader::Linked;
+
+use super::super::calls::{MAX_CALLS, ReplyBytes};
+use super::super::codes::Known;
+use super::super::send::Sent;
+use super::Inner;
+use crate::Error;
+
+impl Inner {
+    /// Injects code that is held here with a payload as it is. Never waits. The token is to be asked for with
+    /// [`Inner::take`] if a reply is wanted.
+    pub(in super::super) fn forward(
+        &mut self,
+        linked: &Arc<Linked>,
+        payload: &[u8],
+        wants_reply: bool,
+    ) -> Result<u32, Error> {
+        if self.gone.is_some() {
+            return Err(self.gone_error());
+        }
+        let index = self.codes.index_held(linked)?;
+        let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
+        let code = self.codes.get(index.into());
+        let (image, id, name) = (linked.image(), linked.id(), linked.name());
+        let align_log2 = code.align_log2;
+        let mut plan =
+            Plan { kind: Kind::Call, wants_reply, alone: false, index, token, align_log2, code: None };
+        let binds = code.known != Known::Bound;
+        if binds {
+            plan.kind = Kind::CallCode;
+            plan.code = Some(PlanCode { image, id, epoch: self.epoch, name });
+        }
+        match self.channel.send_bytes(&plan, payload) {
+            Ok(()) => {
+                let code = if binds { image.len() } else { 0 };
+                self.sent(index.into(), Sent { payload: payload.len(), code, binds });
+                Ok(token)
+            }
+            Err(error) => {
+                self.take_back(token);
+                Err(match error {
+                    SendError::Full => Error::Full,
+                    SendError::TooLarge { len, max } => Error::TooLarge { ifunc: name.into(), len, max },
+                    SendError::Failed(error) => self.broken(&error),
+                })
+            }
+        }
+    }
+
+    /// The answer to a call, if it is there; the token is then void.
+    pub(in super::super) fn take(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
+        self.calls.take(token)
+    }
+
+    /// Prepares to sleep on [`Inner::doorbell`] and [`Inner::control`]. [`Inner::disarm`] comes after it in any case.
+    pub(in super::super) fn arm(&mut self) -> Result<Armed, TransportError> {
+        let armed = self.channel.arm()?;
+        Ok(if self.unread { Armed::Ready } else { armed })
+    }
+
+    pub(in super::super) fn disarm(&mut self) -> Result<(), TransportError> {
+        self.channel.disarm()
+    }
+
+    pub(in super::super) fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Whether the control connection is to be watched for room to write.
+    pub(in super::super) fn wants_write(&self) -> bool {
+        self.control.wants_write()
+    }
+
+    /// What the target rings; the same for the life of the channel.
+    pub(in super::super) fn doorbell(&self) -> Option<Descriptor> {
+        self.channel.descriptor()
+    }
+}

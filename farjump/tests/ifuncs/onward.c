@@ -1,0 +1,64 @@
+/* onward - the payload is a list of steps, one of which each target takes off and does:
+ *
+ *     > NAME ;    goes on to the peer of that name with what is left; if it may not, replies the code as a digit
+ *     ! ;         replies, tries a peer that is not there, goes on to `next`, tries that again, and notes in the second word
+ *                 at target_args whether it was told what the header says
+ *     + ;         counts at target_args, a word
+ *     # ;         replies 64 KiB of each byte value from 'a' to 'p'
+ *     ? ;         goes on to `next`, and then panics
+ *     else        replies what is left */
+#include <farjump_ifunc.h>
+
+FARJUMP_COPY_ARGS(onward)
+
+static const char gone[] = "on its way, it fell";
+
+static void large(void)
+{
+    char bytes[1024];
+
+    for (char letter = 'a'; letter <= 'p'; letter++) {
+        __builtin_memset(bytes, letter, sizeof bytes);
+        for (int i = 0; i < 64; i++)
+            farjump_reply(bytes, sizeof bytes);
+    }
+}
+
+FARJUMP_IFUNC void onward_main(void *payload, size_t payload_size, void *target_args)
+{
+    const char *at = payload, *end = at + payload_size, *name;
+    int codes[3];
+    char digit;
+
+    for (; at < end && *at == '+'; at += 2)
+        ++*(uint64_t *)target_args;
+    if (at == end)
+        return;
+    name = at + 1;
+    switch (*at) {
+    case '>':
+        while (at < end && *at != ';')
+            at++;
+        codes[0] = farjump_forward(name, (size_t)(at - name), at + 1, (size_t)(end - at) - 1);
+        digit = (char)('0' - codes[0]);
+        if (codes[0] != 0)
+            farjump_reply(&digit, 1);
+        return;
+    case '!':
+        farjump_reply("dropped", 7);
+        codes[0] = farjump_forward("nobody", 6, name, 0);
+        codes[1] = farjump_forward("next", 4, at + 2, (size_t)(end - at) - 2);
+        codes[2] = farjump_forward("next", 4, at + 2, (size_t)(end - at) - 2);
+        ((uint64_t *)target_args)[1] = (uint64_t)(codes[0] == FARJUMP_UNKNOWN_PEER && codes[1] == 0
+                                                  && codes[2] == FARJUMP_TWICE && farjump_reply(codes, 4) == -1);
+        return;
+    case '#':
+        large();
+        return;
+    case '?':
+        farjump_forward("next", 4, at + 2, (size_t)(end - at) - 2);
+        farjump_panic(gone, sizeof gone - 1);
+    default:
+        farjump_reply(at, (size_t)(end - at));
+    }
+}
