@@ -94,6 +94,7 @@ impl Context {
     }
 
     /// How a call ended that did not just return.
+    #[cold]
     fn ended(&mut self) -> Ended {
         if self.panicked {
             drop(self.forwarding.take());
