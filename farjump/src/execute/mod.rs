@@ -3,13 +3,17 @@
 //! [`Executor`] is what all targets share, whatever brings their frames. A [`CodeTable`] belongs to one source.
 
 mod call;
+mod code_table;
 mod context;
 mod executor;
+mod export;
 mod forwarding;
 mod perf_map;
 mod services;
 
+pub use code_table::CodeTable;
+pub(crate) use code_table::{Callable, Named, Ready};
 pub(crate) use context::{Context, Ended, running};
-pub(crate) use executor::{Callable, Named, Ready};
-pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};
+pub use executor::{Executor, ExecutorBuilder};
+pub use export::ExportFn;
 pub(crate) use forwarding::{Forwarding, Gate};
