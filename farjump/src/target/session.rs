@@ -560,11 +560,11 @@ impl Session {
             match (message, &self.waiting) {
                 // The frame that waits is polled again, and finds the code bound, or refused.
                 (Message::Code { id, image }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    (self.waiting, self.answered) = (Waiting::Nothing, Some(CodeId(id)));
+                    (self.waiting, self.answered) = (Waiting::Nothing, self.named(id));
                     shared.executor.supply(&mut self.table, CodeId(id), &image);
                 }
                 (Message::NoCode { id }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    (self.waiting, self.answered) = (Waiting::Nothing, Some(CodeId(id)));
+                    (self.waiting, self.answered) = (Waiting::Nothing, self.named(id));
                     self.table.withhold(&CodeId(id), &code_missing());
                 }
                 (Message::Bye, _) => return Err(End::Bye.into()),
@@ -575,6 +575,12 @@ impl Session {
             self.control.flush()?;
         }
         Ok(())
+    }
+
+    /// `id`, if the frame that waits for it names it. One that calls an index does not bind it, and has it answered by what
+    /// the index stands for then: nothing is to be remembered until some later frame brings the code.
+    fn named(&self, id: [u8; 16]) -> Option<CodeId> {
+        self.channel.code().map(|_| CodeId(id))
     }
 
     /// Drops code, as if it had never come.
