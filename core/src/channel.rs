@@ -322,6 +322,15 @@ impl Channel {
         }
     }
 
+    /// Leaves frames of more than `len` bytes, all included, to [`Channel::poll_slowly`]: a receiver that has more to check of
+    /// large payloads than [`Channel::glance`] does need not do so for small ones. A frame's payload is shorter than the frame by
+    /// 24 bytes at least.
+    pub fn limit_glances(&mut self, len: usize) {
+        if let Path::OneSided(path) = &mut self.path {
+            path.inbound.limit_glances(len);
+        }
+    }
+
     /// [`Channel::poll`] after a [`Glance::Other`]: the long way, for frames with code or a trailer, for all that is wrong, and for
     /// two-sided paths.
     ///

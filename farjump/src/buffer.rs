@@ -220,6 +220,12 @@ impl FrameRunner {
             }
         };
         let parts = view.parts();
+        if let Err(refusal) = executor.policy.payload(header.payload_len as usize) {
+            if matches!(header.kind, Kind::CallCode | Kind::CallId) {
+                self.table.refuse(header.index, &refusal);
+            }
+            return Ok(self.refuse(refusal));
+        }
         let mut local = None;
         let ready = match (header.kind, parts.code) {
             (Kind::CallCode | Kind::CallId, Some(code)) => {

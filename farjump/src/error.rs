@@ -53,7 +53,7 @@ pub enum Error {
     Full,
     /// A frame that can never be sent on this link.
     #[error(
-        "`{ifunc}` needs a frame of {len} bytes, this link takes at most {max}: ask for a larger mailbox at the target"
+        "`{ifunc}` needs a frame of {len} bytes, this link takes at most {max}: send less at a time, or ask for a larger mailbox at the target (--mailbox; --max-frame, if it has that limit)"
     )]
     TooLarge {
         /// Name of the ifunc.
@@ -90,6 +90,36 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// A payload or code that the target refuses for its length, as it said when the two met. Nothing was sent.
+    #[error(
+        "the {what} of `{ifunc}` has {len} bytes, and the target takes {max} at most: {}, or start the target with a larger --max-{what}",
+        if *what == "image" { "build it smaller" } else { "send less at a time" }
+    )]
+    OverLimit {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// `payload` or `image`.
+        what: &'static str,
+        /// Its bytes.
+        len: usize,
+        /// The target's limit.
+        max: u64,
+    },
+    /// A limit of a target's policy that would let nothing in.
+    #[error("a limit of {limit} bytes on {what} lets nothing in: set {least} at least, or leave it out")]
+    Limit {
+        /// What it is a limit of.
+        what: &'static str,
+        /// Bytes asked for.
+        limit: usize,
+        /// The least that makes sense.
+        least: usize,
+    },
+    /// A target that may have no sources.
+    #[error(
+        "a target that takes no sources at a time serves nobody: let it take 1 at least, or leave the limit out"
+    )]
+    NoSources,
     /// The caller's buffer does not suit.
     #[error("the buffer {0}")]
     Buffer(&'static str),

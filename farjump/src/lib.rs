@@ -20,6 +20,7 @@ mod execute;
 mod held;
 mod link;
 mod mode;
+mod policy;
 mod refusal;
 mod sleep;
 mod stats;

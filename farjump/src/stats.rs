@@ -19,6 +19,8 @@ pub struct Stats {
     pub links: u64,
     /// Links that ended.
     pub links_ended: u64,
+    /// Processes that were turned away because there were as many sources as the target takes.
+    pub sources_refused: u64,
     refusals: [u64; RefusalCause::count()],
 }
 
@@ -31,6 +33,7 @@ impl Default for Stats {
             link_time: Duration::ZERO,
             links: 0,
             links_ended: 0,
+            sources_refused: 0,
             refusals: [0; RefusalCause::count()],
         }
     }

@@ -19,6 +19,8 @@ pub(crate) struct Inbound<M> {
     signal_proves: bool,
     /// Largest frame taken, in bytes.
     limit: usize,
+    /// Largest frame that the quick look takes, in bytes.
+    quick_limit: usize,
     position: u64,
     /// Signal due at `position`, computed ahead of need.
     signal: u64,
@@ -66,6 +68,7 @@ impl<M: Memory> Inbound<M> {
             trailer,
             signal_proves,
             limit,
+            quick_limit: limit,
             position: 0,
             signal,
             reported: 0,
@@ -77,6 +80,11 @@ impl<M: Memory> Inbound<M> {
     #[inline(always)]
     fn offset(&self) -> usize {
         self.position as usize & (self.ring.len() - 1)
+    }
+
+    /// Leaves frames of more than `len` bytes to [`Inbound::poll`].
+    pub(crate) fn limit_glances(&mut self, len: usize) {
+        self.quick_limit = self.limit.min(len);
     }
 
     /// The memory that frames are read from.
@@ -100,7 +108,7 @@ impl<M: Memory> Inbound<M> {
         if !self.signal_proves {
             return Glance::Look;
         }
-        match Header::plain(words, at & 4095, self.ring.len() - at, self.limit) {
+        match Header::plain(words, at & 4095, self.ring.len() - at, self.quick_limit) {
             Some((header, payload)) => Glance::Plain(at, header, payload),
             None => Glance::Look,
         }

@@ -7,12 +7,20 @@ use farjump_core::image::CodeId;
 use farjump_loader::Linked;
 
 use super::call::Main;
+use crate::policy::Budget;
 use crate::refusal::Refusal;
+
+/// Most bytes of reasons that a table keeps: a source that has code refused without end costs no more than this.
+const REASONS: usize = 64 << 10;
 
 /// The code that one source has bound to indices.
 #[derive(Debug, Default)]
 pub struct CodeTable {
     pub(super) bindings: Vec<Binding>,
+    /// Bytes of the texts of those that were refused.
+    reasons: usize,
+    /// Memory that the source may take.
+    pub(crate) budget: Budget,
 }
 
 /// What an index stands for.
@@ -26,7 +34,8 @@ pub(super) enum Binding {
     Once(Callable, Arc<Linked>),
     /// Code that the store does not hold, or no longer, and its name.
     Missing(CodeId, Box<str>),
-    /// Code that was refused: whatever calls it by its index is refused for the same reason.
+    /// Code that was refused: whatever calls it by its index is refused for the same reason. Without words where the table
+    /// keeps too many already.
     Refused(Refusal),
 }
 
@@ -34,6 +43,11 @@ impl CodeTable {
     /// A table in which nothing is bound.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One for a source that may take `budget`.
+    pub(crate) fn with_budget(budget: Budget) -> Self {
+        CodeTable { budget, ..Self::default() }
     }
 
     /// Drops what is bound to `id`, so that its next call asks for the code again.
@@ -49,7 +63,11 @@ impl CodeTable {
 
     /// Refuses every index that misses the code `id`.
     pub(crate) fn withhold(&mut self, id: &CodeId, refusal: &Refusal) {
-        self.fill(id, || Binding::Refused(refusal.clone()));
+        for index in 0..self.bindings.len() {
+            if matches!(&self.bindings[index], Binding::Missing(missing, _) if missing == id) {
+                self.refuse(index as u16, refusal);
+            }
+        }
     }
 
     pub(super) fn fill(&mut self, id: &CodeId, with: impl Fn() -> Binding) {
@@ -60,12 +78,26 @@ impl CodeTable {
         }
     }
 
+    /// Refuses what calls `index` for this reason.
+    pub(crate) fn refuse(&mut self, index: u16, refusal: &Refusal) {
+        // What was there goes first, and its words with it.
+        self.bind(index, Binding::Nothing);
+        let mut kept = Refusal { cause: refusal.cause, text: String::new() };
+        if self.reasons + refusal.text.len() <= REASONS {
+            kept.text.clone_from(&refusal.text);
+        }
+        self.reasons += kept.text.len();
+        self.bindings[usize::from(index)] = Binding::Refused(kept);
+    }
+
     pub(super) fn bind(&mut self, index: u16, binding: Binding) {
         let index = usize::from(index);
         if self.bindings.len() <= index {
             self.bindings.resize_with(index + 1, || Binding::Nothing);
         }
-        self.bindings[index] = binding;
+        if let Binding::Refused(old) = std::mem::replace(&mut self.bindings[index], binding) {
+            self.reasons -= old.text.len();
+        }
     }
 
     /// The code bound to `index`, also if only the frame that brings it may call it.
@@ -87,6 +119,18 @@ impl CodeTable {
             _ => None,
         }
     }
+}
+
+/// The refusal of a call whose code was refused before.
+pub(super) fn again(refusal: &Refusal) -> Refusal {
+    if refusal.text.is_empty() {
+        let text = format_args!(
+            "its code was refused before ({}), and so often that the words are gone",
+            refusal.cause
+        );
+        return Refusal::new(refusal.cause, text);
+    }
+    refusal.clone()
 }
 
 /// What is needed to call code, out of the table that holds it.

@@ -12,11 +12,12 @@ use farjump_core::image::CodeId;
 use farjump_loader::{Arena, Exports, Library, Linked, Resolver, Store};
 use farjump_transports::meet::{RefusalCause, plain};
 
-use super::code_table::{Binding, Callable, CodeTable, Named, Ready};
+use super::code_table::{Binding, Callable, CodeTable, Named, Ready, again};
 use super::export::ExportFn;
 use super::perf_map::PerfMap;
 use super::{Context, Ended, Forwarding, services};
 use crate::mode::{Allowed, Mode};
+use crate::policy::{Budget, Policy};
 use crate::refusal::Refusal;
 use crate::{Error, crash, stats::Stats};
 
@@ -34,6 +35,7 @@ pub struct ExecutorBuilder {
     arena: usize,
     pub(crate) reply_limit: usize,
     modes: Allowed,
+    policy: Policy,
     local: Vec<Library>,
 }
 
@@ -50,6 +52,7 @@ impl Default for ExecutorBuilder {
             arena: DEFAULT_ARENA,
             reply_limit: usize::MAX,
             modes: Allowed::default(),
+            policy: Policy::default(),
             local: Vec::new(),
         }
     }
@@ -121,6 +124,28 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Lets in code with one of these identities and no other; called again, also these. All code unless called. The functions
+    /// of [`ExecutorBuilder::local`] do not come in, and need not be among them; sent by a source they do.
+    #[must_use]
+    pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
+        self.policy.allow(ids);
+        self
+    }
+
+    /// Largest image that may come in, in bytes. No limit but the room for code unless set.
+    #[must_use]
+    pub fn max_image(mut self, bytes: usize) -> Self {
+        self.policy.limit_image(bytes);
+        self
+    }
+
+    /// Largest payload that is run, in bytes. No limit but the frame's length unless set.
+    #[must_use]
+    pub fn max_payload(mut self, bytes: usize) -> Self {
+        self.policy.limit_payload(bytes);
+        self
+    }
+
     /// Has the function of `library` here, for calls in which only its name travels ([`Mode::Local`]).
     #[must_use]
     pub fn local(mut self, library: &Library) -> Self {
@@ -131,9 +156,10 @@ impl ExecutorBuilder {
     /// Makes the executor.
     ///
     /// # Errors
-    /// When memory cannot be made executable, the architecture is not supported, a library or the perf map cannot be opened,
+    /// When a limit lets nothing in, memory cannot be made executable, the architecture is not supported, a library or the perf map cannot be opened,
     /// the system takes no handler for crashes, or a local function cannot be linked with what is offered.
     pub fn build(self) -> Result<Executor, Error> {
+        self.policy.check()?;
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
             resolver.allow_library(path)?;
@@ -158,6 +184,7 @@ impl ExecutorBuilder {
             crash_report: self.crash_report,
             stats: Stats::default(),
             modes: self.modes,
+            policy: self.policy,
             local: HashMap::new(),
             recent_local: None,
         };
@@ -181,6 +208,7 @@ pub struct Executor {
     crash_report: bool,
     pub(crate) stats: Stats,
     modes: Allowed,
+    pub(crate) policy: Policy,
     /// The functions that are here without having come, by name.
     local: HashMap<Arc<str>, Arc<Linked>>,
     /// That of these that was called last.
@@ -315,7 +343,7 @@ impl Executor {
                 Ok(Ready::Needs(named.id))
             }
             Err(refusal) => {
-                table.bind(index, Binding::Refused(refusal.clone()));
+                table.refuse(index, &refusal);
                 Err(refusal)
             }
         }
@@ -323,7 +351,7 @@ impl Executor {
 
     fn find(
         &mut self,
-        table: &CodeTable,
+        table: &mut CodeTable,
         index: u16,
         named: &Named<'_>,
     ) -> Result<Option<Arc<Linked>>, Refusal> {
@@ -340,10 +368,38 @@ impl Executor {
                 "the code index was bound at another target, or before this one restarted: connect again",
             ));
         }
+        // Before it is asked for.
+        self.policy.code(&named.id)?;
         if named.image.is_empty() {
             return Ok(self.store.get(&named.id).cloned());
         }
-        self.install(named.id, &String::from_utf8_lossy(named.name), named.image).map(Some)
+        let name = String::from_utf8_lossy(named.name);
+        self.bring(&mut table.budget, named.id, &name, named.image).map(Some)
+    }
+
+    /// Places an image that a source brought, if the policy lets it in and its source may take the memory.
+    fn bring(
+        &mut self,
+        budget: &mut Budget,
+        id: CodeId,
+        name: &str,
+        image: &[u8],
+    ) -> Result<Arc<Linked>, Refusal> {
+        self.policy.code(&id)?;
+        self.policy.image(image.len())?;
+        // What is here already was paid for, or is the target's own.
+        let price = if self.store.get(&id).is_some() { 0 } else { budget.price(image) };
+        budget.take("its code", price)?;
+        match self.install(id, name, image) {
+            Ok(linked) => {
+                budget.holds(Arc::downgrade(&linked), price);
+                Ok(linked)
+            }
+            Err(refusal) => {
+                budget.give_back(price);
+                Err(refusal)
+            }
+        }
     }
 
     /// Places `image`, whose code id should be `id`. `image` is in memory that nobody else writes.
@@ -384,7 +440,7 @@ impl Executor {
             Some(Binding::Linked(..)) => Ok(Ready::Yes),
             Some(Binding::Once(..)) => self.allow(Mode::Cached).map(|()| Ready::Yes),
             Some(Binding::Missing(id, _)) => Ok(Ready::Needs(*id)),
-            Some(Binding::Refused(refusal)) => Err(refusal.clone()),
+            Some(Binding::Refused(refusal)) => Err(again(refusal)),
             Some(Binding::Nothing) | None => {
                 let text = format!("no code is bound to index {index} on this link");
                 Err(Refusal::new(RefusalCause::UnknownIndex, text))
@@ -400,11 +456,10 @@ impl Executor {
             _ => None,
         });
         let Some(name) = name else { return };
-        let supplied = self.install(id, &name, image);
-        table.fill(&id, || match &supplied {
-            Ok(linked) => Binding::Linked(Callable::of(linked), Arc::clone(linked)),
-            Err(refusal) => Binding::Refused(refusal.clone()),
-        });
+        match self.bring(&mut table.budget, id, &name, image) {
+            Ok(linked) => table.fill(&id, || Binding::Linked(Callable::of(&linked), Arc::clone(&linked))),
+            Err(refusal) => table.withhold(&id, &refusal),
+        }
     }
 
     /// Time that placing the code bound to `index` took: zero if nothing is bound.

@@ -8,7 +8,7 @@ use farjump_core::image::Machine;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
-use farjump_transports::meet::{Control, Met, PeerAddress, SourceOptions, meet_target};
+use farjump_transports::meet::{Control, Limits, Met, PeerAddress, SourceOptions, meet_target};
 
 use super::inner::Inner;
 use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
@@ -52,6 +52,7 @@ pub(super) struct Linked {
     pub(super) machine: Machine,
     pub(super) epoch: u64,
     pub(super) transport: String,
+    pub(super) limits: Limits,
 }
 
 impl LinkBuilder {
@@ -177,9 +178,10 @@ impl Settings {
             .checked_add(self.connect_timeout)
             .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
         let met = meet_target(&address, &mut self.transports, &options, deadline)?;
-        let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
+        let (machine, epoch, transport, limits) =
+            (met.peer_machine, met.epoch, met.transport.clone(), met.limits);
         let (channel, control) = into_channel(met)?;
-        Ok(Linked { channel, control, machine, epoch, transport })
+        Ok(Linked { channel, control, machine, epoch, transport, limits })
     }
 }
 

@@ -11,13 +11,14 @@ use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
-use farjump_transports::meet::{Control, PeerIdentity};
+use farjump_transports::meet::{Control, Limits, PeerIdentity};
 
 use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};
 use super::connect::Settings;
 use super::send::{Call, Failed, Sent, make_payload};
 use super::{Deadline, LinkStats};
+use crate::policy::takes_lines;
 use crate::{Error, Mode};
 use waiting::Wait;
 
@@ -38,6 +39,8 @@ pub(super) struct Inner {
     machine: Machine,
     epoch: u64,
     transport: String,
+    /// What the target refuses, as it said.
+    limits: Limits,
     stats: LinkStats,
     /// First refusal of a frame for which nobody waits, for the next flush.
     refusal: Option<Error>,
@@ -72,6 +75,7 @@ impl Inner {
             machine: met.machine,
             epoch: met.epoch,
             transport: met.transport,
+            limits: met.limits,
             stats: LinkStats::default(),
             refusal: None,
             spare: ReplyBytes::new(),
@@ -94,6 +98,7 @@ impl Inner {
         self.machine = met.machine;
         self.epoch = met.epoch;
         self.transport = met.transport;
+        self.limits = met.limits;
         self.unread = false;
         self.gone = None;
         Ok(())
@@ -163,14 +168,14 @@ impl Inner {
         }
         let mode = self.settings.mode;
         let index = self.codes.index(library, self.machine)?;
-        if mode == Mode::Cached {
+        if mode == Mode::Cached && takes_lines(&self.limits) {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.calls.none_in_flight();
         let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
         let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
-        let call =
-            Call { library, args, index, token, wants_reply, alone, mode, epoch: self.epoch, patience };
+        let (epoch, limits) = (self.epoch, self.limits);
+        let call = Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits };
         let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
             Ok(sent) => {
                 self.sent(index.into(), sent);

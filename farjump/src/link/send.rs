@@ -7,6 +7,7 @@ use farjump_core::channel::{Channel, Line, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan, PlanCode};
 use farjump_core::image::CodeId;
 use farjump_loader::Library;
+use farjump_transports::meet::Limits;
 
 use super::Deadline;
 use super::codes::{Code, Known};
@@ -29,6 +30,8 @@ pub(super) struct Call<'a> {
     pub(super) epoch: u64,
     /// How long it may wait for room, or for a backend to take it; zero if not at all.
     pub(super) patience: Duration,
+    /// What the target refuses.
+    pub(super) limits: Limits,
 }
 
 /// What was sent.
@@ -91,6 +94,9 @@ impl Call<'_> {
             (Mode::Cached, Known::Perhaps) => (Kind::CallId, &[][..], code.id),
             _ => (Kind::CallCode, image, code.id),
         };
+        if image.len() as u64 > self.limits.image {
+            return Err(self.over_limit("image", image.len(), self.limits.image));
+        }
         let named = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
         let sent = self.send_frame(channel, &Plan { kind, code: Some(named), ..plan }, max)?;
         Ok(Sent { code: image.len(), binds: kind != Kind::CallLocal, ..sent })
@@ -101,6 +107,9 @@ impl Call<'_> {
         let room = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
         // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
         let used = unsafe { run_payload_init(self.library, room.payload.as_ptr(), max, self.args)? };
+        if used as u64 > self.limits.payload {
+            return Err(self.over_limit("payload", used, self.limits.payload));
+        }
         let mut deadline = None;
         while let Err(error) = channel.commit(plan, &room, used) {
             // A backend that cannot take it now keeps the room; what is full empties by progress alone.
@@ -113,6 +122,11 @@ impl Call<'_> {
             }
         }
         Ok(Sent { payload: used, code: 0, binds: false })
+    }
+
+    #[cold]
+    fn over_limit(&self, what: &'static str, len: usize, max: u64) -> Failed {
+        Failed::Other(Error::OverLimit { ifunc: self.library.name().into(), what, len, max })
     }
 }
 

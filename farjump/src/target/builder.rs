@@ -6,7 +6,9 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::time::Duration;
 
+use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::image::CodeId;
+use farjump_core::mailbox::region_len;
 use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::meet::{Listener, PeerAddress, PeerIdentity};
@@ -15,6 +17,7 @@ use super::Target;
 use super::forwards::Choices;
 use crate::execute::{ExecutorBuilder, ExportFn};
 use crate::link::ring_len;
+use crate::policy::at_least;
 use crate::{Error, Refusal};
 use crate::{Library, Mode};
 
@@ -88,7 +91,21 @@ pub(super) struct Settings {
     pub(super) meeting_limit: Duration,
     pub(super) control_interval: Duration,
     pub(super) max_sources: usize,
+    pub(super) max_source_memory: usize,
+    pub(super) max_frame: usize,
     pub(super) program: String,
+}
+
+impl Settings {
+    /// # Errors
+    /// [`Error::Limit`] and [`Error::NoSources`] for limits with which the target would serve nobody.
+    fn check(&self) -> Result<(), Error> {
+        if self.max_sources == 0 {
+            return Err(Error::NoSources);
+        }
+        at_least("the frame", self.max_frame, LINE)?;
+        at_least("the memory of a source with its mailbox", self.max_source_memory, region_len(self.mailbox))
+    }
 }
 
 impl std::fmt::Debug for TargetBuilder<'_> {
@@ -110,6 +127,8 @@ impl<'a> TargetBuilder<'a> {
                 meeting_limit: Duration::from_secs(2),
                 control_interval: Duration::from_millis(1),
                 max_sources: 256,
+                max_source_memory: usize::MAX,
+                max_frame: MAX_FRAME,
                 program: crate::program_name(),
             },
             handlers: Handlers::default(),
@@ -246,9 +265,46 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Most sources at a time. 256 unless set.
+    /// Most sources at a time, those that are still being met among them; more are turned away. 256 unless set. A process may
+    /// be several sources.
     pub fn max_sources(mut self, sources: usize) -> Self {
         self.settings.max_sources = sources;
+        self
+    }
+
+    /// Lets in code with one of these identities and no other, whatever the mode; called again, also these. All code unless
+    /// called. The functions of [`TargetBuilder::local`] do not come in, and need not be among them to be called by their name
+    /// ([`Mode::Local`]); a source that sends the same code is refused.
+    pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
+        self.executor = self.executor.allow_code(ids);
+        self
+    }
+
+    /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. No limit but the mailbox unless set.
+    /// Sources are told when they connect, and send no longer one; the link of one that does is cut.
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.settings.max_frame = bytes;
+        self
+    }
+
+    /// Largest image in bytes that may come in. No limit but the room for code unless set. Sources are told when they connect.
+    pub fn max_image(mut self, bytes: usize) -> Self {
+        self.executor = self.executor.max_image(bytes);
+        self
+    }
+
+    /// Largest payload in bytes that is run. No limit but the frame unless set. Sources are told when they connect. A limit of
+    /// less than 40 bytes makes small calls slower, which otherwise need no look at their length.
+    pub fn max_payload(mut self, bytes: usize) -> Self {
+        self.executor = self.executor.max_payload(bytes);
+        self
+    }
+
+    /// Memory in bytes that one source may take here. No limit unless set. It counts: its mailbox and the control page of 4096
+    /// bytes before it; code that it was the first to bring, for as long as that is held: the image as it came, and the room of
+    /// its code and its statics; an answer that waits for room at the source. What is over it is refused.
+    pub fn max_source_memory(mut self, bytes: usize) -> Self {
+        self.settings.max_source_memory = bytes;
         self
     }
 
@@ -301,7 +357,7 @@ impl<'a> TargetBuilder<'a> {
     /// Builds the target and starts to listen. Sources that connect are served by [`Target::poll`].
     ///
     /// # Errors
-    /// When the address is taken, it or that of a peer makes no sense, memory cannot be made executable, a library or the perf map cannot be
+    /// When the address is taken, it or that of a peer makes no sense, a limit lets nothing in, memory cannot be made executable, a library or the perf map cannot be
     /// opened, or no transport is usable.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
         let built_in = |name: &String| self.transports.iter().all(|own| own.name() != name);
@@ -319,10 +375,11 @@ impl<'a> TargetBuilder<'a> {
             None => self.transports.extend(crate::usable_transports()),
         }
         let address: PeerAddress = self.address.parse()?;
+        self.settings.mailbox = choices.room;
+        self.settings.check()?;
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.
         unsafe { executor.set_target_args(self.target_args.0) };
-        self.settings.mailbox = choices.room;
         let listener = Listener::bind(&address)?;
         let (settings, handlers) = (self.settings, self.handlers);
         let mut target =

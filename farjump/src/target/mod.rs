@@ -26,8 +26,9 @@ use session::{End, Rest, Session, Shared, Staging, Stop};
 pub use stop::{Stopper, TargetThread};
 use watch::{Event, Watch};
 
-use crate::execute::Executor;
+use crate::execute::{CodeTable, Executor};
 use crate::link::into_channel;
+use crate::policy::Budget;
 use crate::{Error, HeldImage, Library, Stats};
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
@@ -476,14 +477,23 @@ impl<'a> Target<'a> {
                 }
             };
             if self.sessions.len() + self.arrivals.len() >= self.settings.max_sources {
-                let text = format!("this target takes {} sources at a time", self.settings.max_sources);
+                let text = format!(
+                    "this target takes {} sources at a time: end another link, or start it with a larger --max-sources",
+                    self.settings.max_sources
+                );
+                log::info!("{} was turned away: {text}", control.peer());
+                self.shared.executor.stats.sources_refused += 1;
                 control.refuse(MeetRefusal::Full, &text);
                 continue;
             }
-            let request = OpenRequest::new(mailbox::region_len(self.settings.mailbox), self.settings.mailbox);
+            let region = mailbox::region_len(self.settings.mailbox);
+            let request = OpenRequest::new(region, self.settings.mailbox.min(self.settings.max_frame));
             let mut options =
                 ArrivalOptions::new(self.settings.program.clone(), self.shared.executor.epoch(), request);
             options.patience = self.settings.meeting_limit;
+            // `Settings::check` has seen that the mailbox fits.
+            let besides = self.settings.max_source_memory.saturating_sub(region);
+            options.limits = self.shared.executor.policy.limits(besides);
             let arrival = Arrival::new(control, options);
             let id = self.next_id;
             self.next_id += 1;
@@ -529,13 +539,19 @@ impl<'a> Target<'a> {
     }
 
     fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
-        let (channel, control) = into_channel(met)?;
+        let (mut channel, control) = into_channel(met)?;
+        if let Some(len) = self.shared.executor.policy.frames_without_question() {
+            channel.limit_glances(len);
+        }
         self.watch.replace(control.as_fd(), Event::Control(id))?;
         if let Some(descriptor) = channel.descriptor() {
             // SAFETY: the channel lends the descriptor as long as it lives; it is taken out of the watch before.
             self.watch.add(unsafe { crate::sleep::borrow(&descriptor) }, Event::Doorbell(id), false)?;
         }
-        let session = Session::new(id, channel, control, self.shared.executor.reply_limit());
+        let mut budget = Budget::new(self.settings.max_source_memory);
+        budget.try_take(mailbox::region_len(self.settings.mailbox));
+        let table = CodeTable::with_budget(budget);
+        let session = Session::new(id, channel, control, table, self.shared.executor.reply_limit());
         self.shared.handlers.peer_joined(&session.peer);
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);

@@ -73,6 +73,11 @@ enum Waiting {
     Nothing,
     /// The code of the frame at the head.
     Code(CodeId),
+    /// Telling the source that its answer is lost: it may not take the memory in which it would wait for room.
+    Lost {
+        token: u32,
+        len: usize,
+    },
     /// Room for an answer.
     Room {
         token: u32,
@@ -146,9 +151,10 @@ fn cut(reason: impl std::fmt::Display) -> Stop {
 
 impl Session {
     /// `most` is how many bytes the target lets a call reply.
-    pub(super) fn new(id: u64, channel: Channel, control: Control, most: usize) -> Self {
+    /// `table` has the budget of which the mailbox is paid.
+    pub(super) fn new(id: u64, channel: Channel, control: Control, table: CodeTable, most: usize) -> Self {
         let peer = control.peer().clone();
-        let (table, waiting) = (CodeTable::new(), Waiting::Nothing);
+        let waiting = Waiting::Nothing;
         let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD).min(most);
         let (answered, partial_since, departed) = (None, None, false);
         Session {
@@ -174,7 +180,7 @@ impl Session {
         if self.channel.needs_progress() {
             self.channel.progress(false)?;
         }
-        if self.is_blocked() && !self.can_go_on()? {
+        if self.is_blocked() && !self.can_go_on(shared)? {
             return Ok(0);
         }
         for ran in 0..BATCH {
@@ -208,14 +214,25 @@ impl Session {
 
     /// Whether what was waited for has come.
     #[cold]
-    fn can_go_on(&mut self) -> Result<bool, Stop> {
+    fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
             Waiting::Nothing => Ok(true),
             Waiting::Code(id) => {
                 self.waiting = Waiting::Code(id);
                 Ok(false)
             }
+            Waiting::Lost { token, len } => {
+                let text = format!(
+                    "the function ran, and its answer of {len} bytes is lost: the link had no room for it, and at the target it may \
+                     not wait, where its source has {} bytes left (--max-source-memory): take answers sooner, or make the link with \
+                     more reply room",
+                    self.table.budget.left()
+                );
+                self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared)?;
+                Ok(!self.is_blocked())
+            }
             Waiting::Room { token, status, bytes } => {
+                self.table.budget.give_back(bytes.len());
                 self.answer(token, status, &bytes, false)?;
                 Ok(!self.is_blocked())
             }
@@ -264,6 +281,7 @@ impl Session {
         Ok(match (&self.waiting, armed) {
             // Code comes on the control connection, which is watched in any case.
             (Waiting::Code(_), _) => Rest::Sleep,
+            (Waiting::Lost { .. }, _) => Rest::None,
             (Waiting::Room { .. } | Waiting::Reading, _) => Rest::Nap,
             (Waiting::Nothing, Armed::Ready) => Rest::None,
             (Waiting::Nothing, Armed::Sleep(_)) if self.partial_since.is_none() => Rest::Sleep,
@@ -284,6 +302,15 @@ impl Session {
         };
         self.partial_since = None;
         let header = frame.header();
+        if let Err(refusal) = shared.executor.policy.payload(header.payload_len as usize) {
+            if matches!(header.kind, Kind::CallCode | Kind::CallId) {
+                // What the frame was to bind is not what the index stood for before.
+                self.table.refuse(header.index, &refusal);
+            }
+            self.refuse(header.token, refusal, shared)?;
+            self.channel.release()?;
+            return Ok(true);
+        }
         match header.kind {
             Kind::Call => self.call(&frame, shared)?,
             Kind::CallCode | Kind::CallId => self.bind(&frame, shared)?,
@@ -342,6 +369,11 @@ impl Session {
             }
             let payload = self.payload(frame, callable, shared);
             return self.run(&frame.header(), payload, callable, shared);
+        }
+        // Before it takes any memory here.
+        if let Err(refusal) = shared.executor.policy.image(code.image_len as usize) {
+            self.table.refuse(index, &refusal);
+            return self.not_ready(&frame.header(), Err(refusal), shared);
         }
         // Copied before it is looked at: the source can write the mailbox meanwhile.
         self.channel.copy_image(&mut shared.staging.image);
@@ -514,7 +546,11 @@ impl Session {
     ) -> Result<(), Stop> {
         match error {
             SendError::Full => {
-                self.waiting = Waiting::Room { token, status, bytes: bytes.to_vec() };
+                self.waiting = if self.table.budget.try_take(bytes.len()) {
+                    Waiting::Room { token, status, bytes: bytes.to_vec() }
+                } else {
+                    Waiting::Lost { token, len: bytes.len() }
+                };
                 self.channel.progress(true)?;
                 Ok(())
             }

@@ -16,6 +16,7 @@ mod lying;
 mod misled;
 mod modes;
 mod payloads;
+mod policy;
 mod raw;
 mod serving;
 mod sleeping;

@@ -8,7 +8,7 @@ use farjump_core::transport::{OpenRequest, Transport};
 
 use super::control::{Control, Role, tell};
 use super::identity::{PeerIdentity, plain};
-use super::message::{MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
+use super::message::{Limits, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
 use super::source::{out_of_order, refused};
 use super::terms::{Connect, Met, OwnEnd, own_machine};
 use crate::Error;
@@ -25,12 +25,15 @@ pub struct ArrivalOptions {
     pub request: OpenRequest,
     /// How long the meeting may take, from connection to link. 2 s unless set.
     pub patience: Duration,
+    /// What is taken of the source besides frames of the request's length. Everything unless set.
+    pub limits: Limits,
 }
 
 impl ArrivalOptions {
     /// Options of the target `program` in `epoch` whose own end is as `request` says.
     pub fn new(program: impl Into<String>, epoch: u64, request: OpenRequest) -> ArrivalOptions {
-        ArrivalOptions { program: program.into(), epoch, request, patience: Duration::from_secs(2) }
+        let (patience, limits) = (Duration::from_secs(2), Limits::default());
+        ArrivalOptions { program: program.into(), epoch, request, patience, limits }
     }
 }
 
@@ -91,6 +94,11 @@ impl Arrival {
             }
             Ok(Some(connect)) => {
                 let mut met = connect.run(control)?;
+                met.limits = self.options.limits;
+                met.control.limit_code(met.limits.image);
+                if met.limits != Limits::default() {
+                    met.control.send(&Message::Limits(met.limits), &[])?;
+                }
                 met.control.send(&Message::Go, &[])?;
                 Ok(Progress::Met(Box::new(met)))
             }

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use super::address::PeerAddress;
 use super::identity::{PeerIdentity, plain};
 use super::incoming::{Filled, Incoming};
-use super::message::{MAX_MEETING_MESSAGE, MAX_MESSAGE, MeetRefusal, Message, prefix};
+use super::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, MeetRefusal, Message, prefix};
 use super::outgoing::Outgoing;
 use crate::Error;
 
@@ -166,6 +166,13 @@ impl Control {
         };
         self.incoming.set_limit(receive);
         self.outgoing.set_limits(send, queue);
+    }
+
+    /// The target takes no image of more than `most` bytes, so no message that could hold one either: what a source sends
+    /// pins no more of its memory.
+    pub(super) fn limit_code(&mut self, most: u64) {
+        let most = usize::try_from(most).unwrap_or(MAX_CODE).min(MAX_CODE);
+        self.incoming.set_limit((most + (MAX_MESSAGE - MAX_CODE)).max(MAX_MEETING_MESSAGE));
     }
 
     /// Waits for the next message. `expected` says what, for the error.

@@ -128,6 +128,24 @@ pub enum Message {
         /// From the copy in the target's own memory to code that can be called.
         nanoseconds: u64,
     },
+    /// Target to source, once before [`Message::Go`], from a target that has such limits: what it refuses, so that a source
+    /// need not send it.
+    Limits(Limits),
+}
+
+/// What a target takes of a source, where that is less than a frame holds. All that is possible unless set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Limits {
+    /// Largest payload in bytes.
+    pub payload: u64,
+    /// Largest image in bytes.
+    pub image: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { payload: u64::MAX, image: u64::MAX }
+    }
 }
 
 /// Takes one name more than a source may give, so that its refusal can say so, and no more: an empty one is a byte on the wire
@@ -171,6 +189,7 @@ impl Message {
             Message::NoCode { .. } => "NoCode",
             Message::Bye => "Bye",
             Message::Linked { .. } => "Linked",
+            Message::Limits(_) => "Limits",
         }
     }
 
@@ -391,6 +410,7 @@ mod tests {
             (Message::NoCode { id }, with(&[9], &id)),
             (Message::Bye, vec![10]),
             (Message::Linked { index: 4, nanoseconds: 300 }, vec![11, 4, 0xac, 2]),
+            (Message::Limits(Limits { payload: 300, image: 1 }), vec![12, 0xac, 2, 1]),
         ];
         for (message, bytes) in cases {
             assert_eq!(postcard::to_stdvec(&message).unwrap(), bytes, "{}", message.name());

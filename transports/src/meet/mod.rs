@@ -11,7 +11,7 @@
 //! prefix, Hello           ─────────────▶
 //!                         ◀───────────── prefix, Welcome  + descriptors of its end
 //! Ready + descriptors     ─────────────▶ connects
-//! connects                ◀───────────── Go
+//! connects                ◀───────────── Limits, from a target that has any; Go
 //! ```
 //! Either may send `Refuse` instead, with a reason for people, and close.
 //!
@@ -35,8 +35,8 @@ pub use control::Control;
 pub use identity::{PeerIdentity, admit, plain};
 pub use listener::Listener;
 pub use message::{
-    End, HEAD_LEN, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORT_NAME,
-    MAX_TRANSPORTS, MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
+    End, HEAD_LEN, Limits, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE,
+    MAX_TRANSPORT_NAME, MAX_TRANSPORTS, MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
 };
 pub use source::{SourceOptions, meet_target};
 pub use terms::{Direction, Met};

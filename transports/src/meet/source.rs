@@ -49,10 +49,14 @@ pub fn meet_target(
         Err(error) => return Err(tell(control, error)),
     };
     let mut met = connect.run(control)?;
-    match next(&mut met.control, deadline, "its go") {
-        Ok((Message::Go, _)) => Ok(met),
-        Ok((other, _)) => Err(out_of_order(&met.control, "Go", &other)),
-        Err(error) => Err(error),
+    let (mut message, _) = next(&mut met.control, deadline, "its go")?;
+    if let Message::Limits(limits) = message {
+        met.limits = limits;
+        (message, _) = next(&mut met.control, deadline, "its go")?;
+    }
+    match message {
+        Message::Go => Ok(met),
+        other => Err(out_of_order(&met.control, "Go", &other)),
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::control::{Control, Role, tell};
 use super::identity::PeerIdentity;
-use super::message::End;
+use super::message::{End, Limits};
 use crate::Error;
 
 /// Two processes that have met: a connected link and its terms.
@@ -38,6 +38,8 @@ pub struct Met {
     /// The peer's instruction set, as it says. Another than this side's is no reason not to meet: a library may carry
     /// images for several.
     pub peer_machine: Machine,
+    /// What the target takes of the source besides: as a source was told, or as a target says.
+    pub limits: Limits,
 }
 
 /// The terms of one direction of a link.
@@ -187,6 +189,7 @@ impl Connect {
             },
             epoch: self.epoch,
             peer_machine: self.peer_machine,
+            limits: Limits::default(),
         })
     }
 }

@@ -88,9 +88,13 @@ impl Inner {
 
     /// The target asks for code.
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
+        // What the target does not take is not sent either: the frame is refused, and the next call fails here.
+        let most = usize::try_from(self.limits.image).unwrap_or(usize::MAX);
         let code = self.codes.by_id(&id);
         // One that is too long travels in frames only: this one is refused, and the next brings the code along.
-        let Some((code, image)) = code.and_then(|code| Some((code, code.image()?))) else {
+        let image =
+            code.and_then(|code| Some((code, code.image()?))).filter(|(_, image)| image.len() <= most);
+        let Some((code, image)) = image else {
             return self.tell(&Message::NoCode { id: id.0 });
         };
         if let Some(handler) = &mut self.settings.on_code_missing {

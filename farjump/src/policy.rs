@@ -1,0 +1,293 @@
+//! What a target lets its sources do: which code may come in, how large things may be, how much memory one source may take.
+//!
+//! Everything here is asked where code is bound, where a frame goes the long way, or where memory is taken: none of it lies in
+//! the way of a call of one line.
+
+use std::collections::HashSet;
+use std::sync::Weak;
+
+use farjump_core::frame::{HEADER_LEN, INLINE_PAYLOAD, LINE};
+use farjump_core::image::{CodeId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
+use farjump_loader::Linked;
+use farjump_transports::meet::{Limits, RefusalCause};
+
+use crate::{Error, Refusal};
+
+/// What an executor takes of what frames bring.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    /// The code that may come in; all of it if `None`.
+    codes: Option<HashSet<CodeId>>,
+    max_image: usize,
+    max_payload: usize,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy { codes: None, max_image: usize::MAX, max_payload: usize::MAX }
+    }
+}
+
+impl Policy {
+    /// Lets in code with one of these identities, and with those given before, and none else from the first call of this on.
+    pub(crate) fn allow(&mut self, ids: impl IntoIterator<Item = CodeId>) {
+        self.codes.get_or_insert_default().extend(ids);
+    }
+
+    /// Largest image in bytes.
+    pub(crate) fn limit_image(&mut self, bytes: usize) {
+        self.max_image = bytes;
+    }
+
+    /// Largest payload in bytes.
+    pub(crate) fn limit_payload(&mut self, bytes: usize) {
+        self.max_payload = bytes;
+    }
+
+    /// # Errors
+    /// [`Error::Limit`] for one that lets nothing in.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        at_least("the payload", self.max_payload, 1)?;
+        at_least("the image", self.max_image, IMAGE_HEADER_LEN + 1)
+    }
+
+    /// Whether the code `id` may come in.
+    pub(crate) fn code(&self, id: &CodeId) -> Result<(), Refusal> {
+        match &self.codes {
+            Some(codes) if !codes.contains(id) => Err(Refusal::new(
+                RefusalCause::Policy,
+                format_args!(
+                    "code {id} is not among the {} that may come in: start the target with --allow-code {id}, or have a function \
+                     run that is allowed",
+                    codes.len()
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an image of `len` bytes may come in.
+    pub(crate) fn image(&self, len: usize) -> Result<(), Refusal> {
+        within(
+            "image",
+            len,
+            self.max_image,
+            "build it smaller, or start the target with a larger --max-image",
+        )
+    }
+
+    /// Whether a payload of `len` bytes may come in.
+    #[inline]
+    pub(crate) fn payload(&self, len: usize) -> Result<(), Refusal> {
+        within(
+            "payload",
+            len,
+            self.max_payload,
+            "send less at a time, or start the target with a larger --max-payload",
+        )
+    }
+
+    /// Longest frame whose payload cannot be over the limit, whatever it says: `None` if no payload is. Longer ones are to be
+    /// looked at.
+    pub(crate) fn frames_without_question(&self) -> Option<usize> {
+        (self.max_payload != usize::MAX).then(|| {
+            let most = self.max_payload.saturating_add(HEADER_LEN);
+            most - most % LINE
+        })
+    }
+
+    /// What a source is told, which may take `memory` bytes besides its mailbox: an image that fits never is not sent.
+    pub(crate) fn limits(&self, memory: usize) -> Limits {
+        let told = |limit: usize| if limit == usize::MAX { u64::MAX } else { limit as u64 };
+        Limits { payload: told(self.max_payload), image: told(self.max_image.min(memory)) }
+    }
+}
+
+/// Whether calls with payloads that fit a line may go by without a look at their length.
+pub(crate) fn takes_lines(limits: &Limits) -> bool {
+    limits.payload >= INLINE_PAYLOAD as u64
+}
+
+#[inline]
+fn within(what: &str, len: usize, max: usize, mend: &str) -> Result<(), Refusal> {
+    if len <= max { Ok(()) } else { Err(over(what, len, max, mend)) }
+}
+
+#[cold]
+fn over(what: &str, len: usize, max: usize, mend: &str) -> Refusal {
+    Refusal::new(
+        RefusalCause::TooLarge,
+        format_args!("its {what} has {len} bytes, and the target takes {max} at most: {mend}"),
+    )
+}
+
+/// # Errors
+/// [`Error::Limit`] if `limit` is less than `least`.
+pub(crate) fn at_least(what: &'static str, limit: usize, least: usize) -> Result<(), Error> {
+    if limit >= least { Ok(()) } else { Err(Error::Limit { what, limit, least }) }
+}
+
+/// Memory that one source may take of its target, in bytes. What counts is its mailbox, the code that it brought for as long as
+/// that code lies in its place, and answers that wait for room.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: usize,
+    used: usize,
+    /// Code that was paid for, and what it cost.
+    code: Vec<(Weak<Linked>, usize)>,
+}
+
+impl Budget {
+    /// One of `limit` bytes; `usize::MAX` is no limit, and then nothing is counted.
+    pub(crate) fn new(limit: usize) -> Budget {
+        Budget { limit, used: 0, code: Vec::new() }
+    }
+
+    /// Takes `bytes` for `what`, to be given back with [`Budget::give_back`].
+    ///
+    /// # Errors
+    /// A refusal for [`RefusalCause::NoRoom`] if that is more than is left. Nothing was taken then.
+    pub(crate) fn take(&mut self, what: &str, bytes: usize) -> Result<(), Refusal> {
+        if self.try_take(bytes) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            RefusalCause::NoRoom,
+            format_args!(
+                "{what} takes {bytes} bytes, and its source has {} left of the {} that it may take: start the target with a larger \
+                 --max-source-memory, or have it forget code",
+                self.left(),
+                self.limit
+            ),
+        ))
+    }
+
+    /// As [`Budget::take`], for those who say in words of their own why it is refused. `false` if so.
+    pub(crate) fn try_take(&mut self, bytes: usize) -> bool {
+        if self.limit == usize::MAX {
+            return true;
+        }
+        if bytes > self.left() {
+            self.sweep();
+        }
+        let fits = bytes <= self.left();
+        if fits {
+            self.used += bytes;
+        }
+        fits
+    }
+
+    /// Bytes that may still be taken.
+    pub(crate) fn left(&self) -> usize {
+        self.limit - self.used
+    }
+
+    /// Gives back what was taken.
+    pub(crate) fn give_back(&mut self, bytes: usize) {
+        self.used = self.used.saturating_sub(bytes);
+    }
+
+    /// What `image` costs while it is held: the copy that is kept, and the room of its two spans. 0 for what is no image, which
+    /// never comes to be held.
+    pub(crate) fn price(&self, image: &[u8]) -> usize {
+        if self.limit == usize::MAX {
+            return 0;
+        }
+        ImageView::new_checked(image).map_or(0, |view| image.len() + view.span1().len() + view.span2_len())
+    }
+
+    /// Has `code`, for which `bytes` were taken, give them back by itself when it is gone.
+    pub(crate) fn holds(&mut self, code: Weak<Linked>, bytes: usize) {
+        if bytes != 0 {
+            self.code.push((code, bytes));
+        }
+    }
+
+    /// Takes back what was paid for code that is gone: evicted or forgotten.
+    fn sweep(&mut self) {
+        let used = &mut self.used;
+        self.code.retain(|(code, bytes)| {
+            let held = code.strong_count() != 0;
+            if !held {
+                *used = used.saturating_sub(*bytes);
+            }
+            held
+        });
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget::new(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_to_the_last_byte_and_no_further() {
+        let mut budget = Budget::new(100);
+        budget.take("a thing", 60).unwrap();
+        budget.take("a thing", 40).unwrap();
+        let refusal = budget.take("a thing", 1).unwrap_err();
+        assert_eq!(refusal.cause, RefusalCause::NoRoom);
+        assert!(
+            refusal.text.contains("a thing takes 1 bytes, and its source has 0 left of the 100"),
+            "{refusal}"
+        );
+        budget.give_back(40);
+        assert!(budget.take("a thing", 41).is_err(), "a refusal takes nothing, and gives nothing");
+        budget.take("a thing", 40).unwrap();
+        assert!(budget.take("a thing", usize::MAX).is_err());
+    }
+
+    #[test]
+    fn a_budget_without_a_limit_counts_nothing() {
+        let mut budget = Budget::default();
+        for _ in 0..3 {
+            budget.take("all there is", usize::MAX).unwrap();
+        }
+        assert_eq!((budget.used, budget.price(b"whatever")), (0, 0));
+    }
+
+    #[test]
+    fn a_frame_that_needs_no_question_has_no_room_for_a_payload_over_the_limit() {
+        for max in 1..1000 {
+            let mut policy = Policy::default();
+            policy.limit_payload(max);
+            let frame = policy.frames_without_question().unwrap();
+            assert!(frame.saturating_sub(HEADER_LEN) <= max && frame.is_multiple_of(LINE), "{max}");
+            assert!(frame + LINE - HEADER_LEN > max, "{max}: longer ones could be over it");
+        }
+        assert_eq!(Policy::default().frames_without_question(), None);
+    }
+
+    #[test]
+    fn what_is_told_to_sources_is_what_is_held_against_them() {
+        let mut policy = Policy::default();
+        assert_eq!(policy.limits(usize::MAX), Limits::default());
+        policy.limit_image(500);
+        policy.limit_payload(40);
+        assert_eq!(policy.limits(usize::MAX), Limits { payload: 40, image: 500 });
+        assert_eq!(policy.limits(499).image, 499, "what it may take is less");
+        assert!(takes_lines(&policy.limits(0)));
+        policy.limit_payload(39);
+        assert!(!takes_lines(&policy.limits(0)));
+    }
+
+    #[test]
+    fn a_limit_that_lets_nothing_in_is_an_error_that_names_it() {
+        let text = |policy: &Policy| policy.check().unwrap_err().to_string();
+        let mut policy = Policy::default();
+        policy.check().unwrap();
+        policy.limit_image(32);
+        assert!(text(&policy).contains("32 bytes on the image"), "{}", text(&policy));
+        policy.limit_payload(0);
+        assert!(text(&policy).contains("0 bytes on the payload"), "{}", text(&policy));
+        policy.limit_payload(1);
+        policy.limit_image(33);
+        policy.check().unwrap();
+    }
+}
