@@ -92,8 +92,11 @@ pub enum Error {
     },
     /// A payload or code that the target refuses for its length, as it said when the two met. Nothing was sent.
     #[error(
-        "the {what} of `{ifunc}` has {len} bytes, and the target takes {max} at most: {}, or start the target with a larger --max-{what}",
-        if *what == "image" { "build it smaller" } else { "send less at a time" }
+        "the {what} of `{ifunc}` has {len} bytes, and the target takes {max} at most: {}",
+        match *what {
+            "image" => "build it smaller, or start the target with a larger --max-image or --max-source-memory, as it has them",
+            _ => "send less at a time, or start the target with a larger --max-payload",
+        }
     )]
     OverLimit {
         /// Name of the ifunc.

@@ -164,3 +164,40 @@ pub(crate) enum Ready {
     /// The source must send the code first.
     Needs(CodeId),
 }
+
+#[cfg(test)]
+mod tests {
+    use farjump_transports::meet::RefusalCause;
+
+    use super::*;
+
+    #[test]
+    fn a_table_of_refused_code_keeps_few_words_and_every_cause() {
+        let mut table = CodeTable::new();
+        let refusal = Refusal::new(RefusalCause::Policy, "x".repeat(1000));
+        let texts = |table: &CodeTable| -> usize {
+            let text = |binding: &Binding| match binding {
+                Binding::Refused(refusal) => refusal.text.len(),
+                other => panic!("{other:?}"),
+            };
+            table.bindings.iter().map(text).sum()
+        };
+        for _ in 0..3 {
+            for index in 0..=u16::MAX {
+                table.refuse(index, &refusal);
+            }
+            assert_eq!(table.bindings.len(), 1 << 16);
+            assert!(texts(&table) <= REASONS && texts(&table) > REASONS - 2000, "{}", texts(&table));
+            assert_eq!(texts(&table), table.reasons);
+        }
+        let Binding::Refused(last) = &table.bindings[usize::from(u16::MAX)] else { panic!("it is refused") };
+        let last = again(last);
+        assert_eq!(last.cause, RefusalCause::Policy);
+        assert!(last.text.contains("refused before (policy)"), "{last}");
+        // What is bound anew makes room for other words.
+        for index in 0..=u16::MAX {
+            table.bind(index, Binding::Nothing);
+        }
+        assert_eq!(table.reasons, 0);
+    }
+}

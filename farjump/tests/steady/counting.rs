@@ -7,11 +7,21 @@ pub(crate) struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
 /// Allocations and reallocations of this thread so far.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
+}
+
+/// Bytes that this thread has allocated and not freed, less those of others that it freed.
+pub(crate) fn held() -> i64 {
+    HELD.get()
+}
+
+fn hold(bytes: usize, sign: i64) {
+    let _ = HELD.try_with(|held| held.set(held.get() + sign * bytes as i64));
 }
 
 fn count() {
@@ -23,23 +33,28 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
+        hold(layout.size(), 1);
         // SAFETY: as the caller of this function vouches.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
+        hold(layout.size(), 1);
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
+        hold(size, 1);
+        hold(layout.size(), -1);
         // SAFETY: as above.
         unsafe { System.realloc(memory, layout, size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        hold(layout.size(), -1);
         // SAFETY: as above.
         unsafe { System.dealloc(memory, layout) }
     }

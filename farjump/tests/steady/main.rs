@@ -3,6 +3,7 @@
 #![cfg(all(feature = "shm", feature = "build"))]
 
 mod counting;
+mod refused;
 #[path = "../support/mod.rs"]
 mod support;
 mod system_calls;

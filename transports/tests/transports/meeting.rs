@@ -8,12 +8,12 @@ use farjump_core::transport::{
     ArrivalRules, Capabilities, Cause, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
 };
 use farjump_transports::Error;
-use farjump_transports::meet::{Arrival, MeetRefusal, Message, Progress, SourceOptions, meet_target};
+use farjump_transports::meet::{Arrival, Limits, MeetRefusal, Message, Progress, SourceOptions, meet_target};
 use farjump_transports::shm::Shm;
 
 use crate::stage::{
-    EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, drive, far, met_over, met_pair, next, shm,
-    source_options, target_options,
+    EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, drive, far, meet, met_over, met_pair, next,
+    shm, source_options, target_options,
 };
 
 /// `shm` under another name, with other rules, or failing to open.
@@ -91,6 +91,34 @@ fn both_sides_end_with_the_same_terms() {
     assert_eq!((source.send.region_len, source.send.max_frame), (TARGET_REGION, 32768));
     assert_eq!((target.send.region_len, target.send.max_frame), (SOURCE_REGION, 4096));
     assert!(source.send.line_whole && target.send.line_whole);
+}
+
+#[test]
+fn a_source_is_told_the_targets_limits_before_it_may_send() {
+    let of = |limits| {
+        let place = Place::new();
+        let listener = place.listener();
+        let address = place.address();
+        let source = thread::spawn(move || meet(&address));
+        let mut options = target_options();
+        options.limits = limits;
+        let target = drive(&mut Arrival::new(accept(&listener).unwrap(), options), &mut shm()).unwrap();
+        (source.join().unwrap().unwrap(), target)
+    };
+    for limits in [Limits::default(), Limits { payload: 1000, image: 70_000 }] {
+        let (mut source, mut target) = of(limits);
+        assert_eq!((source.limits, target.limits), (limits, limits));
+        // Code of that length may travel now, and no longer one.
+        let image = |len: u64| Message::Code { id: [1; 16], image: vec![7; len as usize] };
+        let fits = image(limits.image.min(100_000));
+        source.control.send(&fits, &[]).unwrap();
+        assert_eq!(next(&mut target.control).unwrap(), fits);
+        if limits != Limits::default() {
+            source.control.send(&image(limits.image + 8192), &[]).unwrap();
+            let error = next(&mut target.control).unwrap_err();
+            assert!(matches!(error, Error::MessageTooLong { .. }), "{error}");
+        }
+    }
 }
 
 #[test]

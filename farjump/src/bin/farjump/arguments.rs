@@ -9,6 +9,7 @@ use farjump::{Mode, WaitPolicy};
 
 use crate::environment::VARIABLES;
 use crate::failure::EXIT_CODES;
+use crate::limits::{Codes, parse_limit};
 use crate::quantity::{parse_bytes, parse_duration};
 
 /// Injects functions into other processes
@@ -148,7 +149,14 @@ Examples:
   farjump serve --listen unix:store.sock --export ./libkv.so --export libm.so.6
   farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
   farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
-  farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)")]
+  farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)
+  farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
+
+Limits: what a source sends beyond one is refused with the reason, costs the others nothing, and is counted. Sources are
+told of --max-frame, --max-image and --max-payload when they connect, and do not send what is over them. In sizes, K, M and
+G are 1024, 1024 K and 1024 M. The file of --allow-code has one id a line; what follows it there is for people, as are lines
+that start with #. What --max-source-memory counts: the source's mailbox and 4 KiB, the code that it was the first to bring
+while that is held (the image, and the room of its code and statics), and an answer that waits for room at the source.")]
 pub(crate) struct Serve {
     /// Where to listen; a socket that a target left behind is taken over
     #[arg(long, value_name = "unix:PATH")]
@@ -171,6 +179,24 @@ pub(crate) struct Serve {
     /// Another target, to which injected code may forward itself by this name (farjump_forward); may be repeated
     #[arg(long = "peer", value_name = "NAME=unix:PATH", value_parser = parse_peer)]
     pub(crate) peers: Vec<Peer>,
+    /// Let in code with this id and no other; may be repeated. @FILE lists several. What --local names need not be among them
+    #[arg(long = "allow-code", value_name = "ID|@FILE")]
+    pub(crate) codes: Vec<Codes>,
+    /// Largest frame of a source, with header and code [default: the mailbox]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) max_frame: Option<usize>,
+    /// Largest image of a source [default: no limit but the frame]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) max_image: Option<usize>,
+    /// Largest payload of a source [default: no limit but the frame]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) max_payload: Option<usize>,
+    /// Most sources at a time [default: 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_sources: Option<u32>,
+    /// Memory that one source may take here, its mailbox included [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) max_source_memory: Option<usize>,
     /// Room for frames of each source, such as 64K or 4M; also the largest frame. Rounded up to a power of two
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,

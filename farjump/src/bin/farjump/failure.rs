@@ -66,7 +66,7 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let exit = match &error {
-            Error::Refused { .. } | Error::Panicked { .. } => Exit::Refused,
+            Error::Refused { .. } | Error::Panicked { .. } | Error::OverLimit { .. } => Exit::Refused,
             Error::Timeout { .. } => Exit::TimedOut,
             Error::PeerGone { .. } => Exit::NoTarget,
             Error::Meet(meet) => match meet {

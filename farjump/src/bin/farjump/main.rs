@@ -9,6 +9,7 @@ mod failure;
 mod inject;
 #[cfg(feature = "build")]
 mod library;
+mod limits;
 mod output;
 mod quantity;
 mod serve;

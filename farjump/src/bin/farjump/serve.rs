@@ -10,6 +10,7 @@ use signal_hook::iterator::Signals;
 
 use crate::arguments::{Peer, Serve};
 use crate::failure::Failure;
+use crate::limits::limit;
 use crate::output;
 
 /// Serves.
@@ -37,6 +38,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     for Peer { name, address } in &arguments.peers {
         builder = builder.peer(name, address);
     }
+    builder = limit(builder, arguments);
     if let Some(policy) = arguments.spin {
         builder = builder.wait_policy(policy);
     }

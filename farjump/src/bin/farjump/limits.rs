@@ -1,0 +1,134 @@
+//! What `serve` lets sources do, as it is read from the command line.
+
+use std::str::FromStr;
+
+use farjump::{CodeId, TargetBuilder};
+
+use crate::arguments::Serve;
+use crate::quantity::parse_bytes;
+
+/// What `--allow-code` names: one identity, or those in a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Codes(Vec<CodeId>);
+
+impl FromStr for Codes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Codes, String> {
+        match text.strip_prefix('@') {
+            None => Ok(Codes(vec![code_id(text)?])),
+            Some(path) => {
+                let list = std::fs::read_to_string(path)
+                    .map_err(|error| format!("cannot read `{path}`: {error}"))?;
+                listed(&list).map_err(|(line, error)| format!("`{path}`, line {line}: {error}")).map(Codes)
+            }
+        }
+    }
+}
+
+/// The identities in `list`: the first word of each line, but of those that are empty or start with `#`.
+fn listed(list: &str) -> Result<Vec<CodeId>, (usize, String)> {
+    list.lines()
+        .zip(1..)
+        .filter_map(|(text, line)| Some((text.split_whitespace().next()?, line)))
+        .filter(|(word, _)| !word.starts_with('#'))
+        .map(|(word, line)| code_id(word).map_err(|error| (line, error)))
+        .collect()
+}
+
+fn code_id(text: &str) -> Result<CodeId, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is no code id: write the 32 hexadecimal digits that `farjump inspect` shows, or @FILE"
+        )
+    };
+    if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let number = u128::from_str_radix(text, 16).map_err(|_| wrong())?;
+    Ok(CodeId(number.to_be_bytes()))
+}
+
+/// Reads a limit in bytes, which is more than 0.
+///
+/// # Errors
+/// A sentence for people.
+pub(crate) fn parse_limit(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        0 => Err("a limit of 0 lets nothing in: leave it out for no limit".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A method that sets a limit.
+type Set<'a> = fn(TargetBuilder<'a>, usize) -> TargetBuilder<'a>;
+
+/// A target with the limits of the command line.
+pub(crate) fn limit<'a>(mut builder: TargetBuilder<'a>, arguments: &Serve) -> TargetBuilder<'a> {
+    for codes in &arguments.codes {
+        builder = builder.allow_code(codes.0.iter().copied());
+    }
+    let limits: [(_, Set<'a>); 5] = [
+        (arguments.max_frame, TargetBuilder::max_frame),
+        (arguments.max_image, TargetBuilder::max_image),
+        (arguments.max_payload, TargetBuilder::max_payload),
+        (arguments.max_sources.map(|sources| sources as usize), TargetBuilder::max_sources),
+        (arguments.max_source_memory, TargetBuilder::max_source_memory),
+    ];
+    for (limit, set) in limits {
+        if let Some(limit) = limit {
+            builder = set(builder, limit);
+        }
+    }
+    builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "edc1169992d9aed8ae348fa14a32de94";
+
+    #[test]
+    fn a_code_id_reads_back_as_it_is_shown() {
+        let Codes(ids) = ID.parse().expect("it is one");
+        assert_eq!(ids.iter().map(CodeId::to_string).collect::<Vec<_>>(), [ID]);
+        assert_eq!(ID.to_uppercase().parse(), Ok(Codes(ids)));
+    }
+
+    #[test]
+    fn what_is_no_code_id_is_refused() {
+        for wrong in [
+            "",
+            "edc1",
+            &ID[1..],
+            &format!("{ID}0"),
+            &ID.replace('e', "g"),
+            &ID.replace("ed", "+d"),
+            "libgrep.so",
+        ] {
+            assert!(wrong.parse::<Codes>().unwrap_err().contains("32 hexadecimal digits"), "{wrong}");
+        }
+        assert!("@no/such/file".parse::<Codes>().unwrap_err().contains("`no/such/file`"));
+    }
+
+    #[test]
+    fn a_list_of_code_ids_has_one_a_line_and_may_say_more() {
+        let zero = "0".repeat(32);
+        let text = format!("# ours\n\n{ID}  libgrep.so\n   {zero}\n  # no more\n");
+        let ids = listed(&text).expect("it is a list");
+        assert_eq!(ids.iter().map(CodeId::to_string).collect::<Vec<_>>(), [ID, &zero]);
+        assert_eq!(listed(""), Ok(Vec::new()));
+        let (line, error) = listed(&format!("{ID}\n\nlibgrep.so {ID}\n")).unwrap_err();
+        assert!(line == 3 && error.contains("`libgrep.so`"), "{line}: {error}");
+    }
+
+    #[test]
+    fn a_limit_of_nothing_is_refused() {
+        assert_eq!(parse_limit("1"), Ok(1));
+        assert_eq!(parse_limit("64K"), Ok(64 << 10));
+        for wrong in ["0", "0K", "-1", "none", ""] {
+            assert!(parse_limit(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `serve` with limits: what it lets in, what it refuses, and what makes no sense.
+
+use crate::workbench::Workbench;
+
+#[test]
+fn only_code_whose_id_is_given_comes_in_one_by_one_or_from_a_file() {
+    let bench = Workbench::new();
+    let (crc32, grep, hello) = (bench.sample("crc32"), bench.sample("grep"), bench.sample("hello"));
+    let id = |library| {
+        let done = bench.run(["inspect".as_ref(), library, "--json".as_ref()]).worked();
+        let shown: serde_json::Value = serde_json::from_str(done.text()).expect("it is JSON");
+        shown["images"][0]["id"].as_str().expect("it has an id").to_owned()
+    };
+    let (crc32_id, grep_id) = (id(crc32.as_os_str()), id(grep.as_os_str()));
+    bench.write("allowed", format!("# reviewed\n{grep_id}  grep\n"));
+    let serving = bench.serve(&["--allow-code", &crc32_id, "--allow-code", "@allowed"]);
+    bench.inject(&crc32, &[]).worked();
+    bench.inject(&grep, &["--args", "x", "--mode", "always"]).worked();
+    let done = bench.inject(&hello, &[]);
+    let error = done.error(3);
+    assert!(error.contains("not among the 2 that may come in") && error.contains("--allow-code"), "{error}");
+    bench.inject(&crc32, &[]).worked();
+    let stopped = serving.stop().worked();
+    assert!(stopped.err.contains("2 images linked, 1 frames refused"), "{}", stopped.err);
+}
+
+#[test]
+fn what_is_over_a_limit_ends_with_a_reason_that_names_it_and_the_target_serves_on() {
+    let bench = Workbench::new();
+    let crc32 = bench.sample("crc32");
+    bench.write("args", vec![7; 3000]);
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["--max-payload", "100"], 3, "--max-payload"),
+        (&["--max-image", "100"], 3, "--max-image"),
+        (&["--max-frame", "2K"], 1, "--max-frame"),
+        (&["--mailbox", "64K", "--max-source-memory", "69700"], 3, "--max-source-memory"),
+        (&["--mailbox", "64K", "--max-source-memory", "70300"], 3, "left of the 70300"),
+    ];
+    for (limit, code, words) in cases {
+        let serving = bench.serve(limit);
+        let done = bench.inject(&crc32, &["--args-file", "args"]);
+        assert!(done.error(code).contains(words), "{limit:?}: {}", done.err);
+        // The target is there still, for what is within the limit.
+        let done = bench.inject(&crc32, &[]);
+        let takes_none = limit.iter().any(|word| ["--max-image", "--max-source-memory"].contains(word));
+        assert_eq!(done.code, if takes_none { 3 } else { 0 }, "{limit:?}: {}", done.err);
+        serving.stop().worked();
+    }
+}
+
+#[test]
+fn a_source_too_many_is_turned_away_with_3() {
+    let bench = Workbench::new();
+    let crc32 = bench.sample("crc32");
+    let serving = bench.serve(&["--max-sources", "1"]);
+    let link = farjump::Link::connect(&bench.address()).expect("it takes one");
+    let done = bench.inject(&crc32, &[]);
+    assert!(done.error(3).contains("takes 1 sources at a time"), "{}", done.err);
+    link.flush(std::time::Duration::from_secs(30)).expect("the first one is served on");
+    serving.stop().worked();
+}
+
+#[test]
+fn limits_that_make_no_sense_are_said_and_no_socket_is_left() {
+    let bench = Workbench::new();
+    let address = bench.address();
+    let wrong: [(&[&str], i32, &str); 11] = [
+        (&["--allow-code", "libgrep.so"], 2, "32 hexadecimal digits"),
+        (&["--allow-code", "@missing"], 2, "`missing`"),
+        (&["--max-payload", "0"], 2, "leave it out"),
+        (&["--max-image", "0"], 2, "leave it out"),
+        (&["--max-frame", "0"], 2, "leave it out"),
+        (&["--max-source-memory", "0"], 2, "leave it out"),
+        (&["--max-sources", "0"], 2, "1.."),
+        (&["--max-frame", "big"], 2, "no number of bytes"),
+        (&["--max-image", "32"], 1, "set 33 at least"),
+        (&["--max-frame", "63"], 1, "set 64 at least"),
+        (&["--max-source-memory", "1M"], 1, "with its mailbox"),
+    ];
+    for (limit, code, words) in wrong {
+        let done = bench.run([&["serve", "--listen", &address], limit].concat());
+        assert!(done.error(code).contains(words), "{limit:?}: {}", done.err);
+        assert!(!bench.path("s").exists());
+    }
+}

@@ -1,0 +1,32 @@
+//! A source that is refused over and over costs its target no memory.
+
+use farjump::{RefusalCause, WaitPolicy};
+
+use crate::counting;
+use crate::support::{Pair, Place, library};
+
+/// How often a source is refused.
+const REFUSALS: u64 = 100_000;
+
+#[test]
+fn a_source_that_is_refused_100_000_times_costs_no_memory() {
+    let place = Place::new();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let target = place.target().allow_code([echo.images()[0].id()]).wait_policy(WaitPolicy::spin_only());
+    let mut pair = Pair::of(target, place.link());
+    let refuse = |pair: &mut Pair<'_>, times: u64| {
+        for _ in 0..times {
+            assert!(pair.call(&tally, b"").is_err());
+        }
+    };
+    // What grows once has grown.
+    refuse(&mut pair, 1000);
+    assert!(*pair.call(&echo, b"good").unwrap() == *b"good");
+    let before = counting::held();
+    refuse(&mut pair, REFUSALS);
+    assert_eq!(counting::held() - before, 0);
+    let kept = vec![0_u8; 100];
+    assert_eq!(counting::held() - before, 100, "what is held counts");
+    drop(kept);
+    assert_eq!(pair.target.stats().refused(RefusalCause::Policy), REFUSALS + 1000);
+}
