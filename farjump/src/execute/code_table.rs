@@ -187,6 +187,8 @@ mod tests {
                 table.refuse(index, &refusal);
             }
             assert_eq!(table.bindings.len(), 1 << 16);
+            // As `docs/security.md` says.
+            assert!(table.bindings.capacity() * size_of::<Binding>() <= 6 << 20);
             assert!(texts(&table) <= REASONS && texts(&table) > REASONS - 2000, "{}", texts(&table));
             assert_eq!(texts(&table), table.reasons);
         }

@@ -6,7 +6,7 @@ use farjump_core::frame::{Kind, LINE, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::code_id;
-use farjump_transports::meet::{Control, End, MeetRefusal, Message, RefusalCause};
+use farjump_transports::meet::{Control, End, Limits, MeetRefusal, Message, RefusalCause};
 
 /// A file of the corpus: its name, and its bytes.
 pub type Seed = (&'static str, Vec<u8>);
@@ -135,6 +135,7 @@ fn meetings() -> Vec<Seed> {
     let (ready, id) = (Message::Ready { end }, [3; 16]);
     let refuse = Message::Refuse { cause: MeetRefusal::Full, text: "it has 4 links".into() };
     let refused = Message::Refused { token: 9, cause: RefusalCause::BadImage, text: "it is empty".into() };
+    let limits = Message::Limits(Limits { payload: 4096, image: 1 << 20 });
     let later = [
         Message::Go,
         Message::NeedCode { index: 1, id },
@@ -149,7 +150,8 @@ fn meetings() -> Vec<Seed> {
     vec![
         ("source", sent(0, &both)),
         ("source-in-pieces", sent(5, &both)),
-        ("target", sent(0, &[welcome, Message::Go])),
+        ("target", sent(0, &[welcome.clone(), Message::Go])),
+        ("target-with-limits", sent(0, &[welcome, limits, Message::Go])),
         ("refusal", sent(0, &[hello, refuse])),
         ("later", sent(0, &later)),
     ]

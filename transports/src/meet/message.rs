@@ -40,8 +40,8 @@ pub(super) const fn prefix() -> [u8; PREFIX_LEN] {
     [a, b, c, d, e, f, g, h, low, high, 0, 0]
 }
 
-/// One message of the control connection. The first five are the meeting, in this order; the rest may come at any time
-/// after it.
+/// One message of the control connection. The first five are the meeting, in this order, to which [`Message::Limits`] may be
+/// added; the rest may come at any time after it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Message {
