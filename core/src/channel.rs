@@ -505,6 +505,14 @@ impl Channel {
         }
     }
 
+    /// Bytes that the frames released so far took, with what was left unused between them.
+    pub fn received(&self) -> u64 {
+        match &self.path {
+            Path::OneSided(path) => path.inbound.position(),
+            Path::TwoSided(path) => path.received,
+        }
+    }
+
     /// Bytes of frames sent that the peer is not known to have consumed; `None` where the transport does not tell.
     pub fn in_flight(&mut self) -> Option<u64> {
         match &mut self.path {

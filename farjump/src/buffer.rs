@@ -183,6 +183,9 @@ pub enum Ran<'a> {
 }
 
 /// Runs frames. One for each sender.
+///
+/// What a runner has called stays in its executor's store until this runner needs the room, or is dropped: another runner's
+/// code does not take its place.
 #[derive(Debug)]
 pub struct FrameRunner {
     key: LinkKey,
@@ -230,8 +233,15 @@ impl FrameRunner {
         let ready = match (header.kind, parts.code) {
             (Kind::CallCode | Kind::CallId, Some(code)) => {
                 let (name, image) = (view.name().unwrap_or_default(), view.image().unwrap_or_default());
-                let named = Named { id: code.id, epoch: code.epoch, name, image };
-                executor.bind(&mut self.table, header.index, &named)
+                let origin = &"the program itself";
+                let named = Named { id: code.id, epoch: code.epoch, name, image, origin };
+                match executor.bind(&mut self.table, header.index, &named) {
+                    Ok(Ready::Crowded(need)) => {
+                        executor.make_room(&need, |linked| self.table.forget(&linked.id()));
+                        executor.bind(&mut self.table, header.index, &named)
+                    }
+                    other => other,
+                }
             }
             (Kind::CallLocal, Some(_)) => executor.local(view.name().unwrap_or_default()).map(|code| {
                 local = Some(code);
@@ -246,6 +256,8 @@ impl FrameRunner {
         match ready {
             Ok(Ready::Yes) => {}
             Ok(Ready::Needs(id)) => return Ok(Ran::NeedsCode(id)),
+            // Only binding asks for room, and was answered above.
+            Ok(Ready::Crowded(_)) => return Ok(Ran::Empty),
             Err(refusal) => return Ok(self.refuse(refusal)),
         }
         self.run += 1;

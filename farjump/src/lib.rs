@@ -39,7 +39,7 @@ pub use held::HeldImage;
 pub use link::{Link, LinkBuilder, LinkStats, Pending, Reply};
 pub use mode::Mode;
 pub use refusal::Refusal;
-pub use stats::Stats;
+pub use stats::{Stats, StoreStats};
 pub use target::{Stopper, Target, TargetBuilder, TargetThread};
 
 pub use farjump_core as core;

@@ -11,6 +11,10 @@ pub struct Stats {
     pub calls: u64,
     /// Of those, calls that were forwarded to a peer.
     pub forwarded: u64,
+    /// Frames taken: calls, refused or not, and questions whether all has run.
+    pub frames: u64,
+    /// Bytes that they took in their mailboxes: headers, code, payload, and what was left unused between them.
+    pub bytes: u64,
     /// Images placed.
     pub images_linked: u64,
     /// Time spent placing images.
@@ -21,7 +25,31 @@ pub struct Stats {
     pub links_ended: u64,
     /// Processes that were turned away because there were as many sources as the target takes.
     pub sources_refused: u64,
+    /// The code store, now.
+    pub store: StoreStats,
+    /// Frames that were looked at and then waited for code: they are looked at again.
+    pub(crate) waited: u64,
     refusals: [u64; RefusalCause::count()],
+}
+
+/// A target's code store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreStats {
+    /// Images held.
+    pub images: usize,
+    /// Their length as they travelled, together, in bytes.
+    pub bytes: usize,
+    /// Images dropped because others needed their place.
+    pub evictions: u64,
+    /// Most images that it holds.
+    pub capacity_images: usize,
+    /// Most bytes of images that it holds.
+    pub capacity_bytes: usize,
+    /// Room for placed code that is in use, in bytes.
+    pub room_used: usize,
+    /// Room for placed code, in bytes.
+    pub room: usize,
 }
 
 impl Default for Stats {
@@ -29,11 +57,15 @@ impl Default for Stats {
         Stats {
             calls: 0,
             forwarded: 0,
+            frames: 0,
+            bytes: 0,
             images_linked: 0,
             link_time: Duration::ZERO,
             links: 0,
             links_ended: 0,
             sources_refused: 0,
+            store: StoreStats::default(),
+            waited: 0,
             refusals: [0; RefusalCause::count()],
         }
     }
@@ -52,11 +84,6 @@ impl Stats {
 
     pub(crate) fn refuse(&mut self, cause: RefusalCause) {
         self.refusals[cause.index()] += 1;
-    }
-
-    #[inline]
-    pub(crate) fn called(&mut self) {
-        self.calls += 1;
     }
 
     pub(crate) fn linked(&mut self, time: Duration) {

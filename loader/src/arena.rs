@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use crate::capacity::Need;
 use crate::error::Error;
 use crate::rooms::Rooms;
 
@@ -67,6 +68,16 @@ impl Arena {
     /// Bytes in use: images, rounded up to lines, and the line kept free behind each.
     pub fn used(&self) -> usize {
         self.0.rooms().used()
+    }
+
+    /// Whether [`Arena::place`] would find room for an image now.
+    pub(crate) fn fits(&self, need: &Need) -> bool {
+        self.0.rooms().fits(need.span, need.align)
+    }
+
+    /// Whether an image would fit if nothing else were here.
+    pub(crate) fn ever_fits(&self, need: &Need) -> bool {
+        Rooms::new(self.0.len).fits(need.span, need.align)
     }
 
     /// Puts an image into the first gap that is long enough for both its spans, patches its sites with what `resolve`

@@ -6,6 +6,8 @@
 //! | [`bundle`] | the bytes that a library carries its images in | source, build |
 //! | [`resolve`] | what injected code may import: exports, named libraries, the process | target |
 //! | [`store`] | code that was placed, by its identity | target |
+//! | [`capacity`] | how much a store holds | target |
+//! | [`usage`] | how often placed code was called, when last, and for how long | target |
 //! | [`directory`] | which code lies at an address, for signal handlers | target |
 //! | [`arena`] | the memory it is placed in: mapped twice, never writable and executable at one address | target |
 //! | `build`, `inspect` | making ifunc libraries, and reading them without running anything (feature `build`) | authors |
@@ -25,6 +27,7 @@ pub mod arena;
 #[cfg(feature = "build")]
 pub mod build;
 pub mod bundle;
+pub mod capacity;
 mod code_id;
 pub mod directory;
 mod error;
@@ -36,10 +39,13 @@ mod refused;
 pub mod resolve;
 mod rooms;
 pub mod store;
+pub mod usage;
 
 pub use arena::Arena;
+pub use capacity::{Capacity, Need};
 pub use code_id::code_id;
 pub use error::Error;
 pub use library::{Library, LibraryImage};
 pub use resolve::{Exports, Resolver};
 pub use store::{Linked, Refused, Store};
+pub use usage::Usage;

@@ -88,6 +88,32 @@ pub enum Refused {
         /// Longest that would fit, in bytes.
         largest: usize,
     },
+    /// The image alone is longer than all that the store may hold.
+    #[error(
+        "the target refused `{ifunc}`: its image of {len} bytes is larger than the {capacity} bytes that the target's \
+         store holds; give it a larger one (serve --store-bytes, TargetBuilder::store_capacity)"
+    )]
+    LargerThanStore {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Length of the image, in bytes.
+        len: usize,
+        /// What the store holds at most, in bytes.
+        capacity: usize,
+    },
+    /// The store holds as much as it may, of code that nobody lets go.
+    #[error(
+        "the target refused `{ifunc}`: its store is full, with {images} images of {bytes} bytes; have it forget code, or \
+         give it a larger one (serve --store-bytes and --store-images, TargetBuilder::store_capacity)"
+    )]
+    StoreFull {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Images held.
+        images: usize,
+        /// Their length together, in bytes.
+        bytes: usize,
+    },
     /// The arena cannot be used.
     #[error("the target refused `{ifunc}`: {source}")]
     Arena {

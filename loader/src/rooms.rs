@@ -39,13 +39,7 @@ impl Rooms {
 
     /// The first gap in which `len` bytes at a multiple of `align` (a power of two) fit with the line behind them.
     pub(crate) fn take(&mut self, len: usize, align: usize) -> Option<Taken> {
-        let needed = Self::needed(len)?;
-        let align = align.max(LINE);
-        let (index, start) = self.gaps.iter().enumerate().find_map(|(index, gap)| {
-            let start = gap.start.checked_next_multiple_of(align)?;
-            (start.checked_add(needed)? <= gap.end).then_some((index, start))
-        })?;
-        let taken = start..start + needed;
+        let (index, taken) = self.find(len, align)?;
         let gap = self.gaps[index].clone();
         match (gap.start == taken.start, gap.end == taken.end) {
             (true, true) => {
@@ -61,6 +55,22 @@ impl Rooms {
         let reused = taken.start < self.high_water;
         self.high_water = self.high_water.max(taken.end);
         Some(Taken { range: taken, reused })
+    }
+
+    /// Whether [`Rooms::take`] would find a gap.
+    pub(crate) fn fits(&self, len: usize, align: usize) -> bool {
+        self.find(len, align).is_some()
+    }
+
+    /// The first gap that will do, by its index, and what would be taken of it.
+    fn find(&self, len: usize, align: usize) -> Option<(usize, Range<usize>)> {
+        let needed = Self::needed(len)?;
+        let align = align.max(LINE);
+        self.gaps.iter().enumerate().find_map(|(index, gap)| {
+            let start = gap.start.checked_next_multiple_of(align)?;
+            let end = start.checked_add(needed)?;
+            (end <= gap.end).then_some((index, start..end))
+        })
     }
 
     /// Takes a range back that [`Rooms::take`] gave out and nobody else gave back. Never needs more memory than the

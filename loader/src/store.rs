@@ -1,9 +1,9 @@
 //! The code store: linked images by their identity.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Bound;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,11 +13,13 @@ use farjump_core::image::{CodeId, ImageView, PlaceError};
 
 use crate::arena::{Arena, Block};
 use crate::bundle::is_name;
+use crate::capacity::{Capacity, Need};
 use crate::code_id::code_id;
 use crate::directory::Listing;
 use crate::error::Error;
 use crate::library::MainRoutine;
 use crate::resolve::Resolver;
+use crate::usage::Usage;
 
 pub use crate::refused::Refused;
 
@@ -33,6 +35,8 @@ pub struct Linked {
     /// The image, and behind it the name.
     bytes: Box<[u8]>,
     image_len: usize,
+    usage: Usage,
+    origin: OnceLock<Box<str>>,
     /// Before the block: what is listed is there.
     listing: OnceLock<Listing>,
     block: Block,
@@ -80,6 +84,22 @@ impl Linked {
         self.listing.get_or_init(|| Listing::new(self.block.address(), len, self.id, self.name()));
     }
 
+    /// How it was called.
+    #[inline]
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// Who brought it, in words for people; empty if nobody said.
+    pub fn origin(&self) -> &str {
+        self.origin.get().map_or("", |origin| origin)
+    }
+
+    /// Says who brought it. What was said first stays.
+    pub fn set_origin(&self, origin: &str) {
+        self.origin.get_or_init(|| origin.into());
+    }
+
     /// Where it was placed.
     pub fn block(&self) -> &Block {
         &self.block
@@ -96,18 +116,55 @@ impl fmt::Debug for Linked {
     }
 }
 
-/// What a target holds, by identity. One thread uses a store at a time; several stores may share an arena.
+/// What a target holds, by identity, up to a capacity. One thread uses a store at a time; several stores may share an arena.
+///
+/// Nothing is dropped to make room unless [`Store::make_room`] is called for it, and nothing that somebody holds an `Arc` of
+/// is dropped there.
 #[derive(Debug)]
 pub struct Store {
     arena: Arena,
-    held: HashMap<CodeId, Arc<Linked>>,
+    capacity: Capacity,
+    held: HashMap<CodeId, Held>,
+    /// When each was last known to be used, oldest first. Calls do not keep it up to date: whoever looks does.
+    ages: BTreeSet<Age>,
     bytes: usize,
+    evictions: u64,
+    /// Calls of what is held no longer.
+    past_calls: u64,
+}
+
+/// When code was last known to be used, and which.
+type Age = (u64, CodeId);
+
+#[derive(Debug)]
+struct Held {
+    linked: Arc<Linked>,
+    /// The first part of its entry in `ages`: at most when it was last used.
+    listed: u64,
 }
 
 impl Store {
-    /// An empty store that places code in `arena`.
+    /// An empty store that places code in `arena`, and has no other bound.
     pub fn new(arena: Arena) -> Store {
-        Store { arena, held: HashMap::new(), bytes: 0 }
+        Store::bounded(arena, Capacity::UNBOUNDED)
+    }
+
+    /// An empty store that places code in `arena`, and holds at most so much.
+    pub fn bounded(arena: Arena, capacity: Capacity) -> Store {
+        Store {
+            arena,
+            capacity,
+            held: HashMap::new(),
+            ages: BTreeSet::new(),
+            bytes: 0,
+            evictions: 0,
+            past_calls: 0,
+        }
+    }
+
+    /// How much it holds at most.
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
     }
 
     /// The arena that code is placed in.
@@ -130,7 +187,7 @@ impl Store {
         unsafe { self.insert_shared(image.as_ptr(), image.len(), claimed, name, resolver) }
     }
 
-    /// Links an image: copies it, compares the copy's identity with the one claimed, checks it, places it, patches its
+    /// Links an image (never used until [`Usage::touch`] or [`Usage::begin`] says otherwise): copies it, compares the copy's identity with the one claimed, checks it, places it, patches its
     /// sites with what `resolver` offers. If the store already holds code of that identity, that is what is returned, and
     /// neither `name` nor `resolver` matters.
     ///
@@ -160,13 +217,13 @@ impl Store {
             ptr::copy_nonoverlapping(image, bytes.as_mut_ptr(), len);
             bytes.set_len(len);
         }
-        let vacant = match self.held.entry(claimed) {
-            Entry::Occupied(held) if held.get().image() == bytes => return Ok(Arc::clone(held.get())),
-            Entry::Occupied(_) => {
+        match self.held.get(&claimed) {
+            Some(held) if held.linked.image() == bytes => return Ok(Arc::clone(&held.linked)),
+            Some(_) => {
                 return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found: code_id(&bytes) });
             }
-            Entry::Vacant(vacant) => vacant,
-        };
+            None => {}
+        }
         let found = code_id(&bytes);
         if found != claimed {
             return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found });
@@ -181,6 +238,17 @@ impl Store {
                 image: view.machine(),
                 target: machine,
             });
+        }
+        if len > self.capacity.bytes {
+            return Err(Refused::LargerThanStore {
+                ifunc: name.to_owned(),
+                len,
+                capacity: self.capacity.bytes,
+            });
+        }
+        if !self.holds_besides(len) {
+            let (images, bytes) = (self.len(), self.bytes);
+            return Err(Refused::StoreFull { ifunc: name.to_owned(), images, bytes });
         }
         let block = match self.arena.place(&view, |import| resolver.resolve(import)) {
             Ok(block) => block,
@@ -202,22 +270,77 @@ impl Store {
             link_time: start.elapsed(),
             bytes: bytes.into_boxed_slice(),
             image_len: len,
+            usage: Usage::new(),
+            origin: OnceLock::new(),
             listing: OnceLock::new(),
             block,
         };
-        Ok(Arc::clone(vacant.insert(Arc::new(linked))))
+        let linked = Arc::new(linked);
+        self.held.insert(claimed, Held { linked: Arc::clone(&linked), listed: 0 });
+        self.ages.insert((0, claimed));
+        Ok(linked)
+    }
+
+    /// Whether an image of this length would not exceed the capacity.
+    fn holds_besides(&self, len: usize) -> bool {
+        self.len() < self.capacity.images && len <= self.capacity.bytes - self.bytes
+    }
+
+    /// Whether an image with this need would be placed now.
+    pub fn has_room(&self, need: &Need) -> bool {
+        self.holds_besides(need.image) && self.arena.fits(need)
+    }
+
+    /// Drops code, the least recently used first, until an image with this need would be placed, or nothing is left that can
+    /// go. `release` is called with each before it goes: whoever holds it to call it has to let go of it then, and if anybody
+    /// does not, it stays. Nothing is dropped for an image that an empty store would not take. Returns whether there is room.
+    pub fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<Linked>)) -> bool {
+        if need.image > self.capacity.bytes || self.capacity.images == 0 || !self.arena.ever_fits(need) {
+            return false;
+        }
+        let mut behind = Bound::Unbounded;
+        while !self.has_room(need) {
+            let Some(age @ (_, id)) = self.oldest(behind) else { return false };
+            let Some(held) = self.held.get(&id) else { return false };
+            release(&held.linked);
+            if Arc::strong_count(&held.linked) == 1 {
+                self.forget(&id);
+                self.evictions += 1;
+            } else {
+                behind = Bound::Excluded(age);
+            }
+        }
+        true
+    }
+
+    /// The least recently used of those behind `behind`.
+    fn oldest(&mut self, behind: Bound<Age>) -> Option<Age> {
+        loop {
+            let age @ (listed, id) = *self.ages.range((behind, Bound::Unbounded)).next()?;
+            let held = self.held.get_mut(&id)?;
+            let last = held.linked.usage().last();
+            if last <= listed {
+                return Some(age);
+            }
+            // Used since: it is younger than it was thought to be.
+            held.listed = last;
+            self.ages.remove(&age);
+            self.ages.insert((last, id));
+        }
     }
 
     /// The code with this identity.
     pub fn get(&self, id: &CodeId) -> Option<&Arc<Linked>> {
-        self.held.get(id)
+        self.held.get(id).map(|held| &held.linked)
     }
 
     /// Gives the code with this identity up; `false` if it is not held. It stays placed until the last `Arc` of it is
     /// dropped. Sent again, it is linked anew, with statics as they were at first.
     pub fn forget(&mut self, id: &CodeId) -> bool {
-        let Some(linked) = self.held.remove(id) else { return false };
+        let Some(Held { linked, listed }) = self.held.remove(id) else { return false };
+        self.ages.remove(&(listed, *id));
         self.bytes -= linked.image_len;
+        self.past_calls += linked.usage().calls();
         true
     }
 
@@ -238,7 +361,17 @@ impl Store {
 
     /// What is held, in no order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Linked>> {
-        self.held.values()
+        self.held.values().map(|held| &held.linked)
+    }
+
+    /// How often code was dropped to make room.
+    pub fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    /// Calls of all that is or was held.
+    pub fn calls(&self) -> u64 {
+        self.past_calls + self.iter().map(|linked| linked.usage().calls()).sum::<u64>()
     }
 }
 

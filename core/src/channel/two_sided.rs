@@ -18,7 +18,7 @@ pub(super) struct TwoSided {
     /// Position of the frame that is sent next.
     sent: u64,
     /// Position of the frame that is due.
-    received: u64,
+    pub(super) received: u64,
     /// Room that the backend lends: where, and how many bytes.
     room: Option<(NonNull<u8>, usize)>,
 }

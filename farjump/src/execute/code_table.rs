@@ -1,10 +1,12 @@
 //! What a source's code indices stand for.
 
+use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::CodeId;
-use farjump_loader::Linked;
+use farjump_loader::{Linked, Need, Usage};
 
 use super::call::Main;
 use crate::policy::Budget;
@@ -137,24 +139,31 @@ pub(super) fn again(refusal: &Refusal) -> Refusal {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callable {
     pub(super) main: Main,
+    /// Where its calls are counted: as long there as the code is.
+    pub(super) usage: NonNull<Usage>,
     /// Alignment in bytes that it needs for its payload; at least that of a word.
     pub(crate) align: usize,
 }
 
 impl Callable {
     pub(super) fn of(linked: &Linked) -> Self {
-        Callable { main: linked.main(), align: 1 << linked.payload_align_log2().max(INLINE_ALIGN_LOG2) }
+        Callable {
+            main: linked.main(),
+            usage: NonNull::from(linked.usage()),
+            align: 1 << linked.payload_align_log2().max(INLINE_ALIGN_LOG2),
+        }
     }
 }
 
 /// The code that a frame names, in memory that nobody else writes.
-#[derive(Debug)]
 pub(crate) struct Named<'a> {
     pub(crate) id: CodeId,
     pub(crate) epoch: u64,
     pub(crate) name: &'a [u8],
     /// The whole image; empty if only the id came.
     pub(crate) image: &'a [u8],
+    /// Who brings it.
+    pub(crate) origin: &'a dyn fmt::Display,
 }
 
 /// Whether the code bound to an index can run now.
@@ -163,6 +172,29 @@ pub(crate) enum Ready {
     Yes,
     /// The source must send the code first.
     Needs(CodeId),
+    /// Other code must go first ([`Executor::make_room`](super::Executor::make_room)).
+    Crowded(Need),
+}
+
+/// Why a frame's code could not be bound.
+pub(super) enum Unbound {
+    /// It is refused.
+    Refused(Refusal),
+    /// It needs so much room, and is refused if there is none to be made.
+    NoRoom(Refusal, Need),
+}
+
+impl From<Refusal> for Unbound {
+    fn from(refusal: Refusal) -> Self {
+        Unbound::Refused(refusal)
+    }
+}
+
+impl From<Unbound> for Refusal {
+    fn from(unbound: Unbound) -> Self {
+        let (Unbound::Refused(refusal) | Unbound::NoRoom(refusal, _)) = unbound;
+        refusal
+    }
 }
 
 #[cfg(test)]

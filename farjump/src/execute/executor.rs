@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +10,24 @@ use std::time::Duration;
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::CodeId;
-use farjump_loader::{Arena, Exports, Library, Linked, Resolver, Store};
+use farjump_loader::{Arena, Capacity, Exports, Library, Linked, Need, Refused, Resolver, Store};
 use farjump_transports::meet::{RefusalCause, plain};
 
-use super::code_table::{Binding, Callable, CodeTable, Named, Ready, again};
+use super::clock::Clock;
+use super::code_table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};
 use super::export::ExportFn;
 use super::perf_map::PerfMap;
 use super::{Context, Ended, Forwarding, services};
 use crate::mode::{Allowed, Mode};
 use crate::policy::{Budget, Policy};
 use crate::refusal::Refusal;
-use crate::{Error, crash, stats::Stats};
+use crate::stats::{Stats, StoreStats};
+use crate::{Error, crash};
 
 /// Room for code, in bytes, unless asked for otherwise: thousands of images.
 const DEFAULT_ARENA: usize = 16 << 20;
+/// Most images held, unless asked for otherwise: as many as the default room takes of 2 KiB each.
+const DEFAULT_IMAGES: usize = 8192;
 
 /// What an executor offers and how much it holds.
 #[derive(Debug)]
@@ -33,6 +38,7 @@ pub struct ExecutorBuilder {
     perf_map: bool,
     crash_report: bool,
     arena: usize,
+    store: Option<Capacity>,
     pub(crate) reply_limit: usize,
     modes: Allowed,
     policy: Policy,
@@ -50,6 +56,7 @@ impl Default for ExecutorBuilder {
             perf_map: false,
             crash_report: false,
             arena: DEFAULT_ARENA,
+            store: None,
             reply_limit: usize::MAX,
             modes: Allowed::default(),
             policy: Policy::default(),
@@ -107,6 +114,14 @@ impl ExecutorBuilder {
     #[must_use]
     pub fn code_room(mut self, bytes: usize) -> Self {
         self.arena = bytes;
+        self
+    }
+
+    /// How much code is held, in bytes of images as they travel and in images; the least recently used goes when more comes.
+    /// As many bytes as there is room for code, and 8192 images, unless set.
+    #[must_use]
+    pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
+        self.store = Some(Capacity { bytes, images });
         self
     }
 
@@ -173,8 +188,10 @@ impl ExecutorBuilder {
         }
         let mut epoch = [0; 8];
         crate::random(&mut epoch)?;
+        let capacity = self.store.unwrap_or(Capacity { bytes: self.arena, images: DEFAULT_IMAGES });
         let mut executor = Executor {
-            store: Store::new(Arena::new(self.arena)?),
+            store: Store::bounded(Arena::new(self.arena)?, capacity),
+            clock: Clock::new(),
             resolver,
             target_args: std::ptr::null_mut(),
             epoch: u64::from_le_bytes(epoch),
@@ -185,6 +202,7 @@ impl ExecutorBuilder {
             stats: Stats::default(),
             modes: self.modes,
             policy: self.policy,
+            room_was_made: false,
             local: HashMap::new(),
             recent_local: None,
         };
@@ -199,6 +217,7 @@ impl ExecutorBuilder {
 #[derive(Debug)]
 pub struct Executor {
     store: Store,
+    pub(crate) clock: Clock,
     resolver: Resolver,
     target_args: *mut c_void,
     epoch: u64,
@@ -209,6 +228,8 @@ pub struct Executor {
     pub(crate) stats: Stats,
     modes: Allowed,
     pub(crate) policy: Policy,
+    /// [`Executor::make_room`] was called for what is bound next.
+    room_was_made: bool,
     /// The functions that are here without having come, by name.
     local: HashMap<Arc<str>, Arc<Linked>>,
     /// That of these that was called last.
@@ -249,6 +270,40 @@ impl Executor {
         self.store.iter()
     }
 
+    /// What was counted.
+    pub(crate) fn counted(&self) -> Stats {
+        let store = &self.store;
+        let capacity = store.capacity();
+        let mut stats = self.stats.clone();
+        stats.calls = store.calls();
+        stats.store = StoreStats {
+            images: store.len(),
+            bytes: store.bytes(),
+            evictions: store.evictions(),
+            capacity_images: capacity.images,
+            capacity_bytes: capacity.bytes,
+            room_used: store.arena().used(),
+            room: store.arena().capacity(),
+        };
+        stats
+    }
+
+    /// Drops code, the least recently used first, until there is room for `need` or nothing more can go. `release` is called
+    /// with each before it goes: no table may bind it any more. Functions set by [`Executor::set_local`] stay.
+    ///
+    /// The next time that code is bound it is placed or refused, whatever it needs: asking for room again would bring none.
+    pub(crate) fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<Linked>)) {
+        let local = &self.local;
+        let before = self.store.evictions();
+        self.store.make_room(need, |linked| {
+            if !local.values().any(|own| Arc::ptr_eq(own, linked)) {
+                release(linked);
+            }
+        });
+        self.room_was_made = true;
+        log::debug!("dropped {} images to make room", self.store.evictions() - before);
+    }
+
     /// Drops the code `id` from the store; `false` if it is not there. Its statics are gone with it.
     pub(crate) fn forget(&mut self, id: &CodeId) -> bool {
         self.store.forget(id)
@@ -261,12 +316,27 @@ impl Executor {
     /// [`Error::Refused`] when its image cannot be linked with what is offered; the function there was stays then. When it has
     /// no image for this machine.
     pub fn set_local(&mut self, library: &Library) -> Result<(), Error> {
+        self.set_local_with(library, |_| {})
+    }
+
+    /// As [`Executor::set_local`]; `release` as in [`Executor::make_room`].
+    pub(crate) fn set_local_with(
+        &mut self,
+        library: &Library,
+        release: impl FnMut(&Arc<Linked>),
+    ) -> Result<(), Error> {
         let refused = |cause, text| Error::Refused { ifunc: library.name().to_owned(), cause, text };
         let machine =
             icache::supported().map_err(|why| refused(RefusalCause::WrongMachine, why.to_owned()))?;
         let image = library.image_for(machine)?;
+        if self.store.get(&image.id()).is_none()
+            && let Some(need) = Need::of(image.bytes())
+        {
+            self.store.make_room(&need, release);
+        }
         let linked = self
-            .install(image.id(), library.name(), image.bytes())
+            .install(image.id(), library.name(), image.bytes(), &"the target itself")
+            .map_err(Refusal::from)
             .map_err(|refusal| refused(refusal.cause, refusal.text))?;
         self.local.insert(library.name().into(), linked);
         self.recent_local = None;
@@ -327,7 +397,10 @@ impl Executor {
         index: u16,
         named: &Named<'_>,
     ) -> Result<Ready, Refusal> {
-        match self.find(table, index, named) {
+        let found = self.find(table, index, named);
+        let room_was_made = std::mem::take(&mut self.room_was_made);
+        match found {
+            Err(Unbound::NoRoom(_, need)) if !room_was_made => Ok(Ready::Crowded(need)),
             Ok(Some(linked)) => {
                 let callable = Callable::of(&linked);
                 let cached = self.modes.has(Mode::Cached);
@@ -342,7 +415,7 @@ impl Executor {
                 table.bind(index, Binding::Missing(named.id, name.into()));
                 Ok(Ready::Needs(named.id))
             }
-            Err(refusal) => {
+            Err(Unbound::Refused(refusal) | Unbound::NoRoom(refusal, _)) => {
                 table.refuse(index, &refusal);
                 Err(refusal)
             }
@@ -354,7 +427,7 @@ impl Executor {
         table: &mut CodeTable,
         index: u16,
         named: &Named<'_>,
-    ) -> Result<Option<Arc<Linked>>, Refusal> {
+    ) -> Result<Option<Arc<Linked>>, Unbound> {
         // An image may be the first of many in mode always, and is that surely if it came before.
         let again = table.bound(index).is_some_and(|(_, linked)| linked.id() == named.id);
         match (named.image.is_empty(), again) {
@@ -363,10 +436,9 @@ impl Executor {
             (false, false) => self.allow(Mode::Cached).or_else(|_| self.allow(Mode::Always))?,
         }
         if named.epoch != self.epoch {
-            return Err(Refusal::new(
-                RefusalCause::StaleEpoch,
-                "the code index was bound at another target, or before this one restarted: connect again",
-            ));
+            let text =
+                "the code index was bound at another target, or before this one restarted: connect again";
+            return Err(Refusal::new(RefusalCause::StaleEpoch, text).into());
         }
         // Before it is asked for.
         self.policy.code(&named.id)?;
@@ -374,7 +446,7 @@ impl Executor {
             return Ok(self.store.get(&named.id).cloned());
         }
         let name = String::from_utf8_lossy(named.name);
-        self.bring(&mut table.budget, named.id, &name, named.image).map(Some)
+        self.bring(&mut table.budget, named.id, &name, named.image, named.origin).map(Some)
     }
 
     /// Places an image that a source brought, if the policy lets it in and its source may take the memory.
@@ -384,29 +456,45 @@ impl Executor {
         id: CodeId,
         name: &str,
         image: &[u8],
-    ) -> Result<Arc<Linked>, Refusal> {
+        origin: &dyn fmt::Display,
+    ) -> Result<Arc<Linked>, Unbound> {
         self.policy.code(&id)?;
         self.policy.image(image.len())?;
         // What is here already was paid for, or is the target's own.
         let price = if self.store.get(&id).is_some() { 0 } else { budget.price(image) };
         budget.take("its code", price)?;
-        match self.install(id, name, image) {
+        match self.install(id, name, image, origin) {
             Ok(linked) => {
                 budget.holds(Arc::downgrade(&linked), price);
                 Ok(linked)
             }
-            Err(refusal) => {
+            Err(unbound) => {
                 budget.give_back(price);
-                Err(refusal)
+                Err(unbound)
             }
         }
     }
 
     /// Places `image`, whose code id should be `id`. `image` is in memory that nobody else writes.
-    pub(crate) fn install(&mut self, id: CodeId, name: &str, image: &[u8]) -> Result<Arc<Linked>, Refusal> {
+    fn install(
+        &mut self,
+        id: CodeId,
+        name: &str,
+        image: &[u8],
+        origin: &dyn fmt::Display,
+    ) -> Result<Arc<Linked>, Unbound> {
         let held = self.store.get(&id).is_some();
-        let linked = self.store.insert(image, id, name, &self.resolver)?;
+        let linked = self.store.insert(image, id, name, &self.resolver).map_err(|why| {
+            match (&why, Need::of(image)) {
+                (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) => {
+                    Unbound::NoRoom(why.into(), need)
+                }
+                _ => Unbound::Refused(why.into()),
+            }
+        })?;
         if !held {
+            linked.usage().touch(self.clock.tick());
+            linked.set_origin(&origin.to_string());
             self.stats.linked(linked.link_time());
             self.show(&linked);
         }
@@ -449,17 +537,26 @@ impl Executor {
     }
 
     /// Places code that a table waits for, and binds it to every index that misses it. If it is refused, so is what those
-    /// indices call.
-    pub(crate) fn supply(&mut self, table: &mut CodeTable, id: CodeId, image: &[u8]) {
+    /// indices call. `Some` if other code must go first.
+    pub(crate) fn supply(
+        &mut self,
+        table: &mut CodeTable,
+        id: CodeId,
+        image: &[u8],
+        origin: &dyn fmt::Display,
+    ) -> Option<Need> {
         let name = table.bindings.iter().find_map(|binding| match binding {
             Binding::Missing(missing, name) if *missing == id => Some(name.clone()),
             _ => None,
-        });
-        let Some(name) = name else { return };
-        match self.bring(&mut table.budget, id, &name, image) {
+        })?;
+        let supplied = self.bring(&mut table.budget, id, &name, image, origin);
+        let room_was_made = std::mem::take(&mut self.room_was_made);
+        match supplied {
+            Err(Unbound::NoRoom(_, need)) if !room_was_made => return Some(need),
             Ok(linked) => table.fill(&id, || Binding::Linked(Callable::of(&linked), Arc::clone(&linked))),
-            Err(refusal) => table.withhold(&id, &refusal),
+            Err(unbound) => table.withhold(&id, &unbound.into()),
         }
+        None
     }
 
     /// Time that placing the code bound to `index` took: zero if nothing is bound.
@@ -481,7 +578,12 @@ impl Executor {
         len: usize,
         reply_limit: usize,
     ) -> Ended {
-        self.stats.called();
+        let now = self.clock.tick();
+        // SAFETY: it is part of what the table holds.
+        if unsafe { code.usage.as_ref() }.begin(now) {
+            // SAFETY: as the caller vouches.
+            return unsafe { self.run_timed(code, payload, len, reply_limit) };
+        }
         // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the table holds it; the
         // arguments are as this function's caller vouches.
         unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) }
@@ -497,6 +599,27 @@ impl Executor {
     /// Where calls may be forwarded to, and what the last call asked for.
     pub(crate) fn forwarding(&mut self) -> &mut Forwarding {
         self.context.forwarding()
+    }
+
+    /// Calls code, and notes how long it took.
+    ///
+    /// # Safety
+    /// As [`Executor::run`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn run_timed(
+        &mut self,
+        code: Callable,
+        payload: *mut c_void,
+        len: usize,
+        reply_limit: usize,
+    ) -> Ended {
+        let start = self.clock.set();
+        // SAFETY: as in `run`.
+        let ended = unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) };
+        // SAFETY: as in `run`; nothing was unbound meanwhile, for that takes this executor.
+        unsafe { code.usage.as_ref() }.took(start.elapsed());
+        ended
     }
 
     /// Most bytes that a call may reply.

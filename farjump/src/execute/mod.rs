@@ -3,6 +3,7 @@
 //! [`Executor`] is what all targets share, whatever brings their frames. A [`CodeTable`] belongs to one source.
 
 mod call;
+mod clock;
 mod code_table;
 mod context;
 mod executor;

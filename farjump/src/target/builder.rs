@@ -233,6 +233,14 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// How much code is held, in bytes of images as they travel and in images. When more comes, the code that was not called
+    /// for the longest time is dropped, with its statics; who calls it again is asked for it. As many bytes as there is room
+    /// for code, and 8192 images, unless set. Functions given by [`TargetBuilder::local`] count, and are not dropped.
+    pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
+        self.executor = self.executor.store_capacity(bytes, images);
+        self
+    }
+
     /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of two; also the
     /// largest frame, and at most 2 GiB. Each source has its own. 4 MiB unless set.
     pub fn mailbox(mut self, bytes: usize) -> Self {

@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use farjump_core::frame::LINE;
 use farjump_core::image::CodeId;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
@@ -125,7 +126,6 @@ impl<'a> Target<'a> {
                 executor,
                 handlers,
                 stall_limit: settings.stall_limit,
-                mailbox: settings.mailbox,
                 staging: Staging::default(),
                 forwards: Forwards::new(choices),
             },
@@ -158,8 +158,11 @@ impl<'a> Target<'a> {
         while index < self.sessions.len() {
             match self.with_session(index, Session::poll) {
                 Ok(frames) => ran += frames,
-                Err(end) => {
-                    self.end(index, end);
+                Err(stop) => {
+                    match self.make_room(stop) {
+                        Ok(frames) => ran += frames,
+                        Err(end) => self.end(index, end),
+                    }
                     continue;
                 }
             }
@@ -172,6 +175,7 @@ impl<'a> Target<'a> {
             self.idle = self.idle.saturating_add(1);
         } else {
             (self.idle, self.nap) = (0, NAPS.0);
+            self.shared.executor.stats.frames += ran as u64;
         }
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(POLLS_TO_CLOCK) {
@@ -255,6 +259,7 @@ impl<'a> Target<'a> {
 
     /// Awake again: sources need not ring any more, and the next [`Target::poll`] asks the system what woke it.
     pub fn disarm(&mut self) {
+        self.shared.executor.clock.set();
         (self.polls, self.last_control) = (u32::MAX, None);
         self.shared.forwards.disarm();
         let mut index = 0;
@@ -299,8 +304,11 @@ impl<'a> Target<'a> {
     }
 
     /// What was counted.
-    pub fn stats(&self) -> &Stats {
-        &self.shared.executor.stats
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.shared.executor.counted();
+        stats.frames -= stats.waited;
+        stats.bytes += self.sessions.iter().map(|session| session.channel.received()).sum::<u64>();
+        stats
     }
 
     /// Sources that are connected.
@@ -310,7 +318,9 @@ impl<'a> Target<'a> {
 
     /// The code held.
     pub fn images(&self) -> Vec<HeldImage> {
-        self.shared.executor.images().map(|linked| HeldImage::of(linked)).collect()
+        let executor = &self.shared.executor;
+        let now = executor.clock.now();
+        executor.images().map(|linked| HeldImage::of(linked, now)).collect()
     }
 
     /// This target's epoch: another one each time a target is built.
@@ -323,7 +333,8 @@ impl<'a> Target<'a> {
     /// # Errors
     /// As [`Executor::set_local`](crate::Executor::set_local).
     pub fn set_local(&mut self, library: &Library) -> Result<(), Error> {
-        self.shared.executor.set_local(library)
+        let sessions = &mut self.sessions;
+        self.shared.executor.set_local_with(library, |linked| Session::release(sessions, linked))
     }
 
     /// No longer has a function of this name here; `false` if there was none.
@@ -358,6 +369,7 @@ impl<'a> Target<'a> {
             drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
             drop(session.channel.call_attention());
             self.watch.remove_session(&session);
+            self.shared.executor.stats.bytes += session.channel.received();
             self.shared.executor.stats.links_ended += 1;
         }
         self.arrivals.clear();
@@ -379,6 +391,7 @@ impl<'a> Target<'a> {
     fn now_and_then(&mut self) -> Result<(), Error> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
+        self.shared.executor.clock.set();
         let idle = self.idle >= POLLS_TO_CLOCK;
         let mut index = 0;
         while index < self.sessions.len() {
@@ -409,7 +422,7 @@ impl<'a> Target<'a> {
                 Event::Control(id) => {
                     self.nap = NAPS.0;
                     if let Some(index) = self.sessions.iter().position(|session| session.id == id)
-                        && let Err(end) = self.with_session(index, Session::read_control)
+                        && let Err(end) = self.sessions[index].read_control()
                     {
                         self.end(index, end);
                     }
@@ -558,6 +571,34 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
+    /// Drops code for a session that cannot go on otherwise. Returns how many of its frames ran before; what stopped it, if
+    /// that was something else.
+    #[cold]
+    fn make_room(&mut self, Stop(end): Stop) -> Result<usize, Stop> {
+        let End::Crowded(need, ran) = *end else { return Err(Stop(end)) };
+        let sessions = &mut self.sessions;
+        self.shared.executor.make_room(&need, |linked| Session::release(sessions, linked));
+        Ok(ran)
+    }
+
+    /// Runs what a source that is gone had sent before, and nobody takes the answers. Bounded by what fits its mailbox.
+    fn drain(&mut self, index: usize) {
+        self.sessions[index].depart();
+        let mut left = self.settings.mailbox / LINE;
+        while left > 0 {
+            let frames = match self.with_session(index, Session::poll) {
+                Ok(0) => break,
+                Ok(frames) => frames,
+                Err(stop) => match self.make_room(stop) {
+                    Ok(frames) => frames,
+                    Err(_) => break,
+                },
+            };
+            self.shared.executor.stats.frames += frames as u64;
+            left = left.saturating_sub(frames);
+        }
+    }
+
     /// Ends a link: what was sent before a source ended is still run, its memory is freed.
     #[cold]
     fn end(&mut self, index: usize, Stop(end): Stop) {
@@ -572,10 +613,7 @@ impl<'a> Target<'a> {
             }
             end => {
                 // What it sent before is whole or it is not there: it does not matter how the source ended.
-                drop(self.with_session(index, |session, shared| {
-                    session.drain(shared);
-                    Ok(())
-                }));
+                self.drain(index);
                 match end {
                     End::Gone(why) => why,
                     _ => "it closed the link".to_owned(),
@@ -584,6 +622,7 @@ impl<'a> Target<'a> {
         };
         let session = self.sessions.swap_remove(index);
         self.watch.remove_session(&session);
+        self.shared.executor.stats.bytes += session.channel.received();
         self.shared.executor.stats.links_ended += 1;
         self.shared.handlers.peer_gone(&session.peer, &why);
     }

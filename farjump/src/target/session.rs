@@ -3,12 +3,14 @@
 mod forward;
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
-use farjump_core::frame::{Flags, Header, Kind, LINE, MAX_NAME, Plan, ReplyStatus};
+use farjump_core::frame::{Flags, Header, Kind, MAX_NAME, Plan, ReplyStatus};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, TransportError};
+use farjump_loader::{Linked, Need};
 use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause};
 
@@ -29,8 +31,6 @@ pub(super) struct Shared {
     pub(super) handlers: Handlers,
     /// How long the rest of a frame may take after its signal.
     pub(super) stall_limit: Duration,
-    /// Length of a source's mailbox in bytes.
-    pub(super) mailbox: usize,
     /// Where code and misaligned payload are copied to.
     pub(super) staging: Staging,
     /// What is on its way to the target's peers.
@@ -78,6 +78,8 @@ enum Waiting {
         token: u32,
         len: usize,
     },
+    /// Its own next turn: the code has come, and is placed when the frame is taken, so that nothing can drop it in between.
+    Turn(CodeId, Vec<u8>),
     /// Room for an answer.
     Room {
         token: u32,
@@ -108,10 +110,24 @@ pub(super) enum End {
     Gone(String),
     /// The source broke the protocol, or the transport failed.
     Broken(Refusal),
+    /// No end: other code must go before the session can go on, and other sessions may have it bound. So many frames ran
+    /// before.
+    Crowded(Need, usize),
 }
 
 /// An [`End`] on its way out: a pointer, so that results of what is done for every frame travel in registers.
 pub(super) struct Stop(pub(super) Box<End>);
+
+impl Stop {
+    /// Counts the frames that ran in this turn before.
+    #[cold]
+    fn after(mut self, ran: usize) -> Stop {
+        if let End::Crowded(_, before) = &mut *self.0 {
+            *before = ran;
+        }
+        self
+    }
+}
 
 impl From<End> for Stop {
     #[cold]
@@ -202,8 +218,10 @@ impl Session {
                 }
                 Glance::Other => {}
             }
-            if !self.take(shared)? {
-                return Ok(ran);
+            match self.take(shared) {
+                Ok(true) => {}
+                Ok(false) => return Ok(ran),
+                Err(stop) => return Err(stop.after(ran)),
             }
             if self.is_blocked() {
                 return Ok(ran + 1);
@@ -230,6 +248,16 @@ impl Session {
                 );
                 self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared)?;
                 Ok(!self.is_blocked())
+            }
+            Waiting::Turn(id, image) => {
+                match shared.executor.supply(&mut self.table, id, &image, &self.peer) {
+                    // The frame is looked at next, and finds the code bound, or refused.
+                    None => Ok(true),
+                    Some(need) => {
+                        self.waiting = Waiting::Turn(id, image);
+                        Err(End::Crowded(need, 0).into())
+                    }
+                }
             }
             Waiting::Room { token, status, bytes } => {
                 self.table.budget.give_back(bytes.len());
@@ -282,6 +310,7 @@ impl Session {
             // Code comes on the control connection, which is watched in any case.
             (Waiting::Code(_), _) => Rest::Sleep,
             (Waiting::Lost { .. }, _) => Rest::None,
+            (Waiting::Turn(..), _) => Rest::None,
             (Waiting::Room { .. } | Waiting::Reading, _) => Rest::Nap,
             (Waiting::Nothing, Armed::Ready) => Rest::None,
             (Waiting::Nothing, Armed::Sleep(_)) if self.partial_since.is_none() => Rest::Sleep,
@@ -381,7 +410,8 @@ impl Session {
         let name_len = self.channel.copy_name_to(&mut name);
         let placed = shared.executor.stats.images_linked;
         let image = &shared.staging.image;
-        let named = Named { id: code.id, epoch: code.epoch, name: &name[..name_len], image };
+        let named =
+            Named { id: code.id, epoch: code.epoch, name: &name[..name_len], image, origin: &self.peer };
         match shared.executor.bind(&mut self.table, index, &named) {
             Ok(Ready::Yes) => {
                 if let Some((code, _)) = self.table.bound(index) {
@@ -433,6 +463,7 @@ impl Session {
     ) -> Result<(), Stop> {
         match ready {
             Ok(Ready::Yes) => Ok(()),
+            Ok(Ready::Crowded(need)) => Err(End::Crowded(need, 0).into()),
             Ok(Ready::Needs(_)) if self.departed => {
                 self.refuse(header.token, code_missing(), shared)?;
                 Ok(self.channel.release()?)
@@ -440,6 +471,7 @@ impl Session {
             Ok(Ready::Needs(id)) => {
                 // The frame stays where it is, and so do those behind it: their order is kept and none is lost.
                 self.waiting = Waiting::Code(id);
+                shared.executor.stats.waited += 1;
                 shared.handlers.code_missing(&self.peer, &id);
                 self.tell(&Message::NeedCode { index: header.index, id: id.0 })
             }
@@ -586,18 +618,16 @@ impl Session {
     /// Lets the transport work; looks at the control connection if the source asks for that.
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
-        if self.channel.progress(idle)? { self.read_control(shared) } else { Ok(()) }
+        if self.channel.progress(idle)? { self.read_control() } else { Ok(()) }
     }
 
     /// Takes what has come on the control connection.
-    pub(super) fn read_control(&mut self, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn read_control(&mut self) -> Result<(), Stop> {
         // It ends: code comes only when asked for, and anything else unasked cuts the link.
         while let Some((message, _)) = self.control.recv()? {
             match (message, &self.waiting) {
-                // The frame that waits is polled again, and finds the code bound, or refused.
                 (Message::Code { id, image }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    (self.waiting, self.answered) = (Waiting::Nothing, self.named(id));
-                    shared.executor.supply(&mut self.table, CodeId(id), &image);
+                    (self.waiting, self.answered) = (Waiting::Turn(CodeId(id), image), self.named(id));
                 }
                 (Message::NoCode { id }, Waiting::Code(wanted)) if wanted.0 == id => {
                     (self.waiting, self.answered) = (Waiting::Nothing, self.named(id));
@@ -619,21 +649,28 @@ impl Session {
         self.channel.code().map(|_| CodeId(id))
     }
 
+    /// Lets go of code that is to be dropped.
+    pub(super) fn release(sessions: &mut [Session], linked: &Arc<Linked>) {
+        for session in sessions {
+            // The store's own, and nobody else's.
+            if Arc::strong_count(linked) == 1 {
+                return;
+            }
+            session.forget(&linked.id());
+        }
+    }
+
     /// Drops code, as if it had never come.
     pub(super) fn forget(&mut self, id: &CodeId) {
         self.table.forget(id);
     }
 
-    /// Runs what a source that is gone had sent before, and nobody takes the answers. Bounded by what fits its mailbox.
-    pub(super) fn drain(&mut self, shared: &mut Shared) {
+    /// The source is gone: nobody takes answers or sends code. What it had sent before is still to be run.
+    pub(super) fn depart(&mut self) {
         self.departed = true;
-        self.waiting = Waiting::Nothing;
-        let mut left = shared.mailbox / LINE;
-        while left > 0 {
-            match self.poll(shared) {
-                Ok(0) | Err(_) => break,
-                Ok(frames) => left = left.saturating_sub(frames),
-            }
+        // Code that has come is of use still.
+        if !matches!(self.waiting, Waiting::Turn(..)) {
+            self.waiting = Waiting::Nothing;
         }
     }
 }

@@ -298,20 +298,6 @@ fn calls_in_flight_fail_when_the_link_is_made_anew_and_a_failed_reconnect_leaves
 }
 
 #[test]
-fn code_refused_for_want_of_room_runs_once_the_target_has_forgotten_other_code() {
-    let place = Place::new();
-    let mut pair = Pair::of(place.target().code_room(1 << 20), place.link());
-    let (one, two, echo) = (library("bulky_one"), library("bulky_two"), library("echo"));
-    pair.call(&one, b"").unwrap();
-    let error = pair.call(&two, b"").unwrap_err();
-    assert!(matches!(error, Error::Refused { cause: RefusalCause::NoRoom, .. }), "{error}");
-    assert!(error.to_string().contains("forget"), "{error}");
-    assert_eq!(*pair.call(&echo, b"served on").unwrap(), *b"served on");
-    pair.target.forget(&one.images()[0].id());
-    pair.call(&two, b"").unwrap();
-}
-
-#[test]
 fn many_sources_share_a_target_at_once() {
     let place = Place::new();
     let mut target = place.target().build().unwrap();

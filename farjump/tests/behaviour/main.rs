@@ -8,6 +8,7 @@ mod code;
 mod crashing;
 mod double;
 mod dying;
+mod evicting;
 mod forwarding;
 mod fuzzed;
 mod isolated;

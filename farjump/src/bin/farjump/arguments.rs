@@ -200,6 +200,12 @@ pub(crate) struct Serve {
     /// Room for frames of each source, such as 64K or 4M; also the largest frame. Rounded up to a power of two
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
+    /// How much code to hold, as it travels; the least recently used goes when more comes, with its statics
+    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_bytes)]
+    pub(crate) store_bytes: usize,
+    /// How many images to hold, likewise
+    #[arg(long, value_name = "N", default_value_t = 8192)]
+    pub(crate) store_images: usize,
     /// How often to look for frames before going to sleep: a number of turns, `never` to sleep at once, `always` never to
     /// sleep [default: by the number of processors]
     #[arg(long, value_name = "TURNS", value_parser = parse_spin)]

@@ -28,6 +28,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .modes(&arguments.modes)
         .perf_map(arguments.perf_map)
         .crash_report(true)
+        .store_capacity(arguments.store_bytes, arguments.store_images)
         .mailbox(arguments.mailbox);
     for library in &arguments.exports {
         builder = builder.export_library(path_or_soname(library));

@@ -1,0 +1,130 @@
+//! How often placed code was called, when last, and an estimate of how long that took.
+//!
+//! A call costs two stores here. Timing one costs two looks at the clock, which is more than a short function takes, so
+//! only some are timed: the first 16 calls, and then every 64th, which stands for the 63 before it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Calls that are timed whatever they take: what is called seldom is known exactly.
+const FIRST: u64 = 16;
+/// Of the later ones, each of this number.
+const PERIOD: u32 = 64;
+/// The calls of one image. Written by the thread that calls it, one at a time; whoever reads meanwhile may see a call in one
+/// figure and not yet in another. (So plain loads and stores do, where others would need locked additions.)
+#[derive(Debug)]
+pub struct Usage {
+    /// Calls from now to the next one that is timed, that one included.
+    left: AtomicU32,
+    /// Calls from the last timed one to the next one that is timed, that one included.
+    period: AtomicU32,
+    /// Calls made once `left` is 0.
+    due: AtomicU64,
+    last: AtomicU64,
+    /// Calls that were timed.
+    timed: AtomicU64,
+    /// What the calls took up to the last timed one, in nanoseconds.
+    nanoseconds: AtomicU64,
+}
+
+impl Usage {
+    /// Never called nor touched.
+    pub(crate) fn new() -> Usage {
+        Usage {
+            left: AtomicU32::new(1),
+            period: AtomicU32::new(1),
+            due: AtomicU64::new(1),
+            last: AtomicU64::new(0),
+            timed: AtomicU64::new(0),
+            nanoseconds: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts as used at `now`, in the unit of [`Usage::last`], though not called.
+    pub fn touch(&self, now: u64) {
+        self.last.store(now, Relaxed);
+    }
+
+    /// Counts a call that begins at `now`, in the unit of [`Usage::last`]. `true` if it is to be timed: then
+    /// [`Usage::took`] has to follow before the next one.
+    #[inline(always)]
+    pub fn begin(&self, now: u64) -> bool {
+        self.last.store(now, Relaxed);
+        let left = self.left.load(Relaxed).wrapping_sub(1);
+        self.left.store(left, Relaxed);
+        left == 0
+    }
+
+    /// The call that was to be timed took so long.
+    pub fn took(&self, time: Duration) {
+        let timed = self.timed.load(Relaxed) + 1;
+        self.timed.store(timed, Relaxed);
+        // It stands for those between the one timed before and itself.
+        let stands_for = u64::from(self.period.load(Relaxed));
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(stands_for);
+        self.nanoseconds.store(self.nanoseconds.load(Relaxed).saturating_add(nanoseconds), Relaxed);
+        let period = if timed < FIRST { 1 } else { PERIOD };
+        self.period.store(period, Relaxed);
+        self.due.store(self.due.load(Relaxed) + u64::from(period), Relaxed);
+        self.left.store(period, Relaxed);
+    }
+
+    /// Calls that have begun.
+    pub fn calls(&self) -> u64 {
+        self.due.load(Relaxed).saturating_sub(self.left.load(Relaxed).into())
+    }
+
+    /// When it was called or touched last, by the clock of who calls it: a number that grows from call to call. 0 if never.
+    pub fn last(&self) -> u64 {
+        self.last.load(Relaxed)
+    }
+
+    /// What all calls took together: exact for the first 16, an estimate for the others.
+    pub fn time(&self) -> Duration {
+        let (spent, calls) = (self.nanoseconds.load(Relaxed), self.calls());
+        // Calls after the last timed one are taken to be as long as those before.
+        let known = self.due.load(Relaxed).saturating_sub(self.period.load(Relaxed).into());
+        let nanoseconds = (u128::from(spent) * u128::from(calls)).checked_div(known.into()).unwrap_or(0);
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls it `times` times, each of which takes `time`. Returns how many were timed.
+    fn call(usage: &Usage, times: u64, time: Duration) -> u64 {
+        let before = usage.calls();
+        let mut timed = 0;
+        for call in 1..=times {
+            if usage.begin(before + call) {
+                usage.took(time);
+                timed += 1;
+            }
+            assert_eq!((usage.calls(), usage.last()), (before + call, before + call));
+        }
+        timed
+    }
+
+    #[test]
+    fn every_call_is_counted_and_of_short_ones_few_are_timed() {
+        let usage = Usage::new();
+        assert_eq!((usage.calls(), usage.time()), (0, Duration::ZERO));
+        let short = Duration::from_nanos(20);
+        assert_eq!(call(&usage, 16, short), 16);
+        assert_eq!(usage.time(), 16 * short);
+        assert_eq!(call(&usage, 6400, short), 100);
+        assert_eq!(usage.time(), 6416 * short);
+        assert_eq!(call(&usage, 63, short), 0);
+        assert_eq!(usage.time(), 6479 * short, "those since the last timed one count like the others");
+    }
+
+    #[test]
+    fn a_call_that_has_begun_and_not_ended_counts_as_a_call_of_unknown_length() {
+        let usage = Usage::new();
+        usage.touch(7);
+        assert_eq!((usage.last(), usage.begin(9)), (7, true));
+        assert_eq!((usage.calls(), usage.last(), usage.time()), (1, 9, Duration::ZERO));
+    }
+}
