@@ -118,7 +118,7 @@ impl ExecutorBuilder {
     }
 
     /// How much code is held, in bytes of images as they travel and in images; the least recently used goes when more comes.
-    /// As many bytes as there is room for code, and 8192 images, unless set.
+    /// Twice as many bytes as there is room for code, because its data has as much, and 8192 images, unless set.
     #[must_use]
     pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
         self.store = Some(Capacity { bytes, images });
@@ -188,9 +188,11 @@ impl ExecutorBuilder {
         }
         let mut epoch = [0; 8];
         crate::random(&mut epoch)?;
-        let capacity = self.store.unwrap_or(Capacity { bytes: self.arena, images: DEFAULT_IMAGES });
+        let arena = Arena::new(self.arena)?;
+        let both_spans = 2 * arena.capacity();
+        let capacity = self.store.unwrap_or(Capacity { bytes: both_spans, images: DEFAULT_IMAGES });
         let mut executor = Executor {
-            store: Store::bounded(Arena::new(self.arena)?, capacity),
+            store: Store::bounded(arena, capacity),
             clock: Clock::new(),
             resolver,
             target_args: std::ptr::null_mut(),

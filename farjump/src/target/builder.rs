@@ -234,8 +234,8 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// How much code is held, in bytes of images as they travel and in images. When more comes, the code that was not called
-    /// for the longest time is dropped, with its statics; who calls it again is asked for it. As many bytes as there is room
-    /// for code, and 8192 images, unless set. Functions given by [`TargetBuilder::local`] count, and are not dropped.
+    /// for the longest time is dropped, with its statics; who calls it again is asked for it. Twice as many bytes as there is
+    /// room for code, because its data has as much, and 8192 images, unless set. Functions given by [`TargetBuilder::local`] count, and are not dropped.
     pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
         self.executor = self.executor.store_capacity(bytes, images);
         self

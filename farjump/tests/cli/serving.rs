@@ -214,6 +214,24 @@ fn frames_larger_than_the_mailbox_are_refused_here_and_a_larger_mailbox_takes_th
 }
 
 #[test]
+fn a_store_of_one_image_serves_functions_in_turn_and_one_smaller_than_an_image_says_so() {
+    let bench = Workbench::new();
+    let (crc32, histogram) = (bench.sample("crc32"), bench.sample("histogram"));
+    let serving = bench.serve(&["--store-images", "1"]);
+    for _ in 0..2 {
+        bench.inject(&crc32, &["--repeat", "3"]).worked();
+        bench.inject(&histogram, &["--repeat", "3"]).worked();
+    }
+    let done = serving.stop().worked();
+    assert!(done.err.contains("12 calls, 4 images linked, 0 frames refused"), "{}", done.err);
+    let serving = bench.serve(&["--store-bytes", "64"]);
+    let done = bench.inject(&crc32, &[]);
+    let error = done.error(3);
+    assert!(error.contains("larger than the 64 bytes") && error.contains("--store-bytes"), "{error}");
+    serving.stop().worked();
+}
+
+#[test]
 fn every_way_to_spin_serves() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");

@@ -201,7 +201,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
     /// How much code to hold, as it travels; the least recently used goes when more comes, with its statics
-    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
     pub(crate) store_bytes: usize,
     /// How many images to hold, likewise
     #[arg(long, value_name = "N", default_value_t = 8192)]
