@@ -20,11 +20,13 @@ use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Operation, TransportError};
 
+mod in_place;
 mod line;
 mod one_sided;
 mod received;
 mod two_sided;
 
+pub use in_place::InPlace;
 pub use line::Line;
 use one_sided::OneSided;
 pub use received::Received;
@@ -219,7 +221,7 @@ impl Channel {
                 (start, layout, path.position())
             }
         };
-        if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
+        if let (Some(code), Some(part)) = (&plan.code, plan.code_part(&layout)) {
             // SAFETY: `start` is `frame_len` bytes of room of which the layout keeps these parts inside.
             let room = unsafe { Region::new(start, layout.frame_len) };
             for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {

@@ -81,6 +81,8 @@ pub enum Kind {
     Flush = 6,
     /// Run the function of the name that travels here, which the target has itself.
     CallLocal = 7,
+    /// Run the image that travels here right where it is, in the mailbox. Binds nothing.
+    CallInPlace = 8,
 }
 
 impl Kind {
@@ -94,13 +96,19 @@ impl Kind {
             5 => Kind::Reply,
             6 => Kind::Flush,
             7 => Kind::CallLocal,
+            8 => Kind::CallInPlace,
             _ => return None,
         })
     }
 
     /// Whether the longer header with code id, epoch and name is there.
     pub const fn names_code(self) -> bool {
-        matches!(self, Kind::CallCode | Kind::CallId | Kind::CallLocal)
+        matches!(self, Kind::CallCode | Kind::CallId | Kind::CallLocal | Kind::CallInPlace)
+    }
+
+    /// Whether an image travels in it.
+    pub const fn carries_image(self) -> bool {
+        matches!(self, Kind::CallCode | Kind::CallInPlace)
     }
 }
 
@@ -205,6 +213,7 @@ impl Header {
                 5 => Kind::Reply,
                 6 => Kind::Flush,
                 7 => Kind::CallLocal,
+                8 => Kind::CallInPlace,
                 _ => Kind::Skip,
             },
             flags: Flags::from_bits_retain((rest >> 8) as u8),
@@ -327,7 +336,7 @@ impl Header {
         let image_error =
             FrameError::Image { offset: part.image_offset, len: part.image_len, frame: self.frame_len };
         let behind = match self.kind {
-            Kind::CallCode => {
+            kind if kind.carries_image() => {
                 let start = part.image_offset as usize;
                 if start < name_end || part.image_len == 0 || start + part.image_len as usize > end {
                     return Err(image_error);

@@ -34,9 +34,11 @@ use crate::frame::INLINE_ALIGN_LOG2;
 mod error;
 mod names;
 mod parts;
+mod patches;
 
 pub use error::{ImageError, PlaceError};
 pub use parts::ImageParts;
+pub use patches::Patches;
 
 /// Length of the fixed part of an image, in bytes.
 pub const HEADER_LEN: usize = 32;
@@ -191,6 +193,25 @@ fn i64_at(bytes: &[u8], at: usize) -> i64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     i64::from_le_bytes(word)
+}
+
+/// Where the code of an image lies in it, as its sender needs it for placing a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Text {
+    /// Where span 1 starts in the image, in bytes.
+    pub(crate) offset: usize,
+    /// log2 of the alignment that span 1 needs to run, in bytes; at least that of a word, which sites are.
+    pub(crate) align_log2: u8,
+}
+
+/// Where span 1 of the image `bytes` lies; `None` if they are none. Nothing but what is needed for that is looked at: what
+/// comes from another process is checked by [`ImageView::new_checked`].
+pub(crate) fn text(bytes: &[u8]) -> Option<Text> {
+    let head = bytes.get(..HEADER_LEN)?;
+    let sites = usize::from(u16_at(head, 24)) * IMPORT_LEN + usize::from(u16_at(head, 26)) * RELATIVE_LEN;
+    let offset = (HEADER_LEN + sites + u32_at(head, 28) as usize).next_multiple_of(16);
+    let align_log2 = (head[7] & 15).max(INLINE_ALIGN_LOG2);
+    (offset < bytes.len() && align_log2 <= MAX_ALIGN_LOG2).then_some(Text { offset, align_log2 })
 }
 
 impl<'a> ImageView<'a> {

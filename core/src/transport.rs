@@ -169,7 +169,8 @@ pub struct Capabilities {
     /// Threads.
     pub threading: Threading,
     /// The local region can have a second, executable mapping ([`LocalMemory::executable`]), so that code can run where
-    /// it was written.
+    /// it was written. Says what the backend can, **not** that this process may: where the system forbids it, asking for
+    /// the mapping says so.
     pub in_place: bool,
 }
 
@@ -382,10 +383,19 @@ pub unsafe trait LocalMemory: Send {
         self.len() == 0
     }
 
-    /// A second mapping of the same bytes at which they can be executed and not written; `None` without
-    /// [`Capabilities::in_place`] or where it was not asked for.
-    fn executable(&self) -> Option<NonNull<u8>> {
-        None
+    /// Start of a second mapping of the same bytes, at which they can be executed and not written: made when this is first
+    /// called, the same from then on, and as long and as aligned as the first. Only called by a target that allows code to
+    /// run in place.
+    ///
+    /// # Errors
+    /// [`Cause::Unsupported`] without [`Capabilities::in_place`]. Where the system does not allow it, what the system said.
+    /// The link goes on either way.
+    fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
+        Err(TransportError::new(
+            "this transport",
+            Operation::Open,
+            Cause::Unsupported("an executable mailbox"),
+        ))
     }
 
     /// How many writes with completion have arrived since the link was made. Only called under

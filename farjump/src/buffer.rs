@@ -247,6 +247,10 @@ impl FrameRunner {
                 local = Some(code);
                 Ready::Yes
             }),
+            (Kind::CallInPlace, _) => {
+                let text = "a buffer is memory in which code cannot run in place: choose another mode";
+                Err(Refusal::new(crate::RefusalCause::Policy, text))
+            }
             (Kind::Call, _) => executor.ready(&self.table, header.index),
             (kind, _) => {
                 let text = format!("a frame of kind {kind:?} has nothing to run");

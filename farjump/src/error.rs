@@ -74,6 +74,14 @@ pub enum Error {
         /// Bytes asked for.
         max: usize,
     },
+    /// Code that cannot run in place; nothing was sent.
+    #[error("`{ifunc}` cannot run in place: {why}; choose another mode (cached, always, local)")]
+    NotInPlace {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Why.
+        why: String,
+    },
     /// Too many calls of one link wait for an answer.
     #[error("{0} calls of this link wait for an answer: take some answers first")]
     TooManyCalls(usize),
@@ -118,6 +126,12 @@ pub enum Error {
         /// The least that makes sense.
         least: usize,
     },
+    /// A target that would let in certain code only, and run in place whatever comes.
+    #[error(
+        "mode in-place cannot go with a list of allowed code (--allow-code): what runs in place is what the source has written in \
+         the mailbox, whatever its id says; leave one of the two out"
+    )]
+    InPlaceOfAllowed,
     /// A target that may have no sources.
     #[error(
         "a target that takes no sources at a time serves nobody: let it take 1 at least, or leave the limit out"

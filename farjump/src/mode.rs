@@ -15,11 +15,17 @@ pub enum Mode {
     Always,
     /// The target has the library itself ([`TargetBuilder::local`](crate::TargetBuilder::local)): only the name travels.
     Local,
+    /// The code travels with each call, and runs where it lies, in the target's mailbox. A target allows it only if asked to:
+    /// what runs is what the source has written there, whatever its code id says. Code with writable statics cannot, nor can
+    /// any over a transport without a mailbox.
+    InPlace,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Mode; 3] = [Mode::Cached, Mode::Always, Mode::Local];
+    pub const ALL: [Mode; 4] = [Mode::Cached, Mode::Always, Mode::Local, Mode::InPlace];
+    /// Those that a target allows if it does not say which: all but [`Mode::InPlace`].
+    pub const DEFAULT: [Mode; 3] = [Mode::Cached, Mode::Always, Mode::Local];
 
     /// Its name, as the command line has it.
     pub const fn name(self) -> &'static str {
@@ -27,6 +33,7 @@ impl Mode {
             Mode::Cached => "cached",
             Mode::Always => "always",
             Mode::Local => "local",
+            Mode::InPlace => "in-place",
         }
     }
 }
@@ -72,7 +79,7 @@ impl Allowed {
 
 impl Default for Allowed {
     fn default() -> Self {
-        Allowed::only(&Mode::ALL)
+        Allowed::only(&Mode::DEFAULT)
     }
 }
 
@@ -94,19 +101,19 @@ mod tests {
         for text in ["", "Cached", "in place", "all"] {
             assert_eq!(
                 text.parse::<Mode>(),
-                Err(format!("`{text}` is no mode: there are cached, always, local"))
+                Err(format!("`{text}` is no mode: there are cached, always, local, in-place"))
             );
         }
     }
 
     #[test]
-    fn what_is_allowed_is_what_was_said_and_by_default_all() {
+    fn what_is_allowed_is_what_was_said_and_by_default_all_but_in_place() {
         let some = Allowed::only(&[Mode::Local, Mode::Cached]);
         assert!(some.has(Mode::Cached) && some.has(Mode::Local) && !some.has(Mode::Always));
         assert_eq!(
             (some.to_string(), Allowed::only(&[]).to_string()),
             ("cached, local".into(), "none".into())
         );
-        assert!(Mode::ALL.into_iter().all(|mode| Allowed::default().has(mode)));
+        assert!(Mode::ALL.into_iter().all(|mode| Allowed::default().has(mode) == (mode != Mode::InPlace)));
     }
 }

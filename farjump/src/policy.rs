@@ -11,6 +11,7 @@ use farjump_core::image::{CodeId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
 use farjump_loader::Linked;
 use farjump_transports::meet::{Limits, RefusalCause};
 
+use crate::mode::{Allowed, Mode};
 use crate::{Error, Refusal};
 
 /// What an executor takes of what frames bring.
@@ -45,8 +46,12 @@ impl Policy {
     }
 
     /// # Errors
-    /// [`Error::Limit`] for one that lets nothing in.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// [`Error::Limit`] for one that lets nothing in; [`Error::InPlaceOfAllowed`] for one that could be got round in the modes
+    /// that are allowed.
+    pub(crate) fn check(&self, modes: Allowed) -> Result<(), Error> {
+        if self.codes.is_some() && modes.has(Mode::InPlace) {
+            return Err(Error::InPlaceOfAllowed);
+        }
         at_least("the payload", self.max_payload, 1)?;
         at_least("the image", self.max_image, IMAGE_HEADER_LEN + 1)
     }

@@ -29,7 +29,8 @@ impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let cause = match &refused {
             Refused::Name { .. } => RefusalCause::Name,
-            Refused::BadImage { .. } => RefusalCause::BadImage,
+            Refused::Misplaced { .. } => RefusalCause::BadFrame,
+            Refused::BadImage { .. } | Refused::Statics { .. } => RefusalCause::BadImage,
             Refused::IdMismatch { .. } => RefusalCause::IdMismatch,
             Refused::WrongMachine { .. } | Refused::UnsupportedMachine { .. } => RefusalCause::WrongMachine,
             Refused::UnresolvedImport { .. } => RefusalCause::UnresolvedImport,

@@ -106,6 +106,14 @@ impl Listing {
         entry.len.store(len, Ordering::Release);
         Listing(entry)
     }
+
+    /// Lists `len` bytes at `start` in place of what was listed before; nothing, if `len` is 0. For one thread, which runs
+    /// that code itself: another one that looks up an address meanwhile may be told the old start with the new length.
+    pub(crate) fn move_to(&self, start: u64, len: u64) {
+        self.0.len.store(0, Ordering::Release);
+        self.0.start.store(start, Ordering::Release);
+        self.0.len.store(len, Ordering::Release);
+    }
 }
 
 impl Drop for Listing {

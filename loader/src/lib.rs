@@ -8,6 +8,7 @@
 //! | [`store`] | code that was placed, by its identity | target |
 //! | [`capacity`] | how much a store holds | target |
 //! | [`usage`] | how often placed code was called, when last, and for how long | target |
+//! | [`in_place`] | code that runs where its source wrote it | target |
 //! | [`directory`] | which code lies at an address, for signal handlers | target |
 //! | [`arena`] | the memory it is placed in: mapped twice, never writable and executable at one address | target |
 //! | `build`, `inspect` | making ifunc libraries, and reading them without running anything (feature `build`) | authors |
@@ -31,6 +32,7 @@ pub mod capacity;
 mod code_id;
 pub mod directory;
 mod error;
+pub mod in_place;
 #[cfg(feature = "build")]
 pub mod inspect;
 pub mod library;
@@ -45,6 +47,7 @@ pub use arena::Arena;
 pub use capacity::{Capacity, Need};
 pub use code_id::code_id;
 pub use error::Error;
+pub use in_place::InPlace;
 pub use library::{Library, LibraryImage};
 pub use resolve::{Exports, Resolver};
 pub use store::{Linked, Refused, Store};

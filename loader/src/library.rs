@@ -59,6 +59,7 @@ pub struct LibraryImage {
     id: CodeId,
     sizes: Sizes,
     payload_align_log2: u8,
+    span2_len: usize,
     /// Memory of the library. Never handed out for longer than the library is borrowed.
     bytes: &'static [u8],
 }
@@ -82,6 +83,11 @@ impl LibraryImage {
     /// log2 of the alignment that its payload needs, in bytes: 3 to 12, or 0 for the default rule.
     pub fn payload_align_log2(&self) -> u8 {
         self.payload_align_log2
+    }
+
+    /// Length in bytes of its writable statics; 0 if it has none.
+    pub fn span2_len(&self) -> usize {
+        self.span2_len
     }
 
     /// The image as it travels, checked when the library was opened. Read-only memory of the library, so it lives as
@@ -310,6 +316,7 @@ fn check_images(bundle: &Bundle<'static>, path: &Path) -> Result<Vec<LibraryImag
             id: code_id(image.bytes),
             sizes: image.sizes,
             payload_align_log2: view.payload_align_log2(),
+            span2_len: view.span2_len(),
             bytes: image.bytes,
         })
     };

@@ -114,6 +114,28 @@ pub enum Refused {
         /// Their length together, in bytes.
         bytes: usize,
     },
+    /// Code that is to run in place, and has statics.
+    #[error(
+        "the target refused `{ifunc}`: it has {len} bytes of writable statics, which have no place in the mailbox; send \
+         it in mode cached or always"
+    )]
+    Statics {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Length of the image's span 2, in bytes.
+        len: usize,
+    },
+    /// Code that is to run in place, and does not lie as it asks.
+    #[error(
+        "the target refused `{ifunc}`: its code came at an address that is not a multiple of {align}, which it needs \
+         to run in place"
+    )]
+    Misplaced {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Alignment that it needs, in bytes.
+        align: u64,
+    },
     /// The arena cannot be used.
     #[error("the target refused `{ifunc}`: {source}")]
     Arena {

@@ -377,7 +377,7 @@ impl Store {
 
 /// What the source is told when an image could not be placed.
 #[cold]
-fn refusal(error: Error, view: &ImageView<'_>, name: &str, resolver: &Resolver) -> Refused {
+pub(crate) fn refusal(error: Error, view: &ImageView<'_>, name: &str, resolver: &Resolver) -> Refused {
     let ifunc = name.to_owned();
     match error {
         Error::ArenaFull { needed, largest, .. } => Refused::ArenaFull { ifunc, needed, largest },

@@ -29,7 +29,7 @@ pub struct Usage {
 
 impl Usage {
     /// Never called nor touched.
-    pub(crate) fn new() -> Usage {
+    pub fn new() -> Usage {
         Usage {
             left: AtomicU32::new(1),
             period: AtomicU32::new(1),

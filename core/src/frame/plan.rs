@@ -4,7 +4,7 @@ use super::{
     CODE_HEADER_LEN, CodePart, DEFAULT_ALIGN_LOG2, Flags, HEADER_LEN, Header, INLINE_ALIGN_LOG2,
     INLINE_PAYLOAD, Kind, LINE, TRAILER_LEN, payload_offset,
 };
-use crate::image::CodeId;
+use crate::image::{self, CodeId};
 use crate::transport::ArrivalRules;
 
 /// Which frames of a link end with a trailer. Follows from the arrival rule, see [`Trailer::for_rule`].
@@ -67,7 +67,7 @@ const IMAGE_ALIGN: usize = 8;
 /// The code that a planned frame names.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanCode<'a> {
-    /// The whole image for [`Kind::CallCode`], empty for [`Kind::CallId`] and [`Kind::CallLocal`].
+    /// The whole image for [`Kind::CallCode`] and [`Kind::CallInPlace`], empty for [`Kind::CallId`] and [`Kind::CallLocal`].
     pub image: &'a [u8],
     /// Its identity.
     pub id: CodeId,
@@ -88,6 +88,8 @@ pub struct Layout {
     pub frame_len: usize,
     /// Which frames of the link a trailer ends.
     pub trailer: Trailer,
+    /// Offset of the image in the frame, in bytes; 0 if none travels.
+    image: u32,
 }
 
 impl Plan<'_> {
@@ -102,7 +104,7 @@ impl Plan<'_> {
             let payload = payload_offset(base, HEADER_LEN, align_log2);
             let end = payload + payload_len;
             if end + trailer.len_behind(end) <= LINE {
-                return Layout { payload, align_log2, frame_len: LINE, trailer };
+                return Layout { payload, align_log2, frame_len: LINE, trailer, image: 0 };
             }
         }
         let align_log2 = match &self.code {
@@ -111,9 +113,9 @@ impl Plan<'_> {
             Some(_) if payload_len <= INLINE_PAYLOAD => INLINE_ALIGN_LOG2,
             _ => DEFAULT_ALIGN_LOG2,
         };
-        let behind = match &self.code {
-            None => HEADER_LEN,
-            Some(code) => self.image_offset(code) + code.image.len(),
+        let (image, behind) = match &self.code {
+            None => (0, HEADER_LEN),
+            Some(code) => self.image_range(code, base),
         };
         let payload = payload_offset(base, behind, align_log2);
         let end = payload + payload_len;
@@ -122,12 +124,24 @@ impl Plan<'_> {
             align_log2,
             frame_len: (end + trailer.len_behind(end)).next_multiple_of(LINE),
             trailer,
+            image: image as u32,
         }
     }
 
-    fn image_offset(&self, code: &PlanCode<'_>) -> usize {
+    /// Where the image starts, 0 if none travels, and where it or else the name ends.
+    fn image_range(&self, code: &PlanCode<'_>, base: usize) -> (usize, usize) {
         let name_end = CODE_HEADER_LEN + code.name.len();
-        if code.image.is_empty() { name_end } else { name_end.next_multiple_of(IMAGE_ALIGN) }
+        if code.image.is_empty() {
+            return (0, name_end);
+        }
+        let start = match image::text(code.image) {
+            // Code that runs where it lies is aligned in memory.
+            Some(text) if self.kind == Kind::CallInPlace => {
+                payload_offset(base, name_end + text.offset, text.align_log2) - text.offset
+            }
+            _ => name_end.next_multiple_of(IMAGE_ALIGN),
+        };
+        (start, start + code.image.len())
     }
 
     /// The header of the frame laid out as `layout`, with the payload's final length, which is at most what was planned.
@@ -150,7 +164,7 @@ impl Plan<'_> {
         let frame = into.get_mut(..header.frame_len as usize)?;
         let [lengths, rest] = header.to_words();
         put_words(frame, &[signal, lengths, rest]);
-        if let (Some(code), Some(part)) = (&self.code, self.code_part()) {
+        if let (Some(code), Some(part)) = (&self.code, self.code_part(layout)) {
             put_words(&mut frame[HEADER_LEN..], &part.to_words(layout.payload as u32));
             frame[CODE_HEADER_LEN..][..code.name.len()].copy_from_slice(code.name.as_bytes());
             frame[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
@@ -172,10 +186,10 @@ impl Plan<'_> {
         Header { frame_len, payload_len, kind: self.kind, flags, index: self.index, token: self.token }
     }
 
-    /// The longer header's fields for a frame that names code.
-    pub fn code_part(&self) -> Option<CodePart> {
+    /// The longer header's fields for a frame that names code, laid out as `layout`.
+    pub fn code_part(&self, layout: &Layout) -> Option<CodePart> {
         self.code.as_ref().map(|code| CodePart {
-            image_offset: if code.image.is_empty() { 0 } else { self.image_offset(code) as u32 },
+            image_offset: layout.image,
             image_len: code.image.len() as u32,
             id: code.id,
             epoch: code.epoch,

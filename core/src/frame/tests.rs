@@ -23,7 +23,7 @@ proptest! {
     fn the_quick_way_takes_what_the_long_way_takes_and_says_the_same_of_it(
         (frame_len, payload_len, limit) in (length(), length(), length()),
         room in length().prop_map(|room| room & !63).prop_filter("a frame starts on a line of the ring", |room| *room != 0),
-        kind in 0_u8..9,
+        kind in 0_u8..10,
         flags in prop_oneof![6 => select(vec![0x03_u8, 0x16, 0x06, 0x1c, 0x53]), 2 => any::<u8>()],
         index: u16,
         token: u32,

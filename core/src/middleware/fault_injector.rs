@@ -315,7 +315,7 @@ unsafe impl LocalMemory for FaultyLocal {
         self.inner.len()
     }
 
-    fn executable(&self) -> Option<NonNull<u8>> {
+    fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         self.inner.executable()
     }
 

@@ -181,7 +181,7 @@ unsafe impl LocalMemory for ObservedLocal {
         self.inner.len()
     }
 
-    fn executable(&self) -> Option<NonNull<u8>> {
+    fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         self.inner.executable()
     }
 

@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_a_view_panic(mut frame in prop::collection::vec(any::<u8>(), 0..1_024), kind in 0_u8..8) {
+    fn no_bytes_make_a_view_panic(mut frame in prop::collection::vec(any::<u8>(), 0..1_024), kind in 0_u8..10) {
         // Random bytes alone would seldom get past the kind and the length.
         let len = frame.len() as u32;
         for (at, byte) in len.to_le_bytes().into_iter().chain([0; 4]).chain([kind, 6]).enumerate() {
@@ -123,7 +123,7 @@ proptest! {
         in_header: bool,
     ) {
         let (image, name, base) = (vec![0x33; image_len], "n".repeat(name_len), line * LINE);
-        let image = if kind == Kind::CallCode { &image[..] } else { &[] };
+        let image = if kind.carries_image() { &image[..] } else { &[] };
         let plan = Plan { code: kind.names_code().then(|| code(image, &name)), ..plan(kind) };
         let (mut frame, _) = bytes(&plan, base, payload_len);
         let within = if in_header { 64 } else { frame.len() };
@@ -140,19 +140,19 @@ proptest! {
             assert_sound(&header, &parts, base);
         }
         prop_assert_eq!(view.name().is_some(), header.kind.names_code());
-        prop_assert_eq!(view.image().is_some(), header.kind == Kind::CallCode);
+        prop_assert_eq!(view.image().is_some(), header.kind.carries_image());
     }
 
     #[test]
     fn what_was_put_into_a_frame_comes_out(
-        kind in select(vec![Kind::Call, Kind::CallCode, Kind::CallId, Kind::CallLocal, Kind::Reply, Kind::Flush]),
+        kind in select(vec![Kind::Call, Kind::CallCode, Kind::CallId, Kind::CallLocal, Kind::CallInPlace, Kind::Reply, Kind::Flush]),
         image in prop::collection::vec(any::<u8>(), 1..300),
         name in "[a-z]{0,255}",
         payload_len in 0_usize..5_000,
         align_log2 in select(vec![0_u8, 3, 4, 5, 6, 7, 10, 12]),
         line in 0_usize..64,
     ) {
-        let carried = if kind == Kind::CallCode { &image[..] } else { &[] };
+        let carried = if kind.carries_image() { &image[..] } else { &[] };
         let plan = Plan { align_log2, code: kind.names_code().then(|| code(carried, &name)), ..plan(kind) };
         let (frame, _) = bytes(&plan, line * LINE, payload_len);
         let view = FrameView::new_checked(&frame, line * LINE, frame.len()).unwrap();
@@ -163,7 +163,7 @@ proptest! {
         let expected: Vec<u8> = (0..payload_len).map(|index| index as u8).collect();
         prop_assert_eq!(view.payload(), &expected[..]);
         prop_assert_eq!(view.name(), kind.names_code().then_some(name.as_bytes()));
-        prop_assert_eq!(view.image(), (kind == Kind::CallCode).then_some(&image[..]));
+        prop_assert_eq!(view.image(), (kind.carries_image()).then_some(&image[..]));
         if let Some(part) = view.parts().code {
             prop_assert_eq!((part.id.0, part.epoch), ([9; 16], 11));
         }

@@ -1,6 +1,7 @@
 //! What a plan is laid out as: aligned in memory, no longer than it must be, and never what the check refuses.
 
 use farjump_core::frame::{Flags, INLINE_PAYLOAD, Kind, LINE, Layout, Plan, TRAILER_LEN, Trailer};
+use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place};
 
 use super::{NO_LIMIT, TRAILERS, code, no_code, plan};
 
@@ -37,14 +38,14 @@ fn assert_good(plan: &Plan<'_>, base: usize, layout: &Layout, used: usize, trail
         Trailer::Always => true,
     };
     assert_eq!(has_trailer, due, "trailer: {}", what());
-    let code = || match plan.code_part() {
+    let code = || match plan.code_part(layout) {
         Some(part) => part.to_words(layout.payload as u32),
         None => no_code(),
     };
     let parts =
         header.check(base, frame_len, NO_LIMIT, code).unwrap_or_else(|error| panic!("{error}: {}", what()));
     assert_eq!(parts.payload as usize, layout.payload, "{}", what());
-    assert_eq!(parts.code, plan.code_part(), "{}", what());
+    assert_eq!(parts.code, plan.code_part(layout), "{}", what());
 }
 
 #[test]
@@ -114,9 +115,12 @@ fn frames_that_carry_or_name_code_are_aligned_minimal_and_accepted() {
     let image = [0x5a; 5_000];
     let name = "n".repeat(255);
     for trailer in TRAILERS {
-        for (kind, image_lens) in
-            [(Kind::CallCode, &[1, 15, 64, 500, 5_000][..]), (Kind::CallId, &[0]), (Kind::CallLocal, &[0])]
-        {
+        for (kind, image_lens) in [
+            (Kind::CallCode, &[1, 15, 64, 500, 5_000][..]),
+            (Kind::CallInPlace, &[1, 15, 64, 500, 5_000]),
+            (Kind::CallId, &[0]),
+            (Kind::CallLocal, &[0]),
+        ] {
             for &image_len in image_lens {
                 for name_len in [0, 1, 63, 64, 255] {
                     for align_log2 in [0, 3, 6, 9, 12] {
@@ -130,6 +134,46 @@ fn frames_that_carry_or_name_code_are_aligned_minimal_and_accepted() {
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+/// An image whose code is aligned to `2^align_log2`, behind so many imports.
+fn image(align_log2: u8, imports: u32) -> Vec<u8> {
+    let import = |index: u32| Import { site: Place::Span1(index * 8), name: "a", addend: 0, weak: false };
+    let parts = ImageParts {
+        machine: Machine::X86_64,
+        align_log2,
+        payload_align_log2: 0,
+        span1: &[0; 200],
+        entry: 0,
+        data: &[],
+        bss_len: 0,
+        imports: (0..imports).map(import).collect(),
+        relatives: vec![],
+    };
+    parts.encode().unwrap()
+}
+
+#[test]
+fn code_that_runs_in_place_is_aligned_in_memory_as_its_image_asks_and_compact_otherwise() {
+    for align_log2 in 0..=12 {
+        for imports in [0, 1, 5] {
+            let image = image(align_log2, imports);
+            let offset = ImageView::new_checked(&image).unwrap().span1_offset();
+            for name_len in [0, 7, 63, 255] {
+                let name = "n".repeat(name_len);
+                let plan = Plan { code: Some(code(&image, &name)), ..plan(Kind::CallInPlace) };
+                for base in BASES.map(|line| line * LINE) {
+                    let layout = plan.layout(base, 8, Trailer::Never);
+                    assert_good(&plan, base, &layout, 8, Trailer::Never);
+                    let at = plan.code_part(&layout).unwrap().image_offset as usize;
+                    let align = 1 << align_log2.max(3);
+                    let gap = at - (64 + name_len);
+                    assert_eq!((base + at + offset) % align, 0, "{align_log2} {imports} {name_len} {base}");
+                    assert!(gap < align, "{gap} bytes lost to an alignment of {align}");
                 }
             }
         }

@@ -12,8 +12,16 @@ use farjump_core::frame::{
 use farjump_core::image::CodeId;
 use proptest::prelude::*;
 
-const KINDS: [Kind; 7] =
-    [Kind::Skip, Kind::Call, Kind::CallCode, Kind::CallId, Kind::Reply, Kind::Flush, Kind::CallLocal];
+const KINDS: [Kind; 8] = [
+    Kind::Skip,
+    Kind::Call,
+    Kind::CallCode,
+    Kind::CallId,
+    Kind::Reply,
+    Kind::Flush,
+    Kind::CallLocal,
+    Kind::CallInPlace,
+];
 const TRAILERS: [Trailer; 3] = [Trailer::Never, Trailer::LongFrames, Trailer::Always];
 const NO_LIMIT: usize = usize::MAX;
 
@@ -39,7 +47,7 @@ fn bytes(plan: &Plan<'_>, base: usize, payload_len: usize) -> (Vec<u8>, Layout) 
     for (at, word) in [(0, 7), (8, lengths), (16, rest)] {
         put_word(&mut frame, at, word);
     }
-    if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
+    if let (Some(code), Some(part)) = (&plan.code, plan.code_part(&layout)) {
         for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
             put_word(&mut frame, HEADER_LEN + index * 8, word);
         }
@@ -72,7 +80,7 @@ proptest! {
     #[test]
     fn two_words_are_a_header_only_if_kind_and_flags_are_known(lengths: u64, rest: u64) {
         let (kind, flags) = (rest as u8, (rest >> 8) as u8);
-        let expected_error = if !(1..=7).contains(&kind) {
+        let expected_error = if !(1..=8).contains(&kind) {
             Some(FrameError::Kind(kind))
         } else if flags & 0x80 != 0 {
             Some(FrameError::Flags(flags))
@@ -109,7 +117,9 @@ proptest! {
 fn numbers_of_kinds_and_statuses_read_back_and_no_others_exist() {
     for kind in KINDS {
         assert_eq!(Kind::from_number(kind as u8), Some(kind));
-        assert_eq!(kind.names_code(), matches!(kind, Kind::CallCode | Kind::CallId | Kind::CallLocal));
+        let carries = matches!(kind, Kind::CallCode | Kind::CallInPlace);
+        assert_eq!(kind.carries_image(), carries);
+        assert_eq!(kind.names_code(), carries || matches!(kind, Kind::CallId | Kind::CallLocal));
     }
     assert_eq!((0..=u8::MAX).filter_map(Kind::from_number).count(), KINDS.len());
     for status in [ReplyStatus::Done, ReplyStatus::Panicked] {

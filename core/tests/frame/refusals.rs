@@ -16,10 +16,10 @@ fn call(change: impl FnOnce(&mut Header)) -> Result<(), FrameError> {
 /// words at 24 `change` may spoil.
 fn with_code(kind: Kind, change: impl FnOnce(&mut [u64; 5])) -> Result<(), FrameError> {
     let image = [1; 100];
-    let image = if kind == Kind::CallCode { &image[..] } else { &[] };
+    let image = if kind.carries_image() { &image[..] } else { &[] };
     let plan = Plan { code: Some(code(image, "name")), ..plan(kind) };
     let (mut frame, layout) = bytes(&plan, 0, 200);
-    let mut words = plan.code_part().unwrap().to_words(layout.payload as u32);
+    let mut words = plan.code_part(&layout).unwrap().to_words(layout.payload as u32);
     change(&mut words);
     for (index, word) in words.into_iter().enumerate() {
         put_word(&mut frame, 24 + index * 8, word);
@@ -105,7 +105,7 @@ fn a_skip_takes_exactly_the_rest_and_has_no_payload() {
 
 #[test]
 fn unknown_kinds_are_refused() {
-    for kind in (0..=u8::MAX).filter(|kind| !(1..=7).contains(kind)) {
+    for kind in (0..=u8::MAX).filter(|kind| !(1..=8).contains(kind)) {
         let mut frame = bytes(&plan(Kind::Call), 0, 0).0;
         frame[16] = kind;
         assert_eq!(FrameView::new_checked(&frame, 0, NO_LIMIT).unwrap_err(), FrameError::Kind(kind));

@@ -3,6 +3,7 @@
 
 mod arbitrary;
 mod encode;
+mod patches;
 mod place;
 mod refusals;
 

@@ -9,6 +9,7 @@ use farjump_core::image::CodeId;
 use farjump_loader::{Linked, Need, Usage};
 
 use super::call::Main;
+use super::executor::in_place::Checked;
 use crate::policy::Budget;
 use crate::refusal::Refusal;
 
@@ -19,6 +20,8 @@ const REASONS: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub struct CodeTable {
     pub(super) bindings: Vec<Binding>,
+    /// What was checked to run in place.
+    pub(super) in_place: Checked,
     /// Bytes of the texts of those that were refused.
     reasons: usize,
     /// Memory that the source may take.
@@ -61,6 +64,7 @@ impl CodeTable {
                 *binding = Binding::Missing(*id, linked.name().into());
             }
         }
+        self.in_place.forget(id);
     }
 
     /// Refuses every index that misses the code `id`.

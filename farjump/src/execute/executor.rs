@@ -1,5 +1,7 @@
 //! The executor: a target's code store, its exports, and the calling of what frames name.
 
+pub(super) mod in_place;
+
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::CodeId;
-use farjump_loader::{Arena, Capacity, Exports, Library, Linked, Need, Refused, Resolver, Store};
+use farjump_loader::{Arena, Capacity, Exports, Library, Linked, Need, Refused, Resolver, Store, Usage};
 use farjump_transports::meet::{RefusalCause, plain};
 
 use super::clock::Clock;
@@ -132,7 +134,7 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Allows these modes and no others. All unless set.
+    /// Allows these modes and no others. [`Mode::DEFAULT`] unless set.
     #[must_use]
     pub fn modes(mut self, modes: &[Mode]) -> Self {
         self.modes = Allowed::only(modes);
@@ -174,7 +176,7 @@ impl ExecutorBuilder {
     /// When a limit lets nothing in, memory cannot be made executable, the architecture is not supported, a library or the perf map cannot be opened,
     /// the system takes no handler for crashes, or a local function cannot be linked with what is offered.
     pub fn build(self) -> Result<Executor, Error> {
-        self.policy.check()?;
+        self.policy.check(self.modes)?;
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
             resolver.allow_library(path)?;
@@ -204,6 +206,7 @@ impl ExecutorBuilder {
             stats: Stats::default(),
             modes: self.modes,
             policy: self.policy,
+            in_place: Box::new(Usage::new()),
             room_was_made: false,
             local: HashMap::new(),
             recent_local: None,
@@ -230,6 +233,8 @@ pub struct Executor {
     pub(crate) stats: Stats,
     modes: Allowed,
     pub(crate) policy: Policy,
+    /// The calls of code that runs in place.
+    in_place: Box<Usage>,
     /// [`Executor::make_room`] was called for what is bound next.
     room_was_made: bool,
     /// The functions that are here without having come, by name.
@@ -277,7 +282,7 @@ impl Executor {
         let store = &self.store;
         let capacity = store.capacity();
         let mut stats = self.stats.clone();
-        stats.calls = store.calls();
+        stats.calls = store.calls() + self.in_place.calls();
         stats.store = StoreStats {
             images: store.len(),
             bytes: store.bytes(),
@@ -437,11 +442,7 @@ impl Executor {
             (false, true) => self.allow(Mode::Always)?,
             (false, false) => self.allow(Mode::Cached).or_else(|_| self.allow(Mode::Always))?,
         }
-        if named.epoch != self.epoch {
-            let text =
-                "the code index was bound at another target, or before this one restarted: connect again";
-            return Err(Refusal::new(RefusalCause::StaleEpoch, text).into());
-        }
+        self.of_this_epoch(named.epoch)?;
         // Before it is asked for.
         self.policy.code(&named.id)?;
         if named.image.is_empty() {
@@ -475,6 +476,17 @@ impl Executor {
                 Err(unbound)
             }
         }
+    }
+
+    /// Whether a frame was made for this run of the target.
+    fn of_this_epoch(&self, epoch: u64) -> Result<(), Refusal> {
+        if epoch == self.epoch {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            RefusalCause::StaleEpoch,
+            "the code index was bound at another target, or before this one restarted: connect again",
+        ))
     }
 
     /// Places `image`, whose code id should be `id`. `image` is in memory that nobody else writes.
@@ -569,7 +581,7 @@ impl Executor {
     /// Calls code. Its reply, of at most `reply_limit` bytes, is then in [`Executor::reply`].
     ///
     /// # Safety
-    /// `code` must come from a table that still holds it, or be this executor's own. `payload` must be valid for reads and writes of `len` bytes during
+    /// `code` must come from a table that still holds it, or be this executor's own, or lie in a frame that is held. `payload` must be valid for reads and writes of `len` bytes during
     /// the call, and aligned as the code asks. What the code itself does is the business of who lets sources in: native code
     /// in a process is trusted code (`docs/security.md`).
     #[inline(always)]

@@ -16,6 +16,7 @@ use farjump_transports::meet::{Control, Limits, PeerIdentity};
 use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};
 use super::connect::Settings;
+use super::in_place;
 use super::send::{Call, Failed, Sent, make_payload};
 use super::{Deadline, LinkStats};
 use crate::policy::takes_lines;
@@ -168,6 +169,9 @@ impl Inner {
         }
         let mode = self.settings.mode;
         let index = self.codes.index(library, self.machine)?;
+        if mode == Mode::InPlace {
+            in_place::check(library, self.machine, self.channel.rule())?;
+        }
         if mode == Mode::Cached && takes_lines(&self.limits) {
             self.codes.warm(library, index);
         }

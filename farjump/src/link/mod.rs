@@ -3,6 +3,7 @@
 mod calls;
 mod codes;
 mod connect;
+mod in_place;
 mod inner;
 mod outgoing;
 mod send;

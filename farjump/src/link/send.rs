@@ -91,6 +91,7 @@ impl Call<'_> {
         let image = image_of(self.library, &code.id);
         let (kind, image, id) = match (self.mode, code.known) {
             (Mode::Local, _) => (Kind::CallLocal, &[][..], CodeId([0; 16])),
+            (Mode::InPlace, _) => (Kind::CallInPlace, image, code.id),
             (Mode::Cached, Known::Perhaps) => (Kind::CallId, &[][..], code.id),
             _ => (Kind::CallCode, image, code.id),
         };
@@ -99,7 +100,7 @@ impl Call<'_> {
         }
         let named = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
         let sent = self.send_frame(channel, &Plan { kind, code: Some(named), ..plan }, max)?;
-        Ok(Sent { code: image.len(), binds: kind != Kind::CallLocal, ..sent })
+        Ok(Sent { code: image.len(), binds: matches!(kind, Kind::CallCode | Kind::CallId), ..sent })
     }
 
     fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {

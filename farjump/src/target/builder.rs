@@ -194,7 +194,7 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Allows these modes and no others. All unless set.
+    /// Allows these modes and no others. [`Mode::DEFAULT`] unless set: all but [`Mode::InPlace`].
     pub fn modes(mut self, modes: &[Mode]) -> Self {
         self.executor = self.executor.modes(modes);
         self

@@ -1,6 +1,7 @@
 //! One link, seen from the target: takes frames, runs what they name, answers.
 
 mod forward;
+mod in_place;
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -344,6 +345,7 @@ impl Session {
             Kind::Call => self.call(&frame, shared)?,
             Kind::CallCode | Kind::CallId => self.bind(&frame, shared)?,
             Kind::CallLocal => self.call_local(&frame, shared)?,
+            Kind::CallInPlace => self.call_in_place(&frame, shared)?,
             Kind::Flush => {
                 self.answer(header.token, ReplyStatus::Done, &[], false)?;
                 self.channel.release()?;
@@ -496,7 +498,7 @@ impl Session {
         // Who waits for one answer at a time gets it alone.
         let alone = header.flags.contains(Flags::ALONE);
         // SAFETY: the payload is `len` bytes lent by the channel until `release` below, or in the staging buffer, aligned as
-        // the image asks; the code is of this session's table, which holds it.
+        // the image asks; the code is of this session's table, which holds it, or in the frame, which is held until then.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.reply_limit) };
         // The answer first: it is what somebody waits for.
         if ended != Ended::Returned {

@@ -248,7 +248,9 @@ fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
     for (index, word) in plan.header(&layout, 0).to_words().into_iter().enumerate() {
         frame[8 + index * 8..][..8].copy_from_slice(&word.to_le_bytes());
     }
-    for (index, word) in plan.code_part().unwrap().to_words(layout.payload as u32).into_iter().enumerate() {
+    for (index, word) in
+        plan.code_part(&layout).unwrap().to_words(layout.payload as u32).into_iter().enumerate()
+    {
         frame[24 + index * 8..][..8].copy_from_slice(&word.to_le_bytes());
     }
     frame[64..69].copy_from_slice(b"tally");

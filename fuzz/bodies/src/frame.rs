@@ -101,7 +101,7 @@ fn lay_out_again(view: &FrameView<'_>, base: usize) {
     let layout = plan.layout(base, len, Trailer::Never);
     let mut made = vec![0xa5; layout.frame_len];
     put_words(&mut made, 8, &plan.header(&layout, len).to_words());
-    if let Some(part) = plan.code_part() {
+    if let Some(part) = plan.code_part(&layout) {
         put_words(&mut made, HEADER_LEN, &part.to_words(layout.payload as u32));
         put(&mut made, CODE_HEADER_LEN, name.as_bytes());
         put(&mut made, part.image_offset as usize, image);

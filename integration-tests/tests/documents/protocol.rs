@@ -23,12 +23,12 @@ fn frame(plan: &Plan<'_>, payload: &[u8], position: u64) -> Vec<u8> {
     let header = plan.header(&layout, payload.len());
     let mut bytes = vec![0; header.frame_len as usize];
     let [lengths, rest] = header.to_words();
-    let code = plan.code_part().map(|part| part.to_words(layout.payload as u32));
+    let code = plan.code_part(&layout).map(|part| part.to_words(layout.payload as u32));
     let words = [key().header(position), lengths, rest].into_iter().chain(code.into_iter().flatten());
     for (word, room) in words.zip(bytes.chunks_mut(8)) {
         room.copy_from_slice(&word.to_le_bytes());
     }
-    if let (Some(code), Some(part)) = (&plan.code, plan.code_part()) {
+    if let (Some(code), Some(part)) = (&plan.code, plan.code_part(&layout)) {
         bytes[64..][..code.name.len()].copy_from_slice(code.name.as_bytes());
         bytes[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
     }

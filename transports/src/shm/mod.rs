@@ -10,6 +10,7 @@
 mod barrier;
 mod doorbell;
 mod region;
+mod twin;
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -24,6 +25,7 @@ use farjump_core::transport::{
 use barrier::Barriers;
 use doorbell::Doorbell;
 use region::Region;
+use twin::Twin;
 
 /// The backend's name.
 pub const NAME: &str = "shm";
@@ -71,6 +73,7 @@ impl Transport for Shm {
         capabilities.faults = FaultsNoticed::empty();
         capabilities.wake = WakeSource::Descriptor;
         capabilities.threading = Threading::PerEndpoint;
+        capabilities.in_place = true;
         capabilities
     }
 
@@ -126,6 +129,7 @@ impl Opening for ShmOpening {
         let ours = self.barriers;
         Ok(Endpoint::OneSided {
             local: Box::new(ShmLocal {
+                twin: None,
                 region: self.region,
                 doorbell: self.doorbell,
                 // The peer decides by the same two flags whether it leaves its fence out.
@@ -210,6 +214,8 @@ unsafe impl RemoteMemory for ShmRemote {
 
 /// The region of this side.
 struct ShmLocal {
+    /// The same memory, executable, once that was asked for.
+    twin: Option<Twin>,
     region: Region,
     doorbell: Doorbell,
     /// The peer has no fence between storing a frame and looking whether this side sleeps.
@@ -224,6 +230,15 @@ unsafe impl LocalMemory for ShmLocal {
 
     fn len(&self) -> usize {
         self.region.len()
+    }
+
+    fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
+        let twin = match self.twin.take() {
+            Some(twin) => twin,
+            None => Twin::of(self.region.memfd(), self.region.len())
+                .map_err(|cause| error(Operation::Open, cause))?,
+        };
+        Ok(self.twin.insert(twin).start())
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

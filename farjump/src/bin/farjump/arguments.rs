@@ -171,7 +171,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) allow_process_symbols: bool,
     /// How code may come to run, separated by commas: cached, always, local
-    #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = Mode::ALL)]
+    #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = Mode::DEFAULT)]
     pub(crate) modes: Vec<Mode>,
     /// A library whose function is here for sources in mode local; may be repeated
     #[arg(long = "local", value_name = "LIB.so")]

@@ -1,0 +1,25 @@
+//! What a source knows beforehand of code that is to run in place.
+
+use farjump_core::image::Machine;
+use farjump_core::transport::ArrivalRules;
+use farjump_loader::Library;
+
+use crate::Error;
+
+/// Whether the code of `library` for `machine` can run in the mailbox of a link with this arrival rule. What the target
+/// allows, and what its system does, the target says.
+///
+/// # Errors
+/// [`Error::NotInPlace`] with the reason.
+pub(super) fn check(library: &Library, machine: Machine, rule: ArrivalRules) -> Result<(), Error> {
+    let refused = |why| Err(Error::NotInPlace { ifunc: library.name().to_owned(), why });
+    if rule == ArrivalRules::DELIVERED {
+        return refused("the link's transport delivers messages, and has no mailbox to run code in".into());
+    }
+    match library.image_for(machine)?.span2_len() {
+        0 => Ok(()),
+        len => refused(format!(
+            "it has {len} bytes of writable statics, which would have no place to stay in from call to call"
+        )),
+    }
+}

@@ -1,0 +1,155 @@
+//! Code that runs where its source wrote it: checked once, and made fit to run in each frame that brings it.
+//!
+//! What is checked is a copy. What runs is whatever the source has in its mailbox when it runs: nothing here promises that
+//! the two are the same. What is promised is that this side reads and writes no byte outside the image for it, because
+//! every offset is the copy's.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::NonNull;
+
+use farjump_core::icache;
+use farjump_core::image::{CodeId, ImageView, Patches};
+
+use crate::bundle::is_name;
+use crate::code_id::code_id;
+use crate::directory::Listing;
+use crate::error::Error;
+use crate::library::MainRoutine;
+use crate::refused::Refused;
+use crate::resolve::Resolver;
+use crate::store::refusal;
+
+/// What is known of code that runs in place, from a copy of it. It holds no code.
+pub struct InPlace {
+    id: CodeId,
+    name: Box<str>,
+    image_len: usize,
+    span1_offset: usize,
+    span1_len: usize,
+    entry: u64,
+    /// Alignment in bytes that span 1 needs, at least that of a word.
+    align: u64,
+    payload_align_log2: u8,
+    patches: Patches,
+    listing: Option<Listing>,
+}
+
+impl InPlace {
+    /// Checks `image`, which must be a copy in memory that nobody else writes, against the identity that it came with, and
+    /// links it with what `resolver` offers. With `listed`, the [`directory`](crate::directory) names it while it runs.
+    ///
+    /// # Errors
+    /// As for code that is placed; and [`Refused::Statics`].
+    pub fn new(
+        image: &[u8],
+        claimed: CodeId,
+        name: &str,
+        resolver: &Resolver,
+        listed: bool,
+    ) -> Result<InPlace, Refused> {
+        if !is_name(name) {
+            return Err(Refused::Name { name: name.chars().take(64).collect() });
+        }
+        let ifunc = || name.to_owned();
+        let found = code_id(image);
+        if found != claimed {
+            return Err(Refused::IdMismatch { ifunc: ifunc(), claimed, found });
+        }
+        let view =
+            ImageView::new_checked(image).map_err(|source| Refused::BadImage { ifunc: ifunc(), source })?;
+        let target =
+            icache::supported().map_err(|reason| Refused::UnsupportedMachine { ifunc: ifunc(), reason })?;
+        if view.machine() != target {
+            return Err(Refused::WrongMachine { ifunc: ifunc(), image: view.machine(), target });
+        }
+        if view.span2_len() != 0 {
+            return Err(Refused::Statics { ifunc: ifunc(), len: view.span2_len() });
+        }
+        let patches = Patches::of(&view, |import| resolver.resolve(import))
+            .map_err(|error| refusal(Error::Place(error), &view, name, resolver))?;
+        Ok(InPlace {
+            id: claimed,
+            name: name.into(),
+            image_len: image.len(),
+            span1_offset: view.span1_offset(),
+            span1_len: view.span1().len(),
+            entry: view.entry().into(),
+            align: (1 << view.align_log2()).max(align_of::<u64>() as u64),
+            payload_align_log2: view.payload_align_log2(),
+            patches,
+            listing: listed.then(|| Listing::new(0, 0, claimed, name)),
+        })
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> CodeId {
+        self.id
+    }
+
+    /// The name it came by first. For people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Length of its image in bytes.
+    pub fn image_len(&self) -> usize {
+        self.image_len
+    }
+
+    /// log2 of the alignment that the payload needs, in bytes: 3 to 12, or 0 for the default rule.
+    pub fn payload_align_log2(&self) -> u8 {
+        self.payload_align_log2
+    }
+
+    /// Bytes of memory that it takes here.
+    pub fn footprint(&self) -> usize {
+        size_of::<InPlace>() + self.name.len() + self.patches.sites() * Patches::SITE_LEN
+    }
+
+    /// Makes the image at `image`, which runs at `address`, fit to be called by this thread, and returns what to call. Until
+    /// [`InPlace::over`] the directory names the place.
+    ///
+    /// # Errors
+    /// [`Refused::Misplaced`] where it does not lie as it asks.
+    ///
+    /// # Safety
+    /// `image` must be valid for writes of [`InPlace::image_len`] bytes, and nobody of this process may use them meanwhile;
+    /// `address` must be the same memory, executable. Both hold until whoever calls what is returned is done with it.
+    pub unsafe fn prepare(&self, image: NonNull<u8>, address: u64) -> Result<MainRoutine, Refused> {
+        let start = address + self.span1_offset as u64;
+        // SAFETY: span 1 of a checked image lies inside it.
+        let span1 = unsafe { image.add(self.span1_offset) };
+        if !start.is_multiple_of(self.align) || !span1.cast::<u64>().is_aligned() {
+            return Err(Refused::Misplaced { ifunc: self.name.to_string(), align: self.align });
+        }
+        // SAFETY: the caller vouches for the image, in which span 1 lies; it was just found to be aligned.
+        unsafe { self.patches.apply(span1, start) };
+        icache::sync_foreign(start, self.span1_len);
+        if let Some(listing) = &self.listing {
+            listing.move_to(start, self.span1_len as u64);
+        }
+        // SAFETY: the entry lies inside code for this machine, which the caller says can be executed there. That it is a
+        // function of this signature is what an image promises; whoever calls it vouches for that.
+        Ok(unsafe {
+            std::mem::transmute::<*const c_void, MainRoutine>((start + self.entry) as usize as *const c_void)
+        })
+    }
+
+    /// The call is over: what lies there next is another code, or none.
+    pub fn over(&self) {
+        if let Some(listing) = &self.listing {
+            listing.move_to(0, 0);
+        }
+    }
+}
+
+impl fmt::Debug for InPlace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("InPlace")
+            .field("name", &self.name)
+            .field("id", &self.id)
+            .field("image_len", &self.image_len)
+            .finish_non_exhaustive()
+    }
+}
