@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Data, Link, Target, WaitPolicy};
+use farjump::{Data, Link, Mode, Target, WaitPolicy};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::{PATIENCE, library, words};
@@ -252,7 +252,7 @@ fn play_target(address: &str, data: &str) {
 }
 
 fn play_counting_target(address: &str) {
-    let mut target = Target::listen(address).mailbox(1 << 16).build().unwrap();
+    let mut target = Target::listen(address).mailbox(1 << 16).modes(&Mode::ALL).build().unwrap();
     let stopper = target.stopper();
     let orders = thread::spawn(move || {
         // An end without an order is the end of whoever would listen.

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use farjump::core::frame::{CODE_HEADER_LEN, Flags, HEADER_LEN, Header, Kind, LINE, Plan, PlanCode};
+use farjump::core::frame::{
+    CODE_HEADER_LEN, CodePart, Flags, HEADER_LEN, Header, Kind, LINE, Plan, PlanCode,
+};
 use farjump::{CodeId, RefusalCause};
 use farjump_fuzz::Mutator;
 use farjump_loader::bundle::is_name;
@@ -80,6 +82,7 @@ impl Oracle {
             (Kind::Reply, _) => Fate::Refused(RefusalCause::BadFrame),
             // The target has no function itself.
             (Kind::CallLocal, _) => Fate::Refused(RefusalCause::CodeMissing),
+            (Kind::CallInPlace, Some(code)) => Fate::Refused(self.why_not_in_place(liar, at, &header, &code)),
             (_, code) => {
                 let frame = liar.read(at, header.frame_len as usize / 8);
                 let part = |start: u32, len: u32| frame[start as usize..][..len as usize].to_vec();
@@ -123,6 +126,29 @@ impl Oracle {
             }
         };
         (Some(header), fate)
+    }
+
+    /// Why the target refuses to run the code of a frame in place: it allows it, and neither function can.
+    fn why_not_in_place(
+        &self,
+        liar: &RawSource,
+        at: usize,
+        header: &Header,
+        code: &CodePart,
+    ) -> RefusalCause {
+        let frame = liar.read(at, header.frame_len as usize / 8);
+        let image = &frame[code.image_offset as usize..][..code.image_len as usize];
+        let name = String::from_utf8_lossy(&frame[CODE_HEADER_LEN..][..code.name_len.into()]);
+        if code.epoch != self.epoch {
+            RefusalCause::StaleEpoch
+        } else if !is_name(&name) {
+            RefusalCause::Name
+        } else if code_id(image) != code.id {
+            RefusalCause::IdMismatch
+        } else {
+            // Both have statics.
+            RefusalCause::BadImage
+        }
     }
 
     /// Runs a function here, too, and returns what it replies.
@@ -229,6 +255,7 @@ impl Oracle {
             2 | 3 => Plan { kind: Kind::CallId, code: Some(PlanCode { image: &[], ..code }), ..plan },
             4..=7 => plan,
             8 => Plan { kind: Kind::Flush, ..plan },
+            9 => Plan { kind: Kind::CallInPlace, code: Some(code), ..plan },
             _ => return liar.skip(),
         };
         liar.frame(&plan, payload)
@@ -275,7 +302,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
     for number in 0..FRAMES {
         oracle.make_room(&mut liar);
         let payload = vec![number as u8; mutator.below(PAYLOAD)];
-        let mut frame = oracle.honest(&liar, mutator.below(10), &payload);
+        let mut frame = oracle.honest(&liar, mutator.below(11), &payload);
         match mutator.below(8) {
             0 => {}
             // The rest is what an earlier lap left there.

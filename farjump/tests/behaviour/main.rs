@@ -11,6 +11,7 @@ mod dying;
 mod evicting;
 mod forwarding;
 mod fuzzed;
+mod in_place;
 mod isolated;
 mod lower_floor;
 mod lying;

@@ -126,7 +126,7 @@ fn code_that_changes_under_its_name_runs_new_at_the_next_call_in_every_mode() {
     let (one, two) = (library("twin_one"), library("twin_two"));
     for mode in Mode::ALL {
         let place = Place::new();
-        let mut pair = Pair::of(place.target(), place.link().mode(mode));
+        let mut pair = Pair::of(place.target().modes(&Mode::ALL), place.link().mode(mode));
         for _ in 0..3 {
             let replies = [&one, &two].map(|library| {
                 if mode == Mode::Local {

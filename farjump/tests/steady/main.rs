@@ -44,7 +44,7 @@ impl Steady {
         let link =
             place.link().reply_room(1 << 16).control_interval(NEVER).wait_policy(WaitPolicy::spin_only());
         let (counter, echo) = (library("counter"), library("echo"));
-        let pair = Pair::of(target.local(&counter).local(&echo), link);
+        let pair = Pair::of(target.modes(&Mode::ALL).local(&counter).local(&echo), link);
         let mut steady = Steady { pair, counter, echo, long: vec![3; 1000] };
         steady.run(1000);
         steady

@@ -59,7 +59,7 @@ pub fn frame(data: &[u8]) {
     assert_eq!(header.frame_len as usize, frame.len());
     assert_eq!(view.signal(), word(frame, 0));
     assert_eq!(view.name().is_some(), header.kind.names_code());
-    assert_eq!(view.image().is_some(), header.kind == Kind::CallCode);
+    assert_eq!(view.image().is_some(), header.kind.carries_image());
     if header.kind == Kind::Skip {
         return assert!(view.payload().is_empty());
     }

@@ -86,6 +86,9 @@ fn channel_level(subject: &Subject, cells: &mut Vec<Cell>) {
 
 fn link_level(subject: &Subject, level: Level, cells: &mut Vec<Cell>) {
     let skip = match level {
+        _ if level.mode() == Some(Mode::InPlace) && !subject.in_place() => {
+            Some("its mailbox cannot be executed")
+        }
         Level::Processes(_) if subject.again().is_none() => Some("its two ends have to be in one process"),
         _ => None,
     };

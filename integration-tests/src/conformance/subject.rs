@@ -122,6 +122,11 @@ impl Subject {
         self.inner.rule
     }
 
+    /// Whether code can run in the mailbox of its target.
+    pub(super) fn in_place(&self) -> bool {
+        self.make().target.capabilities().in_place
+    }
+
     pub(super) fn make(&self) -> Pair {
         (self.inner.make)()
     }

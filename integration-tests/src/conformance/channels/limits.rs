@@ -24,11 +24,10 @@ pub(super) fn claims(subject: &Subject) -> Counted {
     for transport in [&mut pair.source, &mut pair.target] {
         claims += of_transport(&mut **transport, subject.rule())?;
     }
-    let raw = Raw::connect(subject, RING, RING)?;
-    for (end, capabilities) in [&raw.left, &raw.right].into_iter().zip(&raw.capabilities) {
-        claims += of_end(end, capabilities, &raw)?;
+    let Raw { mut left, mut right, keep, capabilities, request, .. } = Raw::connect(subject, RING, RING)?;
+    for (end, capabilities) in [&mut left, &mut right].into_iter().zip(&capabilities) {
+        claims += of_end(end, capabilities, request.region_len)?;
     }
-    let Raw { left, right, keep, .. } = raw;
     drop((left, right));
     judge(&keep)?;
     Ok(claims)
@@ -62,12 +61,36 @@ fn of_transport(transport: &mut dyn Transport, rule: ArrivalRules) -> Counted {
     Ok(6)
 }
 
-fn of_end(end: &Endpoint, capabilities: &Capabilities, raw: &Raw) -> Counted {
+/// A second mapping of the region, if the end says that it can have one: the same each time, and of the same bytes.
+fn executable(local: &mut dyn LocalMemory, in_place: bool) -> Result<(), Failure> {
+    if !in_place {
+        let refused =
+            matches!(local.executable(), Err(error) if matches!(error.cause(), Cause::Unsupported(_)));
+        ensure!(refused, "it says that its region cannot be executed, and maps it so");
+        return Ok(());
+    }
+    let twin = local.executable()?;
+    ensure!(local.executable()? == twin, "the executable mapping moves");
+    ensure!(twin != local.base(), "the region is writable and executable at one address");
+    ensure!(twin.addr().get().is_multiple_of(4096), "the executable mapping is not aligned to 4096");
+    for at in [0, local.len() - 1] {
+        // SAFETY: `LocalMemory` promises both mappings over the whole length, and nobody else uses them now.
+        let seen = unsafe {
+            local.base().add(at).write_volatile(0xa5);
+            let seen = twin.add(at).read_volatile();
+            local.base().add(at).write_volatile(0);
+            seen
+        };
+        ensure!(seen == 0xa5, "byte {at} of the executable mapping is another one");
+    }
+    Ok(())
+}
+
+fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize) -> Counted {
     let wakes = capabilities.wake == WakeSource::Descriptor;
     match end {
         Endpoint::OneSided { local, remote } => {
             ensure!(capabilities.inbox == InboxKind::OneSided, "the end is one-sided, its inbox is not");
-            let asked = raw.request.region_len;
             ensure!(
                 local.len() >= asked && local.len().is_multiple_of(4096),
                 "{} bytes of region",
@@ -82,7 +105,7 @@ fn of_end(end: &Endpoint, capabilities: &Capabilities, raw: &Raw) -> Counted {
             ensure!(!stores || remote.mapped().is_some(), "it offers stores and maps nothing");
             let aligned = remote.mapped().is_none_or(|at| at.addr().get().is_multiple_of(4096));
             ensure!(aligned, "the mapping is not aligned to 4096");
-            ensure!(!capabilities.in_place || local.executable().is_none(), "executable without being asked");
+            executable(&mut **local, capabilities.in_place)?;
             ensure!(!wakes || local.descriptor().is_some(), "it says it wakes and has no descriptor");
             Ok(9)
         }

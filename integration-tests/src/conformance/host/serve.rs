@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farjump::{CodeId, Data, Library, Target, TargetBuilder, WaitPolicy};
+use farjump::{CodeId, Data, Library, Mode, Target, TargetBuilder, WaitPolicy};
 use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -68,6 +68,7 @@ pub(super) fn serve(
             .with_transport(transport)
             .transport(&name)
             .export("printf", printf as unsafe extern "C" fn(_, _, _, _, _) -> _)
+            .modes(&Mode::ALL)
             .mailbox(MAILBOX);
         local.iter().fold(target, |target, library| target.local(library))
     };
