@@ -284,15 +284,26 @@ mod tests {
 
     #[test]
     fn a_limit_that_lets_nothing_in_is_an_error_that_names_it() {
-        let text = |policy: &Policy| policy.check().unwrap_err().to_string();
+        let text = |policy: &Policy| policy.check(Allowed::default()).unwrap_err().to_string();
         let mut policy = Policy::default();
-        policy.check().unwrap();
+        policy.check(Allowed::default()).unwrap();
         policy.limit_image(32);
         assert!(text(&policy).contains("32 bytes on the image"), "{}", text(&policy));
         policy.limit_payload(0);
         assert!(text(&policy).contains("0 bytes on the payload"), "{}", text(&policy));
         policy.limit_payload(1);
         policy.limit_image(33);
-        policy.check().unwrap();
+        policy.check(Allowed::default()).unwrap();
+    }
+
+    #[test]
+    fn a_list_of_allowed_code_cannot_go_with_a_mode_that_runs_what_it_likes() {
+        let mut policy = Policy::default();
+        let everything = Allowed::only(&Mode::ALL);
+        policy.check(everything).unwrap();
+        policy.allow([CodeId([1; 16])]);
+        let text = policy.check(everything).unwrap_err().to_string();
+        assert!(text.contains("in-place") && text.contains("--allow-code"), "{text}");
+        policy.check(Allowed::only(&Mode::DEFAULT)).unwrap();
     }
 }

@@ -194,6 +194,20 @@ mod tests {
     }
 
     #[test]
+    fn code_that_moves_is_found_where_it_is_and_no_longer_where_it_was() {
+        let at = HERE * 3;
+        let listing = Listing::new(0, 0, CodeId([5; 16]), "moving");
+        assert!(find(0).is_none());
+        for start in [at, at + 64, at + 1024] {
+            listing.move_to(start, 32);
+            assert_eq!((find(start + 31).unwrap().name(), find(start).unwrap().start), ("moving", start));
+            assert!(find(start + 32).is_none() && find(start - 1).is_none());
+        }
+        listing.move_to(0, 0);
+        assert!(find(at + 1024).is_none() && find(0).is_none());
+    }
+
+    #[test]
     fn many_threads_find_their_own() {
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {

@@ -83,6 +83,34 @@ fn a_crash_names_the_signal_the_ifunc_its_offset_and_its_code_id_and_the_target_
 }
 
 #[test]
+fn a_crash_of_code_that_runs_in_the_mailbox_names_it_too() {
+    let bench = Workbench::new();
+    let library = bench.library(
+        "slip",
+        "FARJUMP_COPY_ARGS(slip)
+        FARJUMP_IFUNC void slip_main(void *payload, size_t size, void *args)
+        {
+            (void)args;
+            if (size == 1)
+                __asm__ volatile(\"movb $0x7b, 0x1234\");
+            farjump_reply(payload, size);
+        }",
+    );
+    let serving = bench.serve(&["--mode", "in-place", "--mailbox", "128K"]);
+    bench.inject(&library, &["--mode", "in-place", "--args", "all is well", "--repeat", "3000"]).worked();
+    assert_ne!(bench.inject(&library, &["--mode", "in-place", "--args", "x"]).code, 0, "it crashed");
+    let done = serving.finish();
+    assert_eq!(done.code, 128 + libc::SIGSEGV, "{}", done.err);
+    let opened = Library::open(&library).expect("it was built");
+    let image = &opened.images()[0];
+    let view = ImageView::new_checked(image.bytes()).expect("an image");
+    let offset =
+        view.span1().windows(3).position(|window| window == [0xc6, 0x04, 0x25]).expect("it is there");
+    let expected = format!("SIGSEGV (address 0x1234) in ifunc `slip`, at offset {offset:#x} of its image");
+    assert_eq!(report(&done), (&*expected, &*image.id().to_string()));
+}
+
+#[test]
 fn a_crash_in_a_function_that_the_code_called_names_the_caller() {
     let bench = Workbench::new();
     for (body, signal, name) in [

@@ -170,7 +170,7 @@ pub(crate) struct Serve {
     /// Offer the symbols of this process too, all of libc among them
     #[arg(long)]
     pub(crate) allow_process_symbols: bool,
-    /// How code may come to run, separated by commas: cached, always, local
+    /// How code may come to run, separated by commas: cached, always, local, in-place
     #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = Mode::DEFAULT)]
     pub(crate) modes: Vec<Mode>,
     /// A library whose function is here for sources in mode local; may be repeated
@@ -247,7 +247,7 @@ pub(crate) struct Inject {
     #[arg(long, value_name = "FILE")]
     pub(crate) args_file: Option<PathBuf>,
     /// How the code comes to run: `cached` sends it with the first call, `always` with each; in mode `local` the target has
-    /// the library itself
+    /// the library itself; `in-place` sends it with each call and runs it where it lies, in the mailbox
     #[arg(long, value_name = "MODE", default_value_t = Mode::Cached)]
     pub(crate) mode: Mode,
     /// How many times to call it, one after the other

@@ -38,7 +38,7 @@ impl Session {
             }
             None => Refusal::new(
                 RefusalCause::Forward,
-                "the code that asked to be forwarded is not held here: send it with the call (mode cached)",
+                "the code that asked to be forwarded is not held here, as none is that runs in place: call it in mode cached",
             ),
         };
         drop(shared.executor.forwarding().take());
