@@ -6,6 +6,7 @@
 mod count;
 mod first_call;
 mod floor;
+mod in_place;
 mod layers;
 mod report;
 mod shm;
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
 /// The layers alone.
 fn layers() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    layers::run(&shm::Libraries::build(folder.path())?)
+    layers::run(&shm::Libraries::build(folder.path())?)?;
+    in_place::layers()
 }
 
 /// The measuring process: the source.
@@ -61,7 +63,8 @@ fn measure(rounds: usize) -> Result<(), Failure> {
     floor.command(floor::Command::Exit, 0);
     drop(other);
     outcome?;
-    layers::run(&libraries)
+    layers::run(&libraries)?;
+    in_place::layers()
 }
 
 /// The other process: the target.

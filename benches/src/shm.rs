@@ -10,9 +10,10 @@ use farjump::{Library, Link, Mode, Target, WaitPolicy};
 use crate::Failure;
 use crate::first_call;
 use crate::floor::{Command, Floor};
+use crate::in_place;
 use crate::report::Series;
 
-const ROUND_TRIPS: u64 = 100_000;
+pub(crate) const ROUND_TRIPS: u64 = 100_000;
 const WARM_UP: u64 = 1_000;
 const MESSAGES: u64 = 4_000_000;
 const MEBIBYTE: usize = 1 << 20;
@@ -34,6 +35,8 @@ pub(crate) const SERVICES: &str = "libservices.so";
 /// The libraries that the benchmarks inject.
 pub(crate) struct Libraries {
     pub(crate) counter: Library,
+    /// `counter` in images of several lengths, by length.
+    pub(crate) counters: Vec<(usize, Library)>,
     /// `hello` with another answer each: code that a target has never seen, again and again.
     pub(crate) hellos: Vec<Library>,
 }
@@ -54,11 +57,11 @@ impl Libraries {
         }
         std::fs::copy(folder.join("0").join(HELLO), folder.join(HELLO))?;
         let counter = open_built(&samples.join("counter.c"), &folder.join(COUNTER))?;
-        Ok(Libraries { counter, hellos })
+        Ok(Libraries { counter, counters: in_place::build(&samples, folder)?, hellos })
     }
 }
 
-fn open_built(source: &Path, output: &Path) -> Result<Library, Failure> {
+pub(crate) fn open_built(source: &Path, output: &Path) -> Result<Library, Failure> {
     build(&Options { inputs: vec![source.to_owned()], output: output.to_owned(), ..Options::default() })?;
     Ok(Library::open(output)?)
 }
@@ -84,6 +87,7 @@ pub(crate) fn serve(floor: &Floor, address: &str, folder: &Path) -> Result<(), F
     let mut target = Target::listen(address)
         .args(&mut count)
         .process_symbols(true)
+        .modes(&Mode::ALL)
         .local(&Library::open(folder.join(COUNTER))?)
         .wait_policy(WaitPolicy::spin_only())
         .build()?;
@@ -143,6 +147,8 @@ pub(crate) fn run(rounds: usize, floor: &Floor, address: &str, libraries: &Libra
         bench.check_count(sent)?;
         series.print(&format!("one way, {mode} counter, {payload} B"), "ns", bound);
     }
+    sent += in_place::run(rounds, &bench, &libraries.counters)?;
+    bench.check_count(sent)?;
     for payload in [8, 32] {
         let mut series = Series::default();
         for _ in 0..rounds {
@@ -168,10 +174,12 @@ pub(crate) fn connect(address: &str) -> Result<Link, Failure> {
     Ok(Link::builder(address).wait_policy(WaitPolicy::spin_only()).connect()?)
 }
 
-struct Bench<'a> {
-    floor: &'a Floor,
-    link: &'a Link,
-    counter: &'a Library,
+/// A link, its target, and what is called.
+#[derive(Clone, Copy)]
+pub(crate) struct Bench<'a> {
+    pub(crate) floor: &'a Floor,
+    pub(crate) link: &'a Link,
+    pub(crate) counter: &'a Library,
 }
 
 impl Bench<'_> {
@@ -188,7 +196,7 @@ impl Bench<'_> {
     }
 
     /// Half the time from injecting to having the answer, in nanoseconds.
-    fn one_way(&self, payload: usize) -> Result<f64, Failure> {
+    pub(crate) fn one_way(&self, payload: usize) -> Result<f64, Failure> {
         let args = [7_u8; 4096];
         self.floor.command(Command::Serve, 0);
         for _ in 0..WARM_UP {

@@ -1,0 +1,169 @@
+//! Mode in place: against mode always over a link, and what it costs the processor to run lines that were just written.
+
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+use farjump::core::icache;
+use farjump::{Library, Mode};
+use memmap2::MmapOptions;
+
+use crate::Failure;
+use crate::report::{Series, median};
+use crate::shm::{Bench, ROUND_TRIPS, open_built};
+
+/// Lengths of the images, about, in bytes.
+const SIZES: [usize; 3] = [64, 512, 4096];
+/// Lines that code is called in, in turn.
+const PLACES: [usize; 4] = [1, 16, 256, 4096];
+const TURNS: usize = 100_000;
+const ROUNDS: usize = 5;
+const LINE: usize = 64;
+
+/// Builds `counter` at each of the lengths: instructions that never run follow its own.
+pub(crate) fn build(samples: &Path, folder: &Path) -> Result<Vec<(usize, Library)>, Failure> {
+    let counter = std::fs::read_to_string(samples.join("counter.c"))?;
+    let body = counter.rfind('}').ok_or("the sample counter has no end")?;
+    let mut built = Vec::new();
+    for size in SIZES {
+        let folder = folder.join(format!("counter-{size}"));
+        std::fs::create_dir(&folder)?;
+        let source = folder.join("counter.c");
+        // The header of an image takes 32 bytes, the function some more.
+        let padding =
+            format!("    if (payload_size == (size_t)-1) __asm__ volatile(\".skip {}, 0x90\");\n", size - 48);
+        std::fs::write(&source, format!("{}{padding}{}", &counter[..body], &counter[body..]))?;
+        built.push((size, open_built(&source, &folder.join("libcounter.so"))?));
+    }
+    Ok(built)
+}
+
+/// Prints a row for each length of code and of payload. Returns how many calls were made.
+pub(crate) fn run(rounds: usize, bench: &Bench<'_>, counters: &[(usize, Library)]) -> Result<u64, Failure> {
+    let mut sent = 0;
+    for (size, counter) in counters {
+        let bench = Bench { counter, ..*bench };
+        for payload in [8, 4096] {
+            let mut series = Series::default();
+            for _ in 0..rounds {
+                bench.link.set_mode(Mode::Always);
+                let reference = bench.one_way(payload)?;
+                bench.link.set_mode(Mode::InPlace);
+                series.add(bench.one_way(payload)?, reference);
+                sent += 2 * ROUND_TRIPS;
+            }
+            series.print(&format!("one way, in place, image {size} B, {payload} B"), "ns", "always");
+        }
+    }
+    bench.link.set_mode(Mode::Cached);
+    Ok(sent)
+}
+
+/// What is done to a line before the function in it is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    ReadWord,
+    StoreWord,
+    Rewrite,
+    RewriteAndSerialise,
+}
+
+/// Prints what a call costs, in nanoseconds, whose line was or was not written before.
+pub(crate) fn layers() -> Result<(), Failure> {
+    let lines = Lines::new()?;
+    println!("\na call of a function of one line, in place; medians of {ROUNDS} rounds of {TURNS}, in ns");
+    println!(
+        "{:<32} {:>8} {:>8} {:>8} {:>8}  places in turn",
+        "", PLACES[0], PLACES[1], PLACES[2], PLACES[3]
+    );
+    for (before, what) in [
+        (Before::Nothing, "the same lines again"),
+        (Before::ReadWord, "a word of the line read"),
+        (Before::StoreWord, "a word of the line stored"),
+        (Before::Rewrite, "the line written anew"),
+        (Before::RewriteAndSerialise, "the same, and serialised"),
+    ] {
+        let times = PLACES.map(|places| {
+            lines.turn(before, places);
+            median((0..ROUNDS).map(|_| lines.turn(before, places)).collect())
+        });
+        let [one, few, more, many] = times;
+        println!("{what:<32} {one:>8.1} {few:>8.1} {more:>8.1} {many:>8.1}");
+    }
+    Ok(())
+}
+
+/// Shared memory mapped for writing and for running, with a function at the start of every second line.
+struct Lines {
+    writable: memmap2::MmapRaw,
+    executable: memmap2::MmapRaw,
+}
+
+/// A line of code: one is added to the word at the third argument; then a word of no meaning, and nothing.
+const CODE: [u64; LINE / 8] =
+    [u64::from_le_bytes([0x48, 0xff, 0x02, 0xc3, 0x90, 0x90, 0x90, 0x90]), 0, 0, 0, 0, 0, 0, 0];
+
+impl Lines {
+    fn new() -> Result<Lines, Failure> {
+        icache::supported()?;
+        let len = PLACES[PLACES.len() - 1] * 2 * LINE;
+        let file = std::fs::File::from(rustix::fs::memfd_create("lines", rustix::fs::MemfdFlags::empty())?);
+        file.set_len(len as u64)?;
+        let options = {
+            let mut options = MmapOptions::new();
+            options.len(len).populate();
+            options
+        };
+        let writable = options.map_raw(&file)?;
+        // SAFETY: the file is ours alone and keeps its length; what is mapped is only reached by its address.
+        let executable = unsafe { options.map_exec(&file)? }.into();
+        let lines = Lines { writable, executable };
+        (0..PLACES[PLACES.len() - 1]).for_each(|place| lines.write(place));
+        Ok(lines)
+    }
+
+    fn line(&self, place: usize) -> *mut [u64; LINE / 8] {
+        assert!(place < PLACES[PLACES.len() - 1]);
+        // SAFETY: every second line of the mapping.
+        unsafe { self.writable.as_mut_ptr().add(place * 2 * LINE).cast() }
+    }
+
+    fn write(&self, place: usize) {
+        // SAFETY: `line` is inside the mapping and aligned, and this thread is alone.
+        unsafe { self.line(place).write_volatile(black_box(CODE)) };
+    }
+
+    /// Nanoseconds a call.
+    fn turn(&self, before: Before, places: usize) -> f64 {
+        let mut count = 0_u64;
+        let start = Instant::now();
+        for turn in 0..TURNS {
+            let place = turn % places;
+            let word = self.line(place).cast::<u64>();
+            // SAFETY: the fifth word of a line; nothing executes it.
+            unsafe {
+                match before {
+                    Before::Nothing => {}
+                    Before::ReadWord => _ = black_box(word.add(4).read_volatile()),
+                    Before::StoreWord => word.add(4).write_volatile(turn as u64),
+                    Before::Rewrite | Before::RewriteAndSerialise => self.write(place),
+                }
+            }
+            // SAFETY: as in `line`, of the other mapping of the same length.
+            let address = unsafe { self.executable.as_ptr().add(place * 2 * LINE) };
+            if before == Before::RewriteAndSerialise {
+                icache::sync_foreign(address.addr() as u64, LINE);
+            }
+            // SAFETY: the line holds a function that adds one to the word at its third argument and uses no other.
+            unsafe {
+                let main: unsafe extern "C" fn(*mut c_void, usize, *mut u64) = std::mem::transmute(address);
+                main(std::ptr::null_mut(), 0, &raw mut count);
+            }
+        }
+        let time = start.elapsed();
+        assert_eq!(count, TURNS as u64, "every call ran");
+        time.as_nanos() as f64 / TURNS as f64
+    }
+}
