@@ -48,6 +48,10 @@ fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_place
     let mut places = BTreeSet::new();
     for round in 0..200_usize {
         let len = round % 77;
+        // Calls that come alone stay near the mailbox's start; with others before them they do not.
+        for _ in 0..round % 5 {
+            pair.link.send(&echo, &[7; 4000]).unwrap();
+        }
         let [main, payload, table, letter] = to_words(&pair.call(&whereabouts, &vec![7; len]).unwrap())[..]
         else {
             panic!("four words")
@@ -64,8 +68,8 @@ fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_place
     }
     assert!(places.len() > 8, "it ran at {} places", places.len());
     let stats = pair.link.stats();
-    assert_eq!((stats.frames, stats.frames_with_code), (1200, 1200));
-    assert_eq!((pair.target.stats().calls, pair.target.stats().images_linked), (1200, 0));
+    assert_eq!((stats.frames, stats.frames_with_code), (1600, 1600));
+    assert_eq!((pair.target.stats().calls, pair.target.stats().images_linked), (1600, 0));
 }
 
 #[test]
