@@ -83,6 +83,8 @@ pub enum Kind {
     CallLocal = 7,
     /// Run the image that travels here right where it is, in the mailbox. Binds nothing.
     CallInPlace = 8,
+    /// The frame that is due here lies in the link's bigger mailbox, as the next one of that. What follows it is here again.
+    Switch = 9,
 }
 
 impl Kind {
@@ -97,6 +99,7 @@ impl Kind {
             6 => Kind::Flush,
             7 => Kind::CallLocal,
             8 => Kind::CallInPlace,
+            9 => Kind::Switch,
             _ => return None,
         })
     }
@@ -214,6 +217,7 @@ impl Header {
                 6 => Kind::Flush,
                 7 => Kind::CallLocal,
                 8 => Kind::CallInPlace,
+                9 => Kind::Switch,
                 _ => Kind::Skip,
             },
             flags: Flags::from_bits_retain((rest >> 8) as u8),

@@ -21,6 +21,7 @@ const KINDS: [Kind; 8] = [
     Kind::Flush,
     Kind::CallLocal,
     Kind::CallInPlace,
+    Kind::Switch,
 ];
 const TRAILERS: [Trailer; 3] = [Trailer::Never, Trailer::LongFrames, Trailer::Always];
 const NO_LIMIT: usize = usize::MAX;

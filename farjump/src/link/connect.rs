@@ -8,7 +8,9 @@ use farjump_core::image::Machine;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
-use farjump_transports::meet::{Control, Limits, Met, PeerAddress, SourceOptions, meet_target};
+use farjump_transports::meet::{
+    Control, Joined, Limits, Met, PeerAddress, PeerIdentity, SourceOptions, meet_target,
+};
 
 use super::inner::Inner;
 use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
@@ -174,14 +176,25 @@ impl Settings {
         let region = mailbox::region_len(ring);
         let program = self.program.clone().unwrap_or_else(crate::program_name);
         let options = SourceOptions::new(program, OpenRequest::new(region, ring));
-        let deadline = Instant::now()
-            .checked_add(self.connect_timeout)
-            .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+        let deadline = self.connect_deadline();
         let met = meet_target(&address, &mut self.transports, &options, deadline)?;
         let (machine, epoch, transport, limits) =
             (met.peer_machine, met.epoch, met.transport.clone(), met.limits);
         let (channel, control) = into_channel(met)?;
         Ok(Linked { channel, control, machine, epoch, transport, limits })
+    }
+
+    /// Until when something that begins now must be connected.
+    pub(super) fn connect_deadline(&self) -> Instant {
+        Instant::now()
+            .checked_add(self.connect_timeout)
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
+    }
+
+    /// The transport of this name.
+    pub(super) fn transport(&mut self, name: &str) -> Option<&mut dyn Transport> {
+        let transport = self.transports.iter_mut().find(|transport| transport.name() == name)?;
+        Some(transport.as_mut())
     }
 }
 
@@ -195,17 +208,22 @@ pub(crate) fn ring_len(what: &'static str, len: usize) -> Result<usize, Error> {
 
 /// A channel over what two sides agreed on.
 pub(crate) fn into_channel(met: Met) -> Result<(Channel, Control), Error> {
+    let Met { control, endpoint, rule, send, receive, peer, .. } = met;
+    Ok((joined_channel(Joined { endpoint, rule, send, receive }, &peer)?, control))
+}
+
+/// A channel over two ends that `peer` and this side have connected.
+pub(crate) fn joined_channel(joined: Joined, peer: &PeerIdentity) -> Result<Channel, Error> {
+    let Joined { endpoint, rule, send, receive } = joined;
     let terms = Terms {
-        rule: met.rule,
-        line_whole: met.send.line_whole,
-        send_key: met.send.key,
-        receive_key: met.receive.key,
-        send_limit: met.send.max_frame,
-        receive_limit: met.receive.max_frame,
-        send_region: met.send.region_len,
-        receive_region: met.receive.region_len,
+        rule,
+        line_whole: send.line_whole,
+        send_key: send.key,
+        receive_key: receive.key,
+        send_limit: send.max_frame,
+        receive_limit: receive.max_frame,
+        send_region: send.region_len,
+        receive_region: receive.region_len,
     };
-    let peer = met.peer.to_string();
-    let channel = Channel::new(met.endpoint, terms).map_err(|error| error.with_peer(peer))?;
-    Ok((channel, met.control))
+    Ok(Channel::new(endpoint, terms).map_err(|error| error.with_peer(peer.to_string()))?)
 }

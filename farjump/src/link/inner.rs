@@ -1,5 +1,7 @@
-//! The working of a link: sending, and what is known. [`waiting`] takes answers, [`news`] what the target says beside them.
+//! The working of a link: sending, and what is known. [`waiting`] takes answers, [`news`] what the target says beside them, and
+//! [`bigger`] sends what the link's own mailbox is too small for.
 
+mod bigger;
 mod forward;
 mod news;
 mod waiting;
@@ -21,6 +23,7 @@ use super::send::{Call, Failed, Sent, make_payload};
 use super::{Deadline, LinkStats};
 use crate::policy::takes_lines;
 use crate::{Error, Mode};
+use bigger::Bigger;
 use waiting::Wait;
 
 /// Marks the tokens of frames for which nobody waits: no slot has so high a number ([`MAX_CALLS`]). The code index in the
@@ -53,6 +56,7 @@ pub(super) struct Inner {
     unread: bool,
     /// Why the target is gone.
     gone: Option<String>,
+    bigger: Bigger,
 }
 
 impl std::fmt::Debug for Inner {
@@ -83,6 +87,7 @@ impl Inner {
             control_due: Instant::now(),
             unread: false,
             gone: None,
+            bigger: Bigger::default(),
             settings,
         })
     }
@@ -94,6 +99,7 @@ impl Inner {
         let peer = self.settings.address.clone();
         self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.into() });
         self.codes.unbind();
+        self.bigger = Bigger::default();
         self.channel = met.channel;
         self.control = met.control;
         self.machine = met.machine;
@@ -212,11 +218,21 @@ impl Inner {
         let mut wait = None;
         loop {
             match failed {
+                Failed::Send(SendError::TooLarge { max, .. }) => match self.send_large(call, max) {
+                    Ok(sent) => {
+                        self.sent(call.index.into(), sent);
+                        return Ok(());
+                    }
+                    Err(Failed::Send(SendError::TooLarge { len, max })) => {
+                        return Err(Error::TooLarge { ifunc: call.library.name().into(), len, max });
+                    }
+                    Err(large) => {
+                        failed = large;
+                        continue;
+                    }
+                },
                 Failed::Send(SendError::Full) if call.patience.is_zero() => return Err(self.full()),
                 Failed::Send(SendError::Full) => {}
-                Failed::Send(SendError::TooLarge { len, max }) => {
-                    return Err(Error::TooLarge { ifunc: call.library.name().into(), len, max });
-                }
                 Failed::Send(SendError::Failed(error)) => return Err(self.broken(&error)),
                 Failed::Other(error) => return Err(error),
             }

@@ -17,7 +17,7 @@ use farjump_transports::meet::PeerIdentity;
 
 pub(crate) use calls::ReplyBytes;
 pub use connect::LinkBuilder;
-pub(crate) use connect::{into_channel, ring_len};
+pub(crate) use connect::{into_channel, joined_channel, ring_len};
 use inner::Inner;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
@@ -103,11 +103,12 @@ impl Link {
     /// Injects the function of `library`: runs its payload routines on `args` here, sends the frame, and returns without
     /// waiting for it to run. The code itself travels the first time only.
     ///
-    /// While the target has no room it waits, up to the builder's send limit; [`Link::try_inject`] does not.
+    /// While the target has no room it waits, up to the builder's send limit; [`Link::try_inject`] does not. A frame that the
+    /// mailbox is too small for has the target make a bigger one, for which it waits as well.
     ///
     /// # Errors
-    /// When a payload routine fails, the frame is too large for the link, the wait took too long or the target is gone.
-    /// Nothing was sent then.
+    /// When a payload routine fails, the frame is larger than the link or the target takes, the wait took too long or the target
+    /// is gone. Nothing was sent then.
     #[inline(always)]
     pub fn inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
         let token = boxed(self.inner.borrow_mut().inject(library, args, true, true))?;
@@ -227,7 +228,9 @@ impl Link {
         self.inner.borrow().epoch()
     }
 
-    /// Largest frame that can be sent, in bytes, with header and code.
+    /// Largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the target makes a
+    /// bigger mailbox when they come ([`TargetBuilder::max_payload`](crate::TargetBuilder::max_payload)), where the transport has
+    /// mailboxes.
     pub fn max_frame(&self) -> usize {
         self.inner.borrow().max_frame()
     }

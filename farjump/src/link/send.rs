@@ -4,7 +4,9 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use farjump_core::channel::{Channel, Line, SendError};
-use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan, PlanCode};
+use farjump_core::frame::{
+    CODE_HEADER_LEN, DEFAULT_ALIGN_LOG2, INLINE_PAYLOAD, Kind, LINE, MAX_NAME, Plan, PlanCode, TRAILER_LEN,
+};
 use farjump_core::image::CodeId;
 use farjump_loader::Library;
 use farjump_transports::meet::Limits;
@@ -74,33 +76,34 @@ impl Call<'_> {
             align_log2: code.align_log2,
             code: None,
         };
-        if code.known == Known::Bound && self.mode == Mode::Cached {
-            self.send_frame(channel, &plan, max)
-        } else {
-            self.send_with_code(channel, plan, code, max)
-        }
-    }
-
-    fn send_with_code(
-        &self,
-        channel: &mut Channel,
-        plan: Plan<'_>,
-        code: &Code,
-        max: usize,
-    ) -> Result<Sent, Failed> {
-        let image = image_of(self.library, &code.id);
-        let (kind, image, id) = match (self.mode, code.known) {
-            (Mode::Local, _) => (Kind::CallLocal, &[][..], CodeId([0; 16])),
-            (Mode::InPlace, _) => (Kind::CallInPlace, image, code.id),
-            (Mode::Cached, Known::Perhaps) => (Kind::CallId, &[][..], code.id),
-            _ => (Kind::CallCode, image, code.id),
-        };
+        let Some((kind, image, id)) = self.named(code) else { return self.send_frame(channel, &plan, max) };
         if image.len() as u64 > self.limits.image {
             return Err(self.over_limit("image", image.len(), self.limits.image));
         }
         let named = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
         let sent = self.send_frame(channel, &Plan { kind, code: Some(named), ..plan }, max)?;
         Ok(Sent { code: image.len(), binds: matches!(kind, Kind::CallCode | Kind::CallId), ..sent })
+    }
+
+    /// The kind of a frame that names code, and the image and id that travel in it; `None` where the code index says all.
+    fn named(&self, code: &Code) -> Option<(Kind, &[u8], CodeId)> {
+        match (self.mode, code.known) {
+            (Mode::Cached, Known::Bound) => None,
+            (Mode::Local, _) => Some((Kind::CallLocal, &[], CodeId([0; 16]))),
+            (Mode::InPlace, _) => Some((Kind::CallInPlace, image_of(self.library, &code.id), code.id)),
+            (Mode::Cached, Known::Perhaps) => Some((Kind::CallId, &[], code.id)),
+            _ => Some((Kind::CallCode, image_of(self.library, &code.id), code.id)),
+        }
+    }
+
+    /// How long its payload and its frame are at most, in bytes.
+    pub(super) fn extent(&self, code: &Code) -> (usize, usize) {
+        let payload = self.library.payload_max_size(self.args);
+        let image = self.named(code).map_or(0, |(_, image, _)| image.len());
+        // Aligning takes less than an alignment each for image, payload and end, whatever the frame's place.
+        let around = CODE_HEADER_LEN + MAX_NAME + TRAILER_LEN + CANARY_LEN + 2 * LINE;
+        let align = 1 << code.align_log2.max(DEFAULT_ALIGN_LOG2);
+        (payload, payload.saturating_add(image).saturating_add(around + align))
     }
 
     fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {

@@ -14,6 +14,7 @@ use farjump_core::wait::WaitPolicy;
 use farjump_transports::meet::{Listener, PeerAddress, PeerIdentity};
 
 use super::Target;
+use super::bigger::Limits;
 use super::forwards::Choices;
 use crate::execute::{ExecutorBuilder, ExportFn};
 use crate::link::ring_len;
@@ -23,6 +24,10 @@ use crate::{Library, Mode};
 
 /// Bytes of frames that one source may have written and this target not yet run, unless asked for otherwise.
 const DEFAULT_MAILBOX: usize = 4 << 20;
+/// Longest payload in bytes that a bigger mailbox is made for, unless asked for otherwise.
+const DEFAULT_MAX_PAYLOAD: usize = 64 << 20;
+/// Room for code in bytes, unless asked for otherwise.
+const DEFAULT_CODE_ROOM: usize = 16 << 20;
 
 type RefusedHandler = Box<dyn FnMut(&PeerIdentity, &Refusal) + Send>;
 type CodeMissingHandler = Box<dyn FnMut(&PeerIdentity, &CodeId) + Send>;
@@ -92,7 +97,7 @@ pub(super) struct Settings {
     pub(super) control_interval: Duration,
     pub(super) max_sources: usize,
     pub(super) max_source_memory: usize,
-    pub(super) max_frame: usize,
+    pub(super) limits: Limits,
     pub(super) program: String,
 }
 
@@ -103,7 +108,7 @@ impl Settings {
         if self.max_sources == 0 {
             return Err(Error::NoSources);
         }
-        at_least("the frame", self.max_frame, LINE)?;
+        at_least("the frame", self.limits.frame, LINE)?;
         at_least("the memory of a source with its mailbox", self.max_source_memory, region_len(self.mailbox))
     }
 }
@@ -128,7 +133,12 @@ impl<'a> TargetBuilder<'a> {
                 control_interval: Duration::from_millis(1),
                 max_sources: 256,
                 max_source_memory: usize::MAX,
-                max_frame: MAX_FRAME,
+                limits: Limits {
+                    frame: MAX_FRAME,
+                    payload: DEFAULT_MAX_PAYLOAD,
+                    code: DEFAULT_CODE_ROOM,
+                    patience: Duration::from_secs(2),
+                },
                 program: crate::program_name(),
             },
             handlers: Handlers::default(),
@@ -230,6 +240,7 @@ impl<'a> TargetBuilder<'a> {
     /// Room for code in bytes. 16 MiB unless set.
     pub fn code_room(mut self, bytes: usize) -> Self {
         self.executor = self.executor.code_room(bytes);
+        self.settings.limits.code = bytes;
         self
     }
 
@@ -241,8 +252,9 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of two; also the
-    /// largest frame, and at most 2 GiB. Each source has its own. 4 MiB unless set.
+    /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of two, and at
+    /// most 2 GiB. Each source has its own. A frame for which it is too small gets a bigger one, see
+    /// [`TargetBuilder::max_payload`]. 4 MiB unless set.
     pub fn mailbox(mut self, bytes: usize) -> Self {
         self.settings.mailbox = bytes;
         self
@@ -260,9 +272,10 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// How long a process that connects may take to make its link, and a peer to be linked to. 2 seconds unless set.
+    /// How long a process that connects may take to make its link, a source to take the bigger mailbox that it asked for, and a
+    /// peer to be linked to. 2 seconds unless set.
     pub fn meeting_limit(mut self, limit: Duration) -> Self {
-        self.settings.meeting_limit = limit;
+        (self.settings.meeting_limit, self.settings.limits.patience) = (limit, limit);
         self
     }
 
@@ -288,10 +301,10 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. No limit but the mailbox unless set.
-    /// Sources are told when they connect, and send no longer one; the link of one that does is cut.
+    /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. No limit but what the largest payload and
+    /// code need unless set. Sources are told when they connect, and send no longer one; the link of one that does is cut.
     pub fn max_frame(mut self, bytes: usize) -> Self {
-        self.settings.max_frame = bytes;
+        self.settings.limits.frame = bytes;
         self
     }
 
@@ -301,10 +314,14 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Largest payload in bytes that is run. No limit but the frame unless set. Sources are told when they connect. A limit of
-    /// less than 40 bytes makes small calls slower, which otherwise need no look at their length.
+    /// Largest payload in bytes that is run. Unless set 64 MiB, or what the mailbox holds if that is more. A source whose
+    /// payload does not fit its mailbox gets a bigger one while it needs it, which takes two to four times as many bytes of
+    /// memory, at this limit about twice as many; with code that goes up to 1 GiB, and a larger limit is taken as that. Sources
+    /// are told of a limit that is set when they connect. One of less than 40 bytes makes small calls slower, which otherwise
+    /// need no look at their length.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.executor = self.executor.max_payload(bytes);
+        self.settings.limits.payload = bytes;
         self
     }
 

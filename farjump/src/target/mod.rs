@@ -1,5 +1,6 @@
 //! The target: a process, or a thread of one, that injected functions run in.
 
+mod bigger;
 mod builder;
 mod forwards;
 mod session;
@@ -80,7 +81,6 @@ pub struct Target<'a> {
     deaf_until: Option<Instant>,
     listener: Listener,
     arrivals: Vec<(u64, Arrival)>,
-    transports: Vec<Box<dyn Transport>>,
     watch: Watch,
     stopper: Stopper,
     next_id: u64,
@@ -128,6 +128,8 @@ impl<'a> Target<'a> {
                 stall_limit: settings.stall_limit,
                 staging: Staging::default(),
                 forwards: Forwards::new(choices),
+                transports,
+                limits: settings.limits,
             },
             settings,
             polls: 0,
@@ -137,7 +139,6 @@ impl<'a> Target<'a> {
             deaf_until: None,
             listener,
             arrivals: Vec::new(),
-            transports,
             watch,
             stopper,
             next_id: 0,
@@ -307,7 +308,7 @@ impl<'a> Target<'a> {
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.executor.counted();
         stats.frames -= stats.waited;
-        stats.bytes += self.sessions.iter().map(|session| session.channel.received()).sum::<u64>();
+        stats.bytes += self.sessions.iter().map(|session| session.received()).sum::<u64>();
         stats
     }
 
@@ -369,7 +370,7 @@ impl<'a> Target<'a> {
             drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
             drop(session.channel.call_attention());
             self.watch.remove_session(&session);
-            self.shared.executor.stats.bytes += session.channel.received();
+            self.shared.executor.stats.bytes += session.received();
             self.shared.executor.stats.links_ended += 1;
         }
         self.arrivals.clear();
@@ -422,7 +423,7 @@ impl<'a> Target<'a> {
                 Event::Control(id) => {
                     self.nap = NAPS.0;
                     if let Some(index) = self.sessions.iter().position(|session| session.id == id)
-                        && let Err(end) = self.sessions[index].read_control()
+                        && let Err(end) = self.with_session(index, Session::read_control)
                     {
                         self.end(index, end);
                     }
@@ -500,7 +501,7 @@ impl<'a> Target<'a> {
                 continue;
             }
             let region = mailbox::region_len(self.settings.mailbox);
-            let request = OpenRequest::new(region, self.settings.mailbox.min(self.settings.max_frame));
+            let request = OpenRequest::new(region, self.settings.mailbox.min(self.settings.limits.frame));
             let mut options =
                 ArrivalOptions::new(self.settings.program.clone(), self.shared.executor.epoch(), request);
             options.patience = self.settings.meeting_limit;
@@ -534,7 +535,7 @@ impl<'a> Target<'a> {
     fn advance(&mut self, id: u64) {
         let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else { return };
         let arrival = &mut self.arrivals[index].1;
-        let outcome = arrival.advance(&mut self.transports);
+        let outcome = arrival.advance(&mut self.shared.transports);
         if let (Ok(Progress::Pending), Some(fd)) = (&outcome, arrival.as_fd()) {
             drop(self.watch.wants_write(fd, Event::Arrival(id), arrival.wants_write()));
             return;
@@ -552,6 +553,7 @@ impl<'a> Target<'a> {
     }
 
     fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
+        let transport = met.transport.clone();
         let (mut channel, control) = into_channel(met)?;
         if let Some(len) = self.shared.executor.policy.frames_without_question() {
             channel.limit_glances(len);
@@ -564,7 +566,8 @@ impl<'a> Target<'a> {
         let mut budget = Budget::new(self.settings.max_source_memory);
         budget.try_take(mailbox::region_len(self.settings.mailbox));
         let table = CodeTable::with_budget(budget);
-        let session = Session::new(id, channel, control, table, self.shared.executor.reply_limit());
+        let most = self.shared.executor.reply_limit();
+        let session = Session::new(id, channel, control, table, most, transport);
         self.shared.handlers.peer_joined(&session.peer);
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);
@@ -622,7 +625,7 @@ impl<'a> Target<'a> {
         };
         let session = self.sessions.swap_remove(index);
         self.watch.remove_session(&session);
-        self.shared.executor.stats.bytes += session.channel.received();
+        self.shared.executor.stats.bytes += session.received();
         self.shared.executor.stats.links_ended += 1;
         self.shared.handlers.peer_gone(&session.peer, &why);
     }

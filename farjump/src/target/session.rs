@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
 use farjump_core::frame::{Flags, Header, Kind, MAX_NAME, Plan, ReplyStatus};
 use farjump_core::image::CodeId;
-use farjump_core::transport::{Cause, TransportError};
+use farjump_core::transport::{Cause, Transport, TransportError};
 use farjump_loader::{Linked, Need};
 use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause};
 
 use super::Handlers;
+use super::bigger::{Bigger, Limits};
 use super::forwards::Forwards;
 use crate::Refusal;
 use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
@@ -36,6 +37,9 @@ pub(super) struct Shared {
     pub(super) staging: Staging,
     /// What is on its way to the target's peers.
     pub(super) forwards: Forwards,
+    pub(super) transports: Vec<Box<dyn Transport>>,
+    /// For mailboxes that are made while a link is in use.
+    pub(super) limits: Limits,
 }
 
 /// Buffers that are reused.
@@ -50,13 +54,13 @@ pub(super) struct Session {
     pub(super) channel: Channel,
     pub(super) control: Control,
     pub(super) peer: PeerIdentity,
-    table: CodeTable,
-    waiting: Waiting,
+    pub(super) table: CodeTable,
+    pub(super) waiting: Waiting,
     /// The code that the frame at the head waited for, once the source has sent it or said that it cannot: it is not asked for
     /// it a second time.
     answered: Option<CodeId>,
     /// When a frame was first seen without its end.
-    partial_since: Option<Instant>,
+    pub(super) partial_since: Option<Instant>,
     /// The source is gone: nobody takes answers or sends code.
     departed: bool,
     /// Most bytes that a call may reply.
@@ -67,10 +71,11 @@ pub(super) struct Session {
     forwarded: usize,
     /// Whether the control connection is watched for room to write.
     pub(super) watched_for_room: bool,
+    pub(super) bigger: Box<Bigger>,
 }
 
 /// What keeps a session from taking its next frame.
-enum Waiting {
+pub(super) enum Waiting {
     Nothing,
     /// The code of the frame at the head.
     Code(CodeId),
@@ -161,15 +166,22 @@ impl From<MeetError> for Stop {
 
 /// The end of a source that broke the protocol.
 #[cold]
-fn cut(reason: impl std::fmt::Display) -> Stop {
+pub(super) fn cut(reason: impl std::fmt::Display) -> Stop {
     let text = format!("the target cut the link: {reason}");
     End::Broken(Refusal { cause: RefusalCause::BadFrame, text }).into()
 }
 
 impl Session {
-    /// `most` is how many bytes the target lets a call reply.
-    /// `table` has the budget of which the mailbox is paid.
-    pub(super) fn new(id: u64, channel: Channel, control: Control, table: CodeTable, most: usize) -> Self {
+    /// `most` is how many bytes the target lets a call reply, `transport` the name of the link's, and `table` has the budget of
+    /// which the mailbox is paid.
+    pub(super) fn new(
+        id: u64,
+        channel: Channel,
+        control: Control,
+        table: CodeTable,
+        most: usize,
+        transport: String,
+    ) -> Self {
         let peer = control.peer().clone();
         let waiting = Waiting::Nothing;
         let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD).min(most);
@@ -188,6 +200,7 @@ impl Session {
             placed: Vec::new(),
             forwarded: 0,
             watched_for_room: false,
+            bigger: Box::new(Bigger::absent(transport)),
         }
     }
 
@@ -274,7 +287,7 @@ impl Session {
     }
 
     /// Takes no more frames until what was told has left.
-    fn await_reading(&mut self) {
+    pub(super) fn await_reading(&mut self) {
         if self.control.wants_write() && !self.is_blocked() {
             self.waiting = Waiting::Reading;
         }
@@ -288,7 +301,7 @@ impl Session {
 
     /// The start of a frame is there and its end is not: that may last so long and no longer.
     #[cold]
-    fn stalled(&mut self, limit: Duration) -> Result<(), Stop> {
+    pub(super) fn stalled(&mut self, limit: Duration) -> Result<(), Stop> {
         let since = *self.partial_since.get_or_insert_with(Instant::now);
         if since.elapsed() < limit {
             return Ok(());
@@ -302,6 +315,7 @@ impl Session {
     /// Prepares to sleep.
     pub(super) fn arm(&mut self, shared: &mut Shared) -> Result<Rest, Stop> {
         self.tell_link_times(shared)?;
+        self.tend_bigger()?;
         if self.is_blocked() {
             self.progress(true, shared)?;
         }
@@ -330,33 +344,46 @@ impl Session {
                 return Ok(false);
             }
         };
+        if frame.header().kind == Kind::Switch {
+            return self.take_switched(shared);
+        }
         self.partial_since = None;
+        self.dispatch(&frame, shared)?;
+        Ok(true)
+    }
+
+    /// Does what the frame asks for that is held, and releases it unless its code has to come first.
+    #[cold]
+    pub(super) fn dispatch(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
         let header = frame.header();
-        if let Err(refusal) = shared.executor.policy.payload(header.payload_len as usize) {
+        let allowed = shared
+            .executor
+            .policy
+            .payload(header.payload_len as usize)
+            .and_then(|()| self.check_switched(&header, shared));
+        if let Err(refusal) = allowed {
             if matches!(header.kind, Kind::CallCode | Kind::CallId) {
                 // What the frame was to bind is not what the index stood for before.
                 self.table.refuse(header.index, &refusal);
             }
             self.refuse(header.token, refusal, shared)?;
-            self.channel.release()?;
-            return Ok(true);
+            return Ok(self.channel.release()?);
         }
         match header.kind {
-            Kind::Call => self.call(&frame, shared)?,
-            Kind::CallCode | Kind::CallId => self.bind(&frame, shared)?,
-            Kind::CallLocal => self.call_local(&frame, shared)?,
-            Kind::CallInPlace => self.call_in_place(&frame, shared)?,
+            Kind::Call => self.call(frame, shared),
+            Kind::CallCode | Kind::CallId => self.bind(frame, shared),
+            Kind::CallLocal => self.call_local(frame, shared),
+            Kind::CallInPlace => self.call_in_place(frame, shared),
             Kind::Flush => {
                 self.answer(header.token, ReplyStatus::Done, &[], false)?;
-                self.channel.release()?;
+                Ok(self.channel.release()?)
             }
-            Kind::Reply | Kind::Skip => {
-                let text = "a source sent a frame that only targets send";
+            Kind::Reply | Kind::Skip | Kind::Switch => {
+                let text = "a source sent a frame that only targets send, or one that leads nowhere";
                 self.refuse(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)?;
-                self.channel.release()?;
+                Ok(self.channel.release()?)
             }
         }
-        Ok(true)
     }
 
     /// The payload of the frame that is held, aligned as the code asks: in place, or in a copy.
@@ -364,7 +391,7 @@ impl Session {
         if frame.payload_is_aligned(code.align) {
             return frame.payload().as_ptr();
         }
-        shared.staging.align(&self.channel, frame.header().payload_len as usize, code.align)
+        shared.staging.align(self.holder(), frame.header().payload_len as usize, code.align)
     }
 
     /// Runs what is bound to the frame's index.
@@ -384,7 +411,7 @@ impl Session {
 
     #[cold]
     fn bind(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
-        let Some(code) = self.channel.code() else { return Ok(()) };
+        let Some(code) = self.holder().code() else { return Ok(()) };
         if self.answered.take() == Some(code.id) {
             return self.call(frame, shared);
         }
@@ -392,7 +419,7 @@ impl Session {
         if let Some((callable, linked)) = self.table.bound(index)
             && linked.id() == code.id
             && code.epoch == shared.executor.epoch()
-            && self.channel.image_is(linked.image())
+            && self.holder().image_is(linked.image())
         {
             // Mode always: what came is what is here, and what is here runs.
             if let Err(refusal) = shared.executor.allow(Mode::Always) {
@@ -407,9 +434,9 @@ impl Session {
             return self.not_ready(&frame.header(), Err(refusal), shared);
         }
         // Copied before it is looked at: the source can write the mailbox meanwhile.
-        self.channel.copy_image(&mut shared.staging.image);
+        self.holder().copy_image(&mut shared.staging.image);
         let mut name = [0; MAX_NAME];
-        let name_len = self.channel.copy_name_to(&mut name);
+        let name_len = self.holder().copy_name_to(&mut name);
         let placed = shared.executor.stats.images_linked;
         let image = &shared.staging.image;
         let named =
@@ -433,7 +460,7 @@ impl Session {
     #[cold]
     fn call_local(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
         let mut name = [0; MAX_NAME];
-        let len = self.channel.copy_name_to(&mut name);
+        let len = self.holder().copy_name_to(&mut name);
         match shared.executor.local(&name[..len]) {
             Ok(code) => {
                 let payload = self.payload(frame, code, shared);
@@ -598,7 +625,7 @@ impl Session {
 
     /// Counts a refusal and tells the source why.
     #[cold]
-    fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
         shared.handlers.refused(&self.peer, &refusal);
         self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })?;
@@ -607,7 +634,7 @@ impl Session {
     }
 
     /// Sends a message that the source should look at now.
-    fn tell(&mut self, message: &Message) -> Result<(), Stop> {
+    pub(super) fn tell(&mut self, message: &Message) -> Result<(), Stop> {
         self.say(message)?;
         if self.departed { Ok(()) } else { Ok(self.channel.call_attention()?) }
     }
@@ -620,13 +647,15 @@ impl Session {
     /// Lets the transport work; looks at the control connection if the source asks for that.
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
-        if self.channel.progress(idle)? { self.read_control() } else { Ok(()) }
+        self.tend_bigger()?;
+        if self.channel.progress(idle)? { self.read_control(shared) } else { Ok(()) }
     }
 
     /// Takes what has come on the control connection.
-    pub(super) fn read_control(&mut self) -> Result<(), Stop> {
-        // It ends: code comes only when asked for, and anything else unasked cuts the link.
-        while let Some((message, _)) = self.control.recv()? {
+    pub(super) fn read_control(&mut self, shared: &mut Shared) -> Result<(), Stop> {
+        // It ends: code and ends come only when asked for, a source that asks for mailboxes over and over gets none, and
+        // anything else unasked cuts the link.
+        while let Some((message, descriptors)) = self.control.recv()? {
             match (message, &self.waiting) {
                 (Message::Code { id, image }, Waiting::Code(wanted)) if wanted.0 == id => {
                     (self.waiting, self.answered) = (Waiting::Turn(CodeId(id), image), self.named(id));
@@ -636,6 +665,9 @@ impl Session {
                     self.table.withhold(&CodeId(id), &code_missing());
                 }
                 (Message::Bye, _) => return Err(End::Bye.into()),
+                (Message::Enlarge { frame, payload }, _) => self.enlarge(frame, payload, shared)?,
+                (Message::Accept { end }, _) => self.enlarged(end, descriptors)?,
+                (Message::Shrink, _) => self.shrink()?,
                 (other, _) => return Err(cut(format_args!("its source sent {} unasked", other.name()))),
             }
         }
@@ -648,7 +680,7 @@ impl Session {
     /// `id`, if the frame that waits for it names it. One that calls an index does not bind it, and has it answered by what
     /// the index stands for then: nothing is to be remembered until some later frame brings the code.
     fn named(&self, id: [u8; 16]) -> Option<CodeId> {
-        self.channel.code().map(|_| CodeId(id))
+        self.holder().code().map(|_| CodeId(id))
     }
 
     /// Lets go of code that is to be dropped.

@@ -252,9 +252,9 @@ fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() 
 }
 
 #[test]
-fn a_frame_up_to_the_limit_goes_and_one_over_it_says_which_limit() {
+fn a_frame_up_to_the_mailboxs_length_needs_no_bigger_one_and_one_over_it_does() {
     let place = Place::new();
-    let Pair { link, mut target } = Pair::of(place.target().mailbox(1 << 16), place.link());
+    let Pair { link, mut target } = Pair::of(place.target().mailbox(1 << 16).max_payload(0), place.link());
     let sequence = library("sequence");
     meanwhile(&mut target, move || {
         let call = |payload: &[u8]| link.inject(&sequence, payload)?.wait(PATIENCE);
@@ -269,10 +269,10 @@ fn a_frame_up_to_the_limit_goes_and_one_over_it_says_which_limit() {
         }
         let error = call(&vec![0; most + 1]).unwrap_err();
         assert!(
-            matches!(&error, Error::TooLarge { ifunc, max: 65_536, .. } if ifunc == "sequence"),
+            matches!(&error, Error::Refused { ifunc, cause: RefusalCause::TooLarge, .. } if ifunc == "sequence"),
             "{error}"
         );
-        assert!(error.to_string().contains("larger mailbox"), "{error}");
+        assert!(error.to_string().contains("limit of 0"), "{error}");
     });
 }
 

@@ -13,6 +13,7 @@ mod forwarding;
 mod fuzzed;
 mod in_place;
 mod isolated;
+mod large;
 mod lower_floor;
 mod lying;
 mod misled;

@@ -90,7 +90,7 @@ fn a_routine_that_says_it_used_more_than_its_room_sends_nothing() {
 
 #[test]
 fn a_maximum_that_no_frame_has_is_refused_before_anything_is_written() {
-    let wishes = [u64::MAX, u64::MAX - 7, u64::MAX - 64, 1 << 63, 1 << 32, 1 << 31, 1 << 23]
+    let wishes = [u64::MAX, u64::MAX - 7, u64::MAX - 64, 1 << 63, 1 << 32, 1 << 31, 1 << 30]
         .map(|max| Wish { written: 1, ..Wish::of(max) });
     fails_wherever_the_payload_goes(
         "demanding",

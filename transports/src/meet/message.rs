@@ -41,7 +41,8 @@ pub(super) const fn prefix() -> [u8; PREFIX_LEN] {
 }
 
 /// One message of the control connection. The first five are the meeting, in this order, to which [`Message::Limits`] may be
-/// added; the rest may come at any time after it.
+/// added; the rest may come at any time after it. [`Message::Enlarge`] begins a small meeting of its own, which
+/// [`Message::Go`] ends.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Message {
@@ -131,6 +132,34 @@ pub enum Message {
     /// Target to source, once before [`Message::Go`], from a target that has such limits: what it refuses, so that a source
     /// need not send it.
     Limits(Limits),
+    /// Source to target: a frame is to come that the link's mailbox is too small for. Answered with [`Message::Offer`] or
+    /// [`Message::Decline`]. A bigger mailbox that the link has already is given back with it: nothing is left in it.
+    Enlarge {
+        /// Length of the frame in bytes, all included, at most.
+        frame: u64,
+        /// Length of its payload in bytes, at most.
+        payload: u64,
+    },
+    /// Target to source: the target's end of the bigger mailbox. Its descriptors travel beside it.
+    Offer {
+        /// Its end, of the link's own transport.
+        end: End,
+    },
+    /// Source to target: the source's end of the bigger mailbox. Its descriptors travel beside it. [`Message::Go`] answers
+    /// it: from then on frames may lie there.
+    Accept {
+        /// Its end.
+        end: End,
+    },
+    /// Target to source: there will be no mailbox for that frame.
+    Decline {
+        /// Why.
+        cause: RefusalCause,
+        /// Why, in a sentence for people.
+        text: String,
+    },
+    /// Source to target: the bigger mailbox, or the offer of one, is given back. Nothing is left in it.
+    Shrink,
 }
 
 /// What a target takes of a source, where that is less than a frame holds. All that is possible unless set.
@@ -190,13 +219,21 @@ impl Message {
             Message::Bye => "Bye",
             Message::Linked { .. } => "Linked",
             Message::Limits(_) => "Limits",
+            Message::Enlarge { .. } => "Enlarge",
+            Message::Offer { .. } => "Offer",
+            Message::Accept { .. } => "Accept",
+            Message::Decline { .. } => "Decline",
+            Message::Shrink => "Shrink",
         }
     }
 
     /// How many file descriptors may travel with it.
     pub(super) fn max_descriptors(&self) -> usize {
         match self {
-            Message::Welcome { .. } | Message::Ready { .. } => MAX_DESCRIPTORS,
+            Message::Welcome { .. }
+            | Message::Ready { .. }
+            | Message::Offer { .. }
+            | Message::Accept { .. } => MAX_DESCRIPTORS,
             _ => 0,
         }
     }
@@ -279,7 +316,7 @@ pub enum RefusalCause {
     WrongMachine,
     /// The code imports a symbol that the target does not offer.
     UnresolvedImport,
-    /// The target has no memory left for code.
+    /// The target has no memory left, for code or for a bigger mailbox.
     NoRoom,
     /// The frame was made for an earlier run of the target.
     StaleEpoch,
@@ -342,7 +379,7 @@ impl fmt::Display for RefusalCause {
             RefusalCause::IdMismatch => "code does not match its id",
             RefusalCause::WrongMachine => "code for another machine",
             RefusalCause::UnresolvedImport => "unresolved import",
-            RefusalCause::NoRoom => "no room for code",
+            RefusalCause::NoRoom => "no room",
             RefusalCause::StaleEpoch => "frame for an earlier run of the target",
             RefusalCause::UnknownIndex => "unknown code index",
             RefusalCause::TooLarge => "too large",
@@ -397,7 +434,7 @@ mod tests {
                 Message::Welcome { epoch: 2, machine: 62, pid: 1, program: "p".into(), end: end.clone() },
                 with(&[1, 2, 62, 1, 1, b'p'], &end_bytes),
             ),
-            (Message::Ready { end }, with(&[2], &end_bytes)),
+            (Message::Ready { end: end.clone() }, with(&[2], &end_bytes)),
             (Message::Go, vec![3]),
             (Message::Refuse { cause: MeetRefusal::Policy, text: "t".into() }, vec![4, 8, 1, b't']),
             (
@@ -411,6 +448,11 @@ mod tests {
             (Message::Bye, vec![10]),
             (Message::Linked { index: 4, nanoseconds: 300 }, vec![11, 4, 0xac, 2]),
             (Message::Limits(Limits { payload: 300, image: 1 }), vec![12, 0xac, 2, 1]),
+            (Message::Enlarge { frame: 300, payload: 4 }, vec![13, 0xac, 2, 4]),
+            (Message::Offer { end: end.clone() }, with(&[14], &end_bytes)),
+            (Message::Accept { end }, with(&[15], &end_bytes)),
+            (Message::Decline { cause: RefusalCause::TooLarge, text: "t".into() }, vec![16, 9, 1, b't']),
+            (Message::Shrink, vec![17]),
         ];
         for (message, bytes) in cases {
             assert_eq!(postcard::to_stdvec(&message).unwrap(), bytes, "{}", message.name());

@@ -26,6 +26,7 @@ mod incoming;
 mod listener;
 mod message;
 mod outgoing;
+mod second;
 mod source;
 mod terms;
 
@@ -38,5 +39,6 @@ pub use message::{
     End, HEAD_LEN, Limits, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE,
     MAX_TRANSPORT_NAME, MAX_TRANSPORTS, MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
 };
+pub use second::SecondEnd;
 pub use source::{SourceOptions, meet_target};
-pub use terms::{Direction, Met};
+pub use terms::{Direction, Joined, Met};

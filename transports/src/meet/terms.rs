@@ -42,6 +42,19 @@ pub struct Met {
     pub limits: Limits,
 }
 
+/// Two ends that are connected, and their terms.
+#[derive(Debug)]
+pub struct Joined {
+    /// The connected end of this side.
+    pub endpoint: Endpoint,
+    /// The arrival rule of both directions: a single one.
+    pub rule: ArrivalRules,
+    /// Terms of the frames that this side sends.
+    pub send: Direction,
+    /// Terms of the frames that this side receives.
+    pub receive: Direction,
+}
+
 /// The terms of one direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -137,6 +150,47 @@ impl OwnEnd {
             theirs: named(theirs),
         })
     }
+
+    /// Largest frame in bytes that is received at it.
+    pub(super) fn max_frame(&self) -> usize {
+        self.max_frame as usize
+    }
+
+    /// Connects it to the peer's `end`, with which it agreed on `rule`.
+    pub(super) fn join(
+        self,
+        peer: &PeerIdentity,
+        end: End,
+        descriptors: Vec<OwnedFd>,
+        rule: ArrivalRules,
+        deadline: Instant,
+    ) -> Result<Joined, Error> {
+        let address = Address {
+            bytes: end.address,
+            // The backend closes them, whatever happens.
+            descriptors: descriptors.into_iter().map(|owned| Descriptor(owned.into_raw_fd())).collect(),
+        };
+        // It fits: `OwnEnd::agree` has looked.
+        let peer_region_len = end.region_len as usize;
+        let endpoint = reach(self.opening, address, peer_region_len, deadline, peer)?;
+        let line_whole = self.capabilities.line_whole && end.line_whole;
+        Ok(Joined {
+            endpoint,
+            rule,
+            send: Direction {
+                key: LinkKey::from_bytes(end.key),
+                max_frame: (end.max_frame as usize).min(self.capabilities.max_frame),
+                line_whole,
+                region_len: peer_region_len,
+            },
+            receive: Direction {
+                key: LinkKey::from_bytes(self.key),
+                max_frame: self.max_frame as usize,
+                line_whole,
+                region_len: self.region_len,
+            },
+        })
+    }
 }
 
 /// Both ends are open and each knows of the other; what is left is to connect them.
@@ -155,38 +209,21 @@ pub(super) struct Connect {
 impl Connect {
     /// Connects. If that fails the peer is told why.
     pub(super) fn run(self, mut control: Control) -> Result<Met, Error> {
-        let OwnEnd { opening, transport, capabilities, key, max_frame, region_len } = self.own_end;
-        let address = Address {
-            bytes: self.end.address,
-            // The backend closes them, whatever happens.
-            descriptors: self.descriptors.into_iter().map(|owned| Descriptor(owned.into_raw_fd())).collect(),
-        };
-        // It fits: `OwnEnd::agree` has looked.
-        let peer_region_len = self.end.region_len as usize;
-        let endpoint = match reach(opening, address, peer_region_len, self.deadline, control.peer()) {
-            Ok(endpoint) => endpoint,
+        let transport = self.own_end.transport.clone();
+        let joined = self.own_end.join(control.peer(), self.end, self.descriptors, self.rule, self.deadline);
+        let joined = match joined {
+            Ok(joined) => joined,
             Err(error) => return Err(tell(control, error)),
         };
         control.met(self.role);
-        let line_whole = capabilities.line_whole && self.end.line_whole;
         Ok(Met {
             peer: control.peer().clone(),
             control,
-            endpoint,
+            endpoint: joined.endpoint,
             transport,
-            rule: self.rule,
-            send: Direction {
-                key: LinkKey::from_bytes(self.end.key),
-                max_frame: (self.end.max_frame as usize).min(capabilities.max_frame),
-                line_whole,
-                region_len: peer_region_len,
-            },
-            receive: Direction {
-                key: LinkKey::from_bytes(key),
-                max_frame: max_frame as usize,
-                line_whole,
-                region_len,
-            },
+            rule: joined.rule,
+            send: joined.send,
+            receive: joined.receive,
             epoch: self.epoch,
             peer_machine: self.peer_machine,
             limits: Limits::default(),

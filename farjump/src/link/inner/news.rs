@@ -1,5 +1,6 @@
 //! What a target says on the control connection, and its end.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use farjump_core::image::CodeId;
@@ -24,11 +25,13 @@ impl Inner {
         if self.gone.is_some() {
             return Err(self.gone_error());
         }
-        self.control_due = Instant::now() + self.settings.control_interval;
+        let now = Instant::now();
+        self.shrink_if_unused(now)?;
+        self.control_due = now + self.settings.control_interval;
         self.unread = true;
         for _ in 0..MESSAGES {
             match self.control.recv() {
-                Ok(Some((message, _))) => self.control_message(message)?,
+                Ok(Some((message, descriptors))) => self.control_message(message, descriptors)?,
                 Ok(None) => {
                     self.unread = false;
                     break;
@@ -44,7 +47,7 @@ impl Inner {
         Ok(())
     }
 
-    fn control_message(&mut self, message: Message) -> Result<(), Error> {
+    fn control_message(&mut self, message: Message, descriptors: Vec<OwnedFd>) -> Result<(), Error> {
         match message {
             Message::Refused { token, cause, text } => {
                 self.refused(token, Refusal { cause, text: plain(&text, MAX_TEXT) });
@@ -52,6 +55,11 @@ impl Inner {
             Message::NeedCode { id, .. } => return self.supply(CodeId(id)),
             Message::Linked { index, nanoseconds } => {
                 self.codes.set_link_time(index.into(), Duration::from_nanos(nanoseconds));
+            }
+            Message::Offer { end } => return self.offered(end, descriptors),
+            Message::Go => self.enlarged(),
+            Message::Decline { cause, text } => {
+                self.declined(Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
             Message::Closing { text } => {
                 self.take_last_answers();
@@ -104,7 +112,7 @@ impl Inner {
         self.tell(&Message::Code { id: id.0, image })
     }
 
-    fn tell(&mut self, message: &Message) -> Result<(), Error> {
+    pub(super) fn tell(&mut self, message: &Message) -> Result<(), Error> {
         match self.control.send(message, &[]) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.gone(&error)),
@@ -132,7 +140,7 @@ impl Inner {
 
     /// The control connection ended: the target is gone.
     #[cold]
-    fn gone(&mut self, error: &MeetError) -> Error {
+    pub(super) fn gone(&mut self, error: &MeetError) -> Error {
         self.take_last_answers();
         self.end(error.to_string())
     }

@@ -245,6 +245,7 @@ impl Inner {
 
     /// Lets the transport work. Returns whether the target has called for attention.
     fn progress(&mut self) -> Result<bool, Error> {
+        self.tend_bigger()?;
         match self.channel.progress(true) {
             Ok(called) => Ok(called),
             Err(error) => Err(self.broken(&error)),
@@ -294,8 +295,8 @@ impl Inner {
         };
         let longest = match armed {
             Armed::Ready => return Ok(()),
-            Armed::Sleep(_) => LONGEST_SLEEP,
-            Armed::Nap => NAP,
+            Armed::Sleep(_) if !self.is_starved() => LONGEST_SLEEP,
+            Armed::Sleep(_) | Armed::Nap => NAP,
         };
         let interest =
             if self.control.wants_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };

@@ -13,7 +13,7 @@ impl Session {
     /// writes nothing there meanwhile.
     #[cold]
     pub(super) fn call_in_place(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
-        let Some(part) = self.channel.code() else { return Ok(()) };
+        let Some(part) = self.holder().code() else { return Ok(()) };
         let header = frame.header();
         match self.prepare_in_place(header.index, &part, shared) {
             Ok(code) => {
@@ -33,15 +33,15 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<Callable, Refusal> {
         shared.executor.allow_in_place(part.epoch)?;
-        let place = self.channel.in_place().map_err(|error| {
+        let place = self.holder_mut().in_place().map_err(|error| {
             let text = format_args!("its mailbox cannot run code in place ({error}): choose another mode");
             Refusal::new(RefusalCause::Policy, text)
         })?;
         if !self.table.is_checked(index, &part.id, place.len) {
             // Copied before it is looked at: the source can write the mailbox meanwhile.
-            self.channel.copy_image(&mut shared.staging.image);
+            self.holder().copy_image(&mut shared.staging.image);
             let mut name = [0; MAX_NAME];
-            let len = self.channel.copy_name_to(&mut name);
+            let len = self.holder().copy_name_to(&mut name);
             let (name, image) = (&name[..len], &shared.staging.image);
             let named = Named { id: part.id, epoch: part.epoch, name, image, origin: &self.peer };
             shared.executor.check_in_place(&mut self.table, index, &named)?;

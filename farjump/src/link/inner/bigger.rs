@@ -1,0 +1,221 @@
+//! Frames that the link's mailbox is too small for: the target makes a bigger one when the first of them comes, and gets it
+//! back when none has come for a while (`docs/decisions/bigger-mailbox.md`).
+//!
+//! Such a frame lies in the bigger mailbox, and a `Switch` in the link's own holds its place among the others. The `Switch` goes
+//! last, so a frame is either sent with it or not at all.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use farjump_core::channel::{Channel, SendError};
+use farjump_core::frame::{Kind, Plan};
+use farjump_core::mailbox;
+use farjump_core::transport::{ArrivalRules, OpenRequest};
+use farjump_transports::meet::{End as Offered, Message, RefusalCause, SecondEnd};
+
+use super::super::connect::joined_channel;
+use super::super::send::{Call, Failed, Sent};
+use super::Inner;
+use crate::{Error, Refusal};
+
+/// How long a bigger mailbox is kept that no frame is sent to.
+const KEPT: Duration = Duration::from_secs(1);
+/// Nothing comes back through it: replies come through the link's own mailbox.
+const UNUSED_RING: usize = mailbox::MIN_RING;
+
+/// The bigger mailbox of a link.
+#[derive(Default)]
+pub(super) enum Bigger {
+    #[default]
+    Absent,
+    /// Asked for, for frames of up to so many bytes. The target's end is due.
+    Asked(usize),
+    /// Both ends are told of. The target's word that its is connected is due.
+    Joined(Box<Channel>),
+    Open(Box<Open>),
+    /// There will be none for a frame of so many bytes. For the call that asked.
+    Declined(usize, Refusal),
+}
+
+pub(super) struct Open {
+    channel: Channel,
+    /// When a frame was last sent there.
+    used: Instant,
+    /// A frame waits for room there, for which nobody rings.
+    starved: bool,
+}
+
+impl Inner {
+    /// Sends a call whose frame the link's mailbox is too small for, which takes `max` bytes at most. As long as there is no
+    /// bigger one, and as long as that has no room, this is as if the mailbox were full.
+    #[cold]
+    pub(super) fn send_large(&mut self, call: &Call<'_>, max: usize) -> Result<Sent, Failed> {
+        let index = usize::from(call.index);
+        let (payload, frame) = call.extent(self.codes.get(index));
+        if self.channel.rule() == ArrivalRules::DELIVERED {
+            return Err(SendError::TooLarge { len: frame, max }.into());
+        }
+        let capabilities = self.settings.transport(&self.transport).map(|own| own.capabilities());
+        let most = capabilities.map_or(max, |own| own.max_frame);
+        if frame > most {
+            return Err(SendError::TooLarge { len: frame, max: most }.into());
+        }
+        let empty = self.bigger.is_empty();
+        match &mut self.bigger {
+            Bigger::Open(open) if frame <= open.channel.max_frame() => {
+                let sent = open.send(
+                    &mut self.channel,
+                    |channel| call.send(channel, self.codes.get(index)),
+                    call.token,
+                );
+                if let Err(Failed::Send(SendError::Full)) = sent {
+                    // What keeps the room may be a skip, which the target passes when it looks around.
+                    self.channel.call_attention().map_err(SendError::Failed)?;
+                }
+                sent
+            }
+            // It is given back when it is empty, and not before.
+            Bigger::Open(open) if !empty => {
+                open.starved = true;
+                Err(SendError::Full.into())
+            }
+            Bigger::Asked(_) | Bigger::Joined(_) => Err(SendError::Full.into()),
+            Bigger::Declined(len, _) if *len <= frame => match std::mem::take(&mut self.bigger) {
+                Bigger::Declined(_, Refusal { cause, text }) => {
+                    let ifunc = call.library.name().to_owned();
+                    Err(Failed::Other(Error::Refused { ifunc, cause, text }))
+                }
+                _ => Err(SendError::Full.into()),
+            },
+            Bigger::Absent | Bigger::Open(_) | Bigger::Declined(..) => {
+                self.bigger = Bigger::Asked(frame);
+                let message = Message::Enlarge { frame: frame as u64, payload: payload as u64 };
+                self.tell(&message).map_err(Failed::Other)?;
+                self.channel.call_attention().map_err(SendError::Failed)?;
+                Err(SendError::Full.into())
+            }
+        }
+    }
+
+    /// The target has made a bigger mailbox.
+    #[cold]
+    pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<OwnedFd>) -> Result<(), Error> {
+        let Bigger::Asked(frame) = self.bigger else { return Ok(()) };
+        let offers = end.max_frame as usize;
+        let taken = if offers < frame {
+            Err(format!("{} offers a mailbox for frames of {offers} bytes", self.settings.address))
+        } else {
+            self.accept(end, descriptors)?
+        };
+        match taken {
+            Ok(channel) => self.bigger = Bigger::Joined(Box::new(channel)),
+            Err(why) => {
+                let text = format!("no mailbox could be made for a frame of {frame} bytes: {why}");
+                self.bigger = Bigger::Declined(frame, Refusal { cause: RefusalCause::NoRoom, text });
+                self.tell(&Message::Shrink)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects to the mailbox at `end`, or says why that does not go. The outer error is the link's end.
+    fn accept(&mut self, end: Offered, descriptors: Vec<OwnedFd>) -> Result<Result<Channel, String>, Error> {
+        let deadline = self.settings.connect_deadline();
+        let request = OpenRequest::new(mailbox::region_len(UNUSED_RING), UNUSED_RING);
+        let Some(transport) = self.settings.transport(&self.transport) else {
+            return Ok(Err(format!("this process has {} no longer", self.transport)));
+        };
+        let own = match SecondEnd::open(transport, &request) {
+            Ok(own) => own,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let told = own.tell(|end, descriptors| self.control.send(&Message::Accept { end }, descriptors));
+        if let Err(error) = told {
+            return Err(self.gone(&error));
+        }
+        let peer = self.control.peer();
+        let joined = own.join(peer, end, descriptors, deadline).map_err(Error::from);
+        Ok(joined.and_then(|joined| joined_channel(joined, peer)).map_err(|error| error.to_string()))
+    }
+
+    /// The target has connected its end.
+    #[cold]
+    pub(super) fn enlarged(&mut self) {
+        self.bigger = match std::mem::take(&mut self.bigger) {
+            Bigger::Joined(channel) => {
+                Bigger::Open(Box::new(Open { channel: *channel, used: Instant::now(), starved: false }))
+            }
+            other => other,
+        };
+    }
+
+    /// The target makes no bigger mailbox.
+    #[cold]
+    pub(super) fn declined(&mut self, refusal: Refusal) {
+        if let Bigger::Asked(frame) = self.bigger {
+            self.bigger = Bigger::Declined(frame, refusal);
+        }
+    }
+
+    /// Lets the bigger mailbox's transport work.
+    pub(super) fn tend_bigger(&mut self) -> Result<(), Error> {
+        if let Bigger::Open(open) = &mut self.bigger
+            && let Err(error) = open.channel.progress(true)
+        {
+            return Err(self.broken(&error));
+        }
+        Ok(())
+    }
+
+    /// Gives the bigger mailbox back if it is empty and was not used for a while.
+    pub(super) fn shrink_if_unused(&mut self, now: Instant) -> Result<(), Error> {
+        if let Bigger::Open(open) = &mut self.bigger
+            && now.saturating_duration_since(open.used) >= KEPT
+            && open.is_empty()
+        {
+            self.bigger = Bigger::Absent;
+            self.tell(&Message::Shrink)?;
+        }
+        Ok(())
+    }
+
+    /// Whether something is waited for that nobody rings for.
+    pub(super) fn is_starved(&self) -> bool {
+        matches!(&self.bigger, Bigger::Open(open) if open.starved)
+    }
+}
+
+impl Bigger {
+    /// Whether nothing lies in it that the target has not consumed.
+    fn is_empty(&mut self) -> bool {
+        match self {
+            Bigger::Open(open) => open.is_empty(),
+            _ => true,
+        }
+    }
+}
+
+impl Open {
+    fn is_empty(&mut self) -> bool {
+        self.channel.in_flight() == Some(0)
+    }
+
+    /// Sends by `send` the frame of the call with this token to this mailbox, and its place in the order to `own`, the link's.
+    fn send(
+        &mut self,
+        own: &mut Channel,
+        send: impl FnOnce(&mut Channel) -> Result<Sent, Failed>,
+        token: u32,
+    ) -> Result<Sent, Failed> {
+        let (kind, wants_reply, alone) = (Kind::Switch, false, false);
+        let switch = Plan { kind, wants_reply, alone, index: 0, token, align_log2: 0, code: None };
+        // Room for it first: nothing may fail once the frame is sent.
+        let room = own.reserve(&switch, 0)?;
+        let sent = send(&mut self.channel);
+        self.starved = matches!(sent, Err(Failed::Send(SendError::Full)));
+        let sent = sent?;
+        own.commit(&switch, &room, 0)?;
+        self.used = Instant::now();
+        Ok(sent)
+    }
+}
