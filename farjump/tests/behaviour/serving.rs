@@ -9,7 +9,7 @@ use farjump::{Error, Link, RefusalCause, Target, WaitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::raw::RawSource;
-use crate::support::{PATIENCE, Pair, Place, Seen, library, meet, serve, to_words, words};
+use crate::support::{PATIENCE, Pair, Place, Seen, library, meanwhile, meet, serve, to_words, words};
 
 #[test]
 fn a_loop_of_ones_own_sleeps_on_the_targets_descriptor_and_misses_nothing() {

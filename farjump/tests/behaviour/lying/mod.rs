@@ -2,6 +2,7 @@
 
 mod code;
 mod control;
+mod enlarging;
 mod frames;
 mod mailbox;
 

@@ -4,6 +4,7 @@ mod calls;
 mod code;
 #[cfg(test)]
 mod faults;
+mod large;
 mod mix;
 mod refusals;
 mod room;
@@ -17,7 +18,7 @@ use super::host::Stage;
 pub(super) type Check = (&'static str, fn(&Stage) -> Counted);
 
 /// All of them: the columns.
-pub(super) const CHECKS: [Check; 11] = [
+pub(super) const CHECKS: [Check; 12] = [
     ("samples", samples::samples),
     ("calls", calls::calls),
     ("replies", calls::replies),
@@ -29,4 +30,5 @@ pub(super) const CHECKS: [Check; 11] = [
     ("refusals", refusals::refusals),
     ("mix", mix::mix),
     ("volume", volume::volume),
+    ("large", large::large),
 ];

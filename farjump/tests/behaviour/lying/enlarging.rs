@@ -1,0 +1,151 @@
+//! Sources that ask for bigger mailboxes and do something else with them.
+
+use std::time::Instant;
+
+use farjump::RefusalCause;
+use farjump::core::frame::{Kind, Plan};
+use farjump::core::mailbox::region_len;
+use farjump::core::transport::OpenRequest;
+use farjump_transports::meet::{End, Message, SecondEnd};
+use farjump_transports::shm::Shm;
+
+use super::Scene;
+use crate::raw::{RawSource, Told, call};
+
+fn ask(liar: &mut RawSource, frame: u64, payload: u64) {
+    liar.control.send(&Message::Enlarge { frame, payload }, &[]).unwrap();
+}
+
+fn offer(liar: &mut RawSource) -> End {
+    match liar.told() {
+        Told::Message(Message::Offer { end }) => end,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Accepts what was offered with an end of its own, which `change` makes another.
+fn accept(liar: &mut RawSource, change: impl FnOnce(&mut End)) -> SecondEnd {
+    let request = OpenRequest::new(region_len(4096), 4096);
+    let own = SecondEnd::open(&mut Shm::new(), &request).unwrap();
+    own.tell(|mut end, descriptors| {
+        change(&mut end);
+        liar.control.send(&Message::Accept { end }, descriptors).unwrap();
+    });
+    own
+}
+
+fn switch() -> Plan<'static> {
+    Plan { kind: Kind::Switch, wants_reply: false, ..call() }
+}
+
+#[test]
+fn lengths_that_no_frame_has_are_declined_with_the_limit_and_the_link_goes_on() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    let limit = 64_u64 << 20;
+    let cases =
+        [(u64::MAX, 0), (u64::MAX, u64::MAX), (0, u64::MAX), (0, limit + 1), (1 << 31, limit), (1 << 30, 0)];
+    for (frame, payload) in cases {
+        ask(&mut liar, frame, payload);
+        match liar.told() {
+            Told::Message(Message::Decline { cause: RefusalCause::TooLarge, text }) => {
+                let named = if payload > limit { payload } else { frame };
+                assert!(text.contains(&named.to_string()), "{text}");
+            }
+            other => panic!("{frame}, {payload}: {other:?}"),
+        }
+    }
+    // Of no length at all it is as good as any other.
+    ask(&mut liar, 0, 0);
+    assert!(offer(&mut liar).max_frame > 0);
+    liar.control.send(&Message::Shrink, &[]).unwrap();
+    liar.send_plan(&call(), b"no hard feelings");
+    assert_eq!(liar.reply(), b"no hard feelings");
+    scene.serves_on();
+    assert_eq!(scene.end().refused(RefusalCause::TooLarge), cases.len() as u64);
+}
+
+#[test]
+fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    let begun = Instant::now();
+    let (mut offers, mut declined) = (0, 0);
+    for _ in 0..200 {
+        ask(&mut liar, 100_000, 90_000);
+        match liar.told() {
+            Told::Message(Message::Offer { .. }) => {
+                offers += 1;
+                liar.control.send(&Message::Shrink, &[]).unwrap();
+            }
+            Told::Message(Message::Decline { cause: RefusalCause::NoRoom, text }) => {
+                declined += 1;
+                assert!(text.contains("less than 1s ago"), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(offers <= 1 + begun.elapsed().as_secs(), "{offers} were offered");
+    assert_eq!(offers + declined, 200);
+    scene.serves_on();
+    assert_eq!(scene.end().refused(RefusalCause::NoRoom), declined);
+}
+
+#[test]
+fn a_source_that_takes_no_end_of_what_it_asked_for_is_cut_off() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    ask(&mut liar, 100_000, 90_000);
+    offer(&mut liar);
+    scene.cuts(liar, "did not take it in time", "silence");
+    assert_eq!(scene.end().refused(RefusalCause::Stalled), 1);
+}
+
+#[test]
+fn answers_to_what_was_not_asked_cut_the_link() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    accept(&mut liar, |_| ());
+    scene.cuts(liar, "sent Accept unasked", "an end for nothing");
+
+    let mut liar = scene.liar();
+    liar.control.send(&Message::Shrink, &[]).unwrap();
+    scene.cuts(liar, "that it does not have", "giving back nothing");
+
+    let mut liar = scene.liar();
+    ask(&mut liar, 100_000, 90_000);
+    ask(&mut liar, 200_000, 90_000);
+    offer(&mut liar);
+    scene.cuts(liar, "while it was given another", "asking before it has answered");
+
+    let mut liar = scene.liar();
+    ask(&mut liar, 100_000, 90_000);
+    offer(&mut liar);
+    accept(&mut liar, |end| end.region_len = 1 << 40);
+    scene.cuts(liar, "region", "an end that is not as long as it says");
+
+    let mut liar = scene.liar();
+    ask(&mut liar, 100_000, 90_000);
+    offer(&mut liar);
+    accept(&mut liar, |end| end.transport = "carrier-pigeon".into());
+    scene.cuts(liar, "carrier-pigeon", "an end of another transport");
+    assert_eq!(scene.end().refused(RefusalCause::BadFrame), 5);
+}
+
+#[test]
+fn a_switch_that_leads_nowhere_cuts_the_link() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    liar.send_plan(&switch(), b"");
+    scene.cuts(liar, "bigger mailbox that the link does not have", "no mailbox");
+
+    let mut liar = scene.liar();
+    ask(&mut liar, 100_000, 90_000);
+    offer(&mut liar);
+    let _end = accept(&mut liar, |_| ());
+    assert!(matches!(liar.told(), Told::Message(Message::Go)));
+    liar.send_plan(&switch(), b"");
+    scene.cuts(liar, "its end did not within", "a mailbox with nothing in it");
+    let stats = scene.end();
+    assert_eq!((stats.refused(RefusalCause::BadFrame), stats.refused(RefusalCause::Stalled)), (1, 1));
+}
