@@ -17,7 +17,16 @@ pub(crate) const ROUND_TRIPS: u64 = 100_000;
 const WARM_UP: u64 = 1_000;
 const MESSAGES: u64 = 4_000_000;
 const MEBIBYTE: usize = 1 << 20;
-const LARGE: u64 = 512;
+/// Bytes of large payloads in a round, all together.
+const LARGE: usize = 512 * MEBIBYTE;
+/// Lengths of large payloads, with the length of the ring that they travel through: the mailbox's, or that of the bigger one
+/// that the target makes for them.
+const LARGE_SIZES: [(&str, usize, usize); 4] = [
+    ("64 KiB", MEBIBYTE / 16, 4 * MEBIBYTE),
+    ("1 MiB", MEBIBYTE, 4 * MEBIBYTE),
+    ("16 MiB", 16 * MEBIBYTE, 64 * MEBIBYTE),
+    ("64 MiB", 64 * MEBIBYTE, 128 * MEBIBYTE),
+];
 /// How many first calls are measured.
 const HELLOS: usize = 48;
 /// Longer than anything here takes.
@@ -159,13 +168,15 @@ pub(crate) fn run(rounds: usize, floor: &Floor, address: &str, libraries: &Libra
         bench.check_count(sent)?;
         series.print(&format!("messages, cached counter, {payload} B"), "M/s", ">= 0.7 x raw ring of lines");
     }
-    let mut series = Series::default();
-    let mut copy = Copy::new()?;
-    for _ in 0..rounds {
-        let reference = copy.throughput();
-        series.add(bench.throughput(&copy.source)?, reference);
+    for (size, len, ring) in LARGE_SIZES {
+        let mut series = Series::default();
+        let mut copy = Copy::new(len, ring)?;
+        for _ in 0..rounds {
+            let reference = copy.throughput();
+            series.add(bench.throughput(&copy.source)?, reference);
+        }
+        series.print(&format!("throughput, cached counter, {size}"), "GB/s", ">= 0.8 x memcpy");
     }
-    series.print("throughput, cached counter, 1 MiB", "GB/s", ">= 0.8 x memcpy");
     Ok(())
 }
 
@@ -239,15 +250,17 @@ impl Bench<'_> {
     /// Gigabytes a second of large payloads.
     fn throughput(&self, payload: &[u8]) -> Result<f64, Failure> {
         self.floor.command(Command::Serve, 0);
+        // One before the rest has the target make what mailbox it needs.
+        self.link.send(self.counter, payload)?;
         self.link.flush(PATIENCE)?;
         let start = Instant::now();
-        for _ in 0..LARGE {
+        for _ in 0..LARGE / payload.len() {
             self.link.send(self.counter, payload)?;
         }
         self.link.flush(PATIENCE)?;
         let time = start.elapsed();
         self.stop();
-        Ok((LARGE as usize * payload.len()) as f64 / time.as_nanos() as f64)
+        Ok(LARGE as f64 / time.as_nanos() as f64)
     }
 
     fn stop(&self) {
@@ -271,24 +284,28 @@ struct Copy {
 }
 
 impl Copy {
-    fn new() -> Result<Copy, Failure> {
+    /// Copies of `len` bytes, into `ring` bytes.
+    fn new(len: usize, ring: usize) -> Result<Copy, Failure> {
         let file =
             std::fs::File::from(rustix::fs::memfd_create("reference", rustix::fs::MemfdFlags::empty())?);
-        file.set_len(4 * MEBIBYTE as u64)?;
+        file.set_len(ring as u64)?;
         // SAFETY: the file is ours alone and keeps its length.
         let mut mailbox = unsafe { memmap2::MmapMut::map_mut(&file)? };
         mailbox.fill(1);
-        Ok(Copy { source: vec![3; MEBIBYTE], mailbox })
+        Ok(Copy { source: vec![3; len], mailbox })
     }
 
     fn throughput(&mut self) -> f64 {
+        let len = self.source.len();
+        // As the mailbox is used: as many frames of the payload and a little as there is room for, then from the start.
+        let frame = len + 64;
+        let fit = self.mailbox.len() / frame;
         let start = Instant::now();
-        for turn in 0..LARGE as usize {
-            // As the mailbox is used: three frames of a mebibyte and a little, then from the start.
-            let at = turn % 3 * (MEBIBYTE + 4096);
-            self.mailbox[at..at + MEBIBYTE].copy_from_slice(black_box(&self.source));
+        for turn in 0..LARGE / len {
+            let at = turn % fit * frame;
+            self.mailbox[at..at + len].copy_from_slice(black_box(&self.source));
             black_box(&mut self.mailbox);
         }
-        (LARGE as usize * MEBIBYTE) as f64 / start.elapsed().as_nanos() as f64
+        LARGE as f64 / start.elapsed().as_nanos() as f64
     }
 }

@@ -218,7 +218,7 @@ impl Inner {
         let mut wait = None;
         loop {
             match failed {
-                Failed::Send(SendError::TooLarge { max, .. }) => match self.send_large(call, max) {
+                Failed::Send(SendError::TooLarge { len, max }) => match self.send_large(call, len, max) {
                     Ok(sent) => {
                         self.sent(call.index.into(), sent);
                         return Ok(());

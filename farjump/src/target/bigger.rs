@@ -188,7 +188,7 @@ impl Session {
         };
         if self.bigger.asks_too_often(frame) {
             let what = format!(
-                "it asked for a mailbox that it was given less than {PAUSE:?} ago: keep it for some time"
+                "it asked for a mailbox for such a frame less than {PAUSE:?} ago: keep what is given for some time"
             );
             return Err(Refusal::new(RefusalCause::NoRoom, what));
         }

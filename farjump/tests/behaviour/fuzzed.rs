@@ -80,6 +80,8 @@ impl Oracle {
             (Kind::Skip, _) => Fate::Skipped,
             (Kind::Flush, _) => Fate::Answered,
             (Kind::Reply, _) => Fate::Refused(RefusalCause::BadFrame),
+            // There is no bigger mailbox.
+            (Kind::Switch, _) => Fate::Cut,
             // The target has no function itself.
             (Kind::CallLocal, _) => Fate::Refused(RefusalCause::CodeMissing),
             (Kind::CallInPlace, Some(code)) => Fate::Refused(self.why_not_in_place(liar, at, &header, &code)),

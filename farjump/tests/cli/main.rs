@@ -6,6 +6,7 @@ mod demonstrating;
 mod examining;
 mod injecting;
 mod invoking;
+mod large;
 mod limiting;
 mod samples;
 

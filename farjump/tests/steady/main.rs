@@ -103,6 +103,27 @@ fn a_message_allocates_nothing_on_either_side() {
 }
 
 #[test]
+fn a_payload_larger_than_the_mailbox_allocates_nothing_once_there_is_a_bigger_one() {
+    let place = Place::new();
+    let Steady { pair: Pair { link, mut target }, counter, .. } = Steady::new(&place);
+    let payload = vec![5; 1 << 20];
+    // It is used on and on: in a pause of a second it would be given back, and made anew.
+    let mut run = |rounds: usize| {
+        for _ in 0..rounds {
+            while let Err(error) = link.try_send(&counter, &payload) {
+                assert!(matches!(error, farjump::Error::Full), "{error}");
+                target.poll().unwrap();
+                link.progress().unwrap();
+            }
+        }
+    };
+    run(100);
+    let before = counting::allocations();
+    run(1000);
+    assert_eq!(counting::allocations() - before, 0);
+}
+
+#[test]
 fn calls_between_threads_allocate_nothing_whatever_the_length_of_their_replies() {
     let place = Place::new();
     let Steady { pair: Pair { link, mut target }, echo, .. } = Steady::new(&place);

@@ -96,7 +96,7 @@ impl Control {
     }
 
     /// Sends a message, or what the socket takes of it now; the rest waits for [`Control::flush`]. `descriptors`, at most
-    /// 8 and only with `Welcome` and `Ready`, are duplicated: they stay the caller's.
+    /// 8 and only with a message that has an `End`, are duplicated: they stay the caller's.
     ///
     /// # Errors
     /// [`Error::PeerGone`]; what came from the peer before that can still be received. [`Error::Congested`] and

@@ -182,13 +182,13 @@ pub(crate) struct Serve {
     /// Let in code with this id and no other; may be repeated. @FILE lists several. What --local names need not be among them
     #[arg(long = "allow-code", value_name = "ID|@FILE")]
     pub(crate) codes: Vec<Codes>,
-    /// Largest frame of a source, with header and code [default: the mailbox]
+    /// Largest frame of a source, with header and code [default: what the largest payload and code need]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_frame: Option<usize>,
     /// Largest image of a source [default: no limit but the frame]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_image: Option<usize>,
-    /// Largest payload of a source [default: no limit but the frame]
+    /// Largest payload of a source [default: 64M, or what the mailbox holds]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_payload: Option<usize>,
     /// Most sources at a time [default: 256]
@@ -197,7 +197,8 @@ pub(crate) struct Serve {
     /// Memory that one source may take here, its mailbox included [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_source_memory: Option<usize>,
-    /// Room for frames of each source, such as 64K or 4M; also the largest frame. Rounded up to a power of two
+    /// Room for frames of each source, such as 64K or 4M, rounded up to a power of two. A source gets more while it sends
+    /// payloads that do not fit
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
     /// How much code to hold, as it travels; the least recently used goes when more comes, with its statics

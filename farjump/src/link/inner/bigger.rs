@@ -46,14 +46,14 @@ pub(super) struct Open {
 }
 
 impl Inner {
-    /// Sends a call whose frame the link's mailbox is too small for, which takes `max` bytes at most. As long as there is no
+    /// Sends a call whose frame has `len` bytes, or more, and the link's mailbox takes `max` at most. As long as there is no
     /// bigger one, and as long as that has no room, this is as if the mailbox were full.
     #[cold]
-    pub(super) fn send_large(&mut self, call: &Call<'_>, max: usize) -> Result<Sent, Failed> {
+    pub(super) fn send_large(&mut self, call: &Call<'_>, len: usize, max: usize) -> Result<Sent, Failed> {
         let index = usize::from(call.index);
         let (payload, frame) = call.extent(self.codes.get(index));
         if self.channel.rule() == ArrivalRules::DELIVERED {
-            return Err(SendError::TooLarge { len: frame, max }.into());
+            return Err(SendError::TooLarge { len, max }.into());
         }
         let capabilities = self.settings.transport(&self.transport).map(|own| own.capabilities());
         let most = capabilities.map_or(max, |own| own.max_frame);
