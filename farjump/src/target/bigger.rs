@@ -10,9 +10,9 @@ use farjump_core::channel::{Channel, Polled};
 use farjump_core::frame::{Header, MAX_FRAME};
 use farjump_core::mailbox;
 use farjump_core::transport::{ArrivalRules, OpenRequest, Transport};
-use farjump_transports::meet::{End as Offered, Message, RefusalCause, SecondEnd};
+use farjump_transports::meet::{End, Message, RefusalCause, SecondEnd};
 
-use super::session::{End, Session, Shared, Stop, Waiting, cut};
+use super::session::{Session, Shared, Stop, Waiting, cut};
 use crate::Refusal;
 use crate::link::joined_channel;
 
@@ -56,6 +56,8 @@ enum State {
         end: SecondEnd,
         until: Instant,
     },
+    /// The source's end did not come in time. When it comes it will be told.
+    Lapsed,
     Open(Channel),
 }
 
@@ -161,9 +163,8 @@ impl Session {
         match self.make(frame, payload, shared) {
             Ok(end) => {
                 let until = Instant::now() + shared.limits.patience;
-                let sent = end.tell(|end: Offered, descriptors| {
-                    self.control.send(&Message::Offer { end }, descriptors)
-                });
+                let sent =
+                    end.tell(|end, descriptors| self.control.send(&Message::Offer { end }, descriptors));
                 self.bigger.state = State::Offered { end, until };
                 sent?;
                 Ok(self.channel.call_attention()?)
@@ -210,12 +211,18 @@ impl Session {
 
     /// The source's end has come.
     #[cold]
-    pub(super) fn enlarged(&mut self, end: Offered, descriptors: Vec<OwnedFd>) -> Result<(), Stop> {
+    pub(super) fn enlarged(&mut self, end: End, descriptors: Vec<OwnedFd>) -> Result<(), Stop> {
         match std::mem::replace(&mut self.bigger.state, State::Absent) {
             State::Offered { end: own, until } => {
                 let joined = own.join(&self.peer, end, descriptors, until).map_err(cut)?;
                 self.bigger.state = State::Open(joined_channel(joined, &self.peer).map_err(cut)?);
                 self.tell(&Message::Go)
+            }
+            State::Lapsed => {
+                let text = "the target took the offer of a bigger mailbox back: it was not taken in time";
+                self.tell(&Message::Decline { cause: RefusalCause::Stalled, text: text.into() })?;
+                self.await_reading();
+                Ok(())
             }
             _ => Err(cut("its source sent Accept unasked")),
         }
@@ -276,13 +283,18 @@ impl Session {
     }
 
     /// What has to be done for the bigger mailbox now and then.
-    pub(super) fn tend_bigger(&mut self) -> Result<(), Stop> {
+    pub(super) fn tend_bigger(&mut self, shared: &mut Shared) -> Result<(), Stop> {
         match &mut self.bigger.state {
-            State::Absent => Ok(()),
+            State::Absent | State::Lapsed => Ok(()),
             State::Offered { until, .. } if *until > Instant::now() => Ok(()),
             State::Offered { .. } => {
-                let text = "the target cut the link: its source asked for a bigger mailbox and did not take it in time; connect again";
-                Err(End::Broken(Refusal { cause: RefusalCause::Stalled, text: text.into() }).into())
+                // It may have other things to do than to look: its memory is what it loses, not its link.
+                self.bigger.state = State::Lapsed;
+                let what = "it asked for a bigger mailbox and did not take it in time";
+                let refusal = Refusal::new(RefusalCause::Stalled, what);
+                shared.executor.stats.refuse(refusal.cause);
+                shared.handlers.refused(&self.peer, &refusal);
+                Ok(())
             }
             State::Open(_) if self.bigger.held => Ok(()),
             State::Open(bigger) => {

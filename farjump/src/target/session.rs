@@ -315,7 +315,7 @@ impl Session {
     /// Prepares to sleep.
     pub(super) fn arm(&mut self, shared: &mut Shared) -> Result<Rest, Stop> {
         self.tell_link_times(shared)?;
-        self.tend_bigger()?;
+        self.tend_bigger(shared)?;
         if self.is_blocked() {
             self.progress(true, shared)?;
         }
@@ -647,7 +647,7 @@ impl Session {
     /// Lets the transport work; looks at the control connection if the source asks for that.
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
-        self.tend_bigger()?;
+        self.tend_bigger(shared)?;
         if self.channel.progress(idle)? { self.read_control(shared) } else { Ok(()) }
     }
 

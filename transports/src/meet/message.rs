@@ -146,7 +146,7 @@ pub enum Message {
         end: End,
     },
     /// Source to target: the source's end of the bigger mailbox. Its descriptors travel beside it. [`Message::Go`] answers
-    /// it: from then on frames may lie there.
+    /// it: from then on frames may lie there. Or [`Message::Decline`], where it comes too late.
     Accept {
         /// Its end.
         end: End,

@@ -133,6 +133,9 @@ impl Inner {
         if let Err(error) = told {
             return Err(self.gone(&error));
         }
+        if let Err(error) = self.channel.call_attention() {
+            return Err(self.broken(&error));
+        }
         let peer = self.control.peer();
         let joined = own.join(peer, end, descriptors, deadline).map_err(Error::from);
         Ok(joined.and_then(|joined| joined_channel(joined, peer)).map_err(|error| error.to_string()))
@@ -152,8 +155,11 @@ impl Inner {
     /// The target makes no bigger mailbox.
     #[cold]
     pub(super) fn declined(&mut self, refusal: Refusal) {
-        if let Bigger::Asked(frame) = self.bigger {
-            self.bigger = Bigger::Declined(frame, refusal);
+        match self.bigger {
+            Bigger::Asked(frame) => self.bigger = Bigger::Declined(frame, refusal),
+            // This side was too slow to take it: the next frame asks anew.
+            Bigger::Joined(_) => self.bigger = Bigger::Absent,
+            _ => {}
         }
     }
 

@@ -92,12 +92,24 @@ fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
 }
 
 #[test]
-fn a_source_that_takes_no_end_of_what_it_asked_for_is_cut_off() {
+fn a_source_that_does_not_take_what_it_asked_for_in_time_loses_it_and_keeps_its_link() {
     let mut scene = Scene::new();
     let mut liar = scene.liar();
     ask(&mut liar, 100_000, 90_000);
     offer(&mut liar);
-    scene.cuts(liar, "did not take it in time", "silence");
+    while !scene.refusals.all().iter().any(|text| text.contains("did not take it in time")) {
+        scene.serves_on();
+    }
+    // Its link goes on; what it takes too late it does not get, and it may ask anew.
+    liar.send_plan(&call(), b"slow");
+    assert_eq!(liar.reply(), b"slow");
+    accept(&mut liar, |_| ());
+    assert!(matches!(liar.told(), Told::Message(Message::Decline { cause: RefusalCause::Stalled, .. })));
+    ask(&mut liar, 100_000, 90_000);
+    offer(&mut liar);
+    let _end = accept(&mut liar, |_| ());
+    assert!(matches!(liar.told(), Told::Message(Message::Go)));
+    drop(liar);
     assert_eq!(scene.end().refused(RefusalCause::Stalled), 1);
 }
 
