@@ -58,7 +58,7 @@ enum State {
     },
     /// The source's end did not come in time. When it comes it will be told.
     Lapsed,
-    Open(Channel),
+    Open(Box<Channel>),
 }
 
 impl Limits {
@@ -215,7 +215,8 @@ impl Session {
         match std::mem::replace(&mut self.bigger.state, State::Absent) {
             State::Offered { end: own, until } => {
                 let joined = own.join(&self.peer, end, descriptors, until).map_err(cut)?;
-                self.bigger.state = State::Open(joined_channel(joined, &self.peer).map_err(cut)?);
+                let channel = joined_channel(joined, &self.peer).map_err(cut)?;
+                self.bigger.state = State::Open(Box::new(channel));
                 self.tell(&Message::Go)
             }
             State::Lapsed => {

@@ -71,7 +71,7 @@ pub(super) struct Session {
     forwarded: usize,
     /// Whether the control connection is watched for room to write.
     pub(super) watched_for_room: bool,
-    pub(super) bigger: Box<Bigger>,
+    pub(super) bigger: Bigger,
 }
 
 /// What keeps a session from taking its next frame.
@@ -200,7 +200,7 @@ impl Session {
             placed: Vec::new(),
             forwarded: 0,
             watched_for_room: false,
-            bigger: Box::new(Bigger::absent(transport)),
+            bigger: Bigger::absent(transport),
         }
     }
 
