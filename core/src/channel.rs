@@ -196,6 +196,14 @@ impl Channel {
         }
     }
 
+    /// Whether the peer takes shorter frames than its mailbox has room for: a bigger mailbox would not help.
+    pub fn is_limited(&self) -> bool {
+        match &self.path {
+            Path::OneSided(path) => self.terms.send_limit < path.out.ring().len(),
+            Path::TwoSided(_) => true,
+        }
+    }
+
     /// Reserves room for the frame `plan` with up to `payload` bytes of payload, and writes everything into it that is
     /// known already (code and name). The room stays until `commit`; a second `reserve` forgets the first.
     ///

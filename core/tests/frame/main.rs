@@ -12,7 +12,7 @@ use farjump_core::frame::{
 use farjump_core::image::CodeId;
 use proptest::prelude::*;
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Skip,
     Kind::Call,
     Kind::CallCode,

@@ -105,7 +105,7 @@ impl Limits {
             Ok(len) if len <= most => len,
             _ => {
                 return Err(too_large(format!(
-                    "its {frame} bytes, with code, are over the {most} that this target takes over {}: send them in parts",
+                    "its {frame} bytes, with code, are over the {most} that this target takes over {}: send them in parts, or have the target allow more (`farjump serve --max-frame`, `--max-payload`)",
                     transport.name()
                 )));
             }
@@ -290,6 +290,7 @@ impl Session {
             State::Offered { until, .. } if *until > Instant::now() => Ok(()),
             State::Offered { .. } => {
                 // It may have other things to do than to look: its memory is what it loses, not its link.
+                self.drop_bigger();
                 self.bigger.state = State::Lapsed;
                 let what = "it asked for a bigger mailbox and did not take it in time";
                 let refusal = Refusal::new(RefusalCause::Stalled, what);

@@ -254,7 +254,8 @@ fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() 
 #[test]
 fn a_frame_up_to_the_mailboxs_length_needs_no_bigger_one_and_one_over_it_does() {
     let place = Place::new();
-    let Pair { link, mut target } = Pair::of(place.target().mailbox(1 << 16).max_payload(0), place.link());
+    let Pair { link, mut target } =
+        Pair::of(place.target().mailbox(1 << 16).max_frame(1 << 16), place.link());
     let sequence = library("sequence");
     meanwhile(&mut target, move || {
         let call = |payload: &[u8]| link.inject(&sequence, payload)?.wait(PATIENCE);
@@ -272,7 +273,7 @@ fn a_frame_up_to_the_mailboxs_length_needs_no_bigger_one_and_one_over_it_does() 
             matches!(&error, Error::Refused { ifunc, cause: RefusalCause::TooLarge, .. } if ifunc == "sequence"),
             "{error}"
         );
-        assert!(error.to_string().contains("limit of 0"), "{error}");
+        assert!(error.to_string().contains("over the 65536 that this target takes"), "{error}");
     });
 }
 

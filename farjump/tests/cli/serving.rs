@@ -199,13 +199,16 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
 }
 
 #[test]
-fn frames_larger_than_the_mailbox_are_refused_here_and_a_larger_mailbox_takes_them() {
+fn frames_larger_than_the_mailbox_get_a_larger_one_unless_the_target_limits_them() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
     bench.write("args", vec![7; 200_000]);
-    let small = bench.serve(&["--mailbox", "64K"]);
+    let limited = bench.serve(&["--mailbox", "64K", "--max-frame", "64000"]);
     let done = bench.inject(&library, &["--args-file", "args"]);
-    assert!(done.error(1).contains("ask for a larger mailbox"), "{}", done.err);
+    assert!(done.error(1).contains("--max-frame"), "{}", done.err);
+    limited.stop().worked();
+    let small = bench.serve(&["--mailbox", "64K"]);
+    bench.inject(&library, &["--args-file", "args"]).worked();
     bench.inject(&library, &["--args", "x", "--repeat", "5000"]).worked();
     small.stop().worked();
     let large = bench.serve(&["--mailbox", "1M"]);

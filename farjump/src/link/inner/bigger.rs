@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use farjump_core::channel::{Channel, SendError};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox;
-use farjump_core::transport::{ArrivalRules, OpenRequest};
+use farjump_core::transport::OpenRequest;
 use farjump_transports::meet::{End as Offered, Message, RefusalCause, SecondEnd};
 
 use super::super::connect::joined_channel;
@@ -50,11 +50,11 @@ impl Inner {
     /// bigger one, and as long as that has no room, this is as if the mailbox were full.
     #[cold]
     pub(super) fn send_large(&mut self, call: &Call<'_>, len: usize, max: usize) -> Result<Sent, Failed> {
-        let index = usize::from(call.index);
-        let (payload, frame) = call.extent(self.codes.get(index));
-        if self.channel.rule() == ArrivalRules::DELIVERED {
+        if self.channel.is_limited() {
             return Err(SendError::TooLarge { len, max }.into());
         }
+        let index = usize::from(call.index);
+        let (payload, frame) = call.extent(self.codes.get(index));
         let capabilities = self.settings.transport(&self.transport).map(|own| own.capabilities());
         let most = capabilities.map_or(max, |own| own.max_frame);
         if frame > most {
