@@ -27,6 +27,12 @@ pub struct Usage {
     nanoseconds: AtomicU64,
 }
 
+impl Default for Usage {
+    fn default() -> Usage {
+        Usage::new()
+    }
+}
+
 impl Usage {
     /// Never called nor touched.
     pub fn new() -> Usage {
