@@ -5,6 +5,7 @@
 //! |---|---|
 //! | inject | [`Library::open`], [`Link::connect`], [`Link::inject`] |
 //! | be injected into | [`Target::listen`], [`Target::poll`] |
+//! | look into a target that runs | [`admin`] |
 //! | bring frames in a buffer of your own | [`buffer`] |
 //! | write a transport | [`farjump_core::transport`] and `docs/writing-a-transport.md` |
 //!
@@ -12,6 +13,7 @@
 
 #![deny(missing_docs)]
 
+pub mod admin;
 pub mod buffer;
 mod crash;
 mod data;

@@ -182,6 +182,12 @@ impl Budget {
         fits
     }
 
+    /// Bytes that are taken now, and the limit; `None` if there is none.
+    pub(crate) fn taken(&mut self) -> Option<(usize, usize)> {
+        self.sweep();
+        (self.limit != usize::MAX).then_some((self.used, self.limit))
+    }
+
     /// Bytes that may still be taken.
     pub(crate) fn left(&self) -> usize {
         self.limit - self.used

@@ -209,6 +209,12 @@ pub enum Error {
         /// Its explanation, without control characters.
         text: String,
     },
+    /// A source came, and the target takes no more of them.
+    #[error("{reason}")]
+    Full {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The sides have no transport in common.
     #[error("no transport in common: the source offers {source_has}, the target has {target_has}")]
     NoCommonTransport {

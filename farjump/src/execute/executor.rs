@@ -277,6 +277,16 @@ impl Executor {
         self.store.iter()
     }
 
+    /// The code `id`, if it is held.
+    pub(crate) fn image(&self, id: &CodeId) -> Option<&Arc<Linked>> {
+        self.store.get(id)
+    }
+
+    /// Whether `linked` is a function of the target's own.
+    pub(crate) fn is_local(&self, linked: &Arc<Linked>) -> bool {
+        self.local.values().any(|own| Arc::ptr_eq(own, linked))
+    }
+
     /// What was counted.
     pub(crate) fn counted(&self) -> Stats {
         let store = &self.store;

@@ -3,6 +3,7 @@
 mod bigger;
 mod builder;
 mod forwards;
+mod questions;
 mod session;
 mod stop;
 mod watch;
@@ -19,11 +20,14 @@ use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::{Turn, Waiter};
 use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Arrival, ArrivalOptions, Listener, MeetRefusal, Message, Met, Progress};
+use farjump_transports::meet::{
+    Arrival, ArrivalOptions, Asker, Listener, MeetRefusal, Message, Met, Progress,
+};
 
 pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
 use forwards::{Choices, Forwards};
+use questions::MOST_ASKERS;
 use session::{End, Rest, Session, Shared, Staging, Stop};
 pub use stop::{Stopper, TargetThread};
 use watch::{Event, Watch};
@@ -81,6 +85,7 @@ pub struct Target<'a> {
     deaf_until: Option<Instant>,
     listener: Listener,
     arrivals: Vec<(u64, Arrival)>,
+    askers: Vec<(u64, Asker)>,
     watch: Watch,
     stopper: Stopper,
     next_id: u64,
@@ -139,6 +144,7 @@ impl<'a> Target<'a> {
             deaf_until: None,
             listener,
             arrivals: Vec::new(),
+            askers: Vec::new(),
             watch,
             stopper,
             next_id: 0,
@@ -251,7 +257,7 @@ impl<'a> Target<'a> {
             Rest::Nap => longest = longest.min(self.nap),
         }
         let deadlines = self.arrivals.iter().map(|(_, arrival)| arrival.deadline());
-        if let Some(deadline) = deadlines.chain(self.deaf_until).min() {
+        if let Some(deadline) = deadlines.chain(self.deaf_until).chain(self.askers_deadline()).min() {
             longest = longest.min(deadline.saturating_duration_since(Instant::now()));
         }
         self.nap = (self.nap * 2).min(NAPS.1);
@@ -374,6 +380,7 @@ impl<'a> Target<'a> {
             self.shared.executor.stats.links_ended += 1;
         }
         self.arrivals.clear();
+        self.askers.clear();
         self.shared.forwards.close(&self.watch);
     }
 
@@ -447,6 +454,7 @@ impl<'a> Target<'a> {
         for id in late {
             self.advance(id);
         }
+        self.drop_late_askers(now);
         self.rewatch()
     }
 
@@ -490,11 +498,10 @@ impl<'a> Target<'a> {
                     continue;
                 }
             };
-            if self.sessions.len() + self.arrivals.len() >= self.settings.max_sources {
-                let text = format!(
-                    "this target takes {} sources at a time: end another link, or start it with a larger --max-sources",
-                    self.settings.max_sources
-                );
+            // Who asks is no source, and only its first message says which of them it is.
+            let most = self.settings.max_sources.saturating_add(MOST_ASKERS);
+            if self.sessions.len() + self.arrivals.len() >= most {
+                let text = self.too_many_sources();
                 log::info!("{} was turned away: {text}", control.peer());
                 self.shared.executor.stats.sources_refused += 1;
                 control.refuse(MeetRefusal::Full, &text);
@@ -531,10 +538,23 @@ impl<'a> Target<'a> {
         self.watch.listen(self.listener.as_fd(), false)
     }
 
-    /// Goes on with a meeting.
+    fn too_many_sources(&self) -> String {
+        format!(
+            "this target takes {} sources at a time: end another link, or start it with a larger --max-sources",
+            self.settings.max_sources
+        )
+    }
+
+    /// Goes on with a meeting, or with an answer.
     fn advance(&mut self, id: u64) {
-        let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else { return };
+        let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else {
+            return self.attend(id);
+        };
+        let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_source()).count();
+        let full = self.sessions.len() + being_met >= self.settings.max_sources;
+        let reason = full.then(|| self.too_many_sources());
         let arrival = &mut self.arrivals[index].1;
+        arrival.turn_sources_away(reason);
         let outcome = arrival.advance(&mut self.shared.transports);
         if let (Ok(Progress::Pending), Some(fd)) = (&outcome, arrival.as_fd()) {
             drop(self.watch.wants_write(fd, Event::Arrival(id), arrival.wants_write()));
@@ -547,7 +567,12 @@ impl<'a> Target<'a> {
                     log::info!("{}: the link could not be made: {error}", arrival.peer());
                 }
             }
+            Ok(Progress::Asked(asker)) => self.answer(id, *asker),
             Ok(Progress::Pending) => {}
+            Err(error @ MeetError::Full { .. }) => {
+                log::info!("{} was turned away: {error}", arrival.peer());
+                self.shared.executor.stats.sources_refused += 1;
+            }
             Err(error) => log::info!("{}: no link was made: {error}", arrival.peer()),
         }
     }

@@ -683,6 +683,11 @@ impl Session {
         self.holder().code().map(|_| CodeId(id))
     }
 
+    /// Bytes of the target's memory that its source has taken, and that it may take; `None` where there is no limit.
+    pub(super) fn memory(&mut self) -> Option<(usize, usize)> {
+        self.table.budget.taken()
+    }
+
     /// Lets go of code that is to be dropped.
     pub(super) fn release(sessions: &mut [Session], linked: &Arc<Linked>) {
         for session in sessions {

@@ -47,6 +47,7 @@ impl RawTarget {
             match arrival.advance(&mut transports).unwrap() {
                 Progress::Met(met) => return RawTarget::of(*met),
                 Progress::Pending => wait(),
+                Progress::Asked(asker) => panic!("{} asks, and makes no link", asker.peer()),
             }
         }
     }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::Error;
-use farjump_transports::meet::{Arrival, ArrivalOptions, Control, MAGIC, Message, Progress};
+use farjump_transports::meet::{Answer, Arrival, ArrivalOptions, Control, Dropped, MAGIC, Message, Progress};
 use farjump_transports::shm::Shm;
 
 use crate::allocation::most_at_once;
@@ -78,6 +78,11 @@ fn arrive(sent: &[u8], pace: usize) {
         peer.write_all(bytes).expect("the socket has room");
         match arrival.advance(&mut transports) {
             Ok(Progress::Pending) => {}
+            Ok(Progress::Asked(mut asker)) => {
+                asker.answer(&Answer::Dropped(Dropped::default())).expect("the socket has room");
+                assert!(asker.advance().expect("the socket has room"), "a short answer is not sent");
+                break;
+            }
             Ok(Progress::Met(met)) => panic!("{met:?} without a descriptor"),
             Err(error) => {
                 assert_words(&error);

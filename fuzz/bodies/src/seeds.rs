@@ -6,7 +6,7 @@ use farjump_core::frame::{Kind, LINE, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::code_id;
-use farjump_transports::meet::{Control, End, Limits, MeetRefusal, Message, RefusalCause};
+use farjump_transports::meet::{Control, End, Limits, MeetRefusal, Message, Question, RefusalCause};
 
 /// A file of the corpus: its name, and its bytes.
 pub type Seed = (&'static str, Vec<u8>);
@@ -154,6 +154,9 @@ fn meetings() -> Vec<Seed> {
         ("target-with-limits", sent(0, &[welcome, limits, Message::Go])),
         ("refusal", sent(0, &[hello, refuse])),
         ("later", sent(0, &later)),
+        ("question", sent(0, &[Message::Ask(Question::Drop { id })])),
+        ("two-questions", sent(0, &[Message::Ask(Question::Store), Message::Ask(Question::Stats)])),
+        ("answer", sent(0, &[Message::Answer { bytes: vec![1, 1, 0] }])),
     ]
 }
 

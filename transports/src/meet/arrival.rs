@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use farjump_core::image::Machine;
 use farjump_core::transport::{OpenRequest, Transport};
 
+use super::asking::Asker;
 use super::control::{Control, Role, tell};
 use super::identity::{PeerIdentity, plain};
 use super::message::{Limits, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
+use super::question::Question;
 use super::source::{out_of_order, refused};
 use super::terms::{Connect, Met, OwnEnd, own_machine};
 use crate::Error;
@@ -45,6 +47,8 @@ pub struct Arrival {
     deadline: Instant,
     peer: PeerIdentity,
     state: State,
+    /// Why no source is taken now.
+    full: Option<String>,
 }
 
 /// How far a meeting is.
@@ -54,6 +58,16 @@ pub enum Progress {
     Pending,
     /// Done. Frames may flow; messages to the source may still wait ([`Control::wants_write`]).
     Met(Box<Met>),
+    /// It makes no link: it asks, and is to be answered.
+    Asked(Box<Asker>),
+}
+
+/// What a meeting comes to.
+enum Outcome {
+    /// Only connecting is left.
+    Connect(Box<Connect>),
+    /// There will be no link.
+    Ask(Question),
 }
 
 enum State {
@@ -71,7 +85,7 @@ impl Arrival {
     pub fn new(control: Control, options: ArrivalOptions) -> Arrival {
         let deadline = Instant::now() + options.patience;
         let peer = control.peer().clone();
-        Arrival { control: Some(control), options, deadline, peer, state: State::Connected }
+        Arrival { control: Some(control), options, deadline, peer, state: State::Connected, full: None }
     }
 
     /// Goes on as far as is possible without waiting; the transport's own connecting may wait, up to the deadline
@@ -81,8 +95,9 @@ impl Arrival {
     ///
     /// # Errors
     /// The meeting has failed, and the source was told why if it still listens. Drop the arrival; nothing is left behind.
-    /// [`Error::TooLate`] past the deadline, [`Error::Refused`] when the source gave up, and as [`super::meet_target`].
-    /// After an error or [`Progress::Met`] every further call gives [`Error::PeerGone`].
+    /// [`Error::TooLate`] past the deadline, [`Error::Refused`] when the source gave up, [`Error::Full`] as
+    /// [`Arrival::turn_sources_away`] says, and as [`super::meet_target`].
+    /// After an error, [`Progress::Met`] or [`Progress::Asked`] every further call gives [`Error::PeerGone`].
     pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, Error> {
         let Some(mut control) = self.control.take() else {
             return Err(Error::PeerGone { peer: self.peer.to_string() });
@@ -92,7 +107,10 @@ impl Arrival {
                 self.control = Some(control);
                 Ok(Progress::Pending)
             }
-            Ok(Some(connect)) => {
+            Ok(Some(Outcome::Ask(question))) => {
+                Ok(Progress::Asked(Box::new(Asker::new(control, question, self.deadline))))
+            }
+            Ok(Some(Outcome::Connect(connect))) => {
                 let mut met = connect.run(control)?;
                 met.limits = self.options.limits;
                 met.control.limit_code(met.limits.image);
@@ -104,6 +122,17 @@ impl Arrival {
             }
             Err(error) => Err(tell(control, error)),
         }
+    }
+
+    /// From now on, unless `reason` is `None`, a process that says that it is a source is refused with it
+    /// ([`MeetRefusal::Full`](super::MeetRefusal::Full)). One that asks is not.
+    pub fn turn_sources_away(&mut self, reason: Option<String>) {
+        self.full = reason;
+    }
+
+    /// Whether the process has said that it is a source, and was told of this side's end.
+    pub fn is_source(&self) -> bool {
+        matches!(self.state, State::Welcomed { .. })
     }
 
     /// Until when the meeting must be done. [`Arrival::advance`] after it fails.
@@ -126,12 +155,12 @@ impl Arrival {
         &self.peer
     }
 
-    /// Takes the messages that are here. `Some` when only connecting is left.
+    /// Takes the messages that are here.
     fn step(
         &mut self,
         control: &mut Control,
         transports: &mut [Box<dyn Transport>],
-    ) -> Result<Option<Connect>, Error> {
+    ) -> Result<Option<Outcome>, Error> {
         control.flush()?;
         while let Some((message, descriptors)) = control.recv()? {
             if let Message::Refuse { cause, text } = &message {
@@ -141,13 +170,16 @@ impl Arrival {
                 (State::Connected, Message::Hello { machine, program, transports: offered, .. }) => {
                     control.introduce(&program);
                     self.peer = control.peer().clone();
+                    if let Some(reason) = self.full.take() {
+                        return Err(Error::Full { reason });
+                    }
                     let own_end = self.welcome(control, &offered, transports)?;
                     self.state = State::Welcomed { own_end, peer_machine: Machine(machine) };
                 }
                 (State::Welcomed { own_end, peer_machine }, Message::Ready { end }) => {
                     let rule = own_end.agree(control.peer(), &end)?;
                     let (role, epoch, deadline) = (Role::Target, self.options.epoch, self.deadline);
-                    return Ok(Some(Connect {
+                    return Ok(Some(Outcome::Connect(Box::new(Connect {
                         own_end,
                         end,
                         descriptors,
@@ -156,9 +188,15 @@ impl Arrival {
                         epoch,
                         peer_machine,
                         deadline,
-                    }));
+                    }))));
                 }
-                (State::Connected, other) => return Err(out_of_order(control, "Hello", &other)),
+                (State::Connected, Message::Ask(question)) => {
+                    return match control.recv()? {
+                        None => Ok(Some(Outcome::Ask(question))),
+                        Some((second, _)) => Err(out_of_order(control, "nothing more", &second)),
+                    };
+                }
+                (State::Connected, other) => return Err(out_of_order(control, "Hello or Ask", &other)),
                 (_, other) => return Err(out_of_order(control, "Ready", &other)),
             }
         }

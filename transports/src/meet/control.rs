@@ -168,6 +168,16 @@ impl Control {
         self.outgoing.set_limits(send, queue);
     }
 
+    /// This process asks: the answer may be as long as an image.
+    pub(super) fn asks(&mut self) {
+        self.incoming.set_limit(MAX_MESSAGE);
+    }
+
+    /// This process answers, once.
+    pub(super) fn answers(&mut self) {
+        self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
+    }
+
     /// The target takes no image of more than `most` bytes, so no message that could hold one either: what a source sends
     /// pins no more of its memory.
     pub(super) fn limit_code(&mut self, most: u64) {
@@ -213,6 +223,7 @@ pub(super) fn tell(control: Control, error: Error) -> Error {
     let cause = match &error {
         Error::Refused { .. } | Error::PeerGone { .. } | Error::CutShort { .. } => return error,
         Error::OtherUser { .. } => MeetRefusal::OtherUser,
+        Error::Full { .. } => MeetRefusal::Full,
         Error::NoCommonTransport { .. } => MeetRefusal::NoCommonTransport,
         Error::NoCommonRule { .. } => MeetRefusal::NoCommonRule,
         Error::TooLate { .. } => MeetRefusal::TooLate,

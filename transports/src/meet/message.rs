@@ -12,6 +12,8 @@ use std::fmt;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::question::Question;
+
 /// The first bytes of each direction.
 pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
 /// Version of the protocol. Sides of different versions do not meet.
@@ -160,6 +162,15 @@ pub enum Message {
     },
     /// Source to target: the bigger mailbox, or the offer of one, is given back. Nothing is left in it.
     Shrink,
+    /// In the place of [`Message::Hello`], from a process that makes no link: a question. It sends nothing after it.
+    Ask(Question),
+    /// Target to who asked: the answer. The target closes the connection after it.
+    Answer {
+        /// An [`Answer`](super::question::Answer) in postcard's encoding. Bytes here, so that whoever did not ask for one never
+        /// takes the memory that it decodes to.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
 }
 
 /// What a target takes of a source, where that is less than a frame holds. All that is possible unless set.
@@ -224,6 +235,8 @@ impl Message {
             Message::Accept { .. } => "Accept",
             Message::Decline { .. } => "Decline",
             Message::Shrink => "Shrink",
+            Message::Ask(_) => "Ask",
+            Message::Answer { .. } => "Answer",
         }
     }
 
@@ -453,6 +466,8 @@ mod tests {
             (Message::Accept { end }, with(&[15], &end_bytes)),
             (Message::Decline { cause: RefusalCause::TooLarge, text: "t".into() }, vec![16, 9, 1, b't']),
             (Message::Shrink, vec![17]),
+            (Message::Ask(Question::Drop { id }), with(&[18, 1], &id)),
+            (Message::Answer { bytes: vec![1, 0, 0] }, vec![19, 3, 1, 0, 0]),
         ];
         for (message, bytes) in cases {
             assert_eq!(postcard::to_stdvec(&message).unwrap(), bytes, "{}", message.name());

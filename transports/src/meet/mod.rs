@@ -15,29 +15,39 @@
 //! ```
 //! Either may send `Refuse` instead, with a reason for people, and close.
 //!
+//! A process that only wants to know something sends `Ask` in the place of `Hello` ([`ask`]): it gets `Answer`, and the
+//! connection ends. For the target it is an [`Asker`].
+//!
 //! Nothing received is believed before it is checked. A process that connects and sends nonsense, half a message or
 //! nothing at all costs the target a bounded amount of memory (64 KiB and 16 descriptors) for a bounded time.
 
 mod address;
 mod arrival;
+mod asking;
 mod control;
 mod identity;
 mod incoming;
 mod listener;
 mod message;
 mod outgoing;
+mod question;
 mod second;
 mod source;
 mod terms;
 
 pub use address::{MAX_PATH, PeerAddress};
 pub use arrival::{Arrival, ArrivalOptions, Progress};
+pub use asking::{Asker, ask};
 pub use control::Control;
 pub use identity::{PeerIdentity, admit, plain};
 pub use listener::Listener;
 pub use message::{
     End, HEAD_LEN, Limits, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE,
     MAX_TRANSPORT_NAME, MAX_TRANSPORTS, MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
+};
+pub use question::{
+    Answer, Dropped, HeldCode, MAX_LISTED, Memory, Question, SourceFigures, StoreFigures, StoreListing,
+    TargetStats,
 };
 pub use second::SecondEnd;
 pub use source::{SourceOptions, meet_target};

@@ -11,6 +11,7 @@ use crate::environment::VARIABLES;
 use crate::failure::EXIT_CODES;
 use crate::limits::{Codes, parse_limit};
 use crate::quantity::{parse_bytes, parse_duration};
+use crate::store::{Beginning, parse_beginning};
 
 /// Injects functions into other processes
 ///
@@ -39,6 +40,7 @@ Examples:
   farjump build sum.c -o libsum.so                  make an ifunc library
   farjump serve --listen unix:store.sock --data f   be a target
   farjump inject libsum.so --to unix:store.sock     run the function there
+  farjump stats --to unix:store.sock                what the target has done
   farjump doctor                                    what is wrong with this machine
 
 {EXIT_CODES}
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Inspect(Inspect),
     Serve(Serve),
     Inject(Inject),
+    Store(Store),
+    Stats(Stats),
     Transports(Transports),
     Doctor(Doctor),
     #[cfg(feature = "build")]
@@ -261,6 +265,69 @@ pub(crate) struct Inject {
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
     /// Figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show the code that a target holds, or drop it
+///
+/// Each image by its code id: the name under which it first came, its bytes, how often it was called and how long that took,
+/// when last, and the program that brought it. Of short calls only some are timed: that time is an estimate.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+What was used last comes first. Code that is dropped loses its statics, and no call: a source that calls it again is asked for
+it. Functions that the target was given itself (serve --local) stay.
+
+The target answers when the function that it is running has returned; sources notice nothing else.
+
+Examples:
+  farjump store --to unix:store.sock
+  farjump store --to unix:store.sock --drop edc1
+  farjump store --to unix:store.sock --drop-all
+  farjump store --to unix:store.sock --json | jq '.images[] | select(.calls == 0) | .id'
+
+docs/operations.md lists what --json prints.")]
+pub(crate) struct Store {
+    /// The target
+    #[arg(long, value_name = "unix:PATH")]
+    pub(crate) to: String,
+    /// Drop the code with this id, of which 4 digits or more are enough if no other id begins so
+    #[arg(long, value_name = "ID", value_parser = parse_beginning, conflicts_with = "drop_all")]
+    pub(crate) drop: Option<Beginning>,
+    /// Drop all code
+    #[arg(long)]
+    pub(crate) drop_all: bool,
+    /// How long each question may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what a target has done, and who is connected
+///
+/// Links, frames, calls, refusals by their cause, the code store, and a line for each source: the bytes of its frames, the
+/// memory that it has taken where that is limited, and whether its next frames wait for code or for room for an answer.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Counters begin at 0 when a target starts. It answers when the function that it is running has returned; sources notice
+nothing else.
+
+Examples:
+  farjump stats --to unix:store.sock
+  watch farjump stats --to unix:store.sock
+  farjump stats --to unix:store.sock --json | jq .calls
+
+docs/operations.md lists what --json prints.")]
+pub(crate) struct Stats {
+    /// The target
+    #[arg(long, value_name = "unix:PATH")]
+    pub(crate) to: String,
+    /// How long the question may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// As JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -74,7 +74,9 @@ impl From<Error> for Failure {
                     Exit::Refused
                 }
                 MeetError::TooLate { .. } => Exit::TimedOut,
-                MeetError::NobodyListens { .. } | MeetError::PeerGone { .. } => Exit::NoTarget,
+                MeetError::NobodyListens { .. } | MeetError::PeerGone { .. } | MeetError::CutShort { .. } => {
+                    Exit::NoTarget
+                }
                 _ => Exit::Failed,
             },
             _ => Exit::Failed,

@@ -13,6 +13,8 @@ mod limits;
 mod output;
 mod quantity;
 mod serve;
+mod stats;
+mod store;
 mod transports;
 
 use std::process::ExitCode;
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => library::inspect(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Inject(arguments) => inject::run(&arguments),
+        Command::Store(arguments) => store::run(&arguments),
+        Command::Stats(arguments) => stats::run(&arguments),
         Command::Transports(arguments) => transports::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         #[cfg(feature = "build")]

@@ -65,6 +65,17 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// How long ago something was, to the second: `just now`, `3 s ago`, `5 min ago`.
+pub(crate) fn show_ago(elapsed: Duration) -> String {
+    match elapsed.as_secs() {
+        0 => "just now".to_owned(),
+        seconds @ 1..60 => format!("{seconds} s ago"),
+        seconds @ 60..3600 => format!("{} min ago", seconds / 60),
+        seconds @ 3600..172_800 => format!("{} h ago", seconds / 3600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}
+
 /// A limit, which usually is a power of two: `64 MiB`.
 pub(crate) fn show_limit(bytes: usize) -> String {
     for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
@@ -141,6 +152,14 @@ mod tests {
             [show_count(7), show_count(9_100_432), show_count(100_000)],
             ["7", "9 100 432", "100 000"]
         );
+    }
+
+    #[test]
+    fn what_is_long_ago_is_said_in_the_unit_that_fits() {
+        let show = |seconds| show_ago(Duration::from_secs(seconds));
+        assert_eq!([show(0), show(1), show(59)], ["just now", "1 s ago", "59 s ago"]);
+        assert_eq!([show(60), show(3599), show(3600)], ["1 min ago", "59 min ago", "1 h ago"]);
+        assert_eq!([show(172_799), show(172_800)], ["47 h ago", "2 days ago"]);
     }
 
     #[test]

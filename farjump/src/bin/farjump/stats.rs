@@ -1,0 +1,173 @@
+//! `stats`: what a running target has counted.
+
+use std::time::Duration;
+
+use farjump::admin::{Admin, SourceFigures, TargetStats};
+use serde_json::{Map, Value, json};
+
+use crate::arguments::Stats;
+use crate::failure::Failure;
+use crate::output;
+use crate::quantity::{microseconds, show_count, show_duration};
+use crate::store::images;
+
+/// Asks and shows.
+pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
+    let stats = Admin::new(&arguments.to)?.timeout(arguments.timeout).stats()?;
+    if arguments.json {
+        return output::print_line(format_args!("{:#}", as_json(&stats)));
+    }
+    output::print(as_text(&stats))
+}
+
+fn as_text(stats: &TargetStats) -> String {
+    let count = show_count;
+    let store = &stats.store;
+    let mut rows = vec![
+        ["target".to_owned(), format!("{} (pid {})", stats.program, stats.pid)],
+        [
+            "links".to_owned(),
+            format!(
+                "{} now, {} in all; {} sources turned away",
+                count(stats.links),
+                count(stats.links_made),
+                count(stats.sources_refused)
+            ),
+        ],
+        ["frames".to_owned(), format!("{} of {} B", count(stats.frames), count(stats.bytes))],
+        ["calls".to_owned(), format!("{}, {} of them forwarded", count(stats.calls), count(stats.forwarded))],
+        ["refused".to_owned(), refusals(stats)],
+        [
+            "linked".to_owned(),
+            format!(
+                "{} in {}",
+                images(stats.images_linked),
+                show_duration(Duration::from_nanos(stats.link_ns))
+            ),
+        ],
+        [
+            "store".to_owned(),
+            format!(
+                "{} of {}, {} B of {}; {} dropped to make room",
+                images(store.images),
+                at_most(store.capacity_images, ""),
+                count(store.bytes),
+                at_most(store.capacity_bytes, " B"),
+                count(store.evictions)
+            ),
+        ],
+        ["code room".to_owned(), format!("{} B of {} B", count(store.room_used), count(store.room))],
+    ];
+    if stats.sources.is_empty() {
+        rows.push(["sources".to_owned(), "none".to_owned()]);
+        return output::table(&rows);
+    }
+    let mut sources = vec![["source", "pid", "bytes", "memory", "state"].map(String::from)];
+    sources.extend(stats.sources.iter().map(as_row));
+    format!("{}\n{}", output::table(&rows), output::table(&sources))
+}
+
+/// A limit of a store.
+fn at_most(limit: u64, unit: &str) -> String {
+    if limit == u64::MAX { "any number".to_owned() } else { format!("{}{unit}", show_count(limit)) }
+}
+
+/// The causes that there were.
+fn refusals(stats: &TargetStats) -> String {
+    let all: u64 = stats.refusals().map(|(_, frames)| frames).sum();
+    let causes = stats.refusals().filter(|(_, frames)| *frames != 0);
+    let causes: Vec<_> = causes.map(|(cause, frames)| format!("{} {cause}", show_count(frames))).collect();
+    match all {
+        0 => "no frames".to_owned(),
+        1 => format!("1 frame: {}", causes.join(", ")),
+        _ => format!("{} frames: {}", show_count(all), causes.join(", ")),
+    }
+}
+
+fn as_row(source: &SourceFigures) -> [String; 5] {
+    [
+        source.program.clone(),
+        source.pid.to_string(),
+        show_count(source.bytes),
+        match source.memory {
+            Some(memory) => format!("{} B of {} B", show_count(memory.used), show_count(memory.limit)),
+            None => "no limit".to_owned(),
+        },
+        if source.waits { "waits" } else { "" }.to_owned(),
+    ]
+}
+
+fn as_json(stats: &TargetStats) -> Value {
+    let refusals: Map<_, _> =
+        stats.refusals().map(|(cause, frames)| (format!("{cause:?}"), frames.into())).collect();
+    let limit = |most: u64| (most != u64::MAX).then_some(most);
+    let sources: Vec<_> = stats
+        .sources
+        .iter()
+        .map(|source| {
+            json!({
+                "program": source.program,
+                "pid": source.pid,
+                "bytes": source.bytes,
+                "memory_bytes": source.memory.map(|memory| memory.used),
+                "memory_limit_bytes": source.memory.map(|memory| memory.limit),
+                "waits": source.waits,
+            })
+        })
+        .collect();
+    json!({
+        "program": stats.program,
+        "pid": stats.pid,
+        // A number of 64 random bits: more than the numbers of many readers of JSON hold.
+        "epoch": format!("{:016x}", stats.epoch),
+        "links": stats.links,
+        "links_made": stats.links_made,
+        "links_ended": stats.links_ended,
+        "sources_refused": stats.sources_refused,
+        "frames": stats.frames,
+        "bytes": stats.bytes,
+        "calls": stats.calls,
+        "forwarded": stats.forwarded,
+        "refusals": refusals,
+        "images_linked": stats.images_linked,
+        "link_us": microseconds(Duration::from_nanos(stats.link_ns)),
+        "store": {
+            "images": stats.store.images,
+            "bytes": stats.store.bytes,
+            "capacity_images": limit(stats.store.capacity_images),
+            "capacity_bytes": limit(stats.store.capacity_bytes),
+            "evictions": stats.store.evictions,
+            "room_used": stats.store.room_used,
+            "room": stats.store.room,
+        },
+        "sources": sources,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use farjump::RefusalCause;
+
+    use super::*;
+
+    #[test]
+    fn people_see_the_causes_that_there_were_and_programs_see_all() {
+        let mut stats = TargetStats { refused: vec![0; RefusalCause::count()], ..TargetStats::default() };
+        assert_eq!(refusals(&stats), "no frames");
+        stats.refused[RefusalCause::Policy.index()] = 1;
+        assert_eq!(refusals(&stats), "1 frame: 1 policy");
+        stats.refused[RefusalCause::Stalled.index()] = 1200;
+        assert_eq!(refusals(&stats), "1 201 frames: 1 200 unfinished frame, 1 policy");
+        let refusals = &as_json(&stats)["refusals"];
+        assert_eq!(refusals.as_object().map(Map::len), Some(RefusalCause::count()));
+        assert_eq!((&refusals["Stalled"], &refusals["BadImage"]), (&1200.into(), &0.into()));
+    }
+
+    #[test]
+    fn a_store_without_a_limit_has_none_in_words_and_null_for_programs() {
+        let mut stats = TargetStats::default();
+        stats.store.capacity_bytes = u64::MAX;
+        assert!(as_text(&stats).contains("0 images of 0, 0 B of any number"), "{}", as_text(&stats));
+        assert_eq!(as_json(&stats)["store"]["capacity_bytes"], Value::Null);
+    }
+}

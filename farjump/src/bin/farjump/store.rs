@@ -1,0 +1,176 @@
+//! `store`: the code that a running target holds, shown and dropped.
+
+use std::time::Duration;
+
+use farjump::CodeId;
+use farjump::admin::{Admin, Dropped, HeldCode, StoreListing};
+use serde_json::{Value, json};
+
+use crate::arguments::Store;
+use crate::failure::Failure;
+use crate::output;
+use crate::quantity::{microseconds, show_ago, show_count, show_duration};
+
+/// Lists, or drops.
+pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
+    let admin = Admin::new(&arguments.to)?.timeout(arguments.timeout);
+    if arguments.drop_all {
+        return show_dropped(arguments, &admin.drop_all()?);
+    }
+    let Some(beginning) = &arguments.drop else {
+        return show(arguments, &admin.store()?);
+    };
+    let listing = admin.store()?;
+    let image = find(&listing, &beginning.0, &arguments.to)?;
+    let (id, name) = (CodeId(image.id), &image.name);
+    let dropped = admin.drop_code(&id)?;
+    if dropped.kept != 0 {
+        let text = format!(
+            "`{name}` ({id}) is a function of the target's own (serve --local), which is not dropped while it serves"
+        );
+        return Err(Failure::new(text));
+    }
+    show_dropped(arguments, &dropped)
+}
+
+/// The beginning of a code id: 4 to 32 hexadecimal digits, in small letters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Beginning(String);
+
+/// Reads the beginning of a code id.
+///
+/// # Errors
+/// A sentence for people.
+pub(crate) fn parse_beginning(text: &str) -> Result<Beginning, String> {
+    if !(4..=32).contains(&text.len()) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!(
+            "`{text}` is no code id: write its first 4 hexadecimal digits or more, as `farjump store` shows them"
+        ));
+    }
+    Ok(Beginning(text.to_ascii_lowercase()))
+}
+
+/// The one image whose id begins so.
+fn find<'a>(listing: &'a StoreListing, beginning: &str, target: &str) -> Result<&'a HeldCode, Failure> {
+    let meant = |image: &&HeldCode| CodeId(image.id).to_string().starts_with(beginning);
+    let found: Vec<_> = listing.images.iter().filter(meant).collect();
+    match found[..] {
+        [one] => Ok(one),
+        [] => Err(Failure::new(format!(
+            "{target} holds no code whose id begins with {beginning}: `farjump store --to {target}` lists what it holds"
+        ))),
+        _ => {
+            let some = found.iter().take(8).map(|image| format!("{} ({})", CodeId(image.id), image.name));
+            let some = some.collect::<Vec<_>>().join(", ");
+            let more = if found.len() > 8 { ", …" } else { "" };
+            Err(Failure::new(format!(
+                "the ids of {} images begin with {beginning}: {some}{more}; write more of the one that is meant",
+                found.len()
+            )))
+        }
+    }
+}
+
+fn show_dropped(arguments: &Store, dropped: &Dropped) -> Result<(), Failure> {
+    if arguments.json {
+        let object = json!({ "dropped": dropped.images, "kept": dropped.kept });
+        return output::print_line(format_args!("{object:#}"));
+    }
+    let mut text = format!("dropped {}", images(dropped.images));
+    if dropped.kept != 0 {
+        text += &format!("; kept {} of the target's own (serve --local)", show_count(dropped.kept));
+    }
+    output::print_line(text)
+}
+
+/// A number of images, in words.
+pub(crate) fn images(count: u64) -> String {
+    format!("{} image{}", show_count(count), if count == 1 { "" } else { "s" })
+}
+
+fn show(arguments: &Store, listing: &StoreListing) -> Result<(), Failure> {
+    if arguments.json {
+        let list: Vec<_> = listing.images.iter().map(as_json).collect();
+        let object = json!({ "images": list, "left_out": listing.left_out });
+        return output::print_line(format_args!("{object:#}"));
+    }
+    let mut rows =
+        vec![["code id", "name", "bytes", "calls", "time", "last use", "brought by"].map(String::from)];
+    rows.extend(listing.images.iter().map(as_row));
+    let mut text = output::table(&rows);
+    if listing.left_out != 0 {
+        text += &format!("and {} that were used longer ago\n", show_count(listing.left_out));
+    }
+    output::print(text)
+}
+
+fn as_row(image: &HeldCode) -> [String; 7] {
+    [
+        CodeId(image.id).to_string(),
+        image.name.clone(),
+        show_count(image.bytes),
+        show_count(image.calls),
+        show_duration(Duration::from_nanos(image.time_ns)),
+        show_ago(Duration::from_nanos(image.last_use_ns)),
+        image.source.clone(),
+    ]
+}
+
+fn as_json(image: &HeldCode) -> Value {
+    let us = |nanoseconds| microseconds(Duration::from_nanos(nanoseconds));
+    json!({
+        "id": CodeId(image.id).to_string(),
+        "name": image.name,
+        "bytes": image.bytes,
+        "calls": image.calls,
+        "time_us": us(image.time_ns),
+        "link_us": us(image.link_ns),
+        "last_use_us": us(image.last_use_ns),
+        "source": image.source,
+        "own": image.own,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(ids: &[u128]) -> StoreListing {
+        let image = |id: &u128| HeldCode {
+            id: id.to_be_bytes(),
+            name: "f".into(),
+            bytes: 1,
+            link_ns: 1,
+            calls: 1,
+            time_ns: 1,
+            last_use_ns: 1,
+            source: "p".into(),
+            own: false,
+        };
+        StoreListing { images: ids.iter().map(image).collect(), left_out: 0 }
+    }
+
+    #[test]
+    fn the_beginning_of_an_id_names_the_one_image_that_it_fits() {
+        let held = listing(&[0x1234_0000 << 96, 0x1234_5678 << 96, 0xabcd_0000 << 96]);
+        let found = |beginning| find(&held, beginning, "unix:t").map(|image| image.id[3]);
+        assert_eq!(found("12345").expect("it is unique"), 0x78);
+        assert_eq!(found("abcd").expect("it is unique"), 0);
+        let ambiguous = found("1234").unwrap_err().to_string();
+        assert!(
+            ambiguous.contains("2 images begin with 1234") && ambiguous.contains("12345678"),
+            "{ambiguous}"
+        );
+        let absent = found("ffff").unwrap_err().to_string();
+        assert!(absent.contains("holds no code whose id begins with ffff"), "{absent}");
+    }
+
+    #[test]
+    fn what_cannot_begin_an_id_is_refused() {
+        assert_eq!(parse_beginning("AbC1"), Ok(Beginning("abc1".into())));
+        assert!(parse_beginning(&"a".repeat(32)).is_ok());
+        for wrong in ["", "abc", "abcg", "+abc", &"a".repeat(33), "libgrep.so"] {
+            assert!(parse_beginning(wrong).is_err(), "{wrong}");
+        }
+    }
+}
