@@ -3,6 +3,7 @@
 #![cfg(all(feature = "shm", feature = "build"))]
 
 mod actor;
+mod asking;
 mod calling;
 mod code;
 mod crashing;

@@ -1,5 +1,6 @@
 //! The program `farjump`, run as its users run it. Every test has a folder of its own, and every process a watchdog.
 
+mod asking;
 mod building;
 mod crashing;
 mod demonstrating;

@@ -1,5 +1,6 @@
 //! Two sides meet, lie, stall and die, in one process and in several.
 
+mod asking;
 mod control;
 mod liars;
 mod listening;

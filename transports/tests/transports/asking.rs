@@ -1,0 +1,213 @@
+//! Questions: answered without a link, refused in words where they are none, and never waited for.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump_transports::Error;
+use farjump_transports::meet::{
+    Answer, Arrival, Asker, Control, Dropped, HeldCode, Listener, MeetRefusal, Message, Progress, Question,
+    StoreListing, ask,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::stage::{Place, accept, far, met_over, next, shm, target_options};
+
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x01\0\0\0";
+
+fn framed(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes()[..], &[0; 4], body].concat()
+}
+
+fn question(question: Question) -> Vec<u8> {
+    framed(&postcard::to_stdvec(&Message::Ask(question)).unwrap())
+}
+
+/// The next process that connects, which asks.
+fn asked(listener: &Listener) -> Result<Asker, Error> {
+    let mut arrival = Arrival::new(accept(listener)?, target_options());
+    loop {
+        match arrival.advance(&mut shm())? {
+            Progress::Asked(asker) => return Ok(*asker),
+            Progress::Met(met) => panic!("{met:?} of a process that asks"),
+            Progress::Pending => {}
+        }
+        poll(&mut [PollFd::from_borrowed_fd(arrival.as_fd().unwrap(), PollFlags::IN)], None).unwrap();
+    }
+}
+
+/// A list that no socket takes at once.
+fn long() -> Answer {
+    let image = |id: u128| HeldCode {
+        id: id.to_le_bytes(),
+        name: "n".repeat(200),
+        bytes: 1,
+        link_ns: 2,
+        calls: 3,
+        time_ns: 4,
+        last_use_ns: 5,
+        source: "s".repeat(200),
+        own: false,
+    };
+    Answer::Store(StoreListing { images: (0..30_000).map(image).collect(), left_out: 1 })
+}
+
+#[test]
+fn an_answer_longer_than_any_socket_holds_arrives_whole_in_pieces() {
+    let place = Place::new();
+    let listener = place.listener();
+    let address = place.address();
+    let source = thread::spawn(move || ask(&address, Question::Store, far()));
+    let mut asker = asked(&listener).unwrap();
+    assert_eq!((asker.question(), asker.peer().pid), (Question::Store, std::process::id()));
+    asker.answer(&long()).unwrap();
+    let mut pieces = 0;
+    while !asker.advance().unwrap() {
+        pieces += 1;
+        poll(&mut [PollFd::new(&asker, PollFlags::OUT)], None).unwrap();
+    }
+    drop(asker);
+    assert!(pieces > 0, "the answer was not long");
+    assert_eq!(source.join().unwrap().unwrap(), long());
+    met_over(&place, &listener);
+}
+
+#[test]
+fn who_does_not_take_the_answer_is_given_up_at_the_deadline_and_nothing_waited_for_it() {
+    let place = Place::new();
+    let listener = place.listener();
+    let mut stream = UnixStream::connect(place.path()).unwrap();
+    stream.write_all(&[&PREFIX[..], &question(Question::Store)].concat()).unwrap();
+    let mut options = target_options();
+    options.patience = Duration::from_millis(50);
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
+    let Progress::Asked(mut asker) = arrival.advance(&mut shm()).unwrap() else { panic!("it has asked") };
+    assert!(arrival.as_fd().is_none(), "the connection is the asker's");
+    asker.answer(&long()).unwrap();
+    // Each of these returns at once: there is nobody who reads, and nothing else that could end it.
+    let error = loop {
+        match asker.advance() {
+            Ok(done) => assert!(!done),
+            Err(error) => break error,
+        }
+    };
+    assert!(Instant::now() >= asker.deadline());
+    assert!(matches!(error, Error::TooLate { .. }), "{error}");
+}
+
+#[test]
+fn who_asks_again_while_it_is_answered_is_told_apart() {
+    let place = Place::new();
+    let listener = place.listener();
+    let mut stream = UnixStream::connect(place.path()).unwrap();
+    stream.write_all(&[&PREFIX[..], &question(Question::Store)].concat()).unwrap();
+    let mut asker = asked(&listener).unwrap();
+    asker.answer(&long()).unwrap();
+    assert!(!asker.advance().unwrap());
+    stream.write_all(&question(Question::DropAll)).unwrap();
+    let error = asker.advance().unwrap_err();
+    assert!(error.to_string().ends_with("sent Ask where nothing more was due"), "{error}");
+}
+
+#[test]
+fn questions_that_are_none_are_refused_in_words() {
+    let place = Place::new();
+    let listener = place.listener();
+    let two = [question(Question::DropAll), question(Question::Stats)].concat();
+    let cases: [(&str, Vec<u8>, &str); 5] = [
+        ("two at once", two, "sent Ask where nothing more was due"),
+        ("one that nobody knows", framed(&[18, 9]), "makes no sense"),
+        ("one that is cut short", framed(&[18, 1, 7]), "makes no sense"),
+        ("one with more behind it", framed(&[18, 0, 0]), "follow a whole Ask"),
+        ("an answer", framed(&[19, 1, 0]), "sent Answer where Hello or Ask was due"),
+    ];
+    for (what, bytes, words) in cases {
+        let mut stream = UnixStream::connect(place.path()).unwrap();
+        stream.write_all(&[&PREFIX[..], &bytes].concat()).unwrap();
+        let error = asked(&listener).unwrap_err();
+        assert!(error.to_string().contains(words), "{what}: {error}");
+        let mut told = Vec::new();
+        stream.read_to_end(&mut told).unwrap();
+        assert!(String::from_utf8_lossy(&told).contains(words), "{what}: it was told {told:?}");
+    }
+    met_over(&place, &listener);
+}
+
+#[test]
+fn a_question_is_no_part_of_a_meeting_that_has_begun() {
+    let place = Place::new();
+    let listener = place.listener();
+    let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
+    let hello = Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] };
+    source.send(&hello, &[]).unwrap();
+    source.send(&Message::Ask(Question::DropAll), &[]).unwrap();
+    let error = asked(&listener).unwrap_err();
+    assert!(error.to_string().contains("sent Ask where Ready was due"), "{error}");
+}
+
+#[test]
+fn where_no_source_is_taken_questions_are() {
+    let place = Place::new();
+    let listener = place.listener();
+    let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
+    let hello = Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] };
+    source.send(&hello, &[]).unwrap();
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
+    arrival.turn_sources_away(Some("no more".into()));
+    assert!(matches!(arrival.advance(&mut shm()), Err(Error::Full { .. })));
+    let refuse = Message::Refuse { cause: MeetRefusal::Full, text: "no more".into() };
+    assert_eq!(next(&mut source).unwrap(), refuse);
+
+    let address = place.address();
+    let source = thread::spawn(move || ask(&address, Question::DropAll, far()));
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
+    arrival.turn_sources_away(Some("no more".into()));
+    let answer = Answer::Dropped(Dropped { images: 3, kept: 1 });
+    loop {
+        match arrival.advance(&mut shm()).unwrap() {
+            Progress::Asked(mut asker) => {
+                asker.answer(&answer).unwrap();
+                assert!(asker.advance().unwrap());
+                break;
+            }
+            Progress::Met(_) => panic!("a link"),
+            Progress::Pending => assert!(!arrival.is_source()),
+        }
+    }
+    assert_eq!(source.join().unwrap().unwrap(), answer);
+}
+
+#[test]
+fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
+    let place = Place::new();
+    let listener = UnixListener::bind(place.path()).unwrap();
+    let soon = Instant::now() + Duration::from_millis(20);
+    // It is not even accepted.
+    let error = ask(&place.address(), Question::Stats, soon).unwrap_err();
+    assert!(matches!(error, Error::TooLate { .. }) && error.to_string().contains("its answer"), "{error}");
+    drop(listener.accept().unwrap());
+    let cases: [(&str, Vec<u8>, &str); 7] = [
+        ("another program", b"220 mail.example\r\n".to_vec(), "does not speak farjump"),
+        ("nothing", vec![], "is gone"),
+        ("half an answer", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])[..11]].concat(), "in the middle"),
+        ("nonsense", [&PREFIX[..], &framed(&[19, 2, 99, 99])].concat(), "does not decode"),
+        ("too much", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])].concat(), "1 bytes follow an answer"),
+        ("something else", [&PREFIX[..], &framed(&[3])].concat(), "sent Go where Answer was due"),
+        ("a refusal", [&PREFIX[..], &framed(&[4, 7, 4, b'b', b'u', b's', b'y'])].concat(), "refused: busy"),
+    ];
+    for (what, bytes, words) in cases {
+        let error = thread::scope(|scope| {
+            let source = scope.spawn(|| ask(&place.address(), Question::Stats, far()).unwrap_err());
+            let (mut stream, _) = listener.accept().unwrap();
+            // What has come is read: a socket that is closed with something unread resets the connection.
+            poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)], None).unwrap();
+            let _ = stream.read(&mut [0; 64]).unwrap();
+            stream.write_all(&bytes).unwrap();
+            drop(stream);
+            source.join().unwrap()
+        });
+        assert!(error.to_string().contains(words), "{what}: {error}");
+    }
+}
