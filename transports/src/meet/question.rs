@@ -107,7 +107,7 @@ pub struct TargetStats {
     pub sources_refused: u64,
     /// Frames taken: calls, refused or not, and questions whether all has run.
     pub frames: u64,
-    /// Bytes that they took in their mailboxes.
+    /// Bytes that they took of their mailboxes: headers, code, payload, and what was left unused between them.
     pub bytes: u64,
     /// Calls made.
     pub calls: u64,
@@ -158,7 +158,7 @@ pub struct SourceFigures {
     pub program: String,
     /// Its process id, as the system says; 0 where it has none here.
     pub pid: u32,
-    /// Bytes of its frames that were taken, on this link.
+    /// Bytes that its frames took of its mailbox, on this link.
     pub bytes: u64,
     /// What it may take of the target's memory, and what of that it has taken; `None` where there is no limit, for then nobody
     /// counts.

@@ -275,10 +275,10 @@ pub(crate) struct Inject {
 /// when last, and the program that brought it. Of short calls only some are timed: that time is an estimate.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-What was used last comes first. Code that is dropped loses its statics, and no call: a source that calls it again is asked for
-it. Functions that the target was given itself (serve --local) stay.
+What was used last comes first. Code that is dropped loses its statics, and no call: a source that
+calls it again is asked for it. Functions that the target was given itself (serve --local) stay.
 
-The target answers when the function that it is running has returned; sources notice nothing else.
+The target answers when the function that it is running has returned.
 
 Examples:
   farjump store --to unix:store.sock
@@ -311,8 +311,9 @@ pub(crate) struct Store {
 /// memory that it has taken where that is limited, and whether its next frames wait for code or for room for an answer.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Counters begin at 0 when a target starts. It answers when the function that it is running has returned; sources notice
-nothing else.
+Counters begin at 0 when a target starts. It answers when the function that it is running has
+returned. The bytes of frames are those that they took of their mailboxes: small ones that come one
+at a time lie far apart there.
 
 Examples:
   farjump stats --to unix:store.sock

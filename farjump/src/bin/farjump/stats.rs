@@ -34,7 +34,10 @@ fn as_text(stats: &TargetStats) -> String {
                 count(stats.sources_refused)
             ),
         ],
-        ["frames".to_owned(), format!("{} of {} B", count(stats.frames), count(stats.bytes))],
+        [
+            "frames".to_owned(),
+            format!("{}, which took {} B of their mailboxes", count(stats.frames), count(stats.bytes)),
+        ],
         ["calls".to_owned(), format!("{}, {} of them forwarded", count(stats.calls), count(stats.forwarded))],
         ["refused".to_owned(), refusals(stats)],
         [
