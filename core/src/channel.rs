@@ -268,11 +268,18 @@ impl Channel {
         Some(Line { path, at, start })
     }
 
-    /// Says that a frame is about to be sent: where the ring is mapped, the line that it starts in comes over meanwhile.
+    /// Says that a frame of one line is about to be sent: where the ring is mapped, its line comes over meanwhile.
     #[inline(always)]
     pub fn prefetch(&self) {
         if let Path::OneSided(path) = &self.path {
             path.out.prefetch();
+        }
+    }
+
+    /// As [`Channel::prefetch`], for a frame as long as the last one that was reserved, up to a few lines.
+    pub fn prefetch_reserved(&self) {
+        if let Path::OneSided(path) = &self.path {
+            path.out.prefetch_laid_out();
         }
     }
 

@@ -277,6 +277,8 @@ impl FrameRunner {
         let reply_limit = executor.reply_limit();
         // SAFETY: the payload is borrowed exclusively for the call and aligned; the code is ready.
         let ended = unsafe { executor.run(code, address.cast(), len, reply_limit) };
+        // SAFETY: as above.
+        unsafe { executor.count(code) };
         Ok(match ended {
             Ended::Panicked => Ran::Panicked { frame_len, message: executor.reply() },
             Ended::Returned => Ran::Done { frame_len, reply: executor.reply() },

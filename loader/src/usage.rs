@@ -51,14 +51,18 @@ impl Usage {
         self.last.store(now, Relaxed);
     }
 
-    /// Counts a call that begins at `now`, in the unit of [`Usage::last`]. `true` if it is to be timed: then
-    /// [`Usage::took`] has to follow before the next one.
+    /// Whether the next call is to be timed: then [`Usage::took`] has to come before [`Usage::count`].
     #[inline(always)]
-    pub fn begin(&self, now: u64) -> bool {
+    pub fn is_due(&self) -> bool {
+        self.left.load(Relaxed) == 1
+    }
+
+    /// Counts a call, made at `now` in the unit of [`Usage::last`]. It may be over, and its answer on its way: whoever waits for
+    /// that need not wait for the stores here.
+    #[inline(always)]
+    pub fn count(&self, now: u64) {
         self.last.store(now, Relaxed);
-        let left = self.left.load(Relaxed).wrapping_sub(1);
-        self.left.store(left, Relaxed);
-        left == 0
+        self.left.store(self.left.load(Relaxed).wrapping_sub(1), Relaxed);
     }
 
     /// The call that was to be timed took so long.
@@ -72,10 +76,11 @@ impl Usage {
         let period = if timed < FIRST { 1 } else { PERIOD };
         self.period.store(period, Relaxed);
         self.due.store(self.due.load(Relaxed) + u64::from(period), Relaxed);
-        self.left.store(period, Relaxed);
+        // The call itself is still to be counted.
+        self.left.store(period + 1, Relaxed);
     }
 
-    /// Calls that have begun.
+    /// Calls that were counted.
     pub fn calls(&self) -> u64 {
         self.due.load(Relaxed).saturating_sub(self.left.load(Relaxed).into())
     }
@@ -104,10 +109,11 @@ mod tests {
         let before = usage.calls();
         let mut timed = 0;
         for call in 1..=times {
-            if usage.begin(before + call) {
+            if usage.is_due() {
                 usage.took(time);
                 timed += 1;
             }
+            usage.count(before + call);
             assert_eq!((usage.calls(), usage.last()), (before + call, before + call));
         }
         timed
@@ -127,10 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_has_begun_and_not_ended_counts_as_a_call_of_unknown_length() {
+    fn what_was_touched_was_used_and_not_called_and_what_was_timed_is_not_called_before_it_is_counted() {
         let usage = Usage::new();
         usage.touch(7);
-        assert_eq!((usage.last(), usage.begin(9)), (7, true));
-        assert_eq!((usage.calls(), usage.last(), usage.time()), (1, 9, Duration::ZERO));
+        assert_eq!((usage.calls(), usage.last()), (0, 7));
+        usage.took(Duration::from_nanos(20));
+        assert_eq!(usage.calls(), 0);
+        usage.count(9);
+        assert_eq!((usage.calls(), usage.last(), usage.time()), (1, 9, Duration::from_nanos(20)));
     }
 }

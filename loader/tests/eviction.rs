@@ -131,8 +131,9 @@ fn code_that_was_dropped_and_comes_again_has_statics_as_at_first_and_its_calls_s
         let linked = store.get(&id).unwrap();
         for expected in 1..=3_u64 {
             let mut count = 0_u64;
-            assert!(linked.usage().begin(1), "the first calls are timed");
+            assert!(linked.usage().is_due(), "the first calls are timed");
             linked.usage().took(Duration::from_nanos(50));
+            linked.usage().count(1);
             // SAFETY: the code writes one word to where its arguments point.
             unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut count).cast()) };
             assert_eq!(count, expected);

@@ -134,12 +134,16 @@ impl<M: Memory> Outbound<M> {
         if self.free(frame::LINE) { Some(self.offset()) } else { None }
     }
 
-    /// Says that a frame is about to be written.
+    /// Says that a frame of one line is about to be written.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
+        self.ring.prefetch_write(self.offset());
+    }
+
+    /// Says that a frame like the last one that was laid out is about to be written.
+    pub(crate) fn prefetch_laid_out(&self) {
         let at = self.offset();
-        self.ring.prefetch_write(at);
-        for line in 1..self.ahead {
+        for line in 0..self.ahead {
             self.ring.prefetch_write((at + line * frame::LINE) & (self.ring.len() - 1));
         }
     }

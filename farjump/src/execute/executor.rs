@@ -602,15 +602,24 @@ impl Executor {
         len: usize,
         reply_limit: usize,
     ) -> Ended {
-        let now = self.clock.tick();
         // SAFETY: it is part of what the table holds.
-        if unsafe { code.usage.as_ref() }.begin(now) {
+        if unsafe { code.usage.as_ref() }.is_due() {
             // SAFETY: as the caller vouches.
             return unsafe { self.run_timed(code, payload, len, reply_limit) };
         }
         // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the table holds it; the
         // arguments are as this function's caller vouches.
         unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) }
+    }
+
+    /// Counts the call of `code` that was just made.
+    ///
+    /// # Safety
+    /// As for the first argument of [`Executor::run`].
+    #[inline(always)]
+    pub(crate) unsafe fn count(&mut self, code: Callable) {
+        // SAFETY: it is part of what the table holds.
+        unsafe { code.usage.as_ref() }.count(self.clock.tick());
     }
 
     /// What keeps the code in its place that a call of `index`, or of a function of the target's own, has run.

@@ -42,7 +42,7 @@ fn token(slot: usize, generation: u32) -> u32 {
 
 impl Calls {
     /// A token for a new call; `None` when [`MAX_CALLS`] are in flight.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open(&mut self, code: u16) -> Option<u32> {
         let Some(slot) = self.free.pop() else { return self.grow(code) };
         let entry = &mut self.slots[usize::from(slot)];

@@ -528,11 +528,16 @@ impl Session {
         // the image asks; the code is of this session's table, which holds it, or in the frame, which is held until then.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.reply_limit) };
         // The answer first: it is what somebody waits for.
-        if ended != Ended::Returned {
-            self.ended_otherwise(header, code, ended, shared)?;
+        let answered = if ended != Ended::Returned {
+            self.ended_otherwise(header, code, ended, shared)
         } else if wants_reply {
-            self.answer(token, ReplyStatus::Done, shared.executor.reply(), alone)?;
-        }
+            self.answer(token, ReplyStatus::Done, shared.executor.reply(), alone)
+        } else {
+            Ok(())
+        };
+        // SAFETY: as above: nothing was unbound meanwhile.
+        unsafe { shared.executor.count(code) };
+        answered?;
         Ok(self.channel.release()?)
     }
 

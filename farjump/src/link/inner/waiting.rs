@@ -13,7 +13,7 @@ use super::super::Deadline;
 use super::super::calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
 use super::news::MAX_TEXT;
-use crate::Error;
+use crate::{Error, Mode};
 use crate::sleep::{borrow, timespec};
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
@@ -53,7 +53,10 @@ impl Inner {
                     Glance::Nothing => {}
                     Glance::Frame(frame) if is_done(frame, token) => {
                         // The next call is likely to follow at once.
-                        self.channel.prefetch();
+                        match self.settings.mode {
+                            Mode::Cached => self.channel.prefetch(),
+                            _ => self.channel.prefetch_reserved(),
+                        }
                         self.calls.close(token);
                         return self.take_reply();
                     }
