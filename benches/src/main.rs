@@ -10,6 +10,7 @@ mod in_place;
 mod layers;
 mod report;
 mod shm;
+mod store;
 
 use std::process::{Child, Command as Process, ExitCode};
 
@@ -59,7 +60,8 @@ fn measure(rounds: usize) -> Result<(), Failure> {
     floor::pin(0)?;
     floor.wait_done();
     let outcome = shm::run(rounds, &floor, &address, &libraries)
-        .and_then(|()| first_call::run(&floor, &address, &libraries));
+        .and_then(|()| first_call::run(&floor, &address, &libraries))
+        .and_then(|()| store::run(rounds));
     floor.command(floor::Command::Exit, 0);
     drop(other);
     outcome?;

@@ -156,6 +156,18 @@ pub(crate) fn run(rounds: usize, floor: &Floor, address: &str, libraries: &Libra
         bench.check_count(sent)?;
         series.print(&format!("one way, {mode} counter, {payload} B"), "ns", bound);
     }
+    for links in [16, 64] {
+        let mut series = Series::default();
+        for _ in 0..rounds {
+            let reference = bench.one_way(8)?;
+            let idle: Vec<Link> = (1..links).map(|_| connect(address)).collect::<Result<_, _>>()?;
+            series.add(bench.one_way(8)?, reference);
+            drop(idle);
+            sent += 2 * ROUND_TRIPS;
+        }
+        bench.check_count(sent)?;
+        series.print(&format!("one way, 8 B, {links} links of which one is active"), "ns", "one link");
+    }
     sent += in_place::run(rounds, &bench, &libraries.counters)?;
     bench.check_count(sent)?;
     for payload in [8, 32] {
