@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 
 use crate::frame::{
     CODE_HEADER_LEN, CodePart, Flags, FrameError, HEADER_LEN, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME,
-    MAX_NAME, Plan, Trailer,
+    MAX_NAME, Plan, Template, Trailer,
 };
 use crate::mailbox::{self, Seen};
 use crate::memory::{Memory, Region};
@@ -24,12 +24,14 @@ mod in_place;
 mod line;
 mod one_sided;
 mod received;
+mod stamp;
 mod two_sided;
 
 pub use in_place::InPlace;
 pub use line::Line;
 use one_sided::OneSided;
 pub use received::Received;
+pub use stamp::Stamp;
 use two_sided::TwoSided;
 
 /// What both sides agreed on when they met, as seen by this side.
@@ -374,6 +376,28 @@ impl Channel {
             self.prefetch();
         }
         Ok(Polled::Frame(frame))
+    }
+
+    /// What later frames may be compared with that name the same code as the one that `poll` returned last: see
+    /// [`Channel::repeats`]. `None` where there are none to be had.
+    pub fn template(&self) -> Option<Template> {
+        let (frame, code) = (self.held.as_ref()?, self.code?);
+        Template::of(&frame.header(), u32::try_from(frame.payload).ok()?, code)
+    }
+
+    /// [`Channel::poll`] for frames that say the same as an earlier one, token and wishes aside: these are not taken apart and
+    /// checked anew. `None` for all others, and where nothing is due. Name and image may differ.
+    #[inline(always)]
+    pub fn repeats(&mut self, template: &Template) -> Option<Received> {
+        let Path::OneSided(path) = &self.path else { return None };
+        let (at, header) = path.inbound.repeats(template)?;
+        if header.flags.contains(Flags::WANTS_REPLY) {
+            path.out.prefetch();
+        }
+        let start = path.inbound.ring().pointer(at, header.frame_len as usize);
+        let frame = Received::new(header, template.payload(), start);
+        (self.held, self.code) = (Some(frame), Some(template.part()));
+        Some(frame)
     }
 
     /// What the frame that `poll` returned last says of the code that it names; `None` if it names none.

@@ -37,10 +37,12 @@ use crate::image::{CodeId, MAX_ALIGN_LOG2};
 
 mod error;
 mod plan;
+mod template;
 mod view;
 
 pub use error::FrameError;
 pub use plan::{Layout, Plan, PlanCode, Trailer};
+pub use template::Template;
 pub use view::FrameView;
 
 /// Length of a line, in bytes: frames start on one and are whole lines long.

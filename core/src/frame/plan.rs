@@ -89,7 +89,7 @@ pub struct Layout {
     /// Which frames of the link a trailer ends.
     pub trailer: Trailer,
     /// Offset of the image in the frame, in bytes; 0 if none travels.
-    image: u32,
+    pub(crate) image: u32,
 }
 
 impl Plan<'_> {

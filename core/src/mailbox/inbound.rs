@@ -1,6 +1,6 @@
 //! The receiving half of a ring.
 
-use crate::frame::{Flags, FrameError, Header, Kind, LINE, Parts, TRAILER_LEN, Trailer};
+use crate::frame::{Flags, FrameError, Header, Kind, LINE, Parts, TRAILER_LEN, Template, Trailer};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
@@ -112,6 +112,18 @@ impl<M: Memory> Inbound<M> {
             Some((header, payload)) => Glance::Plain(at, header, payload),
             None => Glance::Look,
         }
+    }
+
+    /// The frame that is due, if it is there, alone its signal proves that it is whole, and it is like `template`: its offset in
+    /// the ring, and its header.
+    #[inline(always)]
+    pub(crate) fn repeats(&self, template: &Template) -> Option<(usize, Header)> {
+        let at = self.offset();
+        // Pairs with the release store in `Outbound::publish`, as in `glance`.
+        let words = self.ring.signalled(at, self.signal).filter(|_| self.signal_proves)?;
+        let code = || [24, 32, 40, 48, 56].map(|word| self.ring.load(at + word, Ordering::Relaxed));
+        let header = template.header(words, self.ring.len() - at, self.limit, code)?;
+        Some((at, header))
     }
 
     /// Looks for the frame that is due. `completions` says how many writes have completed, under the rule that counts them.

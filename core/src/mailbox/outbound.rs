@@ -134,6 +134,13 @@ impl<M: Memory> Outbound<M> {
         if self.free(frame::LINE) { Some(self.offset()) } else { None }
     }
 
+    /// Finds room for a frame of `len` bytes right where the position is.
+    #[inline]
+    pub(crate) fn room(&mut self, len: usize) -> Option<usize> {
+        let at = self.offset();
+        (len <= self.ring.len() - at && self.free(len)).then_some(at)
+    }
+
     /// Says that a frame of one line is about to be written.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use farjump_core::channel::Stamp;
 use farjump_core::image::{CodeId, Machine};
 use farjump_loader::{Library, Linked};
 use farjump_transports::meet::MAX_CODE;
 
 use super::send::image_of;
-use crate::Error;
+use crate::{Error, Mode};
 
 /// The code that a link has used. The position is the code index; indices are never reused within a link, and the target
 /// binds them in the order of frames.
@@ -32,6 +33,8 @@ pub(crate) struct Code {
     pub(crate) align_log2: u8,
     /// How long the target took to place it, if it did on this link and told.
     pub(crate) link_time: Option<Duration>,
+    /// What calls in a mode send of it each time. Of this link: the target's epoch is in it.
+    stamp: Option<(Mode, Stamp)>,
 }
 
 /// Where the image of a code is: the target may ask for it again at any time.
@@ -91,7 +94,14 @@ impl Codes {
                 let (library, align_log2) = (library.clone(), image.payload_align_log2());
                 self.by_id.insert(id, index);
                 let origin = Origin::Library(library);
-                self.entries.push(Code { id, origin, known: Known::Nothing, align_log2, link_time: None });
+                self.entries.push(Code {
+                    id,
+                    origin,
+                    known: Known::Nothing,
+                    align_log2,
+                    link_time: None,
+                    stamp: None,
+                });
                 index
             }
         };
@@ -120,7 +130,14 @@ impl Codes {
         }
         let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
         self.by_id.insert(id, index);
-        self.entries.push(Code { id, origin, known: Known::Nothing, align_log2, link_time: None });
+        self.entries.push(Code {
+            id,
+            origin,
+            known: Known::Nothing,
+            align_log2,
+            link_time: None,
+            stamp: None,
+        });
         Ok(index)
     }
 
@@ -133,6 +150,20 @@ impl Codes {
     /// The next call of any code is to go the long way.
     pub(crate) fn cool(&mut self) {
         self.quick = None;
+    }
+
+    /// The index of `library`'s code and what its calls in this mode send of that, if it is the one used last and that is known.
+    #[inline]
+    pub(crate) fn stamped(&self, library: &Library, mode: Mode) -> Option<(u16, &Stamp)> {
+        let (_, index) = self.recent.as_ref().filter(|(recent, _)| recent.is(library))?;
+        let (_, stamp) =
+            self.get((*index).into()).stamp.as_ref().filter(|(made_for, _)| *made_for == mode)?;
+        Some((*index, stamp))
+    }
+
+    /// What calls of the code with this index send of it in a mode in which they all do.
+    pub(crate) fn set_stamp(&mut self, index: u16, mode: Mode, stamp: Stamp) {
+        self.entries[usize::from(index)].stamp = Some((mode, stamp));
     }
 
     /// The name of the code with this index, which may be one that no code has.
@@ -171,7 +202,7 @@ impl Codes {
         // The target may be on another machine now.
         self.recent = None;
         for code in &mut self.entries {
-            code.link_time = None;
+            (code.link_time, code.stamp) = (None, None);
             if code.known == Known::Bound {
                 code.known = Known::Perhaps;
             }

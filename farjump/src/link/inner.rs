@@ -19,7 +19,7 @@ use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};
 use super::connect::Settings;
 use super::in_place;
-use super::send::{Call, Failed, Sent, make_payload};
+use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
 use super::{Deadline, LinkStats};
 use crate::policy::takes_lines;
 use crate::{Error, Mode};
@@ -174,6 +174,11 @@ impl Inner {
             return Err(self.gone_error().into());
         }
         let mode = self.settings.mode;
+        if mode != Mode::Cached
+            && let Some(token) = self.inject_stamped(library, args, wants_reply)?
+        {
+            return Ok(token);
+        }
         let index = self.codes.index(library, self.machine)?;
         if mode == Mode::InPlace {
             in_place::check(library, self.machine, self.channel.rule())?;
@@ -188,6 +193,12 @@ impl Inner {
         let call = Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits };
         let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
             Ok(sent) => {
+                if mode != Mode::Cached
+                    && self.codes.stamped(library, mode).is_none()
+                    && let Some(stamp) = call.stamp(&self.channel, self.codes.get(index.into()))
+                {
+                    self.codes.set_stamp(index, mode, stamp);
+                }
                 self.sent(index.into(), sent);
                 return Ok(token);
             }
@@ -198,6 +209,49 @@ impl Inner {
             Err(error) => {
                 self.take_back(token);
                 Err(error.into())
+            }
+        }
+    }
+
+    /// Injects the code used last as it was injected before, if there is room right away. `None` if not: nothing was sent then.
+    fn inject_stamped(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        wants_reply: bool,
+    ) -> Result<Option<u32>, Box<Error>> {
+        let mode = self.settings.mode;
+        let Some((index, stamp)) = self.codes.stamped(library, mode) else { return Ok(None) };
+        let max = library.payload_max_size(args);
+        if max as u64 > self.limits.payload {
+            return Ok(None);
+        }
+        let image_len = stamp.image_len();
+        let Some(room) = self.channel.reserve_stamped(stamp, max.saturating_add(CANARY_LEN)) else {
+            return Ok(None);
+        };
+        let alone = wants_reply && self.calls.none_in_flight();
+        let Some(token) = self.token(index, wants_reply) else { return Ok(None) };
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
+        let used = unsafe { run_payload_init(library, room.payload.as_ptr(), max, args) };
+        let sent = used.and_then(|used| {
+            let kind = if mode == Mode::Local { Kind::CallLocal } else { Kind::CallCode };
+            let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+            match self.channel.commit(&plan, &room, used) {
+                Ok(()) => Ok(used),
+                // On a mapped ring it is the peer that cannot be woken.
+                Err(SendError::Failed(error)) => Err(self.broken(&error).into()),
+                Err(_) => Err(Error::Full.into()),
+            }
+        });
+        match sent {
+            Ok(payload) => {
+                self.sent(index.into(), Sent { payload, code: image_len, binds: false });
+                Ok(Some(token))
+            }
+            Err(error) => {
+                self.take_back(token);
+                Err(error)
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use farjump_core::channel::{Channel, Line, SendError};
+use farjump_core::channel::{Channel, Line, SendError, Stamp};
 use farjump_core::frame::{
     CODE_HEADER_LEN, DEFAULT_ALIGN_LOG2, INLINE_PAYLOAD, Kind, LINE, MAX_NAME, Plan, PlanCode, TRAILER_LEN,
 };
@@ -94,6 +94,24 @@ impl Call<'_> {
             (Mode::Cached, Known::Perhaps) => Some((Kind::CallId, &[], code.id)),
             _ => Some((Kind::CallCode, image_of(self.library, &code.id), code.id)),
         }
+    }
+
+    /// What all calls of this code send of it, in a mode in which they all send the same.
+    pub(super) fn stamp(&self, channel: &Channel, code: &Code) -> Option<Stamp> {
+        if !matches!(self.mode, Mode::Always | Mode::Local) {
+            return None;
+        }
+        let (kind, image, id) = self.named(code)?;
+        let code_part = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
+        channel.stamp(&Plan {
+            kind,
+            wants_reply: false,
+            alone: false,
+            index: self.index,
+            token: 0,
+            align_log2: code.align_log2,
+            code: Some(code_part),
+        })
     }
 
     /// How long its payload and its frame are at most, in bytes.

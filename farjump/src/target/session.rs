@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
-use farjump_core::frame::{Flags, Header, Kind, MAX_NAME, Plan, ReplyStatus};
+use farjump_core::frame::{Flags, Header, Kind, MAX_NAME, Plan, ReplyStatus, Template};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, Transport, TransportError};
 use farjump_loader::{Linked, Need};
@@ -59,6 +59,8 @@ pub(super) struct Session {
     /// The code that the frame at the head waited for, once the source has sent it or said that it cannot: it is not asked for
     /// it a second time.
     answered: Option<CodeId>,
+    /// What the last frame said that brought or named its code and ran by that: the next one is likely to say the same.
+    repeated: Option<Template>,
     /// When a frame was first seen without its end.
     pub(super) partial_since: Option<Instant>,
     /// The source is gone: nobody takes answers or sends code.
@@ -194,6 +196,7 @@ impl Session {
             table,
             waiting,
             answered,
+            repeated: None,
             partial_since,
             departed,
             reply_limit,
@@ -230,7 +233,15 @@ impl Session {
                         continue;
                     }
                 }
-                Glance::Other => {}
+                Glance::Other => {
+                    if let Some(done) = self.repeat(shared) {
+                        done?;
+                        if self.is_blocked() {
+                            return Ok(ran + 1);
+                        }
+                        continue;
+                    }
+                }
             }
             match self.take(shared) {
                 Ok(true) => {}
@@ -333,6 +344,33 @@ impl Session {
         })
     }
 
+    /// Runs a frame that brings or names its code as the last one like it did: what it says was checked then. `None` if that is
+    /// not what is next.
+    #[inline]
+    fn repeat(&mut self, shared: &mut Shared) -> Option<Result<(), Stop>> {
+        let template = self.repeated.as_ref().filter(|_| self.answered.is_none())?;
+        let frame = self.channel.repeats(template)?;
+        let header = frame.header();
+        let code = match header.kind {
+            Kind::CallCode => {
+                // The index may stand for other code meanwhile, or none.
+                let (code, linked) = self.table.bound(header.index)?;
+                let same = self.channel.code().is_some_and(|part| part.id == linked.id());
+                (same && self.channel.image_is(linked.image())).then_some(code)?
+            }
+            Kind::CallLocal => {
+                let mut name = [0; MAX_NAME];
+                let len = self.channel.copy_name_to(&mut name);
+                shared.executor.local(&name[..len]).ok()?
+            }
+            _ => return None,
+        };
+        if !frame.payload_is_aligned(code.align) {
+            return None;
+        }
+        Some(self.run(&header, frame.payload().as_ptr(), code, shared))
+    }
+
     /// Takes whatever is next, the long way. `false` if no frame is whole.
     #[cold]
     fn take(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
@@ -425,6 +463,7 @@ impl Session {
             if let Err(refusal) = shared.executor.allow(Mode::Always) {
                 return self.not_ready(&frame.header(), Err(refusal), shared);
             }
+            self.repeated = self.channel.template();
             let payload = self.payload(frame, callable, shared);
             return self.run(&frame.header(), payload, callable, shared);
         }
@@ -463,6 +502,7 @@ impl Session {
         let len = self.holder().copy_name_to(&mut name);
         match shared.executor.local(&name[..len]) {
             Ok(code) => {
+                self.repeated = self.channel.template();
                 let payload = self.payload(frame, code, shared);
                 self.run(&frame.header(), payload, code, shared)
             }

@@ -13,8 +13,8 @@ use super::super::Deadline;
 use super::super::calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
 use super::news::MAX_TEXT;
-use crate::{Error, Mode};
 use crate::sleep::{borrow, timespec};
+use crate::{Error, Mode};
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

@@ -1,0 +1,90 @@
+//! Frames that bring or name the same code again and again: what they say of it is put together once.
+
+use alloc::boxed::Box;
+
+use super::{Channel, Path, Reserved};
+use crate::frame::{
+    DEFAULT_ALIGN_LOG2, HEADER_LEN, INLINE_ALIGN_LOG2, INLINE_PAYLOAD, LINE, Layout, Plan, Trailer,
+};
+use crate::memory::Memory;
+use crate::sync::Ordering;
+
+/// Offset in bytes of the word that the payload's offset shares with the name's length.
+const PAYLOAD_WORD: usize = 56;
+
+/// What frames that name the same code have between their header and their payload. Made by [`Channel::stamp`], for frames of
+/// that channel.
+#[derive(Debug)]
+pub struct Stamp {
+    /// The bytes from 24 on, with a payload's offset of 0.
+    bytes: Box<[u8]>,
+    /// The word at [`PAYLOAD_WORD`], with a payload's offset of 0.
+    word: u64,
+    image_offset: u32,
+    image_len: usize,
+}
+
+impl Stamp {
+    /// Length in bytes of the image in it; 0 if only a name or an id is.
+    pub fn image_len(&self) -> usize {
+        self.image_len
+    }
+}
+
+impl Channel {
+    /// What frames like `plan` have in common, for [`Channel::reserve_stamped`]; `None` where such frames take another way: those
+    /// that name no code, those whose payload wants an alignment, and on all paths but mapped rings.
+    pub fn stamp(&self, plan: &Plan<'_>) -> Option<Stamp> {
+        let Path::OneSided(path) = &self.path else { return None };
+        if !path.is_mapped() || self.trailer != Trailer::Never || plan.align_log2 != 0 {
+            return None;
+        }
+        let layout = plan.layout(0, 0, self.trailer);
+        let mut frame = alloc::vec![0; layout.frame_len];
+        plan.write(&layout, 0, 0, &mut frame)?;
+        let part = plan.code_part(&layout)?;
+        let end = (part.image_offset + part.image_len) as usize;
+        let end = end.max(crate::frame::CODE_HEADER_LEN + usize::from(part.name_len));
+        let [.., word] = part.to_words(0);
+        frame[PAYLOAD_WORD..][..8].copy_from_slice(&word.to_le_bytes());
+        let (image_offset, image_len) = (part.image_offset, part.image_len as usize);
+        Some(Stamp { bytes: frame.get(HEADER_LEN..end)?.into(), word, image_offset, image_len })
+    }
+
+    /// As [`Channel::reserve`] for a plan like the one that `stamp` was made of. `None` where there is no room before the ring's
+    /// end: `reserve` knows what to do then.
+    #[inline]
+    pub fn reserve_stamped(&mut self, stamp: &Stamp, payload: usize) -> Option<Reserved> {
+        let Path::OneSided(path) = &mut self.path else { return None };
+        if payload > self.terms.send_limit {
+            return None;
+        }
+        // As `Plan::layout` does it: frames start on a line, so nothing depends on where this one lies.
+        let align_log2 = if payload <= INLINE_PAYLOAD { INLINE_ALIGN_LOG2 } else { DEFAULT_ALIGN_LOG2 };
+        let offset = (HEADER_LEN + stamp.bytes.len()).next_multiple_of(1 << align_log2);
+        let frame_len = (offset + payload).next_multiple_of(LINE);
+        if frame_len > self.terms.send_limit {
+            return None;
+        }
+        let at = path.out.room(frame_len)?;
+        let ring = path.out.ring();
+        ring.write(at + HEADER_LEN, &stamp.bytes);
+        ring.store(at + PAYLOAD_WORD, stamp.word | offset as u64, Ordering::Relaxed);
+        let start = ring.pointer(at, frame_len);
+        let layout = Layout {
+            payload: offset,
+            align_log2,
+            frame_len,
+            trailer: Trailer::Never,
+            image: stamp.image_offset,
+        };
+        Some(Reserved {
+            // SAFETY: the payload lies inside the frame's room, which `pointer` has checked.
+            payload: unsafe { start.add(offset) },
+            room: payload,
+            slack: frame_len - offset - payload,
+            layout,
+            position: path.out.position(),
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! Frames that name code and are like one that was checked before.
+
+use super::{CODE_HEADER_LEN, CodePart, Flags, Header, INLINE_ALIGN_LOG2, LINE};
+
+/// log2 of the largest alignment that a frame keeps wherever it lies: it starts on a line.
+const LINE_LOG2: u8 = 6;
+/// What differs from call to call of the second header word: the token, and what its sender waits for.
+const CALLS_OWN: u64 =
+    0xffff_ffff_0000_0000 | (Flags::WANTS_REPLY.bits() as u64 | Flags::ALONE.bits() as u64) << 8;
+
+/// What a checked frame that names code said, but for what differs from call to call. A frame that says the same needs not be
+/// checked again: who sends its code with each call sends the same words each time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Template {
+    payload_len: u32,
+    /// The second header word, without [`CALLS_OWN`].
+    rest: u64,
+    /// The five words at 24.
+    code: [u64; 5],
+    part: CodePart,
+    /// Offset of the payload in bytes.
+    payload: u32,
+    /// Length in bytes that its parts need.
+    least: u32,
+}
+
+impl Template {
+    /// Of the frame with this header, checked, whose parts lie at these offsets. `None` for one that ends with a trailer, or whose
+    /// payload's offset depends on where it lies.
+    pub(crate) fn of(header: &Header, payload: u32, part: CodePart) -> Option<Template> {
+        if header.flags.contains(Flags::TRAILER)
+            || !(INLINE_ALIGN_LOG2..=LINE_LOG2).contains(&header.align_log2())
+        {
+            return None;
+        }
+        let ends = [
+            payload.checked_add(header.payload_len)?,
+            part.image_offset.checked_add(part.image_len)?,
+            CODE_HEADER_LEN as u32 + u32::from(part.name_len),
+        ];
+        let least = ends.into_iter().max()?.checked_next_multiple_of(LINE as u32)?;
+        Some(Template {
+            payload_len: header.payload_len,
+            rest: header.to_words()[1] & !CALLS_OWN,
+            code: part.to_words(payload),
+            part,
+            payload,
+            least,
+        })
+    }
+
+    /// The header of a frame whose two words behind the signal are these, if it is like this one and lies in the `room` that is
+    /// left of the ring; `code` gives the five words at 24.
+    #[inline(always)]
+    pub(crate) fn header(
+        &self,
+        words: [u64; 2],
+        room: usize,
+        limit: usize,
+        code: impl FnOnce() -> [u64; 5],
+    ) -> Option<Header> {
+        let header = Header::of_checked(words);
+        let len = header.frame_len as usize;
+        let fits = len >= self.least as usize && len <= room.min(limit) && len.is_multiple_of(LINE);
+        let same = header.payload_len == self.payload_len && words[1] & !CALLS_OWN == self.rest;
+        (fits && same && code() == self.code).then_some(header)
+    }
+
+    /// What it says of the code.
+    #[inline(always)]
+    pub(crate) fn part(&self) -> CodePart {
+        self.part
+    }
+
+    /// Offset of the payload in bytes.
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> u32 {
+        self.payload
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::frame::Kind;
+    use crate::image::CodeId;
+
+    fn part(image: (u32, u32), name_len: u16) -> CodePart {
+        CodePart {
+            image_offset: image.0,
+            image_len: image.1,
+            id: CodeId(*b"0123456789abcdef"),
+            epoch: 77,
+            name_len,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// What is taken for a repetition would pass the check, with the same parts.
+        #[test]
+        fn what_is_like_a_checked_frame_is_what_the_check_would_say_it_is(
+            kind in prop::sample::select(alloc::vec![Kind::CallCode, Kind::CallLocal]),
+            (name_len, image_len, payload_len) in (0_u16..60, 1_u32..200, 0_u32..200),
+            (lines, again_lines, room_lines, limit) in (1_u32..16, 0_u32..16, 1_usize..16, 0_usize..1100),
+            (flags, again_flags) in (0_u8..=255, 0_u8..=255),
+            (token, again_token) in any::<(u32, u32)>(),
+            (line, again_line) in (0_usize..64, 0_usize..64),
+            changed in prop::option::of((0_usize..7, any::<u64>())),
+        ) {
+            let image = if kind == Kind::CallCode {
+                ((CODE_HEADER_LEN as u32 + u32::from(name_len)).next_multiple_of(8), image_len)
+            } else {
+                (0, 0)
+            };
+            let behind = (image.0 + image.1).max(CODE_HEADER_LEN as u32 + u32::from(name_len));
+            let flags = Flags::from_bits_retain(flags & 0x50 | 3 + flags % 4);
+            let base = line * LINE;
+            let at = super::super::payload_offset(base, behind as usize, flags.bits() & 15) as u32;
+            let part = part(image, name_len);
+            let words = |frame_len: u32, flags: u8, token: u32| [
+                u64::from(frame_len) | u64::from(payload_len) << 32,
+                kind as u64 | u64::from(flags) << 8 | 5 << 16 | u64::from(token) << 32,
+            ];
+            let first = Header::from_words(words(lines * 64, flags.bits(), token)).unwrap();
+            let Ok(parts) = first.check(base, 1 << 20, 1 << 20, || part.to_words(at)) else { return Ok(()) };
+            let template = Template::of(&first, parts.payload, part).unwrap();
+
+            let again_flags = flags.bits() & 15 | again_flags & 0x50;
+            let mut again = words(again_lines * 64, again_flags, again_token);
+            let mut code = part.to_words(at);
+            if let Some((which, value)) = changed {
+                if which < 2 { again[which] = value } else { code[which - 2] = value }
+            }
+            let room = room_lines * 64;
+            let Some(header) = template.header(again, room, limit, || code) else {
+                // A repetition that fits is one.
+                let fits = |len: u32| len >= template.least && len as usize <= room.min(limit);
+                prop_assert!(changed.is_some() || !fits(again_lines * 64));
+                return Ok(());
+            };
+            prop_assert_eq!(Header::from_words(again), Ok(header));
+            let checked = header.check(again_line * LINE, room, limit, || code).unwrap();
+            prop_assert_eq!((checked.payload, checked.code), (template.payload(), Some(template.part())));
+        }
+    }
+
+    #[test]
+    fn frames_whose_parts_depend_on_their_place_or_that_have_trailers_are_no_templates() {
+        let header = |flags: u8| Header {
+            frame_len: 8192,
+            payload_len: 8,
+            kind: Kind::CallCode,
+            flags: Flags::from_bits(flags).unwrap(),
+            index: 0,
+            token: 0,
+        };
+        let of = |flags| Template::of(&header(flags), 256, part((128, 64), 20));
+        assert!(of(3).is_some() && of(6).is_some() && of(0x56).is_some());
+        assert!(of(7).is_none() && of(12).is_none() && of(0x23).is_none());
+    }
+}
