@@ -187,7 +187,7 @@ impl Store {
         unsafe { self.insert_shared(image.as_ptr(), image.len(), claimed, name, resolver) }
     }
 
-    /// Links an image (never used until [`Usage::touch`] or [`Usage::begin`] says otherwise): copies it, compares the copy's identity with the one claimed, checks it, places it, patches its
+    /// Links an image (never used until [`Usage::touch`] or [`Usage::count`] says otherwise): copies it, compares the copy's identity with the one claimed, checks it, places it, patches its
     /// sites with what `resolver` offers. If the store already holds code of that identity, that is what is returned, and
     /// neither `name` nor `resolver` matters.
     ///

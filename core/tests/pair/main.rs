@@ -7,6 +7,7 @@ mod delivery;
 mod lies;
 mod messages;
 mod peers;
+mod repeating;
 mod sleep;
 mod streams;
 mod wire;

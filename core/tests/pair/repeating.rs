@@ -1,0 +1,152 @@
+//! Frames that bring or name the same code again and again.
+
+use farjump_core::channel::{Channel, Polled, Reserved};
+use farjump_core::frame::{CodePart, Header, Kind, Plan, PlanCode};
+use farjump_core::image::CodeId;
+use farjump_core::transport::ArrivalRules;
+
+use super::peers::{Pair, RULES, pattern, plan};
+
+const RING: usize = 8192;
+
+fn named(kind: Kind, image: &[u8], token: u32) -> Plan<'_> {
+    let image = if kind == Kind::CallCode { image } else { &[] };
+    let code = PlanCode { image, id: CodeId([7; 16]), epoch: 9, name: "again" };
+    Plan { code: Some(code), ..plan(kind, token) }
+}
+
+fn finish(channel: &mut Channel, plan: &Plan<'_>, room: &Reserved, payload: &[u8]) {
+    assert!(room.room >= payload.len());
+    // SAFETY: so many bytes were reserved.
+    unsafe { room.payload.as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+    channel.commit(plan, room, payload.len()).unwrap();
+}
+
+/// All that is to be seen of the frame that is held, but for its length: header, code, payload, image and name.
+type Seen = (Header, Option<CodePart>, Vec<u8>, Vec<u8>, Vec<u8>);
+
+fn seen(channel: &Channel, header: Header) -> Seen {
+    let (mut payload, mut image, mut name) = (Vec::new(), Vec::new(), [0; 255]);
+    channel.copy_payload(&mut payload);
+    channel.copy_image(&mut image);
+    let len = channel.copy_name_to(&mut name);
+    (Header { frame_len: 0, ..header }, channel.code(), payload, image, name[..len].to_vec())
+}
+
+fn poll(channel: &mut Channel) -> Seen {
+    let Polled::Frame(frame) = channel.poll().unwrap() else { panic!("a frame was sent") };
+    let seen = seen(channel, frame.header());
+    channel.release().unwrap();
+    seen
+}
+
+#[test]
+fn a_stamped_frame_says_what_the_one_that_was_reserved_does() {
+    for kind in [Kind::CallCode, Kind::CallLocal] {
+        let mut pair = Pair::new(ArrivalRules::STORES, true, RING);
+        let mut stamped = 0;
+        for len in (0..400).chain(0..400) {
+            let image = pattern(5, 1 + len as usize % 7 * 31);
+            let (first, again) = (named(kind, &image, 1), named(kind, &image, 1));
+            let payload = pattern(len, len as usize);
+            let room = pair.left.channel.reserve(&first, payload.len() + 8).unwrap();
+            finish(&mut pair.left.channel, &first, &room, &payload);
+            let stamp = pair.left.channel.stamp(&first).unwrap();
+            assert_eq!(stamp.image_len(), first.code.unwrap().image.len());
+            let expected = poll(&mut pair.right.channel);
+            pair.right.channel.progress(true).unwrap();
+            // At the ring's end there may be no room.
+            let Some(room) = pair.left.channel.reserve_stamped(&stamp, payload.len() + 8) else { continue };
+            finish(&mut pair.left.channel, &Plan { code: None, ..again }, &room, &payload);
+            assert_eq!(poll(&mut pair.right.channel), expected, "{kind:?}, {len}");
+            pair.right.channel.progress(true).unwrap();
+            stamped += 1;
+        }
+        assert!(stamped > 700, "only {stamped}");
+    }
+}
+
+#[test]
+fn there_are_no_stamps_where_frames_take_another_way() {
+    for (rule, line_whole) in RULES {
+        let pair = Pair::new(rule, line_whole, RING);
+        let stamp = |plan: &Plan<'_>| pair.left.channel.stamp(plan).is_some();
+        let code = named(Kind::CallCode, &[1; 40], 1);
+        assert_eq!(stamp(&code), rule == ArrivalRules::STORES, "{rule:?}");
+        assert!(!stamp(&plan(Kind::Call, 1)) && !stamp(&Plan { align_log2: 8, ..code }));
+    }
+}
+
+#[test]
+fn a_stamped_frame_needs_room_as_any_other_does() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    let code = named(Kind::CallCode, &[1; 40], 1);
+    let stamp = pair.left.channel.stamp(&code).unwrap();
+    for len in [4096, usize::MAX, usize::MAX - 4096] {
+        assert!(pair.left.channel.reserve_stamped(&stamp, len).is_none());
+    }
+    let mut sent = 0;
+    while let Some(room) = pair.left.channel.reserve_stamped(&stamp, 8) {
+        finish(&mut pair.left.channel, &Plan { token: sent, ..code }, &room, &[3; 8]);
+        sent += 1;
+        assert!(sent <= 4096 / 128, "frames over frames that nobody has taken");
+    }
+    for token in 0..sent {
+        assert_eq!(poll(&mut pair.right.channel).0.token, token);
+    }
+}
+
+#[test]
+fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check() {
+    for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
+        let mut pair = Pair::new(rule, line_whole, RING);
+        let image = [1; 40];
+        let code = named(Kind::CallCode, &image, 1);
+        let send = |pair: &mut Pair, plan: &Plan<'_>, payload: &[u8]| {
+            let room = pair.left.channel.reserve(plan, payload.len()).unwrap();
+            finish(&mut pair.left.channel, plan, &room, payload);
+            pair.settle();
+        };
+        send(&mut pair, &code, &[4; 8]);
+        assert!(pair.right.channel.template().is_none(), "nothing is held");
+        let Polled::Frame(_) = pair.right.channel.poll().unwrap() else { panic!("a frame was sent") };
+        let template = pair.right.channel.template().unwrap();
+        pair.right.channel.release().unwrap();
+        assert!(pair.right.channel.repeats(&template).is_none(), "nothing is there");
+        let mut known = 0;
+        for token in 2..200 {
+            let again = Plan { token, wants_reply: token % 2 == 0, alone: token % 3 == 0, ..code };
+            send(&mut pair, &again, &[5; 8]);
+            // Before it there may be a skip, at the ring's end.
+            let found = pair.right.channel.repeats(&template);
+            let found = found.map(|frame| seen(&pair.right.channel, frame.header()));
+            let expected = poll(&mut pair.right.channel);
+            assert!(found.as_ref().is_none_or(|found| *found == expected), "{token}");
+            known += usize::from(found.is_some());
+            pair.right.channel.progress(true).unwrap();
+        }
+        assert!(known > 150, "{rule:?}: only {known}");
+        let part = code.code.unwrap();
+        let others = [
+            (Plan { index: 2, ..code }, 8),
+            (Plan { kind: Kind::CallId, code: Some(PlanCode { image: &[], ..part }), ..code }, 8),
+            (Plan { code: Some(PlanCode { id: CodeId([8; 16]), ..part }), ..code }, 8),
+            (Plan { code: Some(PlanCode { epoch: 10, ..part }), ..code }, 8),
+            (Plan { code: Some(PlanCode { name: "agai", ..part }), ..code }, 8),
+            (Plan { code: Some(PlanCode { image: &image[1..], ..part }), ..code }, 8),
+            (Plan { align_log2: 6, ..code }, 8),
+            (code, 9),
+        ];
+        for (other, len) in others {
+            send(&mut pair, &other, &vec![6; len]);
+            assert!(pair.right.channel.repeats(&template).is_none(), "{other:?}");
+            pair.right.channel.poll().unwrap();
+            pair.right.channel.release().unwrap();
+            pair.right.channel.progress(true).unwrap();
+        }
+        // What it does not say in words may differ: the caller looks at name and image.
+        send(&mut pair, &Plan { code: Some(PlanCode { image: &[2; 40], ..part }), ..code }, &[7; 8]);
+        assert!(pair.right.channel.repeats(&template).is_some());
+        assert!(pair.right.channel.image_is(&[2; 40]) && !pair.right.channel.image_is(&image));
+    }
+}
