@@ -117,7 +117,7 @@ mod tests {
                 (0, 0)
             };
             let behind = (image.0 + image.1).max(CODE_HEADER_LEN as u32 + u32::from(name_len));
-            let flags = Flags::from_bits_retain(flags & 0x50 | 3 + flags % 4);
+            let flags = Flags::from_bits_retain((flags & 0x50) | (3 + flags % 4));
             let base = line * LINE;
             let at = super::super::payload_offset(base, behind as usize, flags.bits() & 15) as u32;
             let part = part(image, name_len);
