@@ -1,0 +1,36 @@
+//! UCX, opened when the program runs.
+//!
+//! [`Ucx::open`] loads `libucp.so.0` and gives its functions, which have the names, types and rules of UCX's own header
+//! `ucp/api/ucp.h` of 1.13. Building needs no UCX; where a machine has none, an error says what is missing and what brings
+//! it. `docs/decisions/ucx-sys.md` says why no published crate is used.
+//!
+//! What the header defines as macros and inline functions is here too, under the same names: [`UCS_PTR_IS_ERR`],
+//! [`UCS_PTR_IS_PTR`], [`UCS_PTR_STATUS`], [`ucp_dt_make_contig`], [`Ucx::ucp_init`].
+//!
+//! ```
+//! match farjump_ucx_sys::Ucx::open() {
+//!     Ok(ucx) => println!("UCX {}", ucx.version()),
+//!     Err(error) => println!("{error}"),
+//! }
+//! ```
+
+// Made by bindgen from UCX's header, which documents every name; `tests/bindings.rs` compares.
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    clippy::all,
+    unreachable_pub,
+    unsafe_op_in_unsafe_fn,
+    unused_imports
+)]
+#[rustfmt::skip]
+mod bindings;
+mod inline;
+mod open;
+
+pub use bindings::*;
+pub use inline::{UCS_PTR_IS_ERR, UCS_PTR_IS_PTR, UCS_PTR_STATUS, ucp_dt_make_contig};
+pub use open::{OpenError, Ucx, Version};
+
+/// The version of the API that the bindings are of, and the oldest library that they work with.
+pub const API: (u32, u32) = (1, 13);

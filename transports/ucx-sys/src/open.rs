@@ -1,0 +1,288 @@
+//! Loading the library: once, never unloaded, and with the program's signal handlers left as they were.
+
+use std::env;
+use std::error::Error;
+use std::ffi::{OsStr, c_int, c_uint};
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library as File, RTLD_LOCAL, RTLD_NOW};
+
+use crate::{API, Library};
+
+/// The library's file. Its number is that of UCX's binary interface, the same since 1.0.
+const FILE: &str = "libucp.so.0";
+
+/// A version of UCX.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Version {
+    /// Changes with what callers have to be rewritten for.
+    pub major: u32,
+    /// Changes with what was added.
+    pub minor: u32,
+    /// Changes with what was mended.
+    pub release: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}.{}.{}", self.major, self.minor, self.release)
+    }
+}
+
+/// Why UCX is not to be had on this machine. The text says what to do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The library, or one that it needs, is not there.
+    #[error(
+        "UCX is not installed ({said}): install UCX {}.{} or later, package libucx0 of Debian and Ubuntu, ucx of Fedora",
+        API.0, API.1
+    )]
+    Missing {
+        /// What the dynamic linker said.
+        said: String,
+    },
+    /// It is older than 1.13, or of another interface.
+    #[error(
+        "UCX {found} is installed and farjump needs {}.{} or later of {}: install a newer UCX, or put the folder of one first in LD_LIBRARY_PATH",
+        API.0, API.1, API.0
+    )]
+    Version {
+        /// What the library says it is.
+        found: Version,
+    },
+    /// It lacks functions of its version.
+    #[error(
+        "the library of UCX {found} is not whole ({said}): reinstall UCX, package libucx0 of Debian and Ubuntu"
+    )]
+    Incomplete {
+        /// What the library says it is.
+        found: Version,
+        /// What the dynamic linker said.
+        said: String,
+    },
+    /// It is no UCX.
+    #[error("{FILE} is not UCX ({said}): install UCX, or take the folder out of LD_LIBRARY_PATH")]
+    Foreign {
+        /// What the dynamic linker said.
+        said: String,
+    },
+}
+
+/// UCX. Its functions are those of [`Library`], to which it dereferences.
+pub struct Ucx {
+    library: Library,
+    version: Version,
+}
+
+impl Ucx {
+    /// Loads the library, the first time that it is called; later the answer is the same. It is never unloaded, because it
+    /// may have threads.
+    ///
+    /// Loading it would put handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGHUP in place of the program's. They are put
+    /// back as they were, unless the environment asks for UCX's (`UCX_HANDLE_ERRORS`, `UCX_ERROR_SIGNALS` or
+    /// `UCX_DEBUG_SIGNO`). A handler that another thread sets in that moment may be lost.
+    ///
+    /// # Errors
+    /// When there is no UCX, when it is older than 1.13, or when it lacks functions.
+    pub fn open() -> Result<&'static Ucx, OpenError> {
+        static UCX: OnceLock<Result<Ucx, OpenError>> = OnceLock::new();
+        UCX.get_or_init(|| Ucx::load(OsStr::new(FILE))).as_ref().map_err(Clone::clone)
+    }
+
+    /// The library's version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    fn load(path: &OsStr) -> Result<Ucx, OpenError> {
+        let asked = ["UCX_HANDLE_ERRORS", "UCX_ERROR_SIGNALS", "UCX_DEBUG_SIGNO"];
+        let kept = if asked.iter().any(|name| env::var_os(name).is_some()) { Vec::new() } else { handlers() };
+        // SAFETY: loading runs the initialisers of UCX, made to be run when a program starts or loads it. What they leave
+        // behind in this process are signal handlers, which `put_back` undoes.
+        let file = unsafe { File::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        put_back(&kept);
+        let file = file.map_err(|error| OpenError::Missing { said: said(&error) })?;
+        let found = version_of(&file)?;
+        if found.major != API.0 || found.minor < API.1 {
+            return Err(OpenError::Version { found });
+        }
+        // SAFETY: the library says that it is of this version of UCX or of a later one with the same binary interface, so
+        // the symbols are functions of the types in the bindings.
+        let library = unsafe { Library::from_library(file) };
+        let library = library.map_err(|error| OpenError::Incomplete { found, said: said(&error) })?;
+        Ok(Ucx { library, version: found })
+    }
+}
+
+impl Deref for Ucx {
+    type Target = Library;
+
+    fn deref(&self) -> &Library {
+        &self.library
+    }
+}
+
+impl fmt::Debug for Ucx {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Ucx").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// Asked before anything else is looked for: an old library lacks functions, and its version says why.
+fn version_of(file: &File) -> Result<Version, OpenError> {
+    type GetVersion = unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint);
+    // SAFETY: every UCX has had this function with this type since 1.0.
+    let get = unsafe { file.get::<GetVersion>(b"ucp_get_version\0") }
+        .map_err(|error| OpenError::Foreign { said: said(&error) })?;
+    let mut found = Version { major: 0, minor: 0, release: 0 };
+    // SAFETY: it writes three numbers, and there is room for each.
+    unsafe { get(&mut found.major, &mut found.minor, &mut found.release) };
+    Ok(found)
+}
+
+/// What the dynamic linker said, which is behind what libloading says.
+fn said(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// How each signal is handled now.
+fn handlers() -> Vec<(c_int, libc::sigaction)> {
+    (1..=libc::SIGRTMAX()).filter_map(|signal| Some((signal, handler(signal)?))).collect()
+}
+
+fn handler(signal: c_int) -> Option<libc::sigaction> {
+    let mut action = MaybeUninit::uninit();
+    // SAFETY: with a null new action the call only writes the old one, for which there is room.
+    let asked = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: the call succeeded, so it was written.
+    (asked == 0).then(|| unsafe { action.assume_init() })
+}
+
+/// Handles signals as before, where that has changed.
+fn put_back(kept: &[(c_int, libc::sigaction)]) {
+    for (signal, before) in kept {
+        if handler(*signal).is_some_and(|now| now.sa_sigaction != before.sa_sigaction) {
+            // SAFETY: `before` was in force a moment ago, and what it names is the program's and still there.
+            unsafe { libc::sigaction(*signal, before, ptr::null_mut()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::*;
+
+    /// A library of this C code, or `None`, said, where there is no compiler.
+    fn stub(folder: &Path, code: &str) -> Option<PathBuf> {
+        let (source, library) = (folder.join("stub.c"), folder.join(FILE));
+        std::fs::write(&source, code).unwrap();
+        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+        match built {
+            Ok(status) => {
+                assert!(status.success(), "{code}");
+                Some(library)
+            }
+            Err(error) => {
+                println!("skipped: no C compiler: cc: {error}");
+                None
+            }
+        }
+    }
+
+    /// Handlers belong to the process: tests that look at them run one after the other.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn actions() -> Vec<usize> {
+        handlers().into_iter().map(|(_, action)| action.sa_sigaction).collect()
+    }
+
+    fn version(major: u32, minor: u32) -> String {
+        format!(
+            "void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) {{ *a = {major}; *b = {minor}; *c = 2; }}"
+        )
+    }
+
+    fn refused(path: &Path) -> OpenError {
+        Ucx::load(path.as_os_str()).expect_err("it is no UCX that can be used")
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named_with_the_package_that_brings_it() {
+        let error = refused(Path::new("libucp.so.not-there"));
+        assert!(matches!(error, OpenError::Missing { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("libucp.so.not-there") && text.contains("libucx0"), "{text}");
+    }
+
+    #[test]
+    fn a_version_before_1_13_or_of_another_interface_is_refused_by_number() {
+        for (major, minor) in [(1, 12), (0, 99), (2, 13)] {
+            let folder = tempfile::tempdir().unwrap();
+            let Some(library) = stub(folder.path(), &version(major, minor)) else { return };
+            let error = refused(&library);
+            assert_eq!(error, OpenError::Version { found: Version { major, minor, release: 2 } });
+            let text = error.to_string();
+            assert!(text.contains(&format!("{major}.{minor}.2")) && text.contains("1.13 or later"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_library_that_lacks_a_function_is_refused_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(library) = stub(folder.path(), &version(1, 13)) else { return };
+        let error = refused(&library);
+        assert!(matches!(error, OpenError::Incomplete { .. }), "{error:?}");
+        assert!(error.to_string().contains("undefined symbol: uc"), "{error}");
+    }
+
+    #[test]
+    fn a_library_that_is_no_ucx_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(library) = stub(folder.path(), "int other;") else { return };
+        assert!(matches!(refused(&library), OpenError::Foreign { .. }));
+    }
+
+    #[test]
+    fn a_library_that_takes_signals_has_them_taken_back() {
+        let _alone = alone();
+        let folder = tempfile::tempdir().unwrap();
+        // Its release says how many of the two it got.
+        let greedy = "#include <signal.h>\n\
+                      static unsigned got;\n\
+                      static void mine(int s) { (void)s; }\n\
+                      static void take(int s) { signal(s, mine); got += signal(s, mine) == mine; }\n\
+                      __attribute__((constructor)) static void init(void) { take(SIGHUP); take(SIGSEGV); }\n\
+                      void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) { *a = 1; *b = 12; *c = got; }\n";
+        let Some(library) = stub(folder.path(), greedy) else { return };
+        let before = actions();
+        let error = refused(&library);
+        assert_eq!(error, OpenError::Version { found: Version { major: 1, minor: 12, release: 2 } });
+        assert_eq!(before, actions());
+    }
+
+    #[test]
+    fn the_ucx_of_this_machine_is_opened_once_and_leaves_signals_alone() {
+        let _alone = alone();
+        let before = actions();
+        let ucx = match Ucx::open() {
+            Ok(ucx) => ucx,
+            Err(OpenError::Missing { said }) => return println!("skipped: no UCX: {said}"),
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(before, actions());
+        assert!(ucx.version() >= Version { major: 1, minor: 13, release: 0 });
+        assert!(ptr::eq(ucx, Ucx::open().unwrap()));
+    }
+}
