@@ -2,6 +2,7 @@
 //! `cargo run -p farjump-integration-tests --bin conformance` prints the whole as a matrix.
 
 use std::ffi::OsString;
+use std::process::Command;
 
 use farjump_integration_tests::conformance::{Candidate, candidates, run};
 
@@ -28,6 +29,28 @@ fn conforms(test: &str) {
         }
         Candidate::Missing { name, why } => println!("skipped: {name}: {why}"),
     }
+}
+
+/// Runs the test of `ucx-am` in a process of its own, where UCX has these transports alone: it reads its settings once.
+fn conforms_over(transports: &str) {
+    let program = std::env::current_exe().expect("a test has a program");
+    let mut child = Command::new(program);
+    child.args(only("ucx_am")).env("UCX_TLS", transports);
+    let output = child.output().expect("the program starts once more");
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(output.status.success(), "UCX_TLS={transports}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("skipped: ") || text.contains("volume"), "nothing ran with UCX_TLS={transports}");
+}
+
+#[test]
+fn ucx_am_over_tcp_alone() {
+    conforms_over("tcp,self");
+}
+
+#[test]
+fn ucx_am_over_posix_shared_memory_alone() {
+    conforms_over("posix,self");
 }
 
 macro_rules! subjects {

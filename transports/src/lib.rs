@@ -6,12 +6,15 @@
 //! | feature | backends |
 //! |---|---|
 //! | `shm` (default) | `shm`: memory shared between processes of one machine |
+//! | `ucx` (default) | `ucx-am`: active messages of UCX, whose library is opened at run time |
 
 mod error;
 pub mod meet;
 mod registry;
 #[cfg(feature = "shm")]
 pub mod shm;
+#[cfg(feature = "ucx")]
+pub mod ucx;
 
 pub use error::Error;
 pub use registry::{BackendInfo, available, make};

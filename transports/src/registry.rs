@@ -8,7 +8,7 @@ use crate::Error;
 const BACKENDS: [Backend; 5] = [
     Backend { name: "shm", reaches: ONE_MACHINE, maker: SHM, instead: "build with --features shm" },
     Backend { name: "ucx-put", reaches: UCX, maker: None, instead: NOT_YET },
-    Backend { name: "ucx-am", reaches: UCX, maker: None, instead: NOT_YET },
+    Backend { name: "ucx-am", reaches: UCX, maker: UCX_AM, instead: "build with --features ucx" },
     Backend { name: "verbs-write", reaches: RDMA, maker: None, instead: NOT_YET },
     Backend { name: "verbs-send", reaches: RDMA, maker: None, instead: NOT_YET },
 ];
@@ -23,6 +23,12 @@ const SHM: Option<Maker> =
     Some(Maker { usable: crate::shm::Shm::usable, make: || Box::new(crate::shm::Shm::new()) });
 #[cfg(not(feature = "shm"))]
 const SHM: Option<Maker> = None;
+
+#[cfg(feature = "ucx")]
+const UCX_AM: Option<Maker> =
+    Some(Maker { usable: crate::ucx::Am::usable, make: || Box::new(crate::ucx::Am::new()) });
+#[cfg(not(feature = "ucx"))]
+const UCX_AM: Option<Maker> = None;
 
 struct Backend {
     name: &'static str,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::child::{Failed, Interrupt, Run};
 
 /// What the tests use besides Rust. Debian and Ubuntu name the packages alike.
-const NEEDED: [Needed; 9] = [
+const NEEDED: [Needed; 11] = [
     Needed { file: "cc", package: "gcc", used: "links everything" },
     Needed { file: "gcc", package: "gcc", used: "compiles ifuncs in C" },
     Needed { file: "readelf", package: "binutils", used: "links images, and shows what a program needs" },
@@ -18,12 +18,18 @@ const NEEDED: [Needed; 9] = [
     Needed { file: "gdb", package: "gdb", used: "looks at injected code that runs" },
     Needed { file: "ld.lld", package: "lld", used: "links images with another linker" },
     Needed { file: "liblz4.a", package: "liblz4-dev", used: "an archive that a distribution made" },
+    Needed { file: "libucp.so.0", package: "libucx0", used: "moves frames over UCX" },
+    Needed {
+        file: "libucp.so",
+        package: "libucx-dev",
+        used: "has the headers that the bindings of UCX are compared with",
+    },
 ];
 
 /// How long installing may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// A program that tests run, or a static library that they link.
+/// A program that tests run, or a library that they link or load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Needed {
     /// A program's name in `PATH`, or the file name of a library.
@@ -36,7 +42,7 @@ pub(crate) struct Needed {
 
 /// What is not there.
 pub(crate) fn missing() -> Vec<Needed> {
-    let there = |file: &str| if file.ends_with(".a") { linkable(file) } else { in_path(file) };
+    let there = |file: &str| if file.starts_with("lib") { linkable(file) } else { in_path(file) };
     NEEDED.into_iter().filter(|needed| !there(needed.file)).collect()
 }
 
@@ -92,7 +98,7 @@ fn in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
 }
 
-/// Whether the compiler finds a static library. One that it does not find it repeats as it was given.
+/// Whether the compiler finds a library. One that it does not find it repeats as it was given.
 fn linkable(library: &str) -> bool {
     let output = Command::new("cc").arg(format!("-print-file-name={library}")).stdin(Stdio::null()).output();
     output.is_ok_and(|output| {

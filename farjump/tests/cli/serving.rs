@@ -84,7 +84,7 @@ fn what_it_cannot_work_with_is_said_and_no_socket_is_left() {
         (&["--data", "."], "no regular file"),
         (&["--export", "./libmissing.so"], "libmissing.so"),
         (&["--transport", "smoke-signals"], "there is no transport `smoke-signals`"),
-        (&["--transport", "ucx-am"], "transport `ucx-am` cannot be used"),
+        (&["--transport", "verbs-send"], "transport `verbs-send` cannot be used"),
     ];
     for (more, part) in wrong {
         let done = bench.run([&["serve", "--listen", &address], more].concat());

@@ -38,6 +38,12 @@ impl Candidate {
 /// Frames for the fakes, of which a test moves each piece.
 const FAKE_VOLUME: u64 = 20_000;
 
+/// Frames for a backend.
+fn volume(name: &str) -> u64 {
+    // UCX takes ten times as long for one as a store does, and far longer over a socket.
+    if name.starts_with("ucx") { 20_000 } else { 1_000_000 }
+}
+
 /// Every backend of farjump, middleware around one, and the fakes. `again` gives for a subject's name the arguments with
 /// which this program runs it in another process ([`Subject::between_processes`]).
 pub fn candidates(again: impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
@@ -47,7 +53,9 @@ pub fn candidates(again: impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
         candidates.push(match backend.usable {
             Err(why) => Candidate::Missing { name, why },
             Ok(capabilities) => match capabilities.arrival.agree(capabilities.arrival) {
-                Some(rule) => Candidate::Here(plain(name, rule).between_processes(again(name))),
+                Some(rule) => {
+                    Candidate::Here(plain(name, rule).volume(volume(name)).between_processes(again(name)))
+                }
                 None => Candidate::Missing { name, why: "it offers no arrival rule".into() },
             },
         });

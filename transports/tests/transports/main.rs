@@ -9,3 +9,5 @@ mod memory;
 mod players;
 mod processes;
 mod stage;
+#[cfg(feature = "ucx")]
+mod ucx;

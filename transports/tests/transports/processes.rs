@@ -13,9 +13,9 @@ use crate::players::{Player, ROUNDS};
 use crate::stage::{Place, Watchdog, accept, arrive, meet, met_over, next};
 
 /// Where the child finds the target; its presence makes a process a child.
-const CHILD: &str = "TRANSPORTS_TEST_CHILD";
+pub(crate) const CHILD: &str = "TRANSPORTS_TEST_CHILD";
 /// What a child that has done its part exits with; a child that found nothing to do exits with 0.
-const DONE: i32 = 42;
+pub(crate) const DONE: i32 = 42;
 
 /// A child that does not outlive the test.
 struct Guarded(Child);
@@ -47,7 +47,7 @@ impl Drop for Guarded {
 }
 
 /// The path that this process was given if it is a child. Then it dies with its parent and hangs no longer than that.
-fn as_child() -> Option<(PathBuf, Watchdog)> {
+pub(crate) fn as_child() -> Option<(PathBuf, Watchdog)> {
     let path = env::var_os(CHILD)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     Some((path.into(), Watchdog::new()))

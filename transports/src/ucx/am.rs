@@ -1,0 +1,415 @@
+//! `ucx-am`: each frame is an active message of UCX, over whatever transport UCX chooses.
+//!
+//! Short frames travel inline and are run where UCX put them; long ones stay with the sender until UCX has fetched them into
+//! memory of the receiver's. Nothing of the peer's memory is written, and no memory of this side can be: the context has no
+//! other feature. Why endpoints have no error handling, why there are windows, and how frames are put in order is in
+//! `docs/decisions/ucx-am.md`.
+//!
+//! The address is in `address.rs`.
+
+use std::collections::VecDeque;
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::time::{Duration, Instant};
+
+use farjump_core::frame::LINE;
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, InboxKind, Messages, OpenRequest,
+    Opening, Operation, Threading, Transport, TransportError, WakeSource,
+};
+use farjump_ucx_sys::{
+    UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_request_param_t, ucs_status_ptr_t,
+};
+
+use super::address::Told;
+use super::buffer::Buffer;
+use super::context::Context;
+use super::inbox::{ASK, FRAME, Inbox, TELL, status_of};
+use super::moving;
+use super::worker::Worker;
+
+/// The backend's name.
+pub const NAME: &str = "ucx-am";
+/// Longest frame, in bytes: 64 MiB of payload, and what goes around it.
+pub const MAX_FRAME: usize = (64 << 20) + (1 << 20);
+
+/// How long a dropped end lets UCX send what it has taken. A peer that is alive takes it in far less.
+const PARTING: Duration = Duration::from_millis(20);
+/// How often a sleep is tried before it is a nap.
+const TURNS: u32 = 16;
+
+/// The backend. It holds nothing: the process has one context of UCX's, and all else is in the ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Am;
+
+impl Am {
+    /// A backend.
+    pub const fn new() -> Am {
+        Am
+    }
+
+    /// Whether it works on this machine: what it can do, or why it cannot and the mend.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub fn usable() -> Result<Capabilities, String> {
+        Context::get().map(|_| Am.capabilities())
+    }
+}
+
+impl Transport for Am {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
+        capabilities.max_inline = LINE;
+        capabilities.wake = WakeSource::Descriptor;
+        capabilities.threading = Threading::PerEndpoint;
+        capabilities
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        let failed = |cause| error(Operation::Open, cause);
+        if request.max_frame > MAX_FRAME {
+            return Err(failed(Cause::TooLarge { len: request.max_frame, max: MAX_FRAME }));
+        }
+        let station = Station::open(request).map_err(failed)?;
+        Ok(Box::new(station))
+    }
+}
+
+/// One end: a worker, and what comes through it. Before the peer is known it is the opening.
+struct Station {
+    /// Owned, behind a pointer because callbacks have it too.
+    inbox: NonNull<Inbox>,
+    descriptor: Descriptor,
+    address: Vec<u8>,
+}
+
+// SAFETY: the inbox belongs to the value alone, and its worker's callbacks run on whatever thread uses the value.
+unsafe impl Send for Station {}
+
+impl Station {
+    fn open(request: &OpenRequest) -> Result<Station, Cause> {
+        let worker = Worker::create()?;
+        let descriptor = worker.descriptor()?;
+        let max_frame = request.max_frame.max(LINE);
+        let window = request.region_len.max(max_frame) as u64;
+        let told = Told { window, max_frame: max_frame as u64, worker: worker.address()? };
+        let address = told.to_bytes(worker.ucx.version())?;
+        let inbox = NonNull::from(Box::leak(Box::new(Inbox::new(worker, max_frame, window))));
+        let station = Station { inbox, descriptor, address };
+        // SAFETY: it stays in its box until `drop` has ended the worker.
+        unsafe { station.inbox().listen()? };
+        Ok(station)
+    }
+
+    #[inline]
+    fn inbox(&self) -> &Inbox {
+        // SAFETY: in its box as long as this value; only shared references to it are ever made.
+        unsafe { self.inbox.as_ref() }
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        self.inbox().clear();
+        // SAFETY: from the box that `open` leaked. The worker is the inbox's first field, so it ends before what its
+        // callbacks use and what UCX fetches into.
+        drop(unsafe { Box::from_raw(self.inbox.as_ptr()) });
+    }
+}
+
+impl Opening for Station {
+    fn address(&self) -> Address {
+        Address { bytes: self.address.clone(), descriptors: Vec::new() }
+    }
+
+    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        Ok(Endpoint::TwoSided(Box::new(self.join(peer)?)))
+    }
+}
+
+impl Station {
+    fn join(self, peer: Address) -> Result<Post, TransportError> {
+        let failed = |cause| error(Operation::Connect, cause);
+        for descriptor in &peer.descriptors {
+            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
+        }
+        if !peer.descriptors.is_empty() {
+            return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
+        }
+        let inbox = self.inbox();
+        let ucx = inbox.worker().ucx;
+        let told = Told::from_bytes(&peer.bytes, ucx.version()).map_err(failed)?;
+        let note = inbox.spares.borrow_mut().take(0).map_err(failed)?;
+        let end = inbox.worker().connect(&told.worker).map_err(failed)?;
+        inbox.outward.borrow_mut().open(told.window);
+        Ok(Post {
+            ucx,
+            end,
+            max_frame: usize::try_from(told.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
+            aside: ptr::null_mut(),
+            asked: None,
+            station: self,
+            room: None,
+            sending: VecDeque::new(),
+            note,
+        })
+    }
+}
+
+/// A frame that UCX has taken and not yet sent.
+struct Sending {
+    request: *mut c_void,
+    buffer: Buffer,
+    frame: u64,
+}
+
+/// A connected end.
+struct Post {
+    ucx: &'static Ucx,
+    end: ucp_ep_h,
+    /// Longest frame that the peer takes, in bytes.
+    max_frame: usize,
+    /// The request of what was sent beside frames last.
+    aside: *mut c_void,
+    /// How many frames the peer had consumed when it was asked last for room.
+    asked: Option<u32>,
+    /// Dropped before the buffers below, which its worker may read until it is gone.
+    station: Station,
+    /// What `reserve` lends. Its note is the frame's header.
+    room: Option<Buffer>,
+    /// Oldest first.
+    sending: VecDeque<Sending>,
+    /// Its note is the header of what is sent beside frames.
+    note: Buffer,
+}
+
+// SAFETY: requests and the end belong to the station's worker, which may move between threads and is owned here.
+unsafe impl Send for Post {}
+
+impl Post {
+    #[inline]
+    fn inbox(&self) -> &Inbox {
+        self.station.inbox()
+    }
+
+    fn check(&self, operation: Operation) -> Result<(), TransportError> {
+        match self.inbox().fault() {
+            Some(cause) => Err(error(operation, cause)),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands a message over to UCX.
+    ///
+    /// # Safety
+    /// `header` and `data` stay as they are until the request that is returned is done, if one is.
+    unsafe fn send(&self, id: c_uint, header: &[u8], data: *const c_void, len: usize) -> ucs_status_ptr_t {
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the end is connected, and the caller keeps header and data.
+        unsafe {
+            self.ucx.ucp_am_send_nbx(self.end, id, header.as_ptr().cast(), header.len(), data, len, &params)
+        }
+    }
+
+    /// Forgets what UCX is done with.
+    fn retire(&mut self) -> Result<(), TransportError> {
+        while let Some(oldest) = self.sending.front() {
+            let status = status_of(self.ucx, oldest.request);
+            if status == UCS_INPROGRESS {
+                break;
+            }
+            let Some(Sending { request, buffer, frame }) = self.sending.pop_front() else { break };
+            // SAFETY: a request that was not freed, and is dropped here.
+            unsafe { self.ucx.ucp_request_free(request) };
+            self.inbox().spares.borrow_mut().give(buffer);
+            if status != UCS_OK {
+                return Err(error(Operation::Send, moving(self.ucx, status)).with_frame(frame));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer how much was consumed, and asks it for the same where `id` is [`ASK`]. Returns whether it could.
+    fn send_aside(&mut self, id: c_uint) -> Result<bool, TransportError> {
+        if !self.aside.is_null() {
+            let status = status_of(self.ucx, self.aside);
+            if status == UCS_INPROGRESS {
+                return Ok(false);
+            }
+            // SAFETY: a request that was not freed, and is forgotten here.
+            unsafe { self.ucx.ucp_request_free(self.aside) };
+            self.aside = ptr::null_mut();
+            if status != UCS_OK {
+                return Err(error(Operation::Send, moving(self.ucx, status)));
+            }
+        }
+        let consumed = self.inbox().inward.borrow_mut().tell();
+        let at = self.note.note().cast::<[u8; 4]>();
+        // SAFETY: the note is ours until it is sent again, which waits for the request.
+        let sent = unsafe {
+            at.write(consumed.to_le_bytes());
+            self.send(id, at.as_ref(), ptr::null(), 0)
+        };
+        if UCS_PTR_IS_PTR(sent) {
+            self.aside = sent;
+            return Ok(true);
+        }
+        match status_of(self.ucx, sent) {
+            UCS_OK => Ok(true),
+            status => Err(error(Operation::Send, moving(self.ucx, status))),
+        }
+    }
+
+    /// Everything that progress brings about.
+    fn work(&mut self) -> Result<bool, TransportError> {
+        let moved = self.inbox().worker().progress();
+        self.check(Operation::Progress)?;
+        if !self.sending.is_empty() {
+            self.retire()?;
+        }
+        if self.inbox().must_tell() {
+            self.send_aside(TELL)?;
+        }
+        Ok(moved)
+    }
+
+    /// There is no room for a frame: the peer is asked once for each state of the window.
+    #[cold]
+    fn full(&mut self) -> Result<TransportError, TransportError> {
+        let consumed = self.inbox().outward.borrow().consumed();
+        if self.asked != Some(consumed) && self.send_aside(ASK)? {
+            self.asked = Some(consumed);
+        }
+        Ok(error(Operation::Send, Cause::Full))
+    }
+}
+
+impl Messages for Post {
+    fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
+        if len > self.max_frame {
+            return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
+        }
+        self.check(Operation::Send)?;
+        let has_room = self.inbox().outward.borrow().has_room(len);
+        if !has_room {
+            return Err(self.full()?);
+        }
+        let room = match self.room.take() {
+            Some(room) if room.len() >= len => room,
+            other => {
+                let mut spares = self.inbox().spares.borrow_mut();
+                other.into_iter().for_each(|room| spares.give(room));
+                spares.take(len).map_err(|cause| error(Operation::Send, cause))?
+            }
+        };
+        Ok(self.room.insert(room).start())
+    }
+
+    fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
+        let failed = |cause| error(Operation::Send, cause).with_frame(frame);
+        let Some(room) = self.room.take().filter(|room| len <= room.len()) else {
+            return Err(failed(Cause::Unsupported("committing without reserving")));
+        };
+        let inbox = self.station.inbox();
+        let number = inbox.outward.borrow().next();
+        let consumed = inbox.inward.borrow_mut().tell();
+        let [[a, b, c, d], [e, f, g, h]] = [number, consumed].map(u32::to_le_bytes);
+        let header = room.note().cast::<[u8; 8]>();
+        // SAFETY: header and message lie in the room, which is kept until UCX is done with it.
+        let sent = unsafe {
+            header.write([a, b, c, d, e, f, g, h]);
+            self.send(FRAME, header.as_ref(), room.start().as_ptr().cast(), len)
+        };
+        if UCS_PTR_IS_PTR(sent) {
+            self.sending.push_back(Sending { request: sent, buffer: room, frame });
+        } else {
+            self.room = Some(room);
+            match status_of(self.ucx, sent) {
+                UCS_OK => {}
+                status => return Err(failed(moving(self.ucx, status))),
+            }
+        }
+        // No frame is longer than `MAX_FRAME`.
+        self.inbox().outward.borrow_mut().sent(len as u32);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        if let Some(front) = self.inbox().front() {
+            return Ok(Some(front));
+        }
+        self.work()?;
+        let front = self.inbox().front();
+        if front.is_none() {
+            self.check(Operation::Receive)?;
+        }
+        Ok(front)
+    }
+
+    fn release(&mut self) {
+        self.inbox().pop();
+    }
+
+    fn progress(&mut self) -> Result<(), TransportError> {
+        self.work().map(|_| ())
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        Some(self.station.descriptor)
+    }
+
+    fn arm(&mut self) -> Result<bool, TransportError> {
+        for _ in 0..TURNS {
+            while self.work()? {
+                if self.inbox().front().is_some() {
+                    return Ok(false);
+                }
+            }
+            // What UCX could not send yet it sends only when it is called, whatever the descriptor says; and the rest of a
+            // message that has begun to come may not ring.
+            if !self.sending.is_empty() || self.inbox().must_tell() || !self.inbox().is_empty() {
+                return Ok(false);
+            }
+            // UCX refuses as long as it has not seen all that rang: once after each message, as a rule.
+            if self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the end is connected, and used no more. Closing sends first what was taken.
+        let closing = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
+        let began = Instant::now();
+        while status_of(self.ucx, closing) == UCS_INPROGRESS && began.elapsed() < PARTING {
+            self.inbox().worker().progress();
+        }
+        let requests = self.sending.iter().map(|sending| sending.request).chain([closing, self.aside]);
+        for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
+            // SAFETY: a request that was not freed. What it reads lives longer than the worker (`Post::station`).
+            unsafe { self.ucx.ucp_request_free(request) };
+        }
+    }
+}
+
+fn error(operation: Operation, cause: Cause) -> TransportError {
+    TransportError::new(NAME, operation, cause)
+}
+
+#[cfg(test)]
+#[path = "am_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+//! Two ends in one process, honest and lying.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
+
+use super::*;
+use crate::ucx::window::MAX_FRAMES;
+
+/// Looks after which what was sent counts as lost.
+const LOOKS: u32 = 50_000_000;
+
+/// Two connected ends that take frames of up to `max_frame` bytes and hold `window`; `None`, said, without UCX.
+fn pair(window: usize, max_frame: usize) -> Option<(Post, Post)> {
+    if let Err(why) = Am::usable() {
+        println!("skipped: {why}");
+        return None;
+    }
+    let open = || Station::open(&OpenRequest::new(window, max_frame)).unwrap();
+    let (left, right) = (open(), open());
+    let (to_left, to_right) = (left.address(), right.address());
+    Some((left.join(to_right).unwrap(), right.join(to_left).unwrap()))
+}
+
+fn send(post: &mut Post, len: usize, fill: u8) -> Result<(), TransportError> {
+    let room = post.reserve(len)?;
+    // SAFETY: `reserve` lends so many bytes.
+    unsafe { room.write_bytes(fill, len) };
+    post.commit(len, 7)
+}
+
+/// Lets both work until `post` has a message or is at its end.
+fn next(post: &mut Post, other: &mut Post) -> Result<Vec<u8>, TransportError> {
+    for _ in 0..LOOKS {
+        other.progress()?;
+        if let Some((start, len)) = post.poll()? {
+            assert!(start.addr().get().is_multiple_of(LINE));
+            // SAFETY: `poll` lends so many bytes until `release`.
+            let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
+            post.release();
+            return Ok(bytes);
+        }
+    }
+    panic!("nothing comes");
+}
+
+/// Sends a message as no honest end does, and returns what the other end says of it.
+fn lie(window: usize, header: &[u8], len: usize) -> Option<String> {
+    let (mut left, mut right) = pair(window, 4096)?;
+    let data = vec![0u8; len];
+    // SAFETY: both stay until the ends are gone.
+    let sent = unsafe { left.send(FRAME, header, data.as_ptr().cast(), len) };
+    assert!(!farjump_ucx_sys::UCS_PTR_IS_ERR(sent));
+    let error = next(&mut right, &mut left).expect_err("it was taken");
+    assert_eq!(right.poll().unwrap_err(), error.clone(), "the end does not stay at its end");
+    drop((left, right));
+    Some(error.to_string())
+}
+
+fn header(number: u32, consumed: u32) -> Vec<u8> {
+    [number.to_le_bytes(), consumed.to_le_bytes()].concat()
+}
+
+#[test]
+fn lengths_from_a_line_to_the_longest_arrive_whole_and_in_order() {
+    let Some((mut left, mut right)) = pair(2 * MAX_FRAME, MAX_FRAME) else { return };
+    let lengths = [64, 128, 8128, 8192, 8256, 64, 20_480, 65_536, 64, 1 << 20, 64, MAX_FRAME, 64];
+    for (fill, len) in (1..).zip(lengths) {
+        send(&mut left, len, fill).unwrap();
+    }
+    for (fill, len) in (1..).zip(lengths) {
+        let bytes = next(&mut right, &mut left).unwrap();
+        assert_eq!(bytes.len(), len);
+        assert!(bytes.iter().all(|byte| *byte == fill), "{len}");
+    }
+}
+
+#[test]
+fn a_receiver_that_does_not_look_stops_the_sender_and_loses_nothing() {
+    let Some((mut left, mut right)) = pair(1 << 20, 4096) else { return };
+    let mut sent = 0u64;
+    let full = loop {
+        match send(&mut left, 64, sent as u8) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((full.cause(), sent), (&Cause::Full, MAX_FRAMES));
+    for number in 0..sent {
+        assert_eq!(next(&mut right, &mut left).unwrap(), [number as u8; 64]);
+    }
+    for _ in 0..LOOKS {
+        right.progress().unwrap();
+        left.progress().unwrap();
+        if send(&mut left, 64, 0).is_ok() {
+            return;
+        }
+    }
+    panic!("there is never room again");
+}
+
+#[test]
+fn a_sleeper_is_not_woken_by_nothing_and_is_by_a_frame() {
+    let Some((mut left, mut right)) = pair(1 << 20, 4096) else { return };
+    // The first exchange sets the paths up, which rings.
+    send(&mut left, 64, 1).unwrap();
+    next(&mut right, &mut left).unwrap();
+    send(&mut right, 64, 2).unwrap();
+    next(&mut left, &mut right).unwrap();
+    let readable = |post: &Post, seconds| {
+        // SAFETY: the end keeps it open.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(post.descriptor().unwrap().0) };
+        let timeout = Timespec { tv_sec: seconds, tv_nsec: 200_000_000 };
+        poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timeout)).unwrap() == 1
+    };
+    let mut quiet = 0;
+    for _ in 0..100 {
+        left.progress().unwrap();
+        if right.arm().unwrap() && !readable(&right, 0) {
+            quiet += 1;
+        }
+        if quiet == 3 {
+            break;
+        }
+    }
+    assert_eq!(quiet, 3, "it never sleeps");
+    send(&mut left, 64, 3).unwrap();
+    assert!(readable(&right, 60), "it was not woken");
+    assert_eq!(next(&mut right, &mut left).unwrap(), [3; 64]);
+}
+
+#[test]
+fn a_message_without_its_number_ends_the_link() {
+    let Some(text) = lie(65_536, &[1, 2, 3], 64) else { return };
+    assert!(text.contains("ucx-am") && text.contains("without its number"), "{text}");
+}
+
+#[test]
+fn a_message_out_of_its_turn_or_empty_ends_the_link() {
+    for (number, len) in [(MAX_FRAMES as u32, 64), (u32::MAX, 64), (0, 0)] {
+        let Some(text) = lie(65_536, &header(number, 0), len) else { return };
+        assert!(text.contains("out of its turn"), "{text}");
+    }
+}
+
+#[test]
+fn a_message_longer_than_was_agreed_ends_the_link_before_it_is_fetched() {
+    for len in [4160, 1 << 20] {
+        let Some(text) = lie(1 << 22, &header(0, 0), len) else { return };
+        assert!(text.contains("overlong") && text.contains(&len.to_string()), "{text}");
+    }
+}
+
+#[test]
+fn credit_for_what_was_not_sent_ends_the_link() {
+    let Some(text) = lie(65_536, &header(0, 1), 64) else { return };
+    assert!(text.contains("were not sent"), "{text}");
+}
+
+#[test]
+fn an_address_of_a_peer_that_is_gone_gives_an_end_that_can_be_dropped() {
+    let Some((left, right)) = pair(65_536, 4096) else { return };
+    let address = right.station.address();
+    drop((left, right));
+    let station = Station::open(&OpenRequest::new(65_536, 4096)).unwrap();
+    if let Ok(mut post) = station.join(address) {
+        for _ in 0..1000 {
+            if send(&mut post, 64, 1).and_then(|()| post.progress()).is_err() {
+                break;
+            }
+        }
+    }
+}

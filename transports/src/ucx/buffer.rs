@@ -1,0 +1,133 @@
+//! Memory for messages: on a page, with a line of ours behind it, and used again.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::NonNull;
+
+use farjump_core::frame::LINE;
+use farjump_core::transport::Cause;
+
+/// What buffers are aligned to and the shortest has, in bytes.
+const PAGE: usize = 4096;
+/// Bytes kept for the next messages; but two buffers are kept whatever their lengths.
+const SPARE: usize = 8 << 20;
+
+/// Memory for one message. It stays where it is while it moves between owners.
+pub(super) struct Buffer {
+    start: NonNull<u8>,
+    /// For the message; a power of two, at least a page.
+    len: usize,
+}
+
+// SAFETY: memory that belongs to the value alone.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    fn new(len: usize) -> Result<Buffer, Cause> {
+        let lacking = || Cause::System(format!("there is no memory for a message of {len} bytes"));
+        let len = len.max(PAGE).checked_next_power_of_two().ok_or_else(lacking)?;
+        let layout = Buffer::layout(len).ok_or_else(lacking)?;
+        // SAFETY: it is not of size zero.
+        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(lacking)?;
+        let buffer = Buffer { start, len };
+        // SAFETY: the line behind the message, which `layout` has room for.
+        unsafe { buffer.note().write(0) };
+        Ok(buffer)
+    }
+
+    fn layout(len: usize) -> Option<Layout> {
+        Layout::from_size_align(len.checked_add(LINE)?, PAGE).ok()
+    }
+
+    /// Where the message starts: on a page.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Longest message, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A word behind the message, which lives as long as the buffer, for what goes with it.
+    pub(super) fn note(&self) -> NonNull<u64> {
+        // SAFETY: `len` is within the allocation, with a line behind it; both are multiples of 64.
+        unsafe { self.start.add(self.len) }.cast()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(layout) = Buffer::layout(self.len) {
+            // SAFETY: allocated with this layout by `new`.
+            unsafe { dealloc(self.start.as_ptr(), layout) };
+        }
+    }
+}
+
+/// Buffers that are not in use.
+#[derive(Default)]
+pub(super) struct Spares {
+    /// Oldest first.
+    buffers: Vec<Buffer>,
+    /// Their bytes.
+    bytes: usize,
+}
+
+impl Spares {
+    /// A buffer for a message of `len` bytes: one that is there if it is long enough and not far too long.
+    pub(super) fn take(&mut self, len: usize) -> Result<Buffer, Cause> {
+        let fits = |buffer: &Buffer| buffer.len() >= len && buffer.len() / 4 < len.max(PAGE);
+        match self.buffers.iter().rposition(fits) {
+            Some(index) => {
+                let buffer = self.buffers.remove(index);
+                self.bytes -= buffer.len();
+                Ok(buffer)
+            }
+            None => Buffer::new(len),
+        }
+    }
+
+    /// Keeps a buffer for later, instead of the oldest if that would be too much.
+    pub(super) fn give(&mut self, buffer: Buffer) {
+        self.bytes += buffer.len();
+        self.buffers.push(buffer);
+        while self.bytes > SPARE && self.buffers.len() > 2 {
+            self.bytes -= self.buffers.remove(0).len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_starts_on_a_page_and_its_note_lies_behind_it() {
+        for len in [0, 1, 4096, 4097, 70_000] {
+            let buffer = Buffer::new(len).unwrap();
+            assert!(buffer.start().addr().get().is_multiple_of(PAGE));
+            assert!(buffer.len() >= len);
+            assert_eq!(buffer.note().addr().get(), buffer.start().addr().get() + buffer.len());
+        }
+        assert!(matches!(Buffer::new(usize::MAX), Err(Cause::System(_))));
+    }
+
+    #[test]
+    fn messages_of_like_lengths_share_a_buffer_and_a_small_one_keeps_no_large_one() {
+        let mut spares = Spares::default();
+        let large = spares.take(1 << 20).unwrap();
+        let at = large.start();
+        spares.give(large);
+        assert_ne!(spares.take(100).unwrap().start(), at);
+        let again = spares.take(900_000).unwrap();
+        assert_eq!(again.start(), at);
+        spares.give(again);
+        let two = [spares.take(2 * SPARE).unwrap(), spares.take(2 * SPARE).unwrap()];
+        two.into_iter().for_each(|buffer| spares.give(buffer));
+        assert_eq!(spares.buffers.len(), 2, "the oldest goes");
+        for _ in 0..2 * SPARE / PAGE {
+            spares.give(Buffer::new(1).unwrap());
+        }
+        assert_eq!((spares.buffers.len(), spares.bytes), (SPARE / PAGE, SPARE));
+    }
+}

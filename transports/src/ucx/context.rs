@@ -1,0 +1,62 @@
+//! UCX's context: one a process, made when it is first asked for and kept to the end.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+
+use farjump_ucx_sys::{
+    UCP_FEATURE_AM, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES, UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK,
+    Ucx, ucp_context_h, ucp_params_t,
+};
+
+use super::words;
+
+/// A context for active messages, and nothing else: with `UCP_FEATURE_RMA` UCX would carry out writes of its peers to any
+/// address that they name, in software, on transports that cannot do it themselves.
+pub(super) struct Context {
+    pub(super) ucx: &'static Ucx,
+    pub(super) handle: ucp_context_h,
+}
+
+// SAFETY: a context that was made with `mt_workers_shared` may be used by all threads at once (`ucp_params` in ucp.h).
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The context of this process; why there is none, and the mend, as a sentence.
+    pub(super) fn get() -> Result<&'static Context, String> {
+        static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
+        CONTEXT.get_or_init(Context::make).as_ref().map_err(Clone::clone)
+    }
+
+    fn make() -> Result<Context, String> {
+        let ucx = Ucx::open().map_err(|error| error.to_string())?;
+        let failed = |what: &str, status| {
+            let (version, said) = (ucx.version(), words(ucx, status));
+            format!(
+                "UCX {version} {what} ({said}): see the variables UCX_TLS and UCX_NET_DEVICES, and what ucx_info -d shows"
+            )
+        };
+        let mut config = ptr::null_mut();
+        // SAFETY: without a prefix and a file UCX reads the environment alone; there is room for what it makes.
+        let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
+        if status != UCS_OK {
+            return Err(failed("does not understand its settings", status));
+        }
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED);
+        params.features = u64::from(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP);
+        params.mt_workers_shared = 1;
+        let mut handle = ptr::null_mut();
+        // SAFETY: all three are valid, and `config` was made above.
+        let status = unsafe { ucx.ucp_init(&params, config, &mut handle) };
+        // SAFETY: made above, and used no more.
+        unsafe { ucx.ucp_config_release(config) };
+        match status {
+            UCS_OK => Ok(Context { ucx, handle }),
+            status => Err(failed("cannot be used here", status)),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! What has come for one end: filled by UCX's callbacks, emptied by [`super::am`].
+//!
+//! Each frame has a number, because UCX may send the pieces of a long message over several devices and deliver a short one
+//! that was sent after it first. Frames leave in the order of their numbers; one that is still being fetched holds up those
+//! behind it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use farjump_core::frame::{FrameError, LINE};
+use farjump_core::transport::Cause;
+use farjump_ucx_sys::{
+    UCP_AM_RECV_ATTR_FLAG_DATA, UCP_AM_RECV_ATTR_FLAG_RNDV, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_ERR,
+    UCS_PTR_IS_PTR, UCS_PTR_STATUS, Ucx, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_t,
+};
+
+use super::buffer::{Buffer, Spares};
+use super::moving;
+use super::window::{Inward, MAX_FRAMES, Outward, Violation};
+use super::worker::Worker;
+
+/// A frame. Its header has its number and what [`TELL`]'s has, `u32` each.
+pub(super) const FRAME: c_uint = 1;
+/// How many frames the sender has consumed, modulo 2^32, in the header.
+pub(super) const TELL: c_uint = 2;
+/// The same, from a sender that has no room.
+pub(super) const ASK: c_uint = 3;
+
+/// What has come, and what is known of the peer. Reached by callbacks while UCX makes progress, so everything in it changes
+/// behind shared references, and no borrow lasts while UCX works.
+pub(super) struct Inbox {
+    /// Dropped first: it may write into buffers until it is gone.
+    worker: Worker,
+    /// Longest frame that this side takes, in bytes.
+    max_frame: usize,
+    /// Frames from the one that is due on, `None` where one has not come.
+    frames: RefCell<VecDeque<Option<Message>>>,
+    /// Number of the frame that is due.
+    due: Cell<u32>,
+    pub(super) inward: RefCell<Inward>,
+    pub(super) outward: RefCell<Outward>,
+    pub(super) spares: RefCell<Spares>,
+    fault: RefCell<Option<Cause>>,
+}
+
+/// A frame that came, at least in part.
+struct Message {
+    body: Body,
+    len: usize,
+}
+
+enum Body {
+    /// In memory of UCX's, which is given back to it.
+    Lent(NonNull<u8>),
+    /// In memory of ours.
+    Own(Buffer),
+    /// Being fetched from the peer's memory into ours, by this request.
+    Fetched(Buffer, *mut c_void),
+}
+
+impl Inbox {
+    /// Of `worker`, taking frames of up to `max_frame` bytes and holding `window` bytes of them.
+    pub(super) fn new(worker: Worker, max_frame: usize, window: u64) -> Inbox {
+        Inbox {
+            worker,
+            max_frame,
+            frames: RefCell::default(),
+            due: Cell::new(0),
+            inward: RefCell::new(Inward::new(window)),
+            // Before a peer has said what it holds nothing is sent.
+            outward: RefCell::new(Outward::new(0)),
+            spares: RefCell::default(),
+            fault: RefCell::new(None),
+        }
+    }
+
+    /// Has the worker fill it.
+    ///
+    /// # Safety
+    /// It must not move until the worker is gone.
+    pub(super) unsafe fn listen(&self) -> Result<(), Cause> {
+        let own: *mut c_void = ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the callbacks expect an inbox, which the caller keeps where it is; they only read through the pointer.
+        unsafe {
+            self.worker.handle(FRAME, Some(frame_came), own)?;
+            self.worker.handle(TELL, Some(told), own)?;
+            self.worker.handle(ASK, Some(asked), own)
+        }
+    }
+
+    pub(super) fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// What is wrong for good.
+    pub(super) fn fault(&self) -> Option<Cause> {
+        self.fault.borrow().clone()
+    }
+
+    /// The frame that is due, if all of it is here: where, and how many bytes.
+    pub(super) fn front(&self) -> Option<(NonNull<u8>, usize)> {
+        let mut frames = self.frames.borrow_mut();
+        let message = frames.front_mut()?.as_mut()?;
+        let start = match &message.body {
+            Body::Lent(start) => *start,
+            Body::Own(buffer) => buffer.start(),
+            Body::Fetched(buffer, request) => {
+                let status = status_of(self.worker.ucx, *request);
+                if status == UCS_INPROGRESS {
+                    return None;
+                }
+                if status != UCS_OK {
+                    self.fail(moving(self.worker.ucx, status));
+                    return None;
+                }
+                buffer.start()
+            }
+        };
+        Some((start, message.len))
+    }
+
+    /// Whether nothing has come that has not left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.borrow().is_empty()
+    }
+
+    /// The frame that is due has been dealt with.
+    pub(super) fn pop(&self) {
+        if self.front().is_none() {
+            return;
+        }
+        let Some(Some(message)) = self.frames.borrow_mut().pop_front() else { return };
+        self.due.set(self.due.get().wrapping_add(1));
+        self.inward.borrow_mut().done(message.len);
+        self.give_back(message);
+    }
+
+    fn give_back(&self, message: Message) {
+        match message.body {
+            Body::Lent(start) => {
+                // SAFETY: kept by `take`, and given back once: the message is gone.
+                unsafe { self.worker.ucx.ucp_am_data_release(self.worker.handle, start.as_ptr().cast()) };
+            }
+            Body::Own(buffer) => self.spares.borrow_mut().give(buffer),
+            Body::Fetched(buffer, request) => {
+                // SAFETY: kept by `fetch`, and freed once: the message is gone.
+                unsafe { self.worker.ucx.ucp_request_free(request) };
+                self.spares.borrow_mut().give(buffer);
+            }
+        }
+    }
+
+    /// The link is at its end; the first reason stays.
+    fn fail(&self, cause: Cause) {
+        self.fault.borrow_mut().get_or_insert(cause);
+    }
+
+    fn violated(&self, violation: Violation) {
+        self.fail(Cause::System(format!("the peer broke the protocol: it {}", violation.0)));
+    }
+
+    fn told(&self, consumed: u32) {
+        let known = self.outward.borrow_mut().told(consumed);
+        if let Err(violation) = known {
+            self.violated(violation);
+        }
+    }
+
+    /// Takes a frame. What is returned is for UCX: whether the data stays in use.
+    fn take(&self, header: &[u8], data: *mut c_void, len: usize, attributes: u64) -> ucs_status_t {
+        if self.fault.borrow().is_some() {
+            return UCS_OK;
+        }
+        let [Some(number), Some(consumed)] = [0, 4].map(|at| word(header, at)) else {
+            self.violated(Violation("sends a message without its number"));
+            return UCS_OK;
+        };
+        self.told(consumed);
+        if self.fault.borrow().is_some() {
+            return UCS_OK;
+        }
+        if len > self.max_frame {
+            self.fail(Cause::Protocol(FrameError::Overlong { frame: self.max_frame, found: len }));
+            return UCS_OK;
+        }
+        let ahead = number.wrapping_sub(self.due.get()) as usize;
+        let mut frames = self.frames.borrow_mut();
+        let twice = frames.get(ahead).is_some_and(Option::is_some);
+        if len == 0 || twice || ahead >= MAX_FRAMES as usize {
+            self.violated(Violation("sends an empty message, or one out of its turn"));
+            return UCS_OK;
+        }
+        if let Err(violation) = self.inward.borrow_mut().came(len) {
+            self.violated(violation);
+            return UCS_OK;
+        }
+        let (body, answer) = match self.body(data, len, attributes) {
+            Ok(taken) => taken,
+            Err(cause) => {
+                self.fail(cause);
+                return UCS_OK;
+            }
+        };
+        if ahead >= frames.len() {
+            frames.resize_with(ahead + 1, || None);
+        }
+        frames[ahead] = Some(Message { body, len });
+        answer
+    }
+
+    fn body(&self, data: *mut c_void, len: usize, attributes: u64) -> Result<(Body, ucs_status_t), Cause> {
+        if attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 {
+            // UCX owns the descriptor from the moment that fetching begins.
+            return Ok((self.fetch(data, len)?, UCS_OK));
+        }
+        let start = NonNull::new(data.cast::<u8>()).filter(|start| start.addr().get().is_multiple_of(LINE));
+        if let Some(start) = start
+            && attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_DATA) != 0
+        {
+            return Ok((Body::Lent(start), UCS_INPROGRESS));
+        }
+        // Where UCX does not keep to the alignment that it was asked for, or will not lend.
+        let buffer = self.spares.borrow_mut().take(len)?;
+        // SAFETY: UCX lends `len` bytes for the time of the callback, and the buffer has as many.
+        unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), buffer.start().as_ptr(), len) };
+        Ok((Body::Own(buffer), UCS_OK))
+    }
+
+    /// Begins to fetch a message that stays with the peer until then.
+    fn fetch(&self, data: *mut c_void, len: usize) -> Result<Body, Cause> {
+        let buffer = self.spares.borrow_mut().take(len)?;
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        let (ucx, worker) = (self.worker.ucx, self.worker.handle);
+        // SAFETY: `data` describes the message of `len` bytes that this callback was called for, and the buffer has as many
+        // and lives until it is whole or the worker is gone (`Inbox::worker`).
+        let request =
+            unsafe { ucx.ucp_am_recv_data_nbx(worker, data, buffer.start().as_ptr().cast(), len, &params) };
+        if UCS_PTR_IS_ERR(request) {
+            return Err(moving(ucx, UCS_PTR_STATUS(request)));
+        }
+        if UCS_PTR_IS_PTR(request) {
+            return Ok(Body::Fetched(buffer, request));
+        }
+        Ok(Body::Own(buffer))
+    }
+
+    /// Gives everything back that is UCX's. Nothing is taken any more; what is being fetched goes on until the worker ends.
+    pub(super) fn clear(&self) {
+        self.fail(Cause::PeerGone);
+        for message in self.frames.borrow_mut().iter_mut().flatten() {
+            let ucx = self.worker.ucx;
+            match &message.body {
+                // SAFETY: lent to this message, which is looked at no more.
+                Body::Lent(start) => unsafe {
+                    ucx.ucp_am_data_release(self.worker.handle, start.as_ptr().cast());
+                },
+                // SAFETY: the request of this message, which is looked at no more. Its buffer stays.
+                Body::Fetched(_, request) => unsafe { ucx.ucp_request_free(*request) },
+                Body::Own(_) => {}
+            }
+        }
+    }
+
+    /// Whether something is to be told that no frame has carried.
+    pub(super) fn must_tell(&self) -> bool {
+        self.inward.borrow().must_tell()
+    }
+}
+
+/// A little-endian word of a header.
+fn word(header: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The inbox and the header that UCX gives to a callback.
+///
+/// # Safety
+/// To be called in a callback that [`Inbox::listen`] set, with what UCX gave it.
+unsafe fn given<'a>(argument: *mut c_void, header: *const c_void, len: usize) -> (&'a Inbox, &'a [u8]) {
+    // SAFETY: `listen` gave an inbox that stays where it is as long as its worker, which runs this callback.
+    let inbox = unsafe { &*argument.cast_const().cast::<Inbox>() };
+    let header = match len {
+        0 => &[][..],
+        // SAFETY: UCX lends so many bytes for the time of the callback.
+        len => unsafe { std::slice::from_raw_parts(header.cast::<u8>(), len) },
+    };
+    (inbox, header)
+}
+
+unsafe extern "C" fn frame_came(
+    argument: *mut c_void,
+    header: *const c_void,
+    header_len: usize,
+    data: *mut c_void,
+    len: usize,
+    params: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: set by `listen`, called by UCX.
+    let (inbox, header) = unsafe { given(argument, header, header_len) };
+    // SAFETY: UCX gives them for the time of the callback.
+    let attributes = unsafe { (*params).recv_attr };
+    inbox.take(header, data, len, attributes)
+}
+
+unsafe extern "C" fn told(
+    argument: *mut c_void,
+    header: *const c_void,
+    header_len: usize,
+    _data: *mut c_void,
+    _len: usize,
+    _params: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: set by `listen`, called by UCX.
+    let (inbox, header) = unsafe { given(argument, header, header_len) };
+    match word(header, 0) {
+        Some(consumed) => inbox.told(consumed),
+        None => inbox.violated(Violation("tells without a number")),
+    }
+    UCS_OK
+}
+
+unsafe extern "C" fn asked(
+    argument: *mut c_void,
+    header: *const c_void,
+    header_len: usize,
+    data: *mut c_void,
+    len: usize,
+    params: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: as this.
+    let status = unsafe { told(argument, header, header_len, data, len, params) };
+    // SAFETY: set by `listen`, called by UCX.
+    let (inbox, _) = unsafe { given(argument, header, header_len) };
+    inbox.inward.borrow_mut().ask();
+    status
+}
+
+/// What is known of a request of which UCX said `returned`, and whether it has to be freed.
+pub(super) fn status_of(ucx: &Ucx, returned: *mut c_void) -> ucs_status_t {
+    if UCS_PTR_IS_PTR(returned) {
+        // SAFETY: a request that was not freed.
+        unsafe { ucx.ucp_request_check_status(returned) }
+    } else {
+        UCS_PTR_STATUS(returned)
+    }
+}

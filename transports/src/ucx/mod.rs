@@ -1,0 +1,43 @@
+//! UCX: frames over everything that it drives, by the library of the distribution.
+//!
+//! [`am`] is the backend `ucx-am`, which sends each frame as an active message. The library is opened when a backend is
+//! first asked for; nothing here is needed to build, or to run with other backends. Its environment variables (`UCX_TLS`,
+//! `UCX_NET_DEVICES`, …) are read by UCX itself, as in any program that uses it.
+
+mod address;
+pub mod am;
+mod buffer;
+mod context;
+mod inbox;
+mod window;
+mod worker;
+
+pub use am::Am;
+
+use std::ffi::CStr;
+
+use farjump_core::transport::Cause;
+use farjump_ucx_sys::{
+    UCS_ERR_CANCELED, UCS_ERR_CONNECTION_RESET, UCS_ERR_ENDPOINT_TIMEOUT, UCS_ERR_NOT_CONNECTED,
+    UCS_ERR_REJECTED, Ucx, ucs_status_t,
+};
+
+/// What UCX calls a status.
+fn words(ucx: &Ucx, status: ucs_status_t) -> String {
+    // SAFETY: every number is taken, also one that is no status.
+    let text = unsafe { ucx.ucs_status_string(status) };
+    // SAFETY: what comes back is a constant, or a buffer of this thread that the next such call fills.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Why something that was sent, or received in part, came to nothing.
+fn moving(ucx: &Ucx, status: ucs_status_t) -> Cause {
+    match status {
+        UCS_ERR_CANCELED
+        | UCS_ERR_CONNECTION_RESET
+        | UCS_ERR_ENDPOINT_TIMEOUT
+        | UCS_ERR_NOT_CONNECTED
+        | UCS_ERR_REJECTED => Cause::PeerGone,
+        other => Cause::System(format!("UCX says: {}", words(ucx, other))),
+    }
+}

@@ -1,0 +1,149 @@
+//! A worker: what sends and receives for one end, with sockets and memory of its own.
+
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::slice;
+
+use farjump_core::frame::LINE;
+use farjump_core::transport::{Cause, Descriptor};
+use farjump_ucx_sys::{
+    UCP_AM_FLAG_PERSISTENT_DATA, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
+    UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+    UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT, UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY,
+    UCS_ERR_UNREACHABLE, UCS_OK, UCS_THREAD_MODE_SERIALIZED, Ucx, ucp_am_handler_param_t,
+    ucp_am_recv_callback_t, ucp_ep_h, ucp_ep_params_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
+};
+
+use super::context::Context;
+use super::words;
+
+/// A worker of this process's context. Used by one thread at a time.
+pub(super) struct Worker {
+    pub(super) ucx: &'static Ucx,
+    pub(super) handle: ucp_worker_h,
+}
+
+// SAFETY: made with `UCS_THREAD_MODE_SERIALIZED`: any thread may use it, one at a time, and `Worker` is not `Sync`.
+unsafe impl Send for Worker {}
+
+impl Worker {
+    pub(super) fn create() -> Result<Worker, Cause> {
+        let context = Context::get().map_err(Cause::System)?;
+        let ucx = context.ucx;
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_worker_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask =
+            u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT);
+        params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+        params.am_alignment = LINE;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the context lives as long as the process, and there is room for what is made.
+        let status = unsafe { ucx.ucp_worker_create(context.handle, &params, &mut handle) };
+        match status {
+            UCS_OK => Ok(Worker { ucx, handle }),
+            status => Err(system(ucx, "makes no worker", status)),
+        }
+    }
+
+    /// By which other workers reach this one.
+    pub(super) fn address(&self) -> Result<Vec<u8>, Cause> {
+        let (mut start, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the worker is there, and there is room for both.
+        let status = unsafe { self.ucx.ucp_worker_get_address(self.handle, &mut start, &mut len) };
+        if status != UCS_OK {
+            return Err(system(self.ucx, "tells no address", status));
+        }
+        // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
+        let bytes = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
+        // SAFETY: from this worker, and used no more.
+        unsafe { self.ucx.ucp_worker_release_address(self.handle, start) };
+        Ok(bytes)
+    }
+
+    /// What becomes readable when there is something to do, once the worker is armed.
+    pub(super) fn descriptor(&self) -> Result<Descriptor, Cause> {
+        let mut descriptor = -1;
+        // SAFETY: the worker is there, and there is room for the number.
+        match unsafe { self.ucx.ucp_worker_get_efd(self.handle, &mut descriptor) } {
+            UCS_OK => Ok(Descriptor(descriptor)),
+            status => Err(system(self.ucx, "has nothing to sleep on", status)),
+        }
+    }
+
+    /// Has `callback` called with `argument`, in [`Worker::progress`], for each active message numbered `id`; it may keep
+    /// data.
+    ///
+    /// # Safety
+    /// `argument` is what `callback` expects, until the worker is gone.
+    pub(super) unsafe fn handle(
+        &self,
+        id: c_uint,
+        callback: ucp_am_recv_callback_t,
+        argument: *mut c_void,
+    ) -> Result<(), Cause> {
+        let params = ucp_am_handler_param_t {
+            field_mask: u64::from(
+                UCP_AM_HANDLER_PARAM_FIELD_ID
+                    | UCP_AM_HANDLER_PARAM_FIELD_CB
+                    | UCP_AM_HANDLER_PARAM_FIELD_FLAGS
+                    | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+            ),
+            id,
+            flags: UCP_AM_FLAG_PERSISTENT_DATA,
+            cb: callback,
+            arg: argument,
+        };
+        // SAFETY: the worker is there; the caller answers for callback and argument.
+        match unsafe { self.ucx.ucp_worker_set_am_recv_handler(self.handle, &params) } {
+            UCS_OK => Ok(()),
+            status => Err(system(self.ucx, "takes no active messages", status)),
+        }
+    }
+
+    /// An end that sends to the worker with this address. Waits for nothing: that the peer is not there shows later.
+    pub(super) fn connect(&self, address: &[u8]) -> Result<ucp_ep_h, Cause> {
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_ep_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS);
+        params.address = address.as_ptr().cast();
+        let mut end = ptr::null_mut();
+        // SAFETY: the worker is there, and the address is one that UCX of this version made (`super::address`).
+        match unsafe { self.ucx.ucp_ep_create(self.handle, &params, &mut end) } {
+            UCS_OK => Ok(end),
+            UCS_ERR_UNREACHABLE => Err(Cause::System(
+                "UCX has no transport by which both sides reach each other: compare UCX_TLS and UCX_NET_DEVICES on both sides"
+                    .to_owned(),
+            )),
+            status => Err(system(self.ucx, "reaches no peer", status)),
+        }
+    }
+
+    /// Lets UCX work. Returns whether anything moved. Callbacks run in here, and nowhere else.
+    #[inline]
+    pub(super) fn progress(&self) -> bool {
+        // SAFETY: the worker is there, and no callback calls this.
+        unsafe { self.ucx.ucp_worker_progress(self.handle) != 0 }
+    }
+
+    /// Has the descriptor become readable at whatever comes from now on; `false` if something has come already.
+    pub(super) fn arm(&self) -> Result<bool, Cause> {
+        // SAFETY: the worker is there, and its context has `UCP_FEATURE_WAKEUP`.
+        match unsafe { self.ucx.ucp_worker_arm(self.handle) } {
+            UCS_OK => Ok(true),
+            UCS_ERR_BUSY => Ok(false),
+            status => Err(system(self.ucx, "cannot be slept on", status)),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // SAFETY: made by `create`; whoever owns it has taken no request or data along.
+        unsafe { self.ucx.ucp_worker_destroy(self.handle) };
+    }
+}
+
+fn system(ucx: &Ucx, what: &str, status: ucs_status_t) -> Cause {
+    Cause::System(format!("UCX {what}: {}", words(ucx, status)))
+}

@@ -1,0 +1,192 @@
+//! Peers over UCX that are killed, each in processes of their own with the transports of UCX that are being tried.
+
+use std::env;
+use std::path::Path;
+use std::process::{Child, Command, Stdio, exit};
+
+use farjump_core::transport::{Cause, Endpoint, Messages, Transport};
+use farjump_transports::Error;
+use farjump_transports::meet::{Arrival, Listener, Met, PeerAddress, meet_target};
+use farjump_transports::ucx::Am;
+
+use crate::processes::{CHILD, DONE, as_child};
+use crate::stage::{Place, accept, drive, far, next, source_options, target_options};
+
+/// Its presence makes a process the target's.
+const TARGET: &str = "TRANSPORTS_TEST_TARGET";
+/// What UCX is told to use, one after the other.
+const TRANSPORTS: [&str; 3] = ["posix,self", "sysv,self", "tcp,self"];
+/// Frames that a source sends before it is killed in traffic.
+const TAKEN: u32 = 1000;
+/// How often somebody sends to a peer that is gone.
+const TRIES: u32 = 20_000;
+
+fn am() -> Vec<Box<dyn Transport>> {
+    vec![Box::new(Am::new())]
+}
+
+fn arrive(listener: &Listener) -> Met {
+    drive(&mut Arrival::new(accept(listener).unwrap(), target_options()), &mut am()).unwrap()
+}
+
+fn two_sided(endpoint: Endpoint) -> Box<dyn Messages> {
+    match endpoint {
+        Endpoint::TwoSided(messages) => messages,
+        Endpoint::OneSided { .. } => panic!("ucx-am is two-sided"),
+    }
+}
+
+fn again(name: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+    command
+}
+
+/// Runs the test `name` once more, as a target over each of UCX's transports; says so where UCX is not there.
+fn over_each(name: &str) {
+    if let Err(why) = Am::usable() {
+        return println!("skipped: {why}");
+    }
+    for transports in TRANSPORTS {
+        let status = again(name).env(TARGET, "yes").env("UCX_TLS", transports).status().unwrap();
+        assert_eq!(status.code(), Some(DONE), "over {transports}: {status}");
+    }
+}
+
+/// A source that does not outlive the target.
+struct Source(Child);
+
+impl Source {
+    fn start(name: &str, path: &Path) -> Source {
+        Source(again(name).env_remove(TARGET).env(CHILD, path).spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends a line, or says why not.
+fn send(messages: &mut dyn Messages) -> Result<(), Cause> {
+    let told = |error: farjump_core::transport::TransportError| error.cause().clone();
+    let room = messages.reserve(64).map_err(told)?;
+    // SAFETY: `reserve` lends so many bytes.
+    unsafe { room.write_bytes(1, 64) };
+    messages.commit(64, 0).map_err(told)
+}
+
+/// Uses an end whose peer is dead, in every way: errors name it, nothing waits, and the end can be dropped.
+fn use_up(mut messages: Box<dyn Messages>) {
+    for _ in 0..TRIES {
+        let outcome = send(&mut *messages).and_then(|()| {
+            messages
+                .progress()
+                .and_then(|()| messages.poll().map(drop))
+                .map_err(|error| error.cause().clone())
+        });
+        messages.release();
+        match outcome {
+            Ok(()) | Err(Cause::Full) => {}
+            Err(cause) => {
+                assert_eq!(cause, Cause::PeerGone);
+                break;
+            }
+        }
+    }
+}
+
+/// A new source, over what is left.
+fn meets_again(name: &str, place: &Place, listener: &Listener) {
+    let source = Source::start(name, &place.path());
+    let Met { endpoint, control, .. } = arrive(listener);
+    let mut messages = two_sided(endpoint);
+    while messages.poll().unwrap().is_none() {
+        messages.progress().unwrap();
+    }
+    drop((source, control));
+}
+
+fn source(path: std::path::PathBuf) -> ! {
+    let address = PeerAddress::unix(path).unwrap();
+    let mut met = meet_target(&address, &mut am(), &source_options(), far()).unwrap();
+    let mut messages = two_sided(met.endpoint);
+    for _ in 0..TAKEN + 1 {
+        while let Err(cause) = send(&mut *messages) {
+            assert_eq!(cause, Cause::Full);
+            messages.progress().unwrap();
+        }
+    }
+    // Until it is killed; should the target end first, the control connection says so.
+    while !matches!(met.control.recv(), Err(Error::PeerGone { .. })) {
+        messages.progress().unwrap();
+    }
+    exit(DONE)
+}
+
+#[test]
+fn a_source_that_is_killed_idle_is_gone_at_once_and_another_one_meets() {
+    const NAME: &str = "ucx::a_source_that_is_killed_idle_is_gone_at_once_and_another_one_meets";
+    if let Some((path, _watchdog)) = as_child() {
+        source(path);
+    }
+    if env::var_os(TARGET).is_none() {
+        return over_each(NAME);
+    }
+    let place = Place::new();
+    let listener = place.listener();
+    let mut child = Source::start(NAME, &place.path());
+    let mut met = arrive(&listener);
+    let mut messages = two_sided(met.endpoint);
+    for _ in 0..=TAKEN {
+        while messages.poll().unwrap().is_none() {
+            messages.progress().unwrap();
+        }
+        messages.release();
+    }
+    child.kill();
+    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    use_up(messages);
+    meets_again(NAME, &place, &listener);
+    exit(DONE);
+}
+
+#[test]
+fn a_source_that_is_killed_in_traffic_is_gone_at_once_and_another_one_meets() {
+    const NAME: &str = "ucx::a_source_that_is_killed_in_traffic_is_gone_at_once_and_another_one_meets";
+    if let Some((path, _watchdog)) = as_child() {
+        source(path);
+    }
+    if env::var_os(TARGET).is_none() {
+        return over_each(NAME);
+    }
+    let place = Place::new();
+    let listener = place.listener();
+    let mut child = Source::start(NAME, &place.path());
+    let mut met = arrive(&listener);
+    let mut messages = two_sided(met.endpoint);
+    for _ in 0..TAKEN / 2 {
+        while messages.poll().unwrap().is_none() {
+            messages.progress().unwrap();
+        }
+        messages.release();
+        // Nobody takes these: the source's window fills up.
+        match send(&mut *messages) {
+            Ok(()) | Err(Cause::Full) => {}
+            Err(cause) => panic!("{cause}"),
+        }
+    }
+    child.kill();
+    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    use_up(messages);
+    meets_again(NAME, &place, &listener);
+    exit(DONE);
+}
