@@ -36,7 +36,7 @@ pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
 pub use farjump_loader::{Library, LibraryImage};
 pub use farjump_transports::meet::{PeerIdentity, RefusalCause};
-pub use farjump_transports::{BackendInfo, available};
+pub use farjump_transports::{BackendInfo, available, preferred};
 pub use held::HeldImage;
 pub use link::{Link, LinkBuilder, LinkStats, Pending, Reply};
 pub use mode::Mode;
@@ -47,16 +47,6 @@ pub use target::{Stopper, Target, TargetBuilder, TargetThread};
 pub use farjump_core as core;
 #[cfg(feature = "build")]
 pub use farjump_loader::{build, inspect};
-
-use farjump_core::transport::Transport;
-
-/// The built-in transports that work on this machine, best first.
-fn usable_transports() -> impl Iterator<Item = Box<dyn Transport>> {
-    available()
-        .into_iter()
-        .filter(|backend| backend.usable.is_ok())
-        .filter_map(|backend| farjump_transports::make(backend.name).ok())
-}
 
 /// The name of this program's executable.
 fn program_name() -> String {

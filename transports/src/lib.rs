@@ -17,4 +17,4 @@ pub mod shm;
 pub mod ucx;
 
 pub use error::Error;
-pub use registry::{BackendInfo, available, make};
+pub use registry::{BackendInfo, available, make, preferred};

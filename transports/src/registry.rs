@@ -64,6 +64,12 @@ pub fn available() -> Vec<BackendInfo> {
     BACKENDS.iter().map(Backend::look).collect()
 }
 
+/// The first backend that works on this machine: what is used where nobody asks for another. Those behind it are not looked at,
+/// because looking at some means to load a library, which does what it likes in the process.
+pub fn preferred() -> Option<Box<dyn Transport>> {
+    BACKENDS.iter().find_map(|backend| backend.make().ok())
+}
+
 /// A backend by name.
 ///
 /// # Errors
@@ -114,6 +120,15 @@ mod tests {
                 _ => panic!("{} is listed as one thing and made as another", backend.name),
             }
         }
+    }
+
+    #[test]
+    fn the_preferred_one_is_the_first_that_is_usable() {
+        let first = available().into_iter().find(|backend| backend.usable.is_ok());
+        assert_eq!(
+            preferred().map(|transport| transport.name().to_owned()),
+            first.map(|backend| backend.name.to_owned())
+        );
     }
 
     #[test]

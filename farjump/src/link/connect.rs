@@ -162,7 +162,7 @@ impl LinkBuilder {
                 self.settings.transports.retain(|own| own.name() == name);
             }
             Some(name) => self.settings.transports = vec![farjump_transports::make(name)?],
-            None => self.settings.transports.extend(crate::usable_transports()),
+            None => self.settings.transports.extend(farjump_transports::preferred()),
         }
         Ok(Link { inner: std::cell::RefCell::new(Inner::connect(self.settings)?) })
     }

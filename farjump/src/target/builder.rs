@@ -397,7 +397,7 @@ impl<'a> TargetBuilder<'a> {
                 self.transports.retain(|own| own.name() == name);
             }
             Some(name) => self.transports = vec![farjump_transports::make(name)?],
-            None => self.transports.extend(crate::usable_transports()),
+            None => self.transports.extend(farjump_transports::preferred()),
         }
         let address: PeerAddress = self.address.parse()?;
         self.settings.mailbox = choices.room;

@@ -25,13 +25,13 @@ const WANTED: [Wanted; 2] = [
     Wanted {
         name: "libucp",
         soname: "libucp.so.0",
-        serves: "the transports ucx-put and ucx-am",
+        serves: "the transport ucx-am",
         mend: "sudo apt-get install libucx0",
     },
     Wanted {
         name: "libibverbs",
         soname: "libibverbs.so.1",
-        serves: "the transports verbs-write and verbs-send",
+        serves: "the transports verbs-write and verbs-send of a later version",
         mend: "sudo apt-get install libibverbs1 ibverbs-providers",
     },
 ];
@@ -77,11 +77,11 @@ fn listed(soname: &str, known: &str) -> Option<PathBuf> {
 fn judge(wanted: &Wanted, found: Option<PathBuf>) -> Finding {
     match found {
         Some(path) => {
-            let means = format!("{} of a later version would find it", wanted.serves);
+            let means = format!("for {}", wanted.serves);
             Finding::new(wanted.name, Verdict::Ok, path.display().to_string(), means)
         }
         None => {
-            let means = format!("{}, which this version has not yet, would need it", wanted.serves);
+            let means = format!("needed for {}", wanted.serves);
             Finding::new(wanted.name, Verdict::Note, format!("no {}", wanted.soname), means).mend(wanted.mend)
         }
     }

@@ -1,6 +1,6 @@
 //! Memory: whether code can be run from it, whether it can be shared, and what limits it.
 
-use farjump::available;
+use farjump::{available, preferred};
 use farjump_loader::{Arena, Error};
 use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs};
 use rustix::process::{Resource, getrlimit};
@@ -54,12 +54,11 @@ fn executable(mapped: Result<usize, Error>, selinux_enforces: bool) -> Finding {
 /// Whether a transport works, and whether memory can be had as `shm` takes it.
 fn shared() -> Finding {
     const NAME: &str = "shared memory";
-    let usable: Vec<_> = available().into_iter().filter(|backend| backend.usable.is_ok()).collect();
-    if usable.is_empty() {
+    let Some(transport) = preferred() else {
         let reasons = available().into_iter().find_map(|backend| backend.usable.err()).unwrap_or_default();
         let means = "no two processes can meet: no source and no target can run here";
         return Finding::new(NAME, Verdict::Impossible, reasons, means).mend("farjump transports");
-    }
+    };
     let mailbox = memfd_create("farjump-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .and_then(|memfd| ftruncate(memfd, MAILBOX));
     if let Err(error) = mailbox {
@@ -68,8 +67,7 @@ fn shared() -> Finding {
         let mend = "docker run --security-opt seccomp=unconfined IMAGE";
         return Finding::new(NAME, Verdict::Impossible, found, means).mend(mend);
     }
-    let names: Vec<_> = usable.iter().map(|backend| backend.name).collect();
-    let found = format!("memfd works; transports: {}", names.join(", "));
+    let found = format!("memfd works; transport: {}", transport.name());
     Finding::new(NAME, Verdict::Ok, found, "sources and targets of this machine can meet")
 }
 
@@ -89,14 +87,14 @@ fn judge_dev_shm(found: Option<(u64, u64, bool)>) -> Finding {
     const NAME: &str = "/dev/shm";
     const SMALL: u64 = 64 << 20;
     let Some((size, free, no_exec)) = found else {
-        let means = "farjump's shm uses memfds and does without; UCX, for a later version, would need it";
+        let means = "farjump's shm uses memfds and does without; UCX (ucx-am) may need it";
         return Finding::new(NAME, Verdict::Note, "not there", means)
             .mend("sudo mount -t tmpfs tmpfs /dev/shm");
     };
     let text =
         format!("{}, {} free{}", show_rough(size), show_rough(free), if no_exec { ", noexec" } else { "" });
     let finding = if free < SMALL {
-        let means = "farjump's shm uses memfds and does without; UCX, for a later version, needs more";
+        let means = "farjump's shm uses memfds and does without; UCX (ucx-am) may need more";
         Finding::new(NAME, Verdict::Note, text, means).mend("sudo mount -o remount,size=1G /dev/shm")
     } else if no_exec {
         let means = "farjump's shm uses memfds and does without; in UCX's memory no code could run in place";
