@@ -92,6 +92,13 @@ pub struct Layout {
     pub(crate) image: u32,
 }
 
+impl Plan<'static> {
+    /// A frame of this kind for which nobody waits, with index and token 0, that names no code: to be filled in by what differs.
+    pub const fn of(kind: Kind) -> Plan<'static> {
+        Plan { kind, wants_reply: false, alone: false, index: 0, token: 0, align_log2: 0, code: None }
+    }
+}
+
 impl Plan<'_> {
     /// Lays the frame out at an address that is `base` modulo 4096, for a payload of `payload_len` bytes.
     ///

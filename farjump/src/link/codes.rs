@@ -89,21 +89,7 @@ impl Codes {
         let id = image.id();
         let index = match self.by_id.get(&id) {
             Some(&index) => index,
-            None => {
-                let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
-                let (library, align_log2) = (library.clone(), image.payload_align_log2());
-                self.by_id.insert(id, index);
-                let origin = Origin::Library(library);
-                self.entries.push(Code {
-                    id,
-                    origin,
-                    known: Known::Nothing,
-                    align_log2,
-                    link_time: None,
-                    stamp: None,
-                });
-                index
-            }
+            None => self.add(id, Origin::Library(library.clone()), image.payload_align_log2())?,
         };
         // Of several copies of a library with the same code it is the one at hand whose payload routines are to run.
         self.recent = Some((library.clone(), index));
@@ -128,16 +114,15 @@ impl Codes {
             self.entries[usize::from(index)].origin = origin;
             return Ok(index);
         }
+        self.add(id, origin, align_log2)
+    }
+
+    /// A new index, for code that has none.
+    fn add(&mut self, id: CodeId, origin: Origin, align_log2: u8) -> Result<u16, Error> {
         let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
         self.by_id.insert(id, index);
-        self.entries.push(Code {
-            id,
-            origin,
-            known: Known::Nothing,
-            align_log2,
-            link_time: None,
-            stamp: None,
-        });
+        let known = Known::Nothing;
+        self.entries.push(Code { id, origin, known, align_log2, link_time: None, stamp: None });
         Ok(index)
     }
 

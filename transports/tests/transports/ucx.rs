@@ -132,61 +132,53 @@ fn source(path: std::path::PathBuf) -> ! {
     exit(DONE)
 }
 
-#[test]
-fn a_source_that_is_killed_idle_is_gone_at_once_and_another_one_meets() {
-    const NAME: &str = "ucx::a_source_that_is_killed_idle_is_gone_at_once_and_another_one_meets";
+/// The test `name`: a source that is killed once `take` has taken some of its messages is gone at once, what is left of the link
+/// can be used and dropped, and another source meets.
+fn killed(name: &str, take: impl Fn(&mut dyn Messages)) {
     if let Some((path, _watchdog)) = as_child() {
         source(path);
     }
     if env::var_os(TARGET).is_none() {
-        return over_each(NAME);
+        return over_each(name);
     }
     let place = Place::new();
     let listener = place.listener();
-    let mut child = Source::start(NAME, &place.path());
+    let mut child = Source::start(name, &place.path());
     let mut met = arrive(&listener);
     let mut messages = two_sided(met.endpoint);
-    for _ in 0..=TAKEN {
-        while messages.poll().unwrap().is_none() {
-            messages.progress().unwrap();
-        }
-        messages.release();
-    }
+    take(&mut *messages);
     child.kill();
     assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
     use_up(messages);
-    meets_again(NAME, &place, &listener);
+    meets_again(name, &place, &listener);
     exit(DONE);
+}
+
+/// Takes the next message.
+fn take_one(messages: &mut dyn Messages) {
+    while messages.poll().unwrap().is_none() {
+        messages.progress().unwrap();
+    }
+    messages.release();
+}
+
+#[test]
+fn a_source_that_is_killed_idle_is_gone_at_once_and_another_one_meets() {
+    const NAME: &str = "ucx::a_source_that_is_killed_idle_is_gone_at_once_and_another_one_meets";
+    killed(NAME, |messages| (0..=TAKEN).for_each(|_| take_one(messages)));
 }
 
 #[test]
 fn a_source_that_is_killed_in_traffic_is_gone_at_once_and_another_one_meets() {
     const NAME: &str = "ucx::a_source_that_is_killed_in_traffic_is_gone_at_once_and_another_one_meets";
-    if let Some((path, _watchdog)) = as_child() {
-        source(path);
-    }
-    if env::var_os(TARGET).is_none() {
-        return over_each(NAME);
-    }
-    let place = Place::new();
-    let listener = place.listener();
-    let mut child = Source::start(NAME, &place.path());
-    let mut met = arrive(&listener);
-    let mut messages = two_sided(met.endpoint);
-    for _ in 0..TAKEN / 2 {
-        while messages.poll().unwrap().is_none() {
-            messages.progress().unwrap();
+    killed(NAME, |messages| {
+        for _ in 0..TAKEN / 2 {
+            take_one(messages);
+            // Nobody takes these: the source's window fills up.
+            match send(messages) {
+                Ok(()) | Err(Cause::Full) => {}
+                Err(cause) => panic!("{cause}"),
+            }
         }
-        messages.release();
-        // Nobody takes these: the source's window fills up.
-        match send(&mut *messages) {
-            Ok(()) | Err(Cause::Full) => {}
-            Err(cause) => panic!("{cause}"),
-        }
-    }
-    child.kill();
-    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
-    use_up(messages);
-    meets_again(NAME, &place, &listener);
-    exit(DONE);
+    });
 }

@@ -60,15 +60,7 @@ fn alone(
     channel: &mut Channel,
     receiver: &mut Receiver<'_>,
 ) -> Result<Option<TransportError>, crate::conformance::Failure> {
-    let plan = Plan {
-        kind: Kind::Call,
-        wants_reply: false,
-        alone: false,
-        index: 0,
-        token: 0,
-        align_log2: 0,
-        code: None,
-    };
+    let plan = Plan::of(Kind::Call);
     for _ in 0..TRIES {
         match channel.poll() {
             Ok(Polled::Frame(_)) => {

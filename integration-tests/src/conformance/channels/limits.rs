@@ -139,15 +139,7 @@ fn limit_of(subject: &Subject, limit: usize) -> Counted {
     let max = ends.left.max_frame();
     ensure!(max == limit, "frames of up to {limit} bytes were asked for, {max} are told");
     let longest = max.saturating_sub(OVERHEAD);
-    let plan = Plan {
-        kind: Kind::Call,
-        wants_reply: false,
-        alone: false,
-        index: 0,
-        token: 0,
-        align_log2: 0,
-        code: None,
-    };
+    let plan = Plan::of(Kind::Call);
     let style = Style { seed: limit as u64, sizes: &[longest, 0], varied: false };
     let mut counted = both_ways(&mut ends, style, 10)?;
     for too_much in [(max - 63).max(INLINE_PAYLOAD + 1), max, max + 1, usize::MAX / 2, usize::MAX] {
