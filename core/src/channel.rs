@@ -18,7 +18,7 @@ use crate::mailbox::{self, Seen};
 use crate::memory::{Memory, Region};
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
-use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Operation, TransportError};
+use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Operation, Route, TransportError};
 
 mod in_place;
 mod line;
@@ -188,6 +188,14 @@ impl Channel {
     /// The arrival rule in use.
     pub fn rule(&self) -> ArrivalRules {
         self.terms.rule
+    }
+
+    /// What this end's frames travel over, as the backend says. For people; may take long.
+    pub fn route(&self) -> Route {
+        match &self.path {
+            Path::OneSided(path) => path.route(),
+            Path::TwoSided(path) => path.messages.route(),
+        }
     }
 
     /// Largest frame that can be sent, in bytes, all included.

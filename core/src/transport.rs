@@ -249,6 +249,18 @@ pub trait Opening: Send {
     /// What to tell the peer. The same each time it is called.
     fn address(&self) -> Address;
 
+    /// The arrival rules that hold between this end and the one whose address has these bytes, as far as they are known
+    /// better than from [`Capabilities::arrival`]: a peer on another machine cannot be mapped here, whatever both can do.
+    /// Called at most once and before [`Opening::connect`], by the side that learns of the other's end before it tells of its
+    /// own, which tells no other rules then. All, unless the backend knows better. Takes as long as `connect` may.
+    ///
+    /// # Errors
+    /// As of [`Opening::connect`].
+    fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
+        let _ = peer;
+        Ok(ArrivalRules::all())
+    }
+
     /// Reaches the peer. Bounded in time: a backend that must wait for the network takes at most `deadline_ms`.
     ///
     /// # Errors
@@ -276,6 +288,23 @@ impl fmt::Debug for Endpoint {
             Endpoint::OneSided { .. } => "OneSided",
             Endpoint::TwoSided(_) => "TwoSided",
         })
+    }
+}
+
+/// What the frames of an end travel over, in words for people.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Route {
+    /// In a few words: `tcp over eth0`. Empty where the backend's name says it all.
+    pub over: String,
+    /// Sentences about why it is so and what follows from it, the most important first.
+    pub notes: Vec<String>,
+}
+
+impl Route {
+    /// A route over `over`, with these notes.
+    pub fn new(over: impl Into<String>, notes: Vec<String>) -> Route {
+        Route { over: over.into(), notes }
     }
 }
 
@@ -362,6 +391,11 @@ pub unsafe trait RemoteMemory: Send {
     /// (`membarrier`), so that this side needs no fence between "store a frame" and "is the peer asleep?".
     fn store_load_ordered(&self) -> bool {
         false
+    }
+
+    /// What writes travel over. For people; may take long.
+    fn route(&self) -> Route {
+        Route::default()
     }
 }
 
@@ -491,6 +525,11 @@ pub trait Messages: Send {
     /// Final for the link.
     fn disarm(&mut self) -> Result<(), TransportError> {
         Ok(())
+    }
+
+    /// What messages travel over. For people; may take long.
+    fn route(&self) -> Route {
+        Route::default()
     }
 }
 

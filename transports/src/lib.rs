@@ -6,13 +6,17 @@
 //! | feature | backends |
 //! |---|---|
 //! | `shm` (default) | `shm`: memory shared between processes of one machine |
-//! | `ucx` (default) | `ucx-am`: active messages of UCX, whose library is opened at run time |
+//! | `ucx` (default) | `ucx-put`: memory of UCX's that the peer writes; `ucx-am`: its active messages. The library is opened at run time |
 
+#[cfg(any(feature = "shm", feature = "ucx"))]
+mod barrier;
 mod error;
 pub mod meet;
 mod registry;
 #[cfg(feature = "shm")]
 pub mod shm;
+#[cfg(any(feature = "shm", feature = "ucx"))]
+mod twin;
 #[cfg(feature = "ucx")]
 pub mod ucx;
 

@@ -7,7 +7,7 @@ use crate::Error;
 /// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
 const BACKENDS: [Backend; 5] = [
     Backend { name: "shm", reaches: ONE_MACHINE, maker: SHM, instead: "build with --features shm" },
-    Backend { name: "ucx-put", reaches: UCX, maker: None, instead: NOT_YET },
+    Backend { name: "ucx-put", reaches: UCX_NATIVE, maker: UCX_PUT, instead: "build with --features ucx" },
     Backend { name: "ucx-am", reaches: UCX, maker: UCX_AM, instead: "build with --features ucx" },
     Backend { name: "verbs-write", reaches: RDMA, maker: None, instead: NOT_YET },
     Backend { name: "verbs-send", reaches: RDMA, maker: None, instead: NOT_YET },
@@ -15,6 +15,7 @@ const BACKENDS: [Backend; 5] = [
 
 const ONE_MACHINE: &str = "this machine";
 const UCX: &str = "whatever UCX finds";
+const UCX_NATIVE: &str = "this machine, and RDMA that UCX finds";
 const RDMA: &str = "machines with RDMA devices";
 const NOT_YET: &str = "this version of farjump has no such backend; between processes of one machine use shm";
 
@@ -23,6 +24,12 @@ const SHM: Option<Maker> =
     Some(Maker { usable: crate::shm::Shm::usable, make: || Box::new(crate::shm::Shm::new()) });
 #[cfg(not(feature = "shm"))]
 const SHM: Option<Maker> = None;
+
+#[cfg(feature = "ucx")]
+const UCX_PUT: Option<Maker> =
+    Some(Maker { usable: crate::ucx::Put::usable, make: || Box::new(crate::ucx::Put::new()) });
+#[cfg(not(feature = "ucx"))]
+const UCX_PUT: Option<Maker> = None;
 
 #[cfg(feature = "ucx")]
 const UCX_AM: Option<Maker> =

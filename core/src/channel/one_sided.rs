@@ -12,7 +12,7 @@ use crate::mailbox::{
 };
 use crate::memory::{Memory, Region};
 use crate::sync::Ordering;
-use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, RemoteMemory, TransportError};
+use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, RemoteMemory, Route, TransportError};
 
 pub(super) struct OneSided {
     pub(super) out: Outbound<Region>,
@@ -125,6 +125,10 @@ impl OneSided {
             local,
             _twin: twin,
         })
+    }
+
+    pub(super) fn route(&self) -> Route {
+        self.remote.route()
     }
 
     #[inline(always)]

@@ -282,6 +282,10 @@ impl Opening for FaultyOpening {
         self.inner.address()
     }
 
+    fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
+        self.inner.arrival_with(peer)
+    }
+
     fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
         // The inner transport first in any case: the descriptors in `peer` are its to close.
         let endpoint = self.inner.connect(peer, deadline_ms)?;

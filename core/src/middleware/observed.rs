@@ -8,8 +8,8 @@ use core::ptr::NonNull;
 use super::event::{Action, Event};
 use super::{require_a_rule, without_mapping};
 use crate::transport::{
-    Address, Capabilities, Descriptor, Endpoint, LocalMemory, Messages, OpenRequest, Opening, RemoteMemory,
-    Transport, TransportError,
+    Address, ArrivalRules, Capabilities, Descriptor, Endpoint, LocalMemory, Messages, OpenRequest, Opening,
+    RemoteMemory, Route, Transport, TransportError,
 };
 
 /// Who is told. Called on the thread that works with the end, in the middle of its work.
@@ -101,6 +101,10 @@ impl Opening for ObservedOpening {
         self.inner.address()
     }
 
+    fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
+        self.inner.arrival_with(peer)
+    }
+
     fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let ObservedOpening { inner, link } = *self;
         let action = Action::Connect { address_len: peer.bytes.len(), descriptors: peer.descriptors.len() };
@@ -161,6 +165,10 @@ unsafe impl RemoteMemory for ObservedRemote {
 
     fn store_load_ordered(&self) -> bool {
         self.inner.store_load_ordered()
+    }
+
+    fn route(&self) -> Route {
+        self.inner.route()
     }
 }
 
@@ -260,5 +268,9 @@ impl Messages for ObservedMessages {
 
     fn disarm(&mut self) -> Result<(), TransportError> {
         self.link.told(Action::Disarm, self.inner.disarm())
+    }
+
+    fn route(&self) -> Route {
+        self.inner.route()
     }
 }

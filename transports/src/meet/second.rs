@@ -35,6 +35,14 @@ impl SecondEnd {
         self.0.max_frame()
     }
 
+    /// Takes into account what `peer` told of its end before this one is told of.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] where the two ends cannot be connected.
+    pub fn answers(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), Error> {
+        self.0.narrow(peer, end)
+    }
+
     /// Gives `use_it` what the peer is told, with the descriptors that go beside it.
     pub fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
         self.0.tell(use_it)

@@ -93,7 +93,8 @@ fn agree(
         let what = format!("it chose transport {:?}, which was not offered", plain(&end.transport, 64));
         return Err(Error::Terms { peer: control.peer().to_string(), what });
     };
-    let own_end = OwnEnd::open(transport.as_mut(), &options.request)?;
+    let mut own_end = OwnEnd::open(transport.as_mut(), &options.request)?;
+    own_end.narrow(control.peer(), &end)?;
     let rule = own_end.agree(control.peer(), &end)?;
     own_end.tell(|end, descriptors| control.send(&Message::Ready { end }, descriptors))?;
     let peer_machine = Machine(machine);

@@ -74,6 +74,8 @@ pub(super) struct OwnEnd {
     opening: Box<dyn Opening>,
     transport: String,
     capabilities: Capabilities,
+    /// Those of `capabilities`, or fewer once the peer's end is known.
+    rules: ArrivalRules,
     key: [u8; LinkKey::LEN],
     max_frame: u32,
     region_len: usize,
@@ -94,10 +96,21 @@ impl OwnEnd {
             opening: transport.open(&OpenRequest::new(request.region_len, max_frame))?,
             transport: transport.name().to_owned(),
             capabilities,
+            rules: capabilities.arrival,
             key,
             max_frame: max_frame as u32,
             region_len: request.region_len,
         })
+    }
+
+    /// Leaves out the arrival rules that do not hold between this end and the peer's. By the side that learns of the other's end
+    /// before it tells of its own.
+    pub(super) fn narrow(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), Error> {
+        if end.transport == self.transport {
+            let narrowed = self.opening.arrival_with(&end.address);
+            self.rules &= narrowed.map_err(|error| error.with_peer(peer.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Its transport's name.
@@ -119,7 +132,7 @@ impl OwnEnd {
             transport: self.transport.clone(),
             address: address.bytes,
             key: self.key,
-            rules: self.capabilities.arrival.bits(),
+            rules: self.rules.bits(),
             line_whole: self.capabilities.line_whole,
             max_frame: self.max_frame,
             region_len: self.region_len as u64,
@@ -143,10 +156,10 @@ impl OwnEnd {
             return Err(terms(format!("its region is {} bytes long", end.region_len)));
         }
         let theirs = ArrivalRules::from_bits_truncate(end.rules);
-        self.capabilities.arrival.agree(theirs).ok_or_else(|| Error::NoCommonRule {
+        self.rules.agree(theirs).ok_or_else(|| Error::NoCommonRule {
             transport: self.transport.clone(),
             peer: peer.to_string(),
-            ours: named(self.capabilities.arrival),
+            ours: named(self.rules),
             theirs: named(theirs),
         })
     }

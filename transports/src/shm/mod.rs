@@ -7,10 +7,8 @@
 //! process; bit 1, it calls one before it sleeps), zero (`u32`), length of the region (`u64`). Beside it go two
 //! descriptors: the region's memfd and the doorbell's eventfd.
 
-mod barrier;
 mod doorbell;
 mod region;
-mod twin;
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -22,10 +20,11 @@ use farjump_core::transport::{
     OpenRequest, Opening, Operation, RemoteMemory, Threading, Transport, TransportError, WakeSource,
 };
 
-use barrier::Barriers;
 use doorbell::Doorbell;
 use region::Region;
-use twin::Twin;
+
+use crate::barrier::{self, Barriers};
+use crate::twin::Twin;
 
 /// The backend's name.
 pub const NAME: &str = "shm";
@@ -235,7 +234,8 @@ unsafe impl LocalMemory for ShmLocal {
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         let twin = match self.twin.take() {
             Some(twin) => twin,
-            None => Twin::of(self.region.memfd(), self.region.len())
+            // SAFETY: a region is whole pages of shared memory, mapped as long as this value.
+            None => unsafe { Twin::of(self.region.base(), self.region.len()) }
                 .map_err(|cause| error(Operation::Open, cause))?,
         };
         Ok(self.twin.insert(twin).start())

@@ -1,87 +1,147 @@
-//! What an end tells its peer: its worker's address, made by UCX for UCX, and what it holds.
+//! What an end tells its peer: its worker's address, made by UCX for UCX, and what else the backend needs.
 //!
-//! Little-endian: version (`u16`, 1), UCX's major and minor version (`u16` each), zero (`u16`), bytes that the end holds
-//! undelivered (`u64`), longest frame that it takes (`u64`), CRC-32 of all else (`u32`), length of the worker's address
-//! (`u32`), the worker's address.
+//! Little-endian: version (`u16`, 2), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor version (`u16` each),
+//! CRC-32 of all else (`u32`), length of what follows (`u32`), and that: a [`Told`] in postcard's encoding.
 
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::Version;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-const VERSION: u16 = 1;
-const HEAD: usize = 32;
+use super::place::Place;
+
+const VERSION: u16 = 2;
+const HEAD: usize = 16;
 /// Where the checksum lies in it.
-const SUM: std::ops::Range<usize> = 24..28;
+const SUM: std::ops::Range<usize> = 8..12;
 /// Longest address, in bytes (`core::transport::Address::bytes`).
 const LONGEST: usize = 64 << 10;
 
-/// What is in an address.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Told {
-    /// Bytes that the end holds undelivered, at least `max_frame`.
-    pub(super) window: u64,
-    /// Longest frame that it takes, in bytes.
-    pub(super) max_frame: u64,
-    /// By which UCX reaches its worker.
-    pub(super) worker: Vec<u8>,
-}
+/// What an end of a backend tells.
+pub(super) trait Told: Serialize + DeserializeOwned {
+    /// The backend's number.
+    const BACKEND: u16;
 
-impl Told {
+    /// What of it cannot be.
+    fn check(&self) -> Result<(), String>;
+
     /// As bytes for a peer, by an end whose UCX is `own`.
-    pub(super) fn to_bytes(&self, own: Version) -> Result<Vec<u8>, Cause> {
-        let len = HEAD + self.worker.len();
-        if len > LONGEST {
+    fn to_bytes(&self, own: Version) -> Result<Vec<u8>, Cause> {
+        let body = postcard::to_stdvec(self)
+            .map_err(|error| Cause::System(format!("this end's address cannot be written: {error}")))?;
+        if HEAD + body.len() > LONGEST {
             return Err(Cause::System(format!(
-                "UCX's address of this end has {} bytes, {} at most can be told: name fewer devices in UCX_NET_DEVICES",
-                self.worker.len(),
+                "UCX's address of this end has {} bytes, about {} can be told: name fewer devices in UCX_NET_DEVICES",
+                body.len(),
                 LONGEST - HEAD
             )));
         }
-        let mut bytes = Vec::with_capacity(len);
-        for number in [VERSION, own.major as u16, own.minor as u16, 0] {
+        let mut bytes = Vec::with_capacity(HEAD + body.len());
+        for number in [VERSION, Self::BACKEND, own.major as u16, own.minor as u16] {
             bytes.extend(number.to_le_bytes());
         }
-        bytes.extend(self.window.to_le_bytes());
-        bytes.extend(self.max_frame.to_le_bytes());
         bytes.extend([0; 4]);
-        bytes.extend((self.worker.len() as u32).to_le_bytes());
-        bytes.extend(&self.worker);
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(&body);
         let sum = sum(&bytes);
         bytes[SUM].copy_from_slice(&sum);
         Ok(bytes)
     }
 
-    /// From a peer. UCX believes every byte of a worker's address, so one that was damaged, or made by a UCX whose addresses
-    /// may differ, must not come so far.
-    pub(super) fn from_bytes(bytes: &[u8], own: Version) -> Result<Told, Cause> {
+    /// From a peer. UCX believes every byte of what it made, so what was damaged, or made by a UCX whose addresses may
+    /// differ, must not come so far.
+    fn from_bytes(bytes: &[u8], own: Version) -> Result<Self, Cause> {
         let wrong = |what: String| Err(Cause::Address(what));
-        let Some((head, worker)) = bytes.split_first_chunk::<HEAD>() else {
+        let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return wrong(format!("it has {} bytes, and its head alone {HEAD}", bytes.len()));
         };
         let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| head[at + index]));
-        if short(0) != VERSION || short(6) != 0 {
-            return wrong(format!("it is of version {}, not {VERSION}", short(0)));
+        if (short(0), short(2)) != (VERSION, Self::BACKEND) {
+            return wrong(format!("it is of version {} and backend {}", short(0), short(2)));
         }
-        let (told, there) = (u32::from_le_bytes(std::array::from_fn(|index| head[28 + index])), worker.len());
-        if told as usize != there || there == 0 || bytes.len() > LONGEST {
-            return wrong(format!("it has {there} bytes for UCX and says {told}"));
+        let told = u32::from_le_bytes(std::array::from_fn(|index| head[12 + index])) as usize;
+        if told != body.len() || bytes.len() > LONGEST {
+            return wrong(format!("it has {} bytes for UCX and says {told}", body.len()));
         }
         if sum(bytes) != bytes[SUM] {
             return wrong("it is damaged: its checksum is another".to_owned());
         }
-        let (major, minor) = (short(2), short(4));
+        let (major, minor) = (short(4), short(6));
         if (u32::from(major), u32::from(minor)) != (own.major, own.minor) {
             return wrong(format!(
                 "the peer has UCX {major}.{minor} and this side {}.{}, which may not understand each other: install one version on both",
                 own.major, own.minor
             ));
         }
-        let (window, max_frame) = (long(8), long(16));
-        if max_frame == 0 || window < max_frame {
-            return wrong(format!("it holds {window} bytes and takes frames of {max_frame}"));
+        match postcard::take_from_bytes::<Self>(body) {
+            Ok((told, [])) => told.check().map_err(Cause::Address).map(|()| told),
+            Ok((_, rest)) => wrong(format!("{} bytes stand behind it", rest.len())),
+            Err(error) => wrong(format!("what it says cannot be read: {error}")),
         }
-        Ok(Told { window, max_frame, worker: worker.to_vec() })
     }
+}
+
+/// What an end of `ucx-am` tells.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Inbox {
+    /// Bytes that the end holds undelivered, at least `max_frame`.
+    pub(super) window: u64,
+    /// Longest frame that it takes, in bytes.
+    pub(super) max_frame: u64,
+    /// Where the process runs.
+    pub(super) place: Place,
+    /// By which UCX reaches its worker.
+    #[serde(with = "serde_bytes")]
+    pub(super) worker: Vec<u8>,
+}
+
+impl Told for Inbox {
+    const BACKEND: u16 = 1;
+
+    fn check(&self) -> Result<(), String> {
+        if self.max_frame == 0 || self.window < self.max_frame {
+            return Err(format!("it holds {} bytes and takes frames of {}", self.window, self.max_frame));
+        }
+        has_worker(&self.worker)
+    }
+}
+
+/// What an end of `ucx-put` tells.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Mailbox {
+    /// Where its region begins, as UCX knows it. Only UCX of this side makes anything of it.
+    pub(super) address: u64,
+    /// The region's length in bytes.
+    pub(super) len: u64,
+    /// What its process says of barriers (`crate::barrier`).
+    pub(super) barriers: u16,
+    /// UCX's key to the region.
+    #[serde(with = "serde_bytes")]
+    pub(super) key: Vec<u8>,
+    /// Where the process runs.
+    pub(super) place: Place,
+    /// By which UCX reaches its worker.
+    #[serde(with = "serde_bytes")]
+    pub(super) worker: Vec<u8>,
+}
+
+impl Told for Mailbox {
+    const BACKEND: u16 = 2;
+
+    fn check(&self) -> Result<(), String> {
+        let end = self.address.checked_add(self.len);
+        if self.len == 0 || usize::try_from(self.len).is_err() || end.is_none() {
+            return Err(format!("its region has {} bytes at {:#x}", self.len, self.address));
+        }
+        if self.key.is_empty() {
+            return Err("it has no key to its region".to_owned());
+        }
+        has_worker(&self.worker)
+    }
+}
+
+fn has_worker(worker: &[u8]) -> Result<(), String> {
+    if worker.is_empty() { Err("it names no worker of UCX's".to_owned()) } else { Ok(()) }
 }
 
 /// The checksum of all but itself.
@@ -98,44 +158,72 @@ mod tests {
 
     const OWN: Version = Version { major: 1, minor: 13, release: 1 };
 
-    fn told() -> Told {
-        Told { window: 8192, max_frame: 4096, worker: (0..100).collect() }
+    fn inbox() -> Inbox {
+        Inbox { window: 8192, max_frame: 4096, place: Place::own(), worker: (0..100).collect() }
+    }
+
+    fn mailbox() -> Mailbox {
+        Mailbox {
+            address: 1 << 40,
+            len: 8192,
+            barriers: 3,
+            key: vec![1; 24],
+            place: Place::own(),
+            worker: (0..100).collect(),
+        }
     }
 
     #[test]
-    fn an_address_is_understood_as_it_was_told_by_another_release() {
-        let bytes = told().to_bytes(OWN).unwrap();
-        assert_eq!(Told::from_bytes(&bytes, Version { release: 7, ..OWN }), Ok(told()));
+    fn an_address_is_understood_as_it_was_told_by_another_release_of_the_same_backend() {
+        let other = Version { release: 7, ..OWN };
+        let (inbox_bytes, mailbox_bytes) = (inbox().to_bytes(OWN).unwrap(), mailbox().to_bytes(OWN).unwrap());
+        assert_eq!(Inbox::from_bytes(&inbox_bytes, other), Ok(inbox()));
+        assert_eq!(Mailbox::from_bytes(&mailbox_bytes, other), Ok(mailbox()));
+        assert!(matches!(Mailbox::from_bytes(&inbox_bytes, OWN), Err(Cause::Address(_))));
+        assert!(matches!(Inbox::from_bytes(&mailbox_bytes, OWN), Err(Cause::Address(_))));
     }
 
     #[test]
     fn one_that_is_cut_off_longer_or_has_any_bit_turned_is_refused() {
-        let bytes = told().to_bytes(OWN).unwrap();
+        let bytes = mailbox().to_bytes(OWN).unwrap();
         for len in 0..bytes.len() {
-            assert!(matches!(Told::from_bytes(&bytes[..len], OWN), Err(Cause::Address(_))), "{len}");
+            assert!(matches!(Mailbox::from_bytes(&bytes[..len], OWN), Err(Cause::Address(_))), "{len}");
         }
-        assert!(Told::from_bytes(&[&bytes[..], &[0]].concat(), OWN).is_err());
+        assert!(Mailbox::from_bytes(&[&bytes[..], &[0]].concat(), OWN).is_err());
         for bit in 0..bytes.len() * 8 {
             let mut turned = bytes.clone();
             turned[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(Told::from_bytes(&turned, OWN), Err(Cause::Address(_))), "bit {bit}");
+            assert!(matches!(Mailbox::from_bytes(&turned, OWN), Err(Cause::Address(_))), "bit {bit}");
         }
     }
 
     #[test]
     fn another_version_of_ucx_is_refused_by_both_numbers() {
-        let bytes = told().to_bytes(Version { minor: 15, ..OWN }).unwrap();
-        let text = Told::from_bytes(&bytes, OWN).unwrap_err().to_string();
+        let bytes = inbox().to_bytes(Version { minor: 15, ..OWN }).unwrap();
+        let text = Inbox::from_bytes(&bytes, OWN).unwrap_err().to_string();
         assert!(text.contains("UCX 1.15") && text.contains("1.13"), "{text}");
     }
 
     #[test]
-    fn a_window_that_holds_not_one_frame_is_refused_and_an_address_that_is_too_long_not_told() {
+    fn what_cannot_be_is_refused_though_its_checksum_is_right() {
         for (window, max_frame) in [(4095, 4096), (0, 0), (9, 0)] {
-            let bytes = Told { window, max_frame, ..told() }.to_bytes(OWN).unwrap();
-            assert!(Told::from_bytes(&bytes, OWN).is_err(), "{window} {max_frame}");
+            let bytes = Inbox { window, max_frame, ..inbox() }.to_bytes(OWN).unwrap();
+            assert!(Inbox::from_bytes(&bytes, OWN).is_err(), "{window} {max_frame}");
         }
-        let long = Told { worker: vec![0; LONGEST], ..told() };
+        for lie in [
+            Mailbox { len: 0, ..mailbox() },
+            Mailbox { address: u64::MAX - 5, ..mailbox() },
+            Mailbox { key: vec![], ..mailbox() },
+            Mailbox { worker: vec![], ..mailbox() },
+        ] {
+            let bytes = lie.to_bytes(OWN).unwrap();
+            assert!(matches!(Mailbox::from_bytes(&bytes, OWN), Err(Cause::Address(_))), "{lie:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_too_long_is_not_told() {
+        let long = Inbox { worker: vec![0; LONGEST], ..inbox() };
         assert!(matches!(long.to_bytes(OWN), Err(Cause::System(_))));
     }
 }

@@ -8,37 +8,34 @@
 //! The address is in `address.rs`.
 
 use std::collections::VecDeque;
+use std::env;
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, InboxKind, Messages, OpenRequest,
-    Opening, Operation, Threading, Transport, TransportError, WakeSource,
+    Opening, Operation, Route, Threading, Transport, TransportError, WakeSource,
 };
 use farjump_ucx_sys::{
     UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_request_param_t, ucs_status_ptr_t,
 };
 
-use super::address::Told;
+use super::address::{Inbox as ToldInbox, Told};
 use super::buffer::Buffer;
 use super::context::Context;
-use super::inbox::{ASK, FRAME, Inbox, TELL, status_of};
+use super::inbox::{ASK, FRAME, Inbox, TELL};
+use super::lanes::Lanes;
 use super::moving;
-use super::worker::Worker;
+use super::place::Place;
+use super::worker::{TURNS, Worker, status_of};
 
 /// The backend's name.
 pub const NAME: &str = "ucx-am";
 /// Longest frame, in bytes: 64 MiB of payload, and what goes around it.
 pub const MAX_FRAME: usize = (64 << 20) + (1 << 20);
-
-/// How long a dropped end lets UCX send what it has taken. A peer that is alive takes it in far less.
-const PARTING: Duration = Duration::from_millis(20);
-/// How often a sleep is tried before it is a nap.
-const TURNS: u32 = 16;
 
 /// The backend. It holds nothing: the process has one context of UCX's, and all else is in the ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,7 +52,7 @@ impl Am {
     /// # Errors
     /// A sentence for people.
     pub fn usable() -> Result<Capabilities, String> {
-        Context::get().map(|_| Am.capabilities())
+        Context::for_messages().map(|_| Am.capabilities())
     }
 }
 
@@ -95,11 +92,13 @@ unsafe impl Send for Station {}
 
 impl Station {
     fn open(request: &OpenRequest) -> Result<Station, Cause> {
-        let worker = Worker::create()?;
+        let context = Context::for_messages().map_err(Cause::System)?;
+        let worker = Worker::create(context)?;
         let descriptor = worker.descriptor()?;
         let max_frame = request.max_frame.max(LINE);
         let window = request.region_len.max(max_frame) as u64;
-        let told = Told { window, max_frame: max_frame as u64, worker: worker.address()? };
+        let told =
+            ToldInbox { window, max_frame: max_frame as u64, place: Place::own(), worker: worker.address()? };
         let address = told.to_bytes(worker.ucx.version())?;
         let inbox = NonNull::from(Box::leak(Box::new(Inbox::new(worker, max_frame, window))));
         let station = Station { inbox, descriptor, address };
@@ -146,9 +145,16 @@ impl Station {
         }
         let inbox = self.inbox();
         let ucx = inbox.worker().ucx;
-        let told = Told::from_bytes(&peer.bytes, ucx.version()).map_err(failed)?;
+        let told = ToldInbox::from_bytes(&peer.bytes, ucx.version()).map_err(failed)?;
         let note = inbox.spares.borrow_mut().take(0).map_err(failed)?;
-        let end = inbox.worker().connect(&told.worker).map_err(failed)?;
+        let set = env::var("UCX_TLS").ok();
+        let apart = Place::own().apart(&told.place, set.as_deref());
+        let unreachable = || {
+            format!(
+                "UCX has no transport by which both sides reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}"
+            )
+        };
+        let end = inbox.worker().connect(&told.worker, unreachable).map_err(failed)?;
         inbox.outward.borrow_mut().open(told.window);
         Ok(Post {
             ucx,
@@ -160,6 +166,7 @@ impl Station {
             room: None,
             sending: VecDeque::new(),
             note,
+            apart,
         })
     }
 }
@@ -189,6 +196,8 @@ struct Post {
     sending: VecDeque<Sending>,
     /// Its note is the header of what is sent beside frames.
     note: Buffer,
+    /// Why the peer shares no memory with this process, should it be so.
+    apart: String,
 }
 
 // SAFETY: requests and the end belong to the station's worker, which may move between threads and is owned here.
@@ -379,26 +388,32 @@ impl Messages for Post {
             if !self.sending.is_empty() || self.inbox().must_tell() || !self.inbox().is_empty() {
                 return Ok(false);
             }
-            // UCX refuses as long as it has not seen all that rang: once after each message, as a rule.
             if self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
+
+    fn route(&self) -> Route {
+        let lanes = Lanes::of(self.ucx, self.end);
+        let mut notes = Vec::new();
+        if lanes.are_tcp() {
+            notes.push(format!("TCP, because nothing faster joins both sides: {}", self.apart));
+        }
+        notes.extend(lanes.sizes_in_words());
+        notes.push(
+            "the receiver runs frames where UCX put them; no address of it is known to the sender".to_owned(),
+        );
+        Route::new(lanes.in_words(), notes)
+    }
 }
 
 impl Drop for Post {
     fn drop(&mut self) {
-        // SAFETY: UCX looks at the fields that the mask names: none.
-        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the end is connected, and used no more. Closing sends first what was taken.
-        let closing = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
-        let began = Instant::now();
-        while status_of(self.ucx, closing) == UCS_INPROGRESS && began.elapsed() < PARTING {
-            self.inbox().worker().progress();
-        }
-        let requests = self.sending.iter().map(|sending| sending.request).chain([closing, self.aside]);
+        // SAFETY: the end is connected, and used no more.
+        unsafe { self.inbox().worker().close(self.end) };
+        let requests = self.sending.iter().map(|sending| sending.request).chain([self.aside]);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
             // SAFETY: a request that was not freed. What it reads lives longer than the worker (`Post::station`).
             unsafe { self.ucx.ucp_request_free(request) };

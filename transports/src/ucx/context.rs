@@ -1,18 +1,20 @@
-//! UCX's context: one a process, made when it is first asked for and kept to the end.
+//! UCX's contexts: one a process for active messages and one for memory that peers write, each made when it is first asked for
+//! and kept to the end.
 
+use std::env;
+use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
 use farjump_ucx_sys::{
-    UCP_FEATURE_AM, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES, UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK,
-    Ucx, ucp_context_h, ucp_params_t,
+    UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
+    UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, ucp_config_t, ucp_context_h, ucp_params_t,
 };
 
 use super::words;
 
-/// A context for active messages, and nothing else: with `UCP_FEATURE_RMA` UCX would carry out writes of its peers to any
-/// address that they name, in software, on transports that cannot do it themselves.
+/// A context of UCX's.
 pub(super) struct Context {
     pub(super) ucx: &'static Ucx,
     pub(super) handle: ucp_context_h,
@@ -24,13 +26,29 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The context of this process; why there is none, and the mend, as a sentence.
-    pub(super) fn get() -> Result<&'static Context, String> {
+    /// The context for active messages, and nothing else: with `UCP_FEATURE_RMA` UCX would carry out writes of its peers to
+    /// any address that they name, in software, on transports that cannot do it themselves. Why there is none, and the mend, as
+    /// a sentence.
+    pub(super) fn for_messages() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
-        CONTEXT.get_or_init(Context::make).as_ref().map_err(Clone::clone)
+        let make = || Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, None);
+        CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    fn make() -> Result<Context, String> {
+    /// The context for memory that peers write, without TCP, on which UCX carries writes out in software, and with active
+    /// messages for doorbells.
+    pub(super) fn for_memory() -> Result<&'static Context, String> {
+        static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
+        let make = || {
+            let set = env::var("UCX_TLS").ok();
+            let transports = without_tcp(set.as_deref())?;
+            Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, Some(&transports))
+        };
+        CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
+    }
+
+    /// One with these features, and these transports instead of those that UCX would use.
+    fn make(features: u32, transports: Option<&str>) -> Result<Context, String> {
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
         let failed = |what: &str, status| {
             let (version, said) = (ucx.version(), words(ucx, status));
@@ -44,19 +62,95 @@ impl Context {
         if status != UCS_OK {
             return Err(failed("does not understand its settings", status));
         }
+        let config = Config { ucx, handle: config };
+        if let Some(value) = transports.and_then(|names| CString::new(names).ok()) {
+            // SAFETY: the configuration is there, and both are texts that end.
+            let status = unsafe { ucx.ucp_config_modify(config.handle, c"TLS".as_ptr(), value.as_ptr()) };
+            if status != UCS_OK {
+                return Err(failed("does not let its transports be chosen", status));
+            }
+        }
         // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
         let mut params: ucp_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED);
-        params.features = u64::from(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP);
+        params.features = u64::from(features);
         params.mt_workers_shared = 1;
         let mut handle = ptr::null_mut();
         // SAFETY: all three are valid, and `config` was made above.
-        let status = unsafe { ucx.ucp_init(&params, config, &mut handle) };
-        // SAFETY: made above, and used no more.
-        unsafe { ucx.ucp_config_release(config) };
+        let status = unsafe { ucx.ucp_init(&params, config.handle, &mut handle) };
         match status {
             UCS_OK => Ok(Context { ucx, handle }),
             status => Err(failed("cannot be used here", status)),
+        }
+    }
+}
+
+/// UCX's settings.
+struct Config {
+    ucx: &'static Ucx,
+    handle: *mut ucp_config_t,
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        // SAFETY: made by `ucp_config_read`, and used no more.
+        unsafe { self.ucx.ucp_config_release(self.handle) };
+    }
+}
+
+/// UCX_TLS, as it is `set`, without TCP: a list of names, one with `^` before it that names what is left out, or `all`.
+fn without_tcp(set: Option<&str>) -> Result<String, String> {
+    let set = set.unwrap_or("all").trim();
+    if let Some(left_out) = set.strip_prefix('^') {
+        let is_there = left_out.split(',').any(is_tcp);
+        return Ok(if is_there { set.to_owned() } else { format!("{set},tcp") });
+    }
+    let names: Vec<_> = set.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() || names.contains(&"all") {
+        return Ok("^tcp".to_owned());
+    }
+    let others: Vec<_> = names.into_iter().filter(|name| !is_tcp(name)).collect();
+    if others.iter().all(|name| *name == "self") {
+        return Err(format!(
+            "UCX_TLS={set} leaves no transport that writes a peer's memory: over TCP, UCX emulates writes in software, which is \
+             slower than messages and lets whoever is connected write anywhere in this process; use ucx-am, or add shm or an RDMA \
+             transport to UCX_TLS"
+        ));
+    }
+    Ok(others.join(","))
+}
+
+/// Whether an entry of UCX_TLS means TCP: its name, or that with a modifier.
+fn is_tcp(entry: &str) -> bool {
+    entry.trim().split(':').next() == Some("tcp")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_is_left_out_of_the_transports_however_they_are_named() {
+        for (set, used) in [
+            (None, "^tcp"),
+            (Some("all"), "^tcp"),
+            (Some(""), "^tcp"),
+            (Some("all,tcp"), "^tcp"),
+            (Some("^ud"), "^ud,tcp"),
+            (Some("^tcp,ud"), "^tcp,ud"),
+            (Some("posix,self"), "posix,self"),
+            (Some("tcp,posix , rc"), "posix,rc"),
+            (Some("tcp:aux,rc_v"), "rc_v"),
+        ] {
+            assert_eq!(without_tcp(set).as_deref(), Ok(used), "{set:?}");
+        }
+    }
+
+    #[test]
+    fn where_tcp_is_all_there_is_the_error_says_what_emulated_writes_cost() {
+        for set in ["tcp", "tcp,self", "self"] {
+            let why = without_tcp(Some(set)).unwrap_err();
+            assert!(why.contains(set) && why.contains("write anywhere") && why.contains("ucx-am"), "{why}");
         }
     }
 }

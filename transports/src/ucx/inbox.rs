@@ -14,13 +14,13 @@ use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::{
     UCP_AM_RECV_ATTR_FLAG_DATA, UCP_AM_RECV_ATTR_FLAG_RNDV, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_ERR,
-    UCS_PTR_IS_PTR, UCS_PTR_STATUS, Ucx, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_t,
+    UCS_PTR_IS_PTR, UCS_PTR_STATUS, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_t,
 };
 
 use super::buffer::{Buffer, Spares};
 use super::moving;
 use super::window::{Inward, MAX_FRAMES, Outward, Violation};
-use super::worker::Worker;
+use super::worker::{Worker, status_of};
 
 /// A frame. Its header has its number and what [`TELL`]'s has, `u32` each.
 pub(super) const FRAME: c_uint = 1;
@@ -337,14 +337,4 @@ unsafe extern "C" fn asked(
     let (inbox, _) = unsafe { given(argument, header, header_len) };
     inbox.inward.borrow_mut().ask();
     status
-}
-
-/// What is known of a request of which UCX said `returned`, and whether it has to be freed.
-pub(super) fn status_of(ucx: &Ucx, returned: *mut c_void) -> ucs_status_t {
-    if UCS_PTR_IS_PTR(returned) {
-        // SAFETY: a request that was not freed.
-        unsafe { ucx.ucp_request_check_status(returned) }
-    } else {
-        UCS_PTR_STATUS(returned)
-    }
 }

@@ -1,6 +1,7 @@
 //! UCX: frames over everything that it drives, by the library of the distribution.
 //!
-//! [`am`] is the backend `ucx-am`, which sends each frame as an active message. The library is opened when a backend is
+//! [`put`] is the backend `ucx-put`, which writes frames into memory of the peer's, [`am`] is `ucx-am`, which sends each frame as
+//! an active message. The library is opened when a backend is
 //! first asked for; nothing here is needed to build, or to run with other backends. Its environment variables (`UCX_TLS`,
 //! `UCX_NET_DEVICES`, …) are read by UCX itself, as in any program that uses it.
 
@@ -9,10 +10,18 @@ pub mod am;
 mod buffer;
 mod context;
 mod inbox;
+mod lanes;
+mod mappings;
+mod native;
+mod peer;
+mod place;
+pub mod put;
+mod region;
 mod window;
 mod worker;
 
 pub use am::Am;
+pub use put::Put;
 
 use std::ffi::CStr;
 

@@ -4,6 +4,7 @@ use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::slice;
+use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{Cause, Descriptor};
@@ -11,12 +12,19 @@ use farjump_ucx_sys::{
     UCP_AM_FLAG_PERSISTENT_DATA, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
     UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
     UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT, UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY,
-    UCS_ERR_UNREACHABLE, UCS_OK, UCS_THREAD_MODE_SERIALIZED, Ucx, ucp_am_handler_param_t,
-    ucp_am_recv_callback_t, ucp_ep_h, ucp_ep_params_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
+    UCS_ERR_UNREACHABLE, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS, UCS_THREAD_MODE_SERIALIZED,
+    Ucx, ucp_am_handler_param_t, ucp_am_recv_callback_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t,
+    ucp_worker_h, ucp_worker_params_t, ucs_status_t,
 };
 
 use super::context::Context;
 use super::words;
+
+/// How long a dropped end lets UCX send what it has taken. A peer that is alive takes it in far less.
+const PARTING: Duration = Duration::from_millis(20);
+/// How often a sleep is tried before it is a nap: UCX refuses as long as it has not seen all that rang, once after each message
+/// as a rule.
+pub(super) const TURNS: u32 = 16;
 
 /// A worker of this process's context. Used by one thread at a time.
 pub(super) struct Worker {
@@ -28,8 +36,7 @@ pub(super) struct Worker {
 unsafe impl Send for Worker {}
 
 impl Worker {
-    pub(super) fn create() -> Result<Worker, Cause> {
-        let context = Context::get().map_err(Cause::System)?;
+    pub(super) fn create(context: &'static Context) -> Result<Worker, Cause> {
         let ucx = context.ucx;
         // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
         let mut params: ucp_worker_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -101,8 +108,13 @@ impl Worker {
         }
     }
 
-    /// An end that sends to the worker with this address. Waits for nothing: that the peer is not there shows later.
-    pub(super) fn connect(&self, address: &[u8]) -> Result<ucp_ep_h, Cause> {
+    /// An end that sends to the worker with this address; where UCX knows no way there, `unreachable` says so for people. Waits
+    /// for nothing: that the peer is not there shows later.
+    pub(super) fn connect(
+        &self,
+        address: &[u8],
+        unreachable: impl FnOnce() -> String,
+    ) -> Result<ucp_ep_h, Cause> {
         // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
         let mut params: ucp_ep_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS);
@@ -111,11 +123,27 @@ impl Worker {
         // SAFETY: the worker is there, and the address is one that UCX of this version made (`super::address`).
         match unsafe { self.ucx.ucp_ep_create(self.handle, &params, &mut end) } {
             UCS_OK => Ok(end),
-            UCS_ERR_UNREACHABLE => Err(Cause::System(
-                "UCX has no transport by which both sides reach each other: compare UCX_TLS and UCX_NET_DEVICES on both sides"
-                    .to_owned(),
-            )),
+            UCS_ERR_UNREACHABLE => Err(Cause::System(unreachable())),
             status => Err(system(self.ucx, "reaches no peer", status)),
+        }
+    }
+
+    /// Closes an end of this worker's, which sends first what it has taken, for `PARTING` at most.
+    ///
+    /// # Safety
+    /// The end is used no more.
+    pub(super) unsafe fn close(&self, end: ucp_ep_h) {
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the end is this worker's, and the caller uses it no more.
+        let closing = unsafe { self.ucx.ucp_ep_close_nbx(end, &params) };
+        let began = Instant::now();
+        while status_of(self.ucx, closing) == UCS_INPROGRESS && began.elapsed() < PARTING {
+            self.progress();
+        }
+        if UCS_PTR_IS_PTR(closing) {
+            // SAFETY: a request that was not freed. Should it go on, it ends with the worker.
+            unsafe { self.ucx.ucp_request_free(closing) };
         }
     }
 
@@ -141,6 +169,16 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // SAFETY: made by `create`; whoever owns it has taken no request or data along.
         unsafe { self.ucx.ucp_worker_destroy(self.handle) };
+    }
+}
+
+/// What is known of a request of which UCX said `returned`.
+pub(super) fn status_of(ucx: &Ucx, returned: *mut c_void) -> ucs_status_t {
+    if UCS_PTR_IS_PTR(returned) {
+        // SAFETY: a request that was not freed.
+        unsafe { ucx.ucp_request_check_status(returned) }
+    } else {
+        UCS_PTR_STATUS(returned)
     }
 }
 

@@ -82,6 +82,9 @@ const TYPES: [&str; 22] = [
     "ucp_rsc_attr_field",
 ];
 
+/// Constants of an enumeration without a name.
+const CONSTANTS: &str = "UCP_MEM_MAP_(NONBLOCK|ALLOCATE|FIXED)";
+
 fn made() -> Result<String, bindgen::BindgenError> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut builder = bindgen::Builder::default()
@@ -103,6 +106,7 @@ fn made() -> Result<String, bindgen::BindgenError> {
     for kind in TYPES {
         builder = builder.allowlist_type(kind);
     }
+    builder = builder.allowlist_var(CONSTANTS);
     Ok(builder.generate()?.to_string())
 }
 

@@ -9,7 +9,7 @@ use super::dice::{Dice, FOREVER};
 use super::{Fault, Link};
 use crate::frame::LINE;
 use crate::middleware::pages::Pages;
-use crate::transport::{Cause, Descriptor, Messages, Operation, TransportError};
+use crate::transport::{Cause, Descriptor, Messages, Operation, Route, TransportError};
 
 /// Messages held before room for the next is refused.
 const QUEUE: usize = 64;
@@ -158,5 +158,9 @@ impl Messages for FaultyMessages {
     fn disarm(&mut self) -> Result<(), TransportError> {
         self.link.check(Operation::Wake)?;
         self.inner.disarm()
+    }
+
+    fn route(&self) -> Route {
+        self.inner.route()
     }
 }

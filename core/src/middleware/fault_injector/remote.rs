@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::dice::{Dice, FOREVER};
 use super::{Fault, Link};
-use crate::transport::{Cause, Operation, RemoteMemory, TransportError};
+use crate::transport::{Cause, Operation, RemoteMemory, Route, TransportError};
 
 /// Operations held before the next is refused for want of room.
 const QUEUE: usize = 64;
@@ -255,5 +255,9 @@ unsafe impl RemoteMemory for FaultyRemote {
     fn ring(&mut self) -> Result<(), TransportError> {
         self.link.check(Operation::Wake)?;
         self.inner.ring()
+    }
+
+    fn route(&self) -> Route {
+        self.inner.route()
     }
 }

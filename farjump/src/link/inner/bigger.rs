@@ -125,7 +125,11 @@ impl Inner {
         let Some(transport) = self.settings.transport(&self.transport) else {
             return Ok(Err(format!("this process has {} no longer", self.transport)));
         };
-        let own = match SecondEnd::open(transport, &request) {
+        let opened = SecondEnd::open(transport, &request).and_then(|mut own| {
+            own.answers(self.control.peer(), &end)?;
+            Ok(own)
+        });
+        let own = match opened {
             Ok(own) => own,
             Err(error) => return Ok(Err(error.to_string())),
         };

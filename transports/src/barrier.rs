@@ -17,7 +17,7 @@ use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_
 bitflags::bitflags! {
     /// What a process says of itself.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub(super) struct Barriers: u16 {
+    pub(crate) struct Barriers: u16 {
         /// Barriers that others call reach its threads.
         const REGISTERED = 1 << 0;
         /// It calls a barrier on its way to sleep, for peers that rely on it.
@@ -28,7 +28,7 @@ bitflags::bitflags! {
 impl Barriers {
     /// Registers this process, where the system has it; again is harmless. The registration is the process's until it
     /// executes another program.
-    pub(super) fn of_this_process() -> Barriers {
+    pub(crate) fn of_this_process() -> Barriers {
         let known = membarrier_query();
         let can = |command: MembarrierCommand, in_query: MembarrierQuery| {
             // Tried, and not only asked for: a sandbox may forbid the call.
@@ -46,7 +46,7 @@ impl Barriers {
 }
 
 /// Whether `sender` needs no fence of its own because `sleeper` calls a barrier.
-pub(super) fn spares_fence(sender: Barriers, sleeper: Barriers) -> bool {
+pub(crate) fn spares_fence(sender: Barriers, sleeper: Barriers) -> bool {
     sender.contains(Barriers::REGISTERED) && sleeper.contains(Barriers::CALLS)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn spares_fence(sender: Barriers, sleeper: Barriers) -> bool {
 /// Pairs with the sender's fence between storing a frame and loading this side's state or, where the sender has none
 /// (`sender_has_no_fence`), with the one that `membarrier` makes it pass. Either the sender's load comes before that fence,
 /// then its frame was stored before it and our look finds it; or it comes after, then it sees "asleep" and rings.
-pub(super) fn between_sleeping_and_looking(sender_has_no_fence: bool) -> bool {
+pub(crate) fn between_sleeping_and_looking(sender_has_no_fence: bool) -> bool {
     // For senders with a fence of their own; and the compiler, too, must keep the store before what follows. It keeps the look
     // behind the call by itself, which may change any memory for all it knows.
     fence(Ordering::SeqCst);

@@ -1,0 +1,127 @@
+//! A second mapping of shared memory, at which what is in it can be executed and not written.
+//!
+//! `mremap` with an old size of 0 maps the same memory once more, whatever it is and without its descriptor; `mprotect` then
+//! makes the copy executable. A memfd that was made with `MFD_NOEXEC_SEAL` can never be executed as a *file*, and can be mapped
+//! so: the seal is about the mode of the file (memfd_create(2)), and execve and mmap are different rights. The two mappings are
+//! at different addresses, so no page is writable and executable at one.
+
+use std::ptr::NonNull;
+
+use farjump_core::transport::Cause;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MprotectFlags, MremapFlags, madvise, mprotect, mremap, munmap};
+
+/// The mapping, removed when this is dropped.
+pub(crate) struct Twin {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, which only remembers where it is.
+unsafe impl Send for Twin {}
+
+impl Twin {
+    /// Maps the `len` bytes at `start` a second time.
+    ///
+    /// # Safety
+    /// They are whole pages of one shared mapping.
+    pub(crate) unsafe fn of(start: NonNull<u8>, len: usize) -> Result<Twin, Cause> {
+        let refused = |errno: Errno| {
+            Cause::System(match errno {
+                Errno::ACCESS | Errno::PERM => format!(
+                    "this process may not execute memory that another one writes ({errno}): SELinux, a file system mounted \
+                     noexec (/dev/shm, where UCX takes memory from it), systemd's MemoryDenyWriteExecute= or a seccomp filter \
+                     forbids it; allow it for this program"
+                ),
+                _ => format!("mapping {len} bytes of shared memory a second time failed: {errno}"),
+            })
+        };
+        // SAFETY: an old size of 0 leaves the mapping as it is and makes another one of the same memory, where nothing was
+        // (mremap(2)); the caller says that it is a shared one.
+        let start =
+            unsafe { mremap(start.as_ptr().cast(), 0, len, MremapFlags::MAYMOVE) }.map_err(refused)?;
+        let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
+        let twin = Twin { start, len };
+        // SAFETY: the mapping is new, and nobody uses it yet.
+        unsafe { mprotect(start.as_ptr().cast(), len, MprotectFlags::READ | MprotectFlags::EXEC) }
+            .map_err(refused)?;
+        // So that the first call of code does not wait for a page. Linux before 5.14 does not know it.
+        // SAFETY: it changes no byte of the mapping.
+        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateRead) };
+        Ok(twin)
+    }
+
+    /// Where it begins.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's alone. The call fails only for arguments that `mremap` did not give.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    /// Shared memory, for as long as the process.
+    fn shared(len: usize) -> NonNull<u8> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the system chooses an address at which nothing is.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::SHARED) };
+        NonNull::new(start.unwrap().cast()).unwrap()
+    }
+
+    /// What `/proc/self/maps` says of the mapping that holds `address`: `rw-s`.
+    fn protection(address: NonNull<u8>) -> Option<String> {
+        fs::read_to_string("/proc/self/maps").unwrap().lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (from, to) = range.split_once('-')?;
+            let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).unwrap());
+            (from..to).contains(&address.addr().get()).then(|| rest[..4].to_owned())
+        })
+    }
+
+    #[test]
+    fn what_is_written_to_memory_runs_in_its_twin_and_neither_is_both() {
+        let region = shared(4 * PAGE);
+        // SAFETY: these are all of its pages.
+        let twin = unsafe { Twin::of(region, 4 * PAGE) }.unwrap();
+        assert_eq!(protection(region).as_deref(), Some("rw-s"));
+        assert_eq!(protection(twin.start()).as_deref(), Some("r-xs"));
+        let at = 3 * PAGE + 64;
+        // `lea rax, [rdi + 1]; ret`
+        #[cfg(target_arch = "x86_64")]
+        for (add, code) in [(1, [0x48_u8, 0x8d, 0x47, 0x01, 0xc3]), (2, [0x48, 0x8d, 0x47, 0x02, 0xc3])] {
+            // SAFETY: inside the region, which nobody else uses; the function is those two instructions.
+            unsafe {
+                std::ptr::copy_nonoverlapping(code.as_ptr(), region.add(at).as_ptr(), code.len());
+                farjump_core::icache::sync_foreign(twin.start().add(at).addr().get() as u64, code.len());
+                let run: extern "C" fn(u64) -> u64 = std::mem::transmute(twin.start().add(at).as_ptr());
+                assert_eq!(run(41), 41 + add);
+            }
+        }
+    }
+
+    #[test]
+    fn the_twin_goes_with_its_owner_and_leaves_the_memory() {
+        let region = shared(PAGE);
+        // SAFETY: this is all of its pages.
+        let twin = unsafe { Twin::of(region, PAGE) }.unwrap();
+        let start = twin.start();
+        assert_eq!(protection(start).as_deref(), Some("r-xs"));
+        drop(twin);
+        assert_ne!(protection(start).as_deref(), Some("r-xs"));
+        assert_eq!(protection(region).as_deref(), Some("rw-s"));
+    }
+}

@@ -1,0 +1,127 @@
+//! What of this process's memory is mapped: to check a pointer into a peer's region that UCX computed from what the peer said.
+
+use std::fs;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use farjump_core::transport::Cause;
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
+
+/// The mappings of this process at one moment.
+pub(super) struct Mappings(Vec<Mapping>);
+
+struct Mapping {
+    range: Range<usize>,
+    /// Shared, readable and writable.
+    is_shared: bool,
+}
+
+impl Mappings {
+    /// As they are now.
+    pub(super) fn now() -> Result<Mappings, Cause> {
+        let text = fs::read_to_string("/proc/self/maps").map_err(|error| {
+            Cause::System(format!("reading /proc/self/maps failed: {error}; is /proc mounted?"))
+        })?;
+        Ok(Mappings(text.lines().filter_map(Mapping::read).collect()))
+    }
+
+    /// Whether all of `range` lies in memory that is shared and was not mapped when `self` was looked at. What a peer says of its
+    /// region moves the pointer that UCX computes: it must come to lie in what was mapped for it, and in nothing else.
+    pub(super) fn have_since_got(&self, range: &Range<usize>) -> Result<bool, Cause> {
+        let overlaps =
+            |mapping: &&Mapping| mapping.range.start < range.end && range.start < mapping.range.end;
+        if self.0.iter().any(|mapping| overlaps(&mapping)) {
+            return Ok(false);
+        }
+        let now = Mappings::now()?;
+        // The system lists them in ascending order.
+        let mut covered = range.start;
+        for mapping in now.0.iter().filter(|mapping| mapping.is_shared && overlaps(mapping)) {
+            if mapping.range.start > covered {
+                return Ok(false);
+            }
+            covered = mapping.range.end;
+        }
+        Ok(covered >= range.end)
+    }
+}
+
+impl Mapping {
+    /// From a line of `/proc/self/maps` (proc_pid_maps(5)).
+    fn read(line: &str) -> Option<Mapping> {
+        let mut words = line.split_ascii_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).ok());
+        let rights = words.next()?;
+        Some(Mapping { range: from?..to?, is_shared: rights.starts_with("rw") && rights.ends_with('s') })
+    }
+}
+
+/// Has the `len` bytes at `start` mapped now rather than at first touch, and finds out whether there is memory behind all of
+/// them: a write to what is not there ends the process. Linux before 5.14 cannot do it, and nothing is found out there.
+///
+/// # Safety
+/// They are mapped, and shared.
+pub(super) unsafe fn populate(start: NonNull<u8>, len: usize) -> Result<(), Cause> {
+    // SAFETY: it changes no byte of what the caller says is mapped.
+    match unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) } {
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(Errno::FAULT) => {
+            Err(Cause::Address(format!("its region has no memory for some of its {len} bytes")))
+        }
+        Err(errno) => Err(Cause::System(format!("mapping {len} bytes of the peer's memory failed: {errno}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    /// Memory for as long as the process.
+    fn map(len: usize, flags: MapFlags) -> Range<usize> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the system chooses an address at which nothing is.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) };
+        let start = start.unwrap().addr();
+        start..start + len
+    }
+
+    #[test]
+    fn only_shared_memory_that_came_since_is_taken() {
+        let old = map(4 * PAGE, MapFlags::SHARED);
+        let before = Mappings::now().unwrap();
+        let new = map(4 * PAGE, MapFlags::SHARED);
+        let private = map(4 * PAGE, MapFlags::PRIVATE);
+        let is_new = |range: Range<usize>| before.have_since_got(&range).unwrap();
+        assert!(is_new(new.clone()) && is_new(new.start + PAGE..new.end));
+        assert!(!is_new(old.clone()) && !is_new(private), "not what was there, and not what is private");
+        assert!(!is_new(new.start..usize::MAX), "not what goes on behind it");
+        assert!(!is_new(PAGE..2 * PAGE), "not what is not mapped");
+    }
+
+    #[test]
+    fn memory_behind_the_end_of_a_file_is_found_missing() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE as u64).unwrap();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the system chooses an address at which nothing is.
+        let start = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), 2 * PAGE, protection, MapFlags::SHARED, &file, 0)
+        };
+        let start = NonNull::new(start.unwrap().cast::<u8>()).unwrap();
+        // SAFETY: mapped above.
+        let outcomes = unsafe { [populate(start, PAGE), populate(start, 2 * PAGE)] };
+        assert_eq!(outcomes[0], Ok(()));
+        match &outcomes[1] {
+            Err(Cause::Address(what)) => assert!(what.contains("8192"), "{what}"),
+            // Before Linux 5.14.
+            Ok(()) => println!("skipped: this kernel does not tell"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A peer's region, reached through UCX.
+
+use std::env;
+use std::ptr::{self, NonNull};
+
+use farjump_core::transport::Cause;
+use farjump_ucx_sys::{UCS_OK, Ucx, ucp_ep_h, ucp_rkey_h};
+
+use super::address::Mailbox;
+use super::lanes::Lanes;
+use super::mappings::{self, Mappings};
+use super::place::Place;
+use super::words;
+use super::worker::Worker;
+
+/// UCX reads a key without knowing how long it is: behind one it finds zeros, and not what happens to be there.
+const BEHIND_KEY: usize = 256;
+
+/// A region of a peer's that this process may write, through a worker that outlives this.
+pub(super) struct Peer {
+    ucx: &'static Ucx,
+    pub(super) end: ucp_ep_h,
+    pub(super) key: ucp_rkey_h,
+    /// Where the region begins, as the peer knows it.
+    pub(super) address: u64,
+    pub(super) len: usize,
+    /// Where it begins in this process's memory, if it is mapped.
+    pub(super) mapped: Option<NonNull<u8>>,
+    pub(super) barriers: u16,
+}
+
+impl Peer {
+    /// Reaches the region that `told` tells of, through `worker`. Waits for nothing.
+    pub(super) fn reach(worker: &Worker, told: &Mailbox) -> Result<Peer, Cause> {
+        let ucx = worker.ucx;
+        let set = env::var("UCX_TLS").ok();
+        let why = || Place::own().apart(&told.place, set.as_deref());
+        let end = worker.connect(&told.worker, || {
+            format!(
+                "UCX has no way to write the peer's memory: {}. Over TCP it would emulate writes in software, which is slower \
+                 than messages and lets whoever is connected write anywhere in the other process: use ucx-am, or load an RDMA \
+                 device on both sides",
+                why()
+            )
+        })?;
+        // Closed from here on, whatever happens: by `Peer`, or with the worker.
+        // What the peer told fits: `Mailbox::check` has looked.
+        let len = told.len as usize;
+        let before = Mappings::now()?;
+        let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
+        let mut key = ptr::null_mut();
+        // SAFETY: the end is connected, the key is what UCX of this version made (`super::address`), with zeros behind it, and
+        // there is room for what is made.
+        match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
+            UCS_OK => {}
+            status => {
+                return Err(Cause::System(format!(
+                    "UCX cannot use the peer's key to its memory ({}): {}",
+                    words(ucx, status),
+                    why()
+                )));
+            }
+        }
+        let mut peer =
+            Peer { ucx, end, key, address: told.address, len, mapped: None, barriers: told.barriers };
+        let mut start = ptr::null_mut();
+        // SAFETY: the key was unpacked above, and there is room for the pointer.
+        let mapped = unsafe { ucx.ucp_rkey_ptr(key, told.address, &mut start) } == UCS_OK;
+        match NonNull::new(start.cast::<u8>()).filter(|_| mapped) {
+            Some(start) => {
+                peer.check(start, &before)?;
+                peer.mapped = Some(start);
+            }
+            None => {
+                let lanes = Lanes::of(ucx, end);
+                if !lanes.write_natively() {
+                    return Err(Cause::System(format!(
+                        "UCX would emulate writes to the peer's memory over {}, which is slower than messages and lets whoever \
+                         is connected write anywhere in the other process: {}. Use ucx-am",
+                        lanes.in_words(),
+                        why()
+                    )));
+                }
+            }
+        }
+        Ok(peer)
+    }
+
+    /// Whether the region lies where UCX says, in memory that was mapped for it since `before`: the pointer is the sum of what
+    /// the system and what the peer said.
+    fn check(&self, start: NonNull<u8>, before: &Mappings) -> Result<(), Cause> {
+        let from = start.addr().get();
+        let whole = from.checked_add(self.len).map(|end| from..end);
+        let fits = match &whole {
+            Some(range) => from.is_multiple_of(super::region::PAGE) && before.have_since_got(range)?,
+            None => false,
+        };
+        if !fits {
+            return Err(Cause::Address(format!(
+                "its {} bytes at {:#x} do not lie in the memory that its key is for",
+                self.len, self.address
+            )));
+        }
+        // SAFETY: the range is mapped and shared, as was just seen, and stays so as long as the key.
+        unsafe { mappings::populate(start, self.len) }
+    }
+
+    /// What writes travel over.
+    pub(super) fn lanes(&self) -> Lanes {
+        Lanes::of(self.ucx, self.end)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // SAFETY: unpacked by `reach`, and used no more.
+        unsafe { self.ucx.ucp_rkey_destroy(self.key) };
+    }
+}

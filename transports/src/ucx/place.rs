@@ -1,0 +1,66 @@
+//! Where a process runs, as far as it decides by what UCX can reach it: so that nobody has to wonder why TCP was taken.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde::{Deserialize, Serialize};
+
+/// What an end says of where it is. UCX compares the same before it takes shared memory.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Place {
+    /// `/proc/sys/kernel/random/boot_id`: another on each machine, and after each start of it.
+    machine: String,
+    /// The inode of the process's IPC namespace, which System V memory does not leave.
+    ipc: u64,
+    /// The inode of its PID namespace: UCX opens POSIX memory through `/proc/PID/fd`.
+    pid: u64,
+}
+
+impl Place {
+    /// Of this process. What cannot be found out is empty, and the same nowhere.
+    pub(super) fn own() -> Place {
+        let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |data| data.ino());
+        let machine = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Place { machine: machine.trim().to_owned(), ipc: inode("ipc"), pid: inode("pid") }
+    }
+
+    /// Why a peer at `other` shares no memory with a process here, in words; `set` is this process's UCX_TLS.
+    pub(super) fn apart(&self, other: &Place, set: Option<&str>) -> String {
+        if self.machine.is_empty() || other.machine.is_empty() {
+            return "whether the peer runs on this machine cannot be told without /proc".to_owned();
+        }
+        if self.machine != other.machine {
+            return "the peer runs on another machine".to_owned();
+        }
+        let namespaces = self.ipc != other.ipc && self.pid != other.pid;
+        match set {
+            _ if namespaces => {
+                "the peer runs on this machine, in IPC and PID namespaces (a container) of its own".to_owned()
+            }
+            Some(set) => format!(
+                "the peer runs on this machine; UCX_TLS={set} here, or its setting at the peer, leaves shared memory out"
+            ),
+            None => "the peer runs on this machine; UCX_TLS at the peer may leave shared memory out, or /dev/shm is full or \
+                     missing on one side"
+                .to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ends_of_one_process_are_in_one_place_and_the_words_name_what_differs() {
+        let own = Place::own();
+        assert_eq!(own, Place::own());
+        assert!(!own.machine.is_empty() && own.ipc != 0 && own.pid != 0);
+        let elsewhere = Place { machine: "another".to_owned(), ..own.clone() };
+        assert!(own.apart(&elsewhere, None).contains("another machine"));
+        let container = Place { ipc: 1, pid: 1, ..own.clone() };
+        assert!(own.apart(&container, Some("all")).contains("container"));
+        assert!(own.apart(&own, Some("tcp")).contains("UCX_TLS=tcp"));
+        assert!(own.apart(&Place::default(), None).contains("/proc"));
+    }
+}

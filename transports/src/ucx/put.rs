@@ -1,0 +1,509 @@
+//! `ucx-put`: frames are written into memory of the peer's that UCX allocated.
+//!
+//! Where UCX maps that memory here, on one machine, core writes it by plain stores and UCX is not called for frames at all.
+//! Elsewhere frames are puts, then a fence, then a put of the signal, and only over lanes that put natively. Doorbells are
+//! active messages without content. What is refused and why is in `docs/decisions/ucx-put.md`; the address is in `address.rs`.
+
+use std::collections::VecDeque;
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, InboxKind, LocalMemory, OpenRequest,
+    Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError, WakeSource,
+};
+use farjump_ucx_sys::{
+    UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_ptr_t,
+    ucs_status_t,
+};
+
+use super::address::{Mailbox, Told};
+use super::context::Context;
+use super::peer::Peer;
+use super::place::Place;
+use super::region::{PAGE, Region};
+use super::worker::{TURNS, Worker, status_of};
+use super::{moving, native};
+use crate::barrier::{self, Barriers};
+use crate::twin::Twin;
+
+/// The backend's name.
+pub const NAME: &str = "ucx-put";
+
+/// The active message that rings.
+const RING: c_uint = 1;
+/// Puts under way at most.
+const QUEUE: usize = 128;
+
+/// The backend. It holds nothing: the process has one context of UCX's for it, and all else is in the ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Put;
+
+impl Put {
+    /// A backend.
+    pub const fn new() -> Put {
+        Put
+    }
+
+    /// Whether it works on this machine: what it can do, or why it cannot and the mend.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub fn usable() -> Result<Capabilities, String> {
+        native::ways().map(|_| Put.capabilities())
+    }
+}
+
+impl Transport for Put {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut arrival = ArrivalRules::FENCED | ArrivalRules::CHECKED;
+        let maps = native::ways().is_ok_and(|ways| ways.map);
+        arrival.set(ArrivalRules::STORES, maps);
+        // Half of the longest ring: a frame of half a ring always finds room in it, whatever lies before.
+        let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
+        capabilities.max_inline = LINE;
+        capabilities.alignment = PAGE;
+        capabilities.wake = WakeSource::Descriptor;
+        capabilities.threading = Threading::PerEndpoint;
+        capabilities.in_place = maps;
+        capabilities
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        let failed = |cause| error(Operation::Open, cause);
+        let max_frame = MAX_FRAME / 2;
+        if request.max_frame > max_frame {
+            return Err(failed(Cause::TooLarge { len: request.max_frame, max: max_frame }));
+        }
+        Ok(Box::new(PutOpening::open(request.region_len).map_err(failed)?))
+    }
+}
+
+/// One end before the peer's address is known.
+struct PutOpening {
+    // The peer before the worker that reaches it, and the worker before the region.
+    reached: Option<(Vec<u8>, Peer)>,
+    worker: Worker,
+    region: Region,
+    descriptor: Descriptor,
+    barriers: Barriers,
+    address: Vec<u8>,
+}
+
+// SAFETY: the peer belongs to the worker, which may move between threads; both are owned here.
+unsafe impl Send for PutOpening {}
+
+impl PutOpening {
+    fn open(len: usize) -> Result<PutOpening, Cause> {
+        let context = Context::for_memory().map_err(Cause::System)?;
+        let worker = Worker::create(context)?;
+        // SAFETY: the callback uses no argument.
+        unsafe { worker.handle(RING, Some(rung), ptr::null_mut())? };
+        let region = Region::create(context, len)?;
+        let barriers = Barriers::of_this_process();
+        let told = Mailbox {
+            address: region.base().addr().get() as u64,
+            len: len as u64,
+            barriers: barriers.bits(),
+            key: region.key()?,
+            place: Place::own(),
+            worker: worker.address()?,
+        };
+        let address = told.to_bytes(context.ucx.version())?;
+        let descriptor = worker.descriptor()?;
+        Ok(PutOpening { reached: None, worker, region, descriptor, barriers, address })
+    }
+
+    /// The peer whose address has these bytes.
+    fn reach(&mut self, bytes: &[u8]) -> Result<Peer, TransportError> {
+        if let Some((_, peer)) = self.reached.take_if(|(known, _)| known == bytes) {
+            return Ok(peer);
+        }
+        let failed = |cause| error(Operation::Connect, cause);
+        let told = Mailbox::from_bytes(bytes, self.worker.ucx.version()).map_err(failed)?;
+        Peer::reach(&self.worker, &told).map_err(failed)
+    }
+}
+
+impl Opening for PutOpening {
+    fn address(&self) -> Address {
+        Address { bytes: self.address.clone(), descriptors: Vec::new() }
+    }
+
+    fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
+        let reached = self.reach(peer)?;
+        let mut rules = ArrivalRules::all();
+        rules.set(ArrivalRules::STORES, reached.mapped.is_some());
+        self.reached = Some((peer.to_vec(), reached));
+        Ok(rules)
+    }
+
+    fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        for descriptor in &peer.descriptors {
+            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
+        }
+        if !peer.descriptors.is_empty() {
+            let what = "descriptors came with it, and it has none".to_owned();
+            return Err(error(Operation::Connect, Cause::Address(what)));
+        }
+        let reached = self.reach(&peer.bytes)?;
+        let PutOpening { worker, region, descriptor, barriers: ours, .. } = *self;
+        let theirs = Barriers::from_bits_truncate(reached.barriers);
+        let (len, mapped) = (reached.len, reached.mapped);
+        let works = Works {
+            ucx: worker.ucx,
+            sending: VecDeque::new(),
+            ringing: ptr::null_mut(),
+            words: Box::new([0; QUEUE]),
+            next_word: 0,
+            peer: reached,
+            worker,
+        };
+        let works = Arc::new(Mutex::new(works));
+        Ok(Endpoint::OneSided {
+            local: Box::new(PutLocal {
+                twin: None,
+                region,
+                descriptor,
+                works: Arc::clone(&works),
+                is_mapped: mapped.is_some(),
+                // The peer decides by the same two flags whether it leaves its fence out.
+                peer_has_no_fence: barrier::spares_fence(theirs, ours),
+            }),
+            remote: Box::new(PutRemote {
+                works,
+                mapped,
+                len,
+                no_fence: mapped.is_some() && barrier::spares_fence(ours, theirs),
+            }),
+        })
+    }
+}
+
+/// A put that UCX has taken and not yet done.
+struct Sending {
+    request: *mut c_void,
+    frame: u64,
+}
+
+/// What both halves of an end need: UCX wants one caller at a time, and each half may be dropped first.
+struct Works {
+    ucx: &'static Ucx,
+    /// Oldest first.
+    sending: VecDeque<Sending>,
+    /// The request of the ring that was sent last.
+    ringing: *mut c_void,
+    /// Words that are being put. One is used again after `QUEUE` others, when it is done.
+    words: Box<[u64; QUEUE]>,
+    next_word: usize,
+    // Dropped in this order.
+    peer: Peer,
+    worker: Worker,
+}
+
+// SAFETY: requests, peer and words belong to the worker, which may move between threads and is owned here.
+unsafe impl Send for Works {}
+
+impl Works {
+    /// Starts to write `len` bytes at `from` to `offset` of the peer's region.
+    ///
+    /// # Safety
+    /// They stay as they are until the put is done.
+    unsafe fn put(&mut self, offset: usize, from: *const u8, len: usize, frame: u64) -> Result<(), Cause> {
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        let Peer { end, key, address, .. } = self.peer;
+        // SAFETY: the end is connected, the caller has checked that all of it lies in the region, and keeps the bytes.
+        let sent =
+            unsafe { self.ucx.ucp_put_nbx(end, from.cast(), len, address + offset as u64, key, &params) };
+        self.sent(sent, frame)
+    }
+
+    fn sent(&mut self, sent: ucs_status_ptr_t, frame: u64) -> Result<(), Cause> {
+        if UCS_PTR_IS_PTR(sent) {
+            self.sending.push_back(Sending { request: sent, frame });
+            return Ok(());
+        }
+        match status_of(self.ucx, sent) {
+            UCS_OK => Ok(()),
+            status => Err(moving(self.ucx, status)),
+        }
+    }
+
+    /// Whether UCX takes one more put now.
+    fn has_room(&mut self) -> Result<bool, TransportError> {
+        if self.sending.len() >= QUEUE {
+            self.work()?;
+        }
+        Ok(self.sending.len() < QUEUE)
+    }
+
+    /// Lets UCX work, and forgets what it is done with.
+    fn work(&mut self) -> Result<bool, TransportError> {
+        let moved = self.worker.progress();
+        while let Some(oldest) = self.sending.front() {
+            let status = status_of(self.ucx, oldest.request);
+            if status == UCS_INPROGRESS {
+                break;
+            }
+            let Some(Sending { request, frame }) = self.sending.pop_front() else { break };
+            // SAFETY: a request that was not freed, and is dropped here.
+            unsafe { self.ucx.ucp_request_free(request) };
+            if status != UCS_OK {
+                return Err(error(Operation::Put, moving(self.ucx, status)).with_frame(frame));
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Rings, unless the last ring is still on its way: one is as good as many.
+    fn ring(&mut self) -> Result<(), Cause> {
+        if !self.ringing.is_null() {
+            self.worker.progress();
+            let status = status_of(self.ucx, self.ringing);
+            if status == UCS_INPROGRESS {
+                return Ok(());
+            }
+            // SAFETY: a request that was not freed, and is forgotten here.
+            unsafe { self.ucx.ucp_request_free(self.ringing) };
+            self.ringing = ptr::null_mut();
+            if status != UCS_OK {
+                return Err(moving(self.ucx, status));
+            }
+        }
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the end is connected; there is neither header nor data.
+        let sent =
+            unsafe { self.ucx.ucp_am_send_nbx(self.peer.end, RING, ptr::null(), 0, ptr::null(), 0, &params) };
+        if UCS_PTR_IS_PTR(sent) {
+            self.ringing = sent;
+            return Ok(());
+        }
+        match status_of(self.ucx, sent) {
+            UCS_OK => Ok(()),
+            status => Err(moving(self.ucx, status)),
+        }
+    }
+}
+
+impl Drop for Works {
+    fn drop(&mut self) {
+        // SAFETY: the end is connected, and used no more. What it is still to put lies in memory that core keeps until both
+        // halves are dropped, or in `words`.
+        unsafe { self.worker.close(self.peer.end) };
+        let requests = self.sending.iter().map(|sending| sending.request).chain([self.ringing]);
+        for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
+            // SAFETY: a request that was not freed.
+            unsafe { self.ucx.ucp_request_free(request) };
+        }
+    }
+}
+
+/// UCX's callback for [`RING`]: that it came is all.
+unsafe extern "C" fn rung(
+    _argument: *mut c_void,
+    _header: *const c_void,
+    _header_len: usize,
+    _data: *mut c_void,
+    _len: usize,
+    _params: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    UCS_OK
+}
+
+fn locked(works: &Mutex<Works>) -> MutexGuard<'_, Works> {
+    // Nothing in it is left half done by a panic: there is none between two steps that belong together.
+    works.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The peer's region.
+struct PutRemote {
+    works: Arc<Mutex<Works>>,
+    mapped: Option<NonNull<u8>>,
+    len: usize,
+    no_fence: bool,
+}
+
+// SAFETY: the pointer is into a mapping that `works` keeps.
+unsafe impl Send for PutRemote {}
+
+impl PutRemote {
+    /// Whether `len` bytes at `offset` lie in the region. UCX does not look: over shared memory it would write to this process's
+    /// own memory behind it.
+    fn check(&self, offset: usize, len: usize, frame: u64) -> Result<(), TransportError> {
+        let region = self.len;
+        match offset.checked_add(len) {
+            Some(end) if end <= region => Ok(()),
+            _ => Err(error(Operation::Put, Cause::OutOfRegion { offset, len, region }).with_frame(frame)),
+        }
+    }
+}
+
+// SAFETY: `Peer::reach` has checked that the pointer is the start of so many bytes of shared memory, on a page, which stay mapped
+// as long as the key in `works`. That the memory behind them does not vanish: System V memory, which UCX takes where it can, has
+// one length for its life; a peer that shortens the file of POSIX memory is one that docs/security.md speaks of.
+unsafe impl RemoteMemory for PutRemote {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn mapped(&self) -> Option<NonNull<u8>> {
+        self.mapped
+    }
+
+    fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
+        self.check(offset, bytes.len(), frame)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut works = locked(&self.works);
+        if !works.has_room()? {
+            return Err(error(Operation::Put, Cause::Full));
+        }
+        // SAFETY: core keeps the bytes until the peer has returned credit for them or this value is dropped.
+        unsafe { works.put(offset, bytes.as_ptr(), bytes.len(), frame) }
+            .map_err(|cause| error(Operation::Put, cause).with_frame(frame))
+    }
+
+    fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
+        if !offset.is_multiple_of(size_of::<u64>()) {
+            let cause = Cause::Unsupported("a word that is not aligned");
+            return Err(error(Operation::Put, cause).with_frame(frame));
+        }
+        self.check(offset, size_of::<u64>(), frame)?;
+        let mut works = locked(&self.works);
+        if !works.has_room()? {
+            return Err(error(Operation::Put, Cause::Full));
+        }
+        let slot = works.next_word;
+        works.next_word = (slot + 1) % QUEUE;
+        works.words[slot] = word.to_le();
+        let from = works.words[slot..].as_ptr().cast();
+        // SAFETY: the word's place is used again after `QUEUE` puts, of which fewer are under way at a time.
+        unsafe { works.put(offset, from, size_of::<u64>(), frame) }
+            .map_err(|cause| error(Operation::Put, cause).with_frame(frame))
+    }
+
+    fn fence(&mut self) -> Result<(), TransportError> {
+        let works = locked(&self.works);
+        // SAFETY: the worker is there.
+        match unsafe { works.ucx.ucp_worker_fence(works.worker.handle) } {
+            UCS_OK => Ok(()),
+            status => Err(error(Operation::Fence, moving(works.ucx, status))),
+        }
+    }
+
+    fn progress(&mut self) -> Result<(), TransportError> {
+        locked(&self.works).work().map(|_| ())
+    }
+
+    fn ring(&mut self) -> Result<(), TransportError> {
+        locked(&self.works).ring().map_err(|cause| error(Operation::Wake, cause))
+    }
+
+    fn store_load_ordered(&self) -> bool {
+        self.no_fence
+    }
+
+    fn route(&self) -> Route {
+        let lanes = locked(&self.works).peer.lanes();
+        let note = match self.mapped {
+            Some(_) => {
+                "the peer's mailbox is mapped in this process: frames are plain stores, UCX carries doorbells alone"
+            }
+            None => {
+                "frames are puts that the device carries out, and a fence before each signal; the peer does nothing for them"
+            }
+        };
+        Route::new(lanes.in_words(), vec![note.to_owned()])
+    }
+}
+
+/// The region of this side.
+struct PutLocal {
+    /// The same memory, executable, once that was asked for.
+    twin: Option<Twin>,
+    region: Region,
+    descriptor: Descriptor,
+    works: Arc<Mutex<Works>>,
+    /// The two sides map each other's memory: what one stores the other sees in order.
+    is_mapped: bool,
+    /// The peer has no fence between storing a frame and looking whether this side sleeps.
+    peer_has_no_fence: bool,
+}
+
+// SAFETY: the region keeps its memory, on a page and zero when it was made, until it is dropped; UCX gives it to nobody but those
+// who have its key.
+unsafe impl LocalMemory for PutLocal {
+    fn base(&self) -> NonNull<u8> {
+        self.region.base()
+    }
+
+    fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
+        let twin = match self.twin.take() {
+            Some(twin) => twin,
+            // SAFETY: a region is whole pages of one mapping; `Capabilities::in_place` says that it is a shared one.
+            None => unsafe { Twin::of(self.region.base(), self.region.len()) }
+                .map_err(|cause| error(Operation::Open, cause))?,
+        };
+        Ok(self.twin.insert(twin).start())
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        Some(self.descriptor)
+    }
+
+    fn before_sleep(&mut self) -> Result<bool, TransportError> {
+        // A put of "asleep" that is on its way could be overtaken by a frame whose sender then does not ring.
+        if !self.is_mapped {
+            return Ok(false);
+        }
+        let mut works = locked(&self.works);
+        for _ in 0..TURNS {
+            while works.work()? {}
+            // What UCX could not send yet it sends only when it is called.
+            if !works.sending.is_empty() {
+                return Ok(false);
+            }
+            // Armed before core's look for a frame: a ring that comes after it is heard.
+            if works.worker.arm().map_err(|cause| error(Operation::Wake, cause))? {
+                drop(works);
+                return Ok(barrier::between_sleeping_and_looking(self.peer_has_no_fence));
+            }
+        }
+        Ok(false)
+    }
+
+    fn after_sleep(&mut self) -> Result<(), TransportError> {
+        let mut works = locked(&self.works);
+        // As many rings as one look finds: a peer that rings all the time does not keep us here.
+        for _ in 0..TURNS {
+            if !works.work()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn error(operation: Operation, cause: Cause) -> TransportError {
+    TransportError::new(NAME, operation, cause)
+}
+
+#[cfg(test)]
+#[path = "put_tests.rs"]
+mod tests;

@@ -1,0 +1,240 @@
+//! Two ends in one process, honest and lying.
+
+use std::os::fd::BorrowedFd;
+use std::slice;
+
+use farjump_ucx_sys::{
+    UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, ucp_mem_map_params_t,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+
+const LEN: usize = 4 * PAGE;
+
+/// An end that is open; `None`, said, where UCX cannot map memory.
+fn open() -> Option<Box<PutOpening>> {
+    match native::ways() {
+        Ok(ways) if ways.map => Some(Box::new(PutOpening::open(LEN).unwrap())),
+        Ok(_) => {
+            println!("skipped: UCX maps no memory here");
+            None
+        }
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+type Halves = (Box<dyn LocalMemory>, Box<dyn RemoteMemory>);
+
+fn join(own: Box<PutOpening>, peer: Address) -> Halves {
+    match own.connect(peer, 1000).unwrap() {
+        Endpoint::OneSided { local, remote } => (local, remote),
+        Endpoint::TwoSided(_) => panic!("ucx-put is one-sided"),
+    }
+}
+
+fn pair() -> Option<(Halves, Halves)> {
+    let (left, right) = (open()?, open()?);
+    let (to_left, to_right) = (left.address(), right.address());
+    Some((join(left, to_right), join(right, to_left)))
+}
+
+fn bytes(local: &dyn LocalMemory) -> Vec<u8> {
+    // SAFETY: the local memory has so many bytes, and nobody writes them now.
+    unsafe { slice::from_raw_parts(local.base().as_ptr(), local.len()) }.to_vec()
+}
+
+fn readable(descriptor: Descriptor) -> bool {
+    // SAFETY: the end that it belongs to lives in the caller.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor.0) };
+    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&second)).unwrap() == 1
+}
+
+#[test]
+fn what_is_stored_and_what_is_put_lands_in_the_peers_memory() {
+    let Some(((_, mut remote), (local, _keep))) = pair() else { return };
+    assert!(bytes(&*local).iter().all(|byte| *byte == 0), "it is not zero to begin with");
+    let mapped = remote.mapped().expect("two ends of one process map each other");
+    let body: Vec<u8> = (0..=255).cycle().take(5000).collect();
+    // SAFETY: the region is longer.
+    unsafe { mapped.write_bytes(7, 64) };
+    remote.put(PAGE, &body, 1).unwrap();
+    remote.fence().unwrap();
+    remote.put_word(LEN - 8, 0x0123_4567_89ab_cdef, 1).unwrap();
+    for _ in 0..1000 {
+        remote.progress().unwrap();
+    }
+    let there = bytes(&*local);
+    assert_eq!(there[..64], [7; 64]);
+    assert_eq!(there[PAGE..PAGE + body.len()], body);
+    assert_eq!(there[LEN - 8..], 0x0123_4567_89ab_cdef_u64.to_le_bytes());
+    assert_eq!(there[LEN - 16..LEN - 8], [0; 8]);
+}
+
+#[test]
+fn many_puts_in_a_row_all_land_and_words_keep_their_values() {
+    let Some(((_, mut remote), (local, _keep))) = pair() else { return };
+    let slots = LEN / 8;
+    for round in 0..10_usize {
+        for slot in 0..slots {
+            let word = (round * slots + slot) as u64;
+            while let Err(error) = remote.put_word(slot * 8, word, 0) {
+                assert!(error.is_full(), "{error}");
+                remote.progress().unwrap();
+            }
+        }
+        remote.fence().unwrap();
+    }
+    for _ in 0..1000 {
+        remote.progress().unwrap();
+    }
+    let there = bytes(&*local);
+    for (slot, word) in there.chunks_exact(8).enumerate() {
+        assert_eq!(u64::from_le_bytes(word.try_into().unwrap()), (9 * slots + slot) as u64);
+    }
+}
+
+#[test]
+fn a_put_past_the_region_is_refused_before_it_is_made() {
+    let Some(((_, mut remote), (local, _keep))) = pair() else { return };
+    for (offset, len) in [(LEN, 1), (LEN - 1, 2), (0, LEN + 1), (usize::MAX, 1), (usize::MAX - 3, 8)] {
+        let error = remote.put(offset, &vec![1; len], 9).unwrap_err();
+        assert_eq!(*error.cause(), Cause::OutOfRegion { offset, len, region: LEN });
+        assert_eq!(error.frame(), Some(9));
+    }
+    for offset in [LEN, LEN - 4, 4] {
+        assert!(remote.put_word(offset, u64::MAX, 9).is_err(), "{offset}");
+    }
+    remote.put(LEN, &[], 9).unwrap();
+    assert!(bytes(&*local).iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
+    let Some(((_, mut remote), (mut local, _keep))) = pair() else { return };
+    let descriptor = local.descriptor().unwrap();
+    for _ in 0..5 {
+        assert!(local.before_sleep().unwrap(), "it cannot promise to be woken");
+        assert!(!readable(descriptor), "somebody rang");
+        remote.ring().unwrap();
+        assert!(readable(descriptor), "nobody rang");
+        local.after_sleep().unwrap();
+    }
+    // Rings that nobody hears yet are no error, and no more than one is kept.
+    for _ in 0..10_000 {
+        remote.ring().unwrap();
+    }
+    local.after_sleep().unwrap();
+}
+
+#[test]
+fn the_rules_with_a_peer_whose_memory_is_mapped_have_stores_and_the_peer_is_reached_once() {
+    let (Some(mut left), Some(right)) = (open(), open()) else { return };
+    let peer = right.address();
+    assert_eq!(left.arrival_with(&peer.bytes).unwrap(), ArrivalRules::all());
+    let start = left.reached.as_ref().unwrap().1.mapped;
+    let (_, remote) = join(left, peer);
+    assert_eq!(remote.mapped(), start);
+}
+
+/// What an end says to an address that its peer made up out of its own.
+fn answer(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> Option<Cause> {
+    let (left, right) = (open()?, open()?);
+    let version = right.worker.ucx.version();
+    let mut told = Mailbox::from_bytes(&right.address, version).unwrap();
+    lie(&left, &mut told);
+    let bytes = told.to_bytes(version).unwrap();
+    let error = left.connect(Address { bytes, descriptors: Vec::new() }, 1000).expect_err("it was taken");
+    Some(error.cause().clone())
+}
+
+/// Whether it was found out as a lie.
+fn is_found_out(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> bool {
+    match answer(lie) {
+        None => true,
+        Some(Cause::Address(what)) => what.contains("do not lie") || what.contains("no memory"),
+        Some(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_peer_that_lies_about_its_region_is_refused_and_nothing_of_this_process_is_reached() {
+    // Its region starts a page later than it says, so the last page is behind what UCX mapped.
+    assert!(is_found_out(|_, told| told.address += PAGE as u64));
+    assert!(is_found_out(|_, told| told.address -= PAGE as u64));
+    assert!(is_found_out(|_, told| told.address += 8));
+    assert!(is_found_out(|_, told| told.len += 1 << 30));
+    // The distance between the peer's region and what it wants to hit, as a peer that guessed it would say it.
+    assert!(is_found_out(|left, told| told.address = left.region.base().addr().get() as u64));
+    assert!(is_found_out(|_, told| told.address = PAGE as u64));
+}
+
+#[test]
+fn memory_that_ucx_would_write_in_software_is_refused_with_what_that_would_mean() {
+    let heap = vec![0_u64; LEN];
+    let cause = answer(|left, told| {
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH);
+        params.address = heap.as_ptr().cast_mut().cast();
+        params.length = LEN;
+        let (ucx, context) = (left.worker.ucx, Context::for_memory().unwrap());
+        let (mut handle, mut packed, mut len) = (ptr::null_mut(), ptr::null_mut(), 0);
+        // SAFETY: the memory is there, and room for all that is made; nothing is used after it was given back.
+        unsafe {
+            assert_eq!(ucx.ucp_mem_map(context.handle, &params, &mut handle), UCS_OK);
+            assert_eq!(ucx.ucp_rkey_pack(context.handle, handle, &mut packed, &mut len), UCS_OK);
+            told.key = slice::from_raw_parts(packed.cast::<u8>(), len).to_vec();
+            ucx.ucp_rkey_buffer_release(packed);
+            assert_eq!(ucx.ucp_mem_unmap(context.handle, handle), UCS_OK);
+        }
+        told.address = heap.as_ptr().addr() as u64;
+    });
+    match cause {
+        None => {}
+        Some(Cause::System(what)) => {
+            for part in ["emulate writes", "slower than messages", "write anywhere", "ucx-am"] {
+                assert!(what.contains(part), "{what}");
+            }
+        }
+        Some(other) => panic!("{other}"),
+    }
+    assert!(heap.iter().all(|word| *word == 0));
+}
+
+#[test]
+fn what_is_written_runs_in_the_executable_mapping() {
+    let Some(((_, remote), (mut local, _keep))) = pair() else { return };
+    let twin = local.executable().unwrap();
+    assert_eq!(local.executable().unwrap(), twin, "it is another one each time");
+    let mapped = remote.mapped().unwrap();
+    // SAFETY: both are as long as the region, which is the same memory.
+    let same = unsafe {
+        mapped.add(PAGE).write(0xc3);
+        twin.add(PAGE).read_volatile()
+    };
+    assert_eq!(same, 0xc3);
+    #[cfg(target_arch = "x86_64")]
+    {
+        farjump_core::icache::sync_foreign(twin.addr().get() as u64 + PAGE as u64, 1);
+        // SAFETY: what is there is `ret`.
+        let run: extern "C" fn() = unsafe { std::mem::transmute(twin.add(PAGE).as_ptr()) };
+        run();
+    }
+}
+
+#[test]
+fn each_half_may_be_dropped_first_and_the_mapping_lasts_as_long_as_the_writing_half() {
+    let Some(((local, remote), (theirs, writer))) = pair() else { return };
+    drop(local);
+    drop(theirs);
+    let mapped = remote.mapped().unwrap();
+    // SAFETY: the region is longer, and mapped as long as `remote`.
+    unsafe { mapped.write_bytes(1, LEN) };
+    drop(remote);
+    drop(writer);
+}

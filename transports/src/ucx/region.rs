@@ -1,0 +1,117 @@
+//! Memory that UCX allocates and its peers write.
+
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use farjump_core::transport::Cause;
+use farjump_ucx_sys::{
+    UCP_MEM_ATTR_FIELD_ADDRESS, UCP_MEM_ATTR_FIELD_LENGTH, UCP_MEM_MAP_ALLOCATE,
+    UCP_MEM_MAP_PARAM_FIELD_FLAGS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_ERR_NO_MEMORY, UCS_OK, ucp_mem_attr_t,
+    ucp_mem_h, ucp_mem_map_params_t, ucs_status_t,
+};
+
+use super::context::Context;
+use super::words;
+
+/// What a region's start and length are multiples of, in bytes.
+pub(super) const PAGE: usize = 4096;
+
+/// A region of this process, given back when it is dropped.
+pub(super) struct Region {
+    context: &'static Context,
+    handle: ucp_mem_h,
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: memory that belongs to the value alone, of a context that all threads may use.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// Has UCX make a region of `len` bytes, a multiple of 4096: zero, and with all of its memory there.
+    pub(super) fn create(context: &'static Context, len: usize) -> Result<Region, Cause> {
+        if len == 0 || !len.is_multiple_of(PAGE) {
+            return Err(Cause::System(format!("a region of {len} bytes is not a positive number of pages")));
+        }
+        let ucx = context.ucx;
+        let failed = |what: &str, status: ucs_status_t| {
+            let hint = match status {
+                UCS_ERR_NO_MEMORY => {
+                    ": is /dev/shm full, or a limit of shared memory (kernel.shmmax, kernel.shmall) reached?"
+                }
+                _ => "",
+            };
+            Cause::System(format!("UCX {what} {len} bytes of memory ({}){hint}", words(ucx, status)))
+        };
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS);
+        params.length = len;
+        params.flags = UCP_MEM_MAP_ALLOCATE;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the context lives as long as the process, and there is room for what is made.
+        match unsafe { ucx.ucp_mem_map(context.handle, &params, &mut handle) } {
+            UCS_OK => {}
+            status => return Err(failed("does not allocate", status)),
+        }
+        // From here on it is given back whatever happens.
+        let mut region = Region { context, handle, base: NonNull::dangling(), len };
+        // SAFETY: as above.
+        let mut attributes: ucp_mem_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        attributes.field_mask = u64::from(UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH);
+        // SAFETY: the memory was mapped above, and there is room for what is told.
+        match unsafe { ucx.ucp_mem_query(handle, &mut attributes) } {
+            UCS_OK => {}
+            status => return Err(failed("does not say where it put", status)),
+        }
+        let base = NonNull::new(attributes.address.cast::<u8>());
+        let Some(base) =
+            base.filter(|base| base.addr().get().is_multiple_of(PAGE) && attributes.length >= len)
+        else {
+            return Err(Cause::System(format!(
+                "UCX put {len} bytes of memory at {:p}, which is no page of {PAGE} bytes: see UCX_ALLOC_PRIO",
+                attributes.address
+            )));
+        };
+        region.base = base;
+        // SAFETY: UCX allocated so many bytes there, which nobody else knows of yet.
+        unsafe { base.write_bytes(0, len) };
+        Ok(region)
+    }
+
+    /// Where it begins: on a page.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// By which a peer's UCX reaches it.
+    pub(super) fn key(&self) -> Result<Vec<u8>, Cause> {
+        let ucx = self.context.ucx;
+        let (mut start, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the memory is mapped, and there is room for both.
+        match unsafe { ucx.ucp_rkey_pack(self.context.handle, self.handle, &mut start, &mut len) } {
+            UCS_OK => {}
+            status => {
+                return Err(Cause::System(format!("UCX gives no key to memory: {}", words(ucx, status))));
+            }
+        }
+        // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
+        let key = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
+        // SAFETY: from the call above, and used no more.
+        unsafe { ucx.ucp_rkey_buffer_release(start) };
+        Ok(key)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `create`, and used no more. That it fails cannot be mended, and costs memory alone.
+        let _ = unsafe { self.context.ucx.ucp_mem_unmap(self.context.handle, self.handle) };
+    }
+}
