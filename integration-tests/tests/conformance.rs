@@ -78,6 +78,8 @@ subjects! {
     ucx_am
     verbs_write
     verbs_send
+    ucx_put_fenced
+    ucx_put_checked
     shm_traced
     shm_delayed
     fake_one_sided_stores

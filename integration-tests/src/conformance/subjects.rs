@@ -41,7 +41,7 @@ const FAKE_VOLUME: u64 = 20_000;
 /// Frames for a backend.
 fn volume(name: &str) -> u64 {
     // UCX takes ten times as long for one as a store does, and far longer over a socket.
-    if name.starts_with("ucx") { 20_000 } else { 1_000_000 }
+    if name.starts_with("ucx-am") { 20_000 } else { 1_000_000 }
 }
 
 /// Every backend of farjump, middleware around one, and the fakes. `again` gives for a subject's name the arguments with
@@ -60,6 +60,7 @@ pub fn candidates(again: impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
             },
         });
     }
+    candidates.extend(put_under_other_rules(&again));
     if farjump_transports::make("shm").is_ok() {
         candidates.push(Candidate::Here(traced().between_processes(again(TRACED))));
         candidates.push(Candidate::Here(delayed().between_processes(again(DELAYED))));
@@ -78,6 +79,25 @@ fn plain(name: &'static str, rule: ArrivalRules) -> Subject {
     Subject::new(name, rule, move || Pair::new(backend(name), backend(name)))
 }
 
+/// `ucx-put` where it may not store into the mapping: UCX itself carries the bytes.
+fn put_under_other_rules(again: &impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
+    let names = [(PUT_FENCED, ArrivalRules::FENCED), (PUT_CHECKED, ArrivalRules::CHECKED)];
+    let why = farjump_transports::make("ucx-put").err().map(|error| error.to_string());
+    let candidate = |(name, rule)| match &why {
+        Some(why) => Candidate::Missing { name, why: why.clone() },
+        None => {
+            let side = move || {
+                Box::new(FaultInjector::new(backend("ucx-put"), 1, Faults::NONE).offering(rule)) as Box<_>
+            };
+            let subject = Subject::new(name, rule, move || Pair::new(side(), side()));
+            Candidate::Here(subject.volume(volume(name)).between_processes(again(name)))
+        }
+    };
+    names.map(candidate).into()
+}
+
+const PUT_FENCED: &str = "ucx-put, fenced";
+const PUT_CHECKED: &str = "ucx-put, checked";
 const TRACED: &str = "shm, traced";
 const DELAYED: &str = "shm, delayed";
 

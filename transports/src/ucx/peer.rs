@@ -15,6 +15,8 @@ use super::worker::Worker;
 
 /// UCX reads a key without knowing how long it is: behind one it finds zeros, and not what happens to be there.
 const BEHIND_KEY: usize = 256;
+/// How often it is tried to have a region mapped where nothing was a moment ago.
+const TRIES: u32 = 10;
 
 /// A region of a peer's that this process may write, through a worker that outlives this.
 pub(super) struct Peer {
@@ -46,44 +48,50 @@ impl Peer {
         // Closed from here on, whatever happens: by `Peer`, or with the worker.
         // What the peer told fits: `Mailbox::check` has looked.
         let len = told.len as usize;
-        let before = Mappings::now()?;
         let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
-        let mut key = ptr::null_mut();
-        // SAFETY: the end is connected, the key is what UCX of this version made (`super::address`), with zeros behind it, and
-        // there is room for what is made.
-        match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
-            UCS_OK => {}
-            status => {
-                return Err(Cause::System(format!(
-                    "UCX cannot use the peer's key to its memory ({}): {}",
-                    words(ucx, status),
-                    why()
-                )));
-            }
-        }
-        let mut peer =
-            Peer { ucx, end, key, address: told.address, len, mapped: None, barriers: told.barriers };
-        let mut start = ptr::null_mut();
-        // SAFETY: the key was unpacked above, and there is room for the pointer.
-        let mapped = unsafe { ucx.ucp_rkey_ptr(key, told.address, &mut start) } == UCS_OK;
-        match NonNull::new(start.cast::<u8>()).filter(|_| mapped) {
-            Some(start) => {
-                peer.check(start, &before)?;
-                peer.mapped = Some(start);
-            }
-            None => {
-                let lanes = Lanes::of(ucx, end);
-                if !lanes.write_natively() {
+        let mut tries = 1;
+        loop {
+            let before = Mappings::now()?;
+            let mut key = ptr::null_mut();
+            // SAFETY: the end is connected, the key is what UCX of this version made (`super::address`), with zeros behind it,
+            // and there is room for what is made.
+            match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
+                UCS_OK => {}
+                status => {
                     return Err(Cause::System(format!(
-                        "UCX would emulate writes to the peer's memory over {}, which is slower than messages and lets whoever \
-                         is connected write anywhere in the other process: {}. Use ucx-am",
-                        lanes.in_words(),
+                        "UCX cannot use the peer's key to its memory ({}): {}",
+                        words(ucx, status),
                         why()
                     )));
                 }
             }
+            let (address, barriers) = (told.address, told.barriers);
+            let mut peer = Peer { ucx, end, key, address, len, mapped: None, barriers };
+            let mut start = ptr::null_mut();
+            // SAFETY: the key was unpacked above, and there is room for the pointer.
+            let mapped = unsafe { ucx.ucp_rkey_ptr(key, address, &mut start) } == UCS_OK;
+            let Some(start) = NonNull::new(start.cast::<u8>()).filter(|_| mapped) else {
+                let lanes = Lanes::of(ucx, end);
+                return match lanes.write_natively() {
+                    true => Ok(peer),
+                    false => Err(Cause::System(format!(
+                        "UCX would emulate writes to the peer's memory over {}, which is slower than messages and lets whoever \
+                         is connected write anywhere in the other process: {}. Use ucx-am",
+                        lanes.in_words(),
+                        why()
+                    ))),
+                };
+            };
+            match peer.check(start, &before) {
+                Ok(()) => {
+                    peer.mapped = Some(start);
+                    return Ok(peer);
+                }
+                // Another thread may have given back memory since, whose place this got. A lie stays one.
+                Err(Cause::Address(_)) if tries < TRIES => tries += 1,
+                Err(cause) => return Err(cause),
+            }
         }
-        Ok(peer)
     }
 
     /// Whether the region lies where UCX says, in memory that was mapped for it since `before`: the pointer is the sum of what
