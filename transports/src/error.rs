@@ -235,6 +235,14 @@ pub enum Error {
         /// The peer's rules.
         theirs: String,
     },
+    /// Several transports were tried one after the other, and none joins the two sides.
+    #[error("{last}; what was tried before: {others}")]
+    NoneJoins {
+        /// What became of the last one.
+        last: Box<Error>,
+        /// Why the others did not do.
+        others: String,
+    },
     /// The transport could not make or connect its end.
     #[error(transparent)]
     Transport(#[from] TransportError),

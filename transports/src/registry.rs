@@ -3,6 +3,7 @@
 use farjump_core::transport::{Capabilities, Transport};
 
 use crate::Error;
+use crate::meet::PassedOver;
 
 /// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
 const BACKENDS: [Backend; 5] = [
@@ -36,6 +37,9 @@ const UCX_AM: Option<Maker> =
     Some(Maker { usable: crate::ucx::Am::usable, make: || Box::new(crate::ucx::Am::new()) });
 #[cfg(not(feature = "ucx"))]
 const UCX_AM: Option<Maker> = None;
+
+/// A name for several backends, the one that is to be preferred first.
+const UCX_FAMILY: (&str, [&str; 2]) = ("ucx", ["ucx-put", "ucx-am"]);
 
 struct Backend {
     name: &'static str,
@@ -85,9 +89,52 @@ pub fn preferred() -> Option<Box<dyn Transport>> {
 pub fn make(name: &str) -> Result<Box<dyn Transport>, Error> {
     let backend = BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| {
         let known = BACKENDS.map(|backend| backend.name).join(", ");
+        let (family, members) = UCX_FAMILY;
+        let known = format!("{known}; or {family} for the better of {}", members.join(" and "));
         Error::UnknownTransport { name: name.to_owned(), known }
     })?;
     backend.make()
+}
+
+/// The backends that a user means by a name.
+pub struct Chosen {
+    /// The one that is to be preferred first.
+    pub transports: Vec<Box<dyn Transport>>,
+    /// Those that are meant too and do not work on this machine.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// The backends that a user means by `name`, the one that is to be preferred first: that of this name, or for `ucx` those of UCX
+/// that work on this machine, and why the others do not.
+///
+/// # Errors
+/// As [`make`]; for `ucx` where none works, with the reasons of all.
+pub fn make_all(name: &str) -> Result<Chosen, Error> {
+    let (family, members) = UCX_FAMILY;
+    if name != family {
+        return Ok(Chosen { transports: vec![make(name)?], passed_over: Vec::new() });
+    }
+    let mut chosen = Chosen { transports: Vec::new(), passed_over: Vec::new() };
+    for member in members {
+        match make(member) {
+            Ok(transport) => chosen.transports.push(transport),
+            Err(Error::Unusable { why, .. }) => {
+                chosen.passed_over.push(PassedOver { transport: member.to_owned(), why });
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    if chosen.transports.is_empty() {
+        let mut reasons: Vec<_> = chosen.passed_over.into_iter().map(|passed| passed.why).collect();
+        reasons.dedup();
+        return Err(Error::Unusable { name: family, why: reasons.join("; ") });
+    }
+    Ok(chosen)
+}
+
+/// Every backend that works on this machine.
+pub fn make_usable() -> Vec<Box<dyn Transport>> {
+    BACKENDS.iter().filter_map(|backend| backend.make().ok()).collect()
 }
 
 impl Backend {
@@ -142,6 +189,28 @@ mod tests {
     #[cfg(feature = "shm")]
     fn shm_is_usable_on_every_machine_that_runs_the_tests() {
         assert!(available()[0].usable.is_ok(), "{:?}", available()[0]);
+    }
+
+    #[test]
+    fn ucx_means_those_of_its_backends_that_are_usable_the_put_first() {
+        let usable: Vec<_> = available()
+            .into_iter()
+            .filter(|backend| backend.name.starts_with("ucx-") && backend.usable.is_ok())
+            .map(|backend| backend.name)
+            .collect();
+        match make_all("ucx") {
+            Ok(chosen) => {
+                assert_eq!(chosen.transports.len() + chosen.passed_over.len(), 2);
+                assert_eq!(chosen.transports.iter().map(|one| one.name()).collect::<Vec<_>>(), usable);
+            }
+            Err(error) => {
+                assert!(usable.is_empty());
+                assert!(error.to_string().starts_with("transport `ucx` cannot be used: "), "{error}");
+            }
+        }
+        let one: Vec<_> = make_all("shm").into_iter().flat_map(|chosen| chosen.transports).collect();
+        assert!(one.iter().all(|one| one.name() == "shm"));
+        assert!(make_all("ucx-").is_err());
     }
 
     #[test]

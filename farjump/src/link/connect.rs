@@ -8,8 +8,10 @@ use farjump_core::image::Machine;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
+use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{
-    Control, Joined, Limits, Met, PeerAddress, PeerIdentity, SourceOptions, meet_target,
+    Control, Joined, Limits, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, SourceOptions,
+    meet_target,
 };
 
 use super::inner::Inner;
@@ -42,6 +44,10 @@ pub(super) struct Settings {
     pub(super) on_peer_gone: Option<PeerGoneHandler>,
     pub(super) on_code_missing: Option<CodeMissingHandler>,
     transports: Vec<Box<dyn Transport>>,
+    /// Where the target has none of `transports`, every one of this build may be tried.
+    any_transport: bool,
+    /// Transports that were wished for and do not work on this machine.
+    passed_over: Vec<PassedOver>,
     connect_timeout: Duration,
     reply_ring: usize,
     program: Option<String>,
@@ -55,6 +61,7 @@ pub(super) struct Linked {
     pub(super) epoch: u64,
     pub(super) transport: String,
     pub(super) limits: Limits,
+    pub(super) passed_over: Vec<PassedOver>,
 }
 
 impl LinkBuilder {
@@ -70,6 +77,8 @@ impl LinkBuilder {
                 on_peer_gone: None,
                 on_code_missing: None,
                 transports: Vec::new(),
+                any_transport: false,
+                passed_over: Vec::new(),
                 connect_timeout: Duration::from_secs(5),
                 reply_ring: DEFAULT_REPLY_RING,
                 program: None,
@@ -78,7 +87,8 @@ impl LinkBuilder {
         }
     }
 
-    /// Takes this transport and no other, by the name that `farjump transports` shows.
+    /// Takes this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the better one of UCX's
+    /// that joins both sides. Unless set: `shm` where the target has it, else whatever both have.
     pub fn transport(mut self, name: &str) -> Self {
         self.transport = Some(name.to_owned());
         self
@@ -161,8 +171,15 @@ impl LinkBuilder {
             Some(name) if self.settings.transports.iter().any(|own| own.name() == name) => {
                 self.settings.transports.retain(|own| own.name() == name);
             }
-            Some(name) => self.settings.transports = vec![farjump_transports::make(name)?],
-            None => self.settings.transports.extend(farjump_transports::preferred()),
+            Some(name) => {
+                let chosen = farjump_transports::make_all(name)?;
+                self.settings.transports = chosen.transports;
+                self.settings.passed_over = chosen.passed_over;
+            }
+            None => {
+                self.settings.transports.extend(farjump_transports::preferred());
+                self.settings.any_transport = true;
+            }
         }
         Ok(Link { inner: std::cell::RefCell::new(Inner::connect(self.settings)?) })
     }
@@ -177,11 +194,23 @@ impl Settings {
         let program = self.program.clone().unwrap_or_else(crate::program_name);
         let options = SourceOptions::new(program, OpenRequest::new(region, ring));
         let deadline = self.connect_deadline();
-        let met = meet_target(&address, &mut self.transports, &options, deadline)?;
+        let mut met = match meet_target(&address, &mut self.transports, &options, deadline) {
+            Err(MeetError::Refused { cause: MeetRefusal::NoCommonTransport, .. }) if self.any_transport => {
+                // Only now: looking at some means to load a library.
+                let known = |name: &str| self.transports.iter().any(|own| own.name() == name);
+                let more: Vec<_> =
+                    farjump_transports::make_usable().into_iter().filter(|one| !known(one.name())).collect();
+                self.transports.extend(more);
+                meet_target(&address, &mut self.transports, &options, deadline)?
+            }
+            met => met?,
+        };
         let (machine, epoch, transport, limits) =
             (met.peer_machine, met.epoch, met.transport.clone(), met.limits);
+        let passed_over =
+            self.passed_over.iter().cloned().chain(std::mem::take(&mut met.passed_over)).collect();
         let (channel, control) = into_channel(met)?;
-        Ok(Linked { channel, control, machine, epoch, transport, limits })
+        Ok(Linked { channel, control, machine, epoch, transport, limits, passed_over })
     }
 
     /// Until when something that begins now must be connected.

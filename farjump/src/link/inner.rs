@@ -13,14 +13,14 @@ use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
-use farjump_transports::meet::{Control, Limits, PeerIdentity};
+use farjump_transports::meet::{Control, Limits, PassedOver, PeerIdentity};
 
 use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};
 use super::connect::Settings;
 use super::in_place;
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
-use super::{Deadline, LinkStats};
+use super::{Deadline, LinkStats, Path};
 use crate::policy::takes_lines;
 use crate::{Error, Mode};
 use bigger::Bigger;
@@ -43,6 +43,7 @@ pub(super) struct Inner {
     machine: Machine,
     epoch: u64,
     transport: String,
+    passed_over: Vec<PassedOver>,
     /// What the target refuses, as it said.
     limits: Limits,
     stats: LinkStats,
@@ -80,6 +81,7 @@ impl Inner {
             machine: met.machine,
             epoch: met.epoch,
             transport: met.transport,
+            passed_over: met.passed_over,
             limits: met.limits,
             stats: LinkStats::default(),
             refusal: None,
@@ -105,6 +107,7 @@ impl Inner {
         self.machine = met.machine;
         self.epoch = met.epoch;
         self.transport = met.transport;
+        self.passed_over = met.passed_over;
         self.limits = met.limits;
         self.unread = false;
         self.gone = None;
@@ -330,6 +333,15 @@ impl Inner {
 
     pub(super) fn transport(&self) -> &str {
         &self.transport
+    }
+
+    pub(super) fn path(&self) -> Path {
+        Path {
+            transport: self.transport.clone(),
+            rule: self.channel.rule(),
+            route: self.channel.route(),
+            passed_over: self.passed_over.clone(),
+        }
     }
 
     pub(super) fn rule(&self) -> ArrivalRules {

@@ -11,9 +11,9 @@ mod send;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use farjump_core::transport::ArrivalRules;
+use farjump_core::transport::{ArrivalRules, Route};
 use farjump_loader::Library;
-use farjump_transports::meet::PeerIdentity;
+use farjump_transports::meet::{PassedOver, PeerIdentity};
 
 pub(crate) use calls::ReplyBytes;
 pub use connect::LinkBuilder;
@@ -213,6 +213,11 @@ impl Link {
         self.inner.borrow().transport().to_owned()
     }
 
+    /// The path that the link's frames take, and why not another. For people; may take long.
+    pub fn path(&self) -> Path {
+        self.inner.borrow().path()
+    }
+
     /// The arrival rule in use.
     pub fn rule(&self) -> ArrivalRules {
         self.inner.borrow().rule()
@@ -234,6 +239,20 @@ impl Link {
     pub fn max_frame(&self) -> usize {
         self.inner.borrow().max_frame()
     }
+}
+
+/// The path that a link's frames take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Path {
+    /// Name of the transport.
+    pub transport: String,
+    /// The arrival rule: how the receiver knows that all of a frame is there.
+    pub rule: ArrivalRules,
+    /// What it travels over, as the transport says.
+    pub route: Route,
+    /// Transports that both sides have and that were to be preferred, with what stood in their way.
+    pub passed_over: Vec<PassedOver>,
 }
 
 /// A call in flight. Dropping it gives the call up: it still runs, and its answer is dropped.

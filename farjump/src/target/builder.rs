@@ -333,7 +333,8 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Takes this transport and no other, by the name that `farjump transports` shows.
+    /// Takes this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all of UCX's that are
+    /// usable here. `shm` unless set.
     pub fn transport(mut self, name: &str) -> Self {
         self.only = Some(name.to_owned());
         self
@@ -396,7 +397,7 @@ impl<'a> TargetBuilder<'a> {
             Some(name) if self.transports.iter().any(|own| own.name() == name) => {
                 self.transports.retain(|own| own.name() == name);
             }
-            Some(name) => self.transports = vec![farjump_transports::make(name)?],
+            Some(name) => self.transports = farjump_transports::make_all(name)?.transports,
             None => self.transports.extend(farjump_transports::preferred()),
         }
         let address: PeerAddress = self.address.parse()?;

@@ -9,6 +9,7 @@ mod injecting;
 mod invoking;
 mod large;
 mod limiting;
+mod paths;
 mod samples;
 
 mod seeing;

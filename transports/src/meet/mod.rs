@@ -51,4 +51,4 @@ pub use question::{
 };
 pub use second::SecondEnd;
 pub use source::{SourceOptions, meet_target};
-pub use terms::{Direction, Joined, Met};
+pub use terms::{Direction, Joined, Met, PassedOver};

@@ -10,7 +10,7 @@ use super::address::PeerAddress;
 use super::control::{Control, Role, tell};
 use super::identity::{admit, plain};
 use super::message::{MAX_TRANSPORTS, MeetRefusal, Message};
-use super::terms::{Connect, Met, OwnEnd, own_machine};
+use super::terms::{Connect, Met, OwnEnd, PassedOver, own_machine};
 use crate::Error;
 
 /// What a source asks for.
@@ -30,10 +30,11 @@ impl SourceOptions {
     }
 }
 
-/// Meets the target at `address`, over the first of `transports` that it also has. Returns once frames may flow.
+/// Meets the target at `address`, over the first of `transports` that it also has and that joins both sides: one that does not is
+/// passed over, and the target met once more ([`Met::passed_over`]). Returns once frames may flow.
 ///
 /// # Errors
-/// At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target
+/// Where none joins them, the last one's, with the others' reasons. At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target
 /// runs as another user. What [`Control::connect`] and [`Control::recv`] say, [`Error::OutOfOrder`], [`Error::Terms`],
 /// [`Error::NoCommonTransport`], [`Error::NoCommonRule`], [`Error::Transport`]. Where the reason lies on this side the
 /// target is told.
@@ -43,8 +44,50 @@ pub fn meet_target(
     options: &SourceOptions,
     deadline: Instant,
 ) -> Result<Met, Error> {
+    let mut passed_over: Vec<PassedOver> = Vec::new();
+    loop {
+        let left = |transport: &&mut Box<dyn Transport>| {
+            passed_over.iter().all(|passed| passed.transport != transport.name())
+        };
+        let mut offered: Vec<_> = transports.iter_mut().filter(left).collect();
+        let mut chosen = None;
+        match meet_once(address, &mut offered, options, deadline, &mut chosen) {
+            Ok(met) => return Ok(Met { passed_over, ..met }),
+            Err(error) => match chosen.filter(|_| offered.len() > 1 && lies_in_the_transport(&error)) {
+                Some(transport) => {
+                    log::info!("{address}: {transport} is passed over: {error}");
+                    passed_over.push(PassedOver { transport, why: error.to_string() });
+                }
+                None if passed_over.is_empty() => return Err(error),
+                None => {
+                    let others: Vec<_> = passed_over.into_iter().map(|passed| passed.why).collect();
+                    return Err(Error::NoneJoins { last: Box::new(error), others: others.join("; ") });
+                }
+            },
+        }
+    }
+}
+
+/// Whether another transport may do where this went wrong.
+fn lies_in_the_transport(error: &Error) -> bool {
+    let refusals = [MeetRefusal::TransportFailed, MeetRefusal::NoCommonRule];
+    match error {
+        Error::Transport(_) | Error::NoCommonRule { .. } => true,
+        Error::Refused { cause, .. } => refusals.contains(cause),
+        _ => false,
+    }
+}
+
+/// Meets over the first of `transports` that the target has too; `chosen` becomes its name.
+fn meet_once(
+    address: &PeerAddress,
+    transports: &mut [&mut Box<dyn Transport>],
+    options: &SourceOptions,
+    deadline: Instant,
+    chosen: &mut Option<String>,
+) -> Result<Met, Error> {
     let mut control = Control::connect(address, deadline)?;
-    let connect = match agree(&mut control, transports, options, deadline) {
+    let connect = match agree(&mut control, transports, options, deadline, chosen) {
         Ok(connect) => connect,
         Err(error) => return Err(tell(control, error)),
     };
@@ -63,9 +106,10 @@ pub fn meet_target(
 /// The meeting up to the point where both ends are open and each knows of the other.
 fn agree(
     control: &mut Control,
-    transports: &mut [Box<dyn Transport>],
+    transports: &mut [&mut Box<dyn Transport>],
     options: &SourceOptions,
     deadline: Instant,
+    chosen: &mut Option<String>,
 ) -> Result<Connect, Error> {
     let names = transports.iter().take(MAX_TRANSPORTS).map(|transport| transport.name().to_owned());
     let hello = Message::Hello {
@@ -93,6 +137,7 @@ fn agree(
         let what = format!("it chose transport {:?}, which was not offered", plain(&end.transport, 64));
         return Err(Error::Terms { peer: control.peer().to_string(), what });
     };
+    *chosen = Some(end.transport.clone());
     let mut own_end = OwnEnd::open(transport.as_mut(), &options.request)?;
     own_end.narrow(control.peer(), &end)?;
     let rule = own_end.agree(control.peer(), &end)?;

@@ -40,6 +40,18 @@ pub struct Met {
     pub peer_machine: Machine,
     /// What the target takes of the source besides: as a source was told, or as a target says.
     pub limits: Limits,
+    /// Transports that a source and its target have in common and would rather have used.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A transport that both sides have and that does not join them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PassedOver {
+    /// Its name.
+    pub transport: String,
+    /// Why not, as a sentence.
+    pub why: String,
 }
 
 /// Two ends that are connected, and their terms.
@@ -240,6 +252,7 @@ impl Connect {
             epoch: self.epoch,
             peer_machine: self.peer_machine,
             limits: Limits::default(),
+            passed_over: Vec::new(),
         })
     }
 }

@@ -215,7 +215,7 @@ pub(crate) struct Serve {
     /// sleep [default: by the number of processors]
     #[arg(long, value_name = "TURNS", value_parser = parse_spin)]
     pub(crate) spin: Option<WaitPolicy>,
-    /// Take this transport and no other [default: each that is usable]
+    /// Take this transport and no other; `ucx` for ucx-put and ucx-am [default: shm]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
     /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME. It is left for `perf report`
@@ -261,7 +261,7 @@ pub(crate) struct Inject {
     /// How long connecting and each call may take, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// The transport [default: the best that both have]
+    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm where the target has it, else what it has]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
     /// Figures as JSON
@@ -336,7 +336,7 @@ pub(crate) struct Stats {
 /// Show the paths that frames can take
 ///
 /// Every transport, in this build or not: whether it is usable on this machine, or why not and the mend; how a frame is
-/// known to have arrived; the largest frame.
+/// known to have arrived; the largest frame. With --to the path to that target: what its frames travel over, and why not another.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Arrival rules:
@@ -345,8 +345,21 @@ Arrival rules:
   in-order   one write, whose last byte lands last
   fenced     the frame, a fence, then the signal
   write-imm  one write, and a completion at the receiver
-  checked    one write, and a checksum")]
+  checked    one write, and a checksum
+
+Examples:
+  farjump transports
+  farjump transports --to unix:store.sock --transport ucx")]
 pub(crate) struct Transports {
+    /// Connect to this target, and show the path to it
+    #[arg(long, value_name = "unix:PATH")]
+    pub(crate) to: Option<String>,
+    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: the best that both have]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, requires = "to")]
+    pub(crate) transport: Option<String>,
+    /// How long connecting may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

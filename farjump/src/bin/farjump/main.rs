@@ -11,6 +11,7 @@ mod inject;
 mod library;
 mod limits;
 mod output;
+mod path;
 mod quantity;
 mod serve;
 mod stats;

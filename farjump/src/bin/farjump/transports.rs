@@ -6,11 +6,14 @@ use serde_json::{Value, json};
 
 use crate::arguments::Transports;
 use crate::failure::Failure;
-use crate::output;
 use crate::quantity::show_limit;
+use crate::{output, path};
 
-/// Shows every backend, in this build or not.
+/// Shows every backend, in this build or not; or the path to a target.
 pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
+    if let Some(to) = &arguments.to {
+        return path::run(to, arguments);
+    }
     let backends = available();
     if arguments.json {
         let list: Vec<Value> = backends.iter().map(as_json).collect();

@@ -1,0 +1,73 @@
+//! `transports --to`: the path that frames take to a target, and why not another.
+
+use farjump::{ArrivalRules, Link, Path};
+use serde_json::{Value, json};
+
+use crate::arguments::Transports;
+use crate::failure::Failure;
+use crate::output;
+use crate::quantity::show_limit;
+
+/// Connects, and shows.
+pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
+    let mut builder = Link::builder(to).program("farjump transports").connect_timeout(arguments.timeout);
+    if let Some(transport) = &arguments.transport {
+        builder = builder.transport(transport);
+    }
+    let link = builder.connect()?;
+    let (path, peer, largest) = (link.path(), link.peer().to_string(), link.max_frame());
+    drop(link);
+    if arguments.json {
+        return output::print_line(format_args!("{:#}", as_json(&path, &peer, largest)));
+    }
+    output::print(as_text(&path, &peer, largest))
+}
+
+fn as_text(path: &Path, peer: &str, largest: usize) -> String {
+    let row = |name: &str, text: String| [name.to_owned(), text];
+    let mut rows = vec![
+        row("target", peer.to_owned()),
+        row("transport", path.transport.clone()),
+        row("arrives by", format!("{}: {}", path.rule.describe(), in_words(path.rule))),
+        row("mailbox", format!("frames of up to {}", show_limit(largest))),
+    ];
+    if !path.route.over.is_empty() {
+        rows.push(row("over", path.route.over.clone()));
+    }
+    rows.extend(path.route.notes.iter().map(|note| row("", note.clone())));
+    for passed in &path.passed_over {
+        let own = format!("{}: ", passed.transport);
+        rows.push(row("not by", format!("{own}{}", passed.why.strip_prefix(&own).unwrap_or(&passed.why))));
+    }
+    output::table(&rows)
+}
+
+fn as_json(path: &Path, peer: &str, largest: usize) -> Value {
+    let passed_over: Vec<_> = path
+        .passed_over
+        .iter()
+        .map(|passed| json!({ "transport": passed.transport, "why": passed.why }))
+        .collect();
+    json!({
+        "target": peer,
+        "transport": path.transport,
+        "arrives_by": path.rule.describe(),
+        "mailbox_frame_bytes": largest,
+        "over": path.route.over,
+        "notes": path.route.notes,
+        "passed_over": passed_over,
+    })
+}
+
+/// What an arrival rule means.
+fn in_words(rule: ArrivalRules) -> &'static str {
+    match rule {
+        ArrivalRules::STORES => "plain stores into memory of both, the signal last",
+        ArrivalRules::DELIVERED => "the transport hands over whole frames",
+        ArrivalRules::IN_ORDER => "one write, whose last byte lands last",
+        ArrivalRules::FENCED => "the frame, a fence, then the signal",
+        ArrivalRules::WRITE_IMM => "one write, and a completion at the receiver",
+        ArrivalRules::CHECKED => "one write, and a checksum",
+        _ => "a rule of its own",
+    }
+}

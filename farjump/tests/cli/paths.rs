@@ -1,0 +1,142 @@
+//! `transports --to` and `--transport ucx`: which path is taken between two processes, and what is said of it.
+
+use serde_json::Value;
+
+use crate::workbench::{Done, Serving, Workbench, finish};
+
+/// A target that takes `transport`, under this setting of UCX_TLS.
+fn serve(bench: &Workbench, transport: &str, tls: Option<&str>) -> Serving {
+    let mut command = bench.farjump();
+    command.args(["serve", "--listen", &bench.address(), "--transport", transport]);
+    tls.map(|tls| command.env("UCX_TLS", tls));
+    Serving::start(&mut command)
+}
+
+/// What is shown of the path to it.
+fn path(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Done {
+    let mut command = bench.farjump();
+    command.args(["transports", "--to", &bench.address()]).args(more).env("UCX_LOG_LEVEL", "fatal");
+    tls.map(|tls| command.env("UCX_TLS", tls));
+    finish(&mut command)
+}
+
+fn json(done: Done) -> Value {
+    serde_json::from_slice(&done.worked().out).expect("JSON")
+}
+
+/// Whether a transport is usable here; says so where it is not.
+fn is_usable(bench: &Workbench, transport: &str) -> bool {
+    let listed: Value =
+        serde_json::from_slice(&bench.run(["transports", "--json"]).worked().out).expect("JSON");
+    let row = listed.as_array().expect("a list").iter().find(|row| row["transport"] == transport);
+    let row = row.expect("every backend is listed");
+    if row["usable"] != true {
+        println!("skipped: {transport}: {}", row["why"]);
+    }
+    row["usable"] == true
+}
+
+#[test]
+fn the_path_to_a_target_is_shown_with_what_its_arrival_rule_means() {
+    let bench = Workbench::new();
+    let _target = serve(&bench, "shm", None);
+    let shown = path(&bench, &[], None).worked();
+    for part in ["transport   shm\n", "arrives by  stores: plain stores", "mailbox     frames of up to 4 MiB"]
+    {
+        assert!(shown.text().contains(part), "{part}: {}", shown.text());
+    }
+    let shown = json(path(&bench, &["--json"], None));
+    assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"shm".into(), &"stores".into()));
+    assert_eq!(shown["mailbox_frame_bytes"], 4 << 20);
+}
+
+#[test]
+fn a_source_that_names_no_transport_takes_what_the_target_has() {
+    let bench = Workbench::new();
+    if !is_usable(&bench, "ucx-am") {
+        return;
+    }
+    let _target = serve(&bench, "ucx-am", None);
+    assert_eq!(json(path(&bench, &["--json"], None))["transport"], "ucx-am");
+}
+
+#[test]
+fn ucx_takes_puts_where_memory_is_shared() {
+    let bench = Workbench::new();
+    if !is_usable(&bench, "ucx-put") {
+        return;
+    }
+    let _target = serve(&bench, "ucx", None);
+    let shown = json(path(&bench, &["--transport", "ucx", "--json"], None));
+    assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-put".into(), &"stores".into()));
+    assert!(shown["over"].as_str().is_some_and(|over| over.contains("shared memory")), "{shown}");
+    assert_eq!(shown["passed_over"], Value::Array(vec![]));
+}
+
+#[test]
+fn ucx_takes_messages_over_tcp_and_says_why_not_puts() {
+    let bench = Workbench::new();
+    if !is_usable(&bench, "ucx-am") {
+        return;
+    }
+    let _target = serve(&bench, "ucx", None);
+    let shown = json(path(&bench, &["--transport", "ucx", "--json"], Some("tcp")));
+    assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-am".into(), &"delivered".into()));
+    assert!(shown["over"].as_str().is_some_and(|over| over.starts_with("tcp over ")), "{shown}");
+    let notes = shown["notes"].to_string();
+    assert!(notes.contains("TCP, because") && notes.contains("UCX_TLS=tcp"), "{shown}");
+    let passed = &shown["passed_over"][0];
+    assert_eq!(passed["transport"], "ucx-put");
+    let why = passed["why"].as_str().unwrap_or_default();
+    assert!(why.contains("emulates writes") && why.contains("write anywhere"), "{shown}");
+}
+
+#[test]
+fn sides_that_share_no_memory_meet_again_over_messages_and_the_reason_is_shown() {
+    let bench = Workbench::new();
+    if !is_usable(&bench, "ucx-put") {
+        return;
+    }
+    let _target = serve(&bench, "ucx", Some("posix,tcp"));
+    let shown = path(&bench, &["--transport", "ucx"], Some("sysv,tcp")).worked();
+    for part in [
+        "transport   ucx-am\n",
+        "over        tcp over ",
+        "not by      ucx-put: connecting ",
+        "UCX_TLS=sysv,tcp",
+    ] {
+        assert!(shown.text().contains(part), "{part}: {}", shown.text());
+    }
+    // Where puts are all that is wanted the same is an error.
+    let refused = path(&bench, &["--transport", "ucx-put"], Some("sysv,tcp"));
+    let error = refused.error(1);
+    assert!(error.contains("no way to write the peer's memory") && error.contains("use ucx-am"), "{error}");
+}
+
+#[test]
+fn where_nothing_joins_two_sides_every_reason_is_told() {
+    let bench = Workbench::new();
+    if !is_usable(&bench, "ucx-put") {
+        return;
+    }
+    let _target = serve(&bench, "ucx", Some("posix"));
+    let refused = path(&bench, &["--transport", "ucx"], Some("sysv"));
+    let error = refused.error(1);
+    assert!(
+        error.contains("ucx-am: connecting") && error.contains("tried before: ucx-put: connecting"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_put_over_tcp_alone_is_refused_before_anything_is_opened() {
+    let bench = Workbench::new();
+    if !is_usable(&bench, "ucx-put") {
+        return;
+    }
+    let mut command = bench.farjump();
+    command.args(["serve", "--listen", &bench.address(), "--transport", "ucx-put"]).env("UCX_TLS", "tcp");
+    let refused = finish(&mut command);
+    let error = refused.error(1);
+    assert!(error.contains("UCX_TLS=tcp") && error.contains("write anywhere"), "{error}");
+}
