@@ -5,6 +5,7 @@ mod builder;
 mod forwards;
 mod questions;
 mod session;
+mod sessions;
 mod stop;
 mod watch;
 
@@ -29,6 +30,7 @@ use builder::{Handlers, Settings};
 use forwards::{Choices, Forwards};
 use questions::MOST_ASKERS;
 use session::{End, Rest, Session, Shared, Staging, Stop};
+use sessions::Sessions;
 pub use stop::{Stopper, TargetThread};
 use watch::{Event, Watch};
 
@@ -47,6 +49,8 @@ const CONNECTIONS: usize = 64;
 const DEAF: Duration = Duration::from_millis(100);
 /// Polls between looks at the clock.
 const POLLS_TO_CLOCK: u32 = 256;
+/// Polls after which a source that has brought nothing counts as idle; a multiple of the above.
+const POLLS_TO_SETTLE: u32 = 16 * POLLS_TO_CLOCK;
 
 /// A process, or a thread of one, that injected functions run in.
 ///
@@ -72,7 +76,7 @@ const POLLS_TO_CLOCK: u32 = 256;
 /// # }
 /// ```
 pub struct Target<'a> {
-    sessions: Vec<Session>,
+    sessions: Sessions<Session>,
     shared: Shared,
     settings: Settings,
     polls: u32,
@@ -126,7 +130,7 @@ impl<'a> Target<'a> {
         watch.add(listener.as_fd(), Event::Listener, false)?;
         watch.add(stopper.as_fd(), Event::Stop, false)?;
         Ok(Target {
-            sessions: Vec::new(),
+            sessions: Sessions::new(),
             shared: Shared {
                 executor,
                 handlers,
@@ -153,7 +157,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Runs what has arrived, at most a batch from each source, and returns how many frames that was. Never waits. Now and
+    /// Runs what has arrived, at most a batch from each source, and returns how many frames that was. Never waits. Of sources
+    /// that have brought nothing for a while it looks at one a time, so that a poll costs the same however many are idle. Now and
     /// then it also looks for new sources and for those that are gone.
     ///
     /// # Errors
@@ -162,18 +167,20 @@ impl<'a> Target<'a> {
     pub fn poll(&mut self) -> Result<usize, Error> {
         let mut ran = 0;
         let mut index = 0;
-        while index < self.sessions.len() {
-            match self.with_session(index, Session::poll) {
-                Ok(frames) => ran += frames,
-                Err(stop) => {
-                    match self.make_room(stop) {
-                        Ok(frames) => ran += frames,
-                        Err(end) => self.end(index, end),
-                    }
+        let mut due = self.sessions.due();
+        while index < due {
+            match self.poll_session(index) {
+                Some(frames) => ran += frames,
+                // Another took its place.
+                None => {
+                    due = due.min(self.sessions.len());
                     continue;
                 }
             }
             index += 1;
+        }
+        if let Some(index) = self.sessions.turn() {
+            ran += self.poll_session(index).unwrap_or(0);
         }
         if self.shared.forwards.is_active() {
             self.relay();
@@ -189,6 +196,30 @@ impl<'a> Target<'a> {
             self.now_and_then()?;
         }
         Ok(ran)
+    }
+
+    /// Looks at one session, and says how many of its frames ran; `None` if it has ended.
+    #[inline(always)]
+    fn poll_session(&mut self, index: usize) -> Option<usize> {
+        let mut ran = 0;
+        loop {
+            match self.with_session(index, Session::poll) {
+                Ok(frames) => {
+                    ran += frames;
+                    if ran != 0 {
+                        self.sessions.make_busy(index);
+                    }
+                    return Some(ran);
+                }
+                Err(stop) => match self.make_room(stop) {
+                    Ok(frames) => ran += frames,
+                    Err(end) => {
+                        self.end(index, end);
+                        return None;
+                    }
+                },
+            }
+        }
     }
 
     /// Serves until a [`Stopper`] says stop: polls, spins for a while when there is nothing, then sleeps.
@@ -267,6 +298,7 @@ impl<'a> Target<'a> {
     /// Awake again: sources need not ring any more, and the next [`Target::poll`] asks the system what woke it.
     pub fn disarm(&mut self) {
         self.shared.executor.clock.set();
+        self.sessions.sweep();
         (self.polls, self.last_control) = (u32::MAX, None);
         self.shared.forwards.disarm();
         let mut index = 0;
@@ -363,7 +395,7 @@ impl<'a> Target<'a> {
     /// Drops code from the store; `false` if it is not held. Its statics are gone. A source that calls it again is asked for
     /// it.
     pub fn forget(&mut self, id: &CodeId) -> bool {
-        for session in &mut self.sessions {
+        for session in self.sessions.iter_mut() {
             session.forget(id);
         }
         self.shared.executor.forget(id)
@@ -371,7 +403,7 @@ impl<'a> Target<'a> {
 
     /// Ends all links, telling sources why.
     pub fn close(&mut self, why: &str) {
-        for mut session in std::mem::take(&mut self.sessions) {
+        for mut session in self.sessions.take() {
             // Best effort: a source that does not read learns it from the end of the connection.
             drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
             drop(session.channel.call_attention());
@@ -407,6 +439,9 @@ impl<'a> Target<'a> {
                 Ok(()) => index += 1,
                 Err(end) => self.end(index, end),
             }
+        }
+        if self.polls.is_multiple_of(POLLS_TO_SETTLE) {
+            self.sessions.settle(Session::has_brought);
         }
         if self.last_control.is_none_or(|last| last.elapsed() >= self.settings.control_interval) {
             let events = self.watch.wait(Duration::ZERO)?;
@@ -460,7 +495,7 @@ impl<'a> Target<'a> {
 
     /// Connections that have something to write are watched for room.
     fn rewatch(&mut self) -> Result<(), Error> {
-        for session in &mut self.sessions {
+        for session in self.sessions.iter_mut() {
             let wants = session.control.wants_write();
             if wants != session.watched_for_room {
                 self.watch.wants_write(session.control.as_fd(), Event::Control(session.id), wants)?;
@@ -648,7 +683,7 @@ impl<'a> Target<'a> {
                 }
             }
         };
-        let session = self.sessions.swap_remove(index);
+        let session = self.sessions.remove(index);
         self.watch.remove_session(&session);
         self.shared.executor.stats.bytes += session.received();
         self.shared.executor.stats.links_ended += 1;

@@ -74,6 +74,8 @@ pub(super) struct Session {
     /// Whether the control connection is watched for room to write.
     pub(super) watched_for_room: bool,
     pub(super) bigger: Bigger,
+    /// What had come when it was last asked whether anything had.
+    had_come: u64,
 }
 
 /// What keeps a session from taking its next frame.
@@ -204,7 +206,16 @@ impl Session {
             forwarded: 0,
             watched_for_room: false,
             bigger: Bigger::absent(transport),
+            had_come: 0,
         }
+    }
+
+    /// Whether anything has come since this was last asked, or waits here.
+    pub(super) fn has_brought(&mut self) -> bool {
+        let come = self.channel.received();
+        let more = come != self.had_come;
+        self.had_come = come;
+        more || self.is_blocked()
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
