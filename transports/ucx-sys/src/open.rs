@@ -65,8 +65,11 @@ pub enum OpenError {
         /// What the dynamic linker said.
         said: String,
     },
-    /// It is no UCX.
-    #[error("{FILE} is not UCX ({said}): install UCX, or take the folder out of LD_LIBRARY_PATH")]
+    /// It is no UCX, or no library.
+    #[error(
+        "{FILE} is there and is no UCX ({said}): install UCX {}.{} or later, or take the folder of this one out of LD_LIBRARY_PATH",
+        API.0, API.1
+    )]
     Foreign {
         /// What the dynamic linker said.
         said: String,
@@ -106,7 +109,7 @@ impl Ucx {
         // behind in this process are signal handlers, which `put_back` undoes.
         let file = unsafe { File::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         put_back(&kept);
-        let file = file.map_err(|error| OpenError::Missing { said: said(&error) })?;
+        let file = file.map_err(|error| not_loaded(said(&error)))?;
         let found = version_of(&file)?;
         if found.major != API.0 || found.minor < API.1 {
             return Err(OpenError::Version { found });
@@ -143,6 +146,14 @@ fn version_of(file: &File) -> Result<Version, OpenError> {
     // SAFETY: it writes three numbers, and there is room for each.
     unsafe { get(&mut found.major, &mut found.minor, &mut found.release) };
     Ok(found)
+}
+
+/// Why the dynamic linker did not load it. Only its words tell a file that is not there from one that is of no use.
+fn not_loaded(said: String) -> OpenError {
+    match said.contains("cannot open shared object file") {
+        true => OpenError::Missing { said },
+        false => OpenError::Foreign { said },
+    }
 }
 
 /// What the dynamic linker said, which is behind what libloading says.
@@ -252,6 +263,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let Some(library) = stub(folder.path(), "int other;") else { return };
         assert!(matches!(refused(&library), OpenError::Foreign { .. }));
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_refused_as_such_and_not_as_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(FILE);
+        for (bytes, words) in [(&[b'x'; 4096][..], "invalid ELF header"), (&[], "file too short")] {
+            std::fs::write(&file, bytes).unwrap();
+            let error = refused(&file);
+            assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
     }
 
     #[test]
