@@ -12,9 +12,10 @@ use farjump_ucx_sys::{
     UCP_AM_FLAG_PERSISTENT_DATA, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
     UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
     UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT, UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY,
-    UCS_ERR_UNREACHABLE, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS, UCS_THREAD_MODE_SERIALIZED,
-    Ucx, ucp_am_handler_param_t, ucp_am_recv_callback_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t,
-    ucp_worker_h, ucp_worker_params_t, ucs_status_t,
+    UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MEMORY, UCS_ERR_NO_RESOURCE, UCS_ERR_UNREACHABLE, UCS_INPROGRESS, UCS_OK,
+    UCS_PTR_IS_PTR, UCS_PTR_STATUS, UCS_THREAD_MODE_SERIALIZED, Ucx, ucp_am_handler_param_t,
+    ucp_am_recv_callback_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t, ucp_worker_h, ucp_worker_params_t,
+    ucs_status_t,
 };
 
 use super::context::Context;
@@ -49,7 +50,7 @@ impl Worker {
         let status = unsafe { ucx.ucp_worker_create(context.handle, &params, &mut handle) };
         match status {
             UCS_OK => Ok(Worker { ucx, handle }),
-            status => Err(system(ucx, "makes no worker", status)),
+            status => Err(no_worker(ucx, status)),
         }
     }
 
@@ -180,6 +181,18 @@ pub(super) fn status_of(ucx: &Ucx, returned: *mut c_void) -> ucs_status_t {
     } else {
         UCS_PTR_STATUS(returned)
     }
+}
+
+/// The statuses are what UCX makes of a /dev/shm without room, and of a value that a device of its does not take.
+fn no_worker(ucx: &Ucx, status: ucs_status_t) -> Cause {
+    let mend = match status {
+        UCS_ERR_NO_MEMORY | UCS_ERR_NO_RESOURCE => {
+            ": is /dev/shm full? Each link takes over 4 MiB of it on either side; make room, or have UCX do without by UCX_TLS=^posix"
+        }
+        UCS_ERR_INVALID_PARAM => ": mend the variable of UCX's that its log names",
+        _ => "",
+    };
+    Cause::System(format!("UCX makes no worker: {}{mend}", words(ucx, status)))
 }
 
 fn system(ucx: &Ucx, what: &str, status: ucs_status_t) -> Cause {
