@@ -1,7 +1,8 @@
 //! What an end tells its peer: its worker's address, made by UCX for UCX, and what else the backend needs.
 //!
 //! Little-endian: version (`u16`, 2), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor version (`u16` each),
-//! CRC-32 of all else (`u32`), length of what follows (`u32`), and that: a [`Told`] in postcard's encoding.
+//! checksum of settings (`u16`, `settings.rs`), zero (`u16`), CRC-32 of all else (`u32`), length of what follows (`u32`), and that: a
+//! [`Told`] in postcard's encoding.
 
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::Version;
@@ -9,11 +10,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::place::Place;
+use super::settings::Settings;
 
 const VERSION: u16 = 2;
-const HEAD: usize = 16;
+const HEAD: usize = 20;
 /// Where the checksum lies in it.
-const SUM: std::ops::Range<usize> = 8..12;
+const SUM: std::ops::Range<usize> = 12..16;
 /// Longest address, in bytes (`core::transport::Address::bytes`).
 const LONGEST: usize = 64 << 10;
 
@@ -37,7 +39,8 @@ pub(super) trait Told: Serialize + DeserializeOwned {
             )));
         }
         let mut bytes = Vec::with_capacity(HEAD + body.len());
-        for number in [VERSION, Self::BACKEND, own.major as u16, own.minor as u16] {
+        let settings = Settings::own().sum();
+        for number in [VERSION, Self::BACKEND, own.major as u16, own.minor as u16, settings, 0] {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend([0; 4]);
@@ -56,10 +59,10 @@ pub(super) trait Told: Serialize + DeserializeOwned {
             return wrong(format!("it has {} bytes, and its head alone {HEAD}", bytes.len()));
         };
         let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-        if (short(0), short(2)) != (VERSION, Self::BACKEND) {
+        if (short(0), short(2), short(10)) != (VERSION, Self::BACKEND, 0) {
             return wrong(format!("it is of version {} and backend {}", short(0), short(2)));
         }
-        let told = u32::from_le_bytes(std::array::from_fn(|index| head[12 + index])) as usize;
+        let told = u32::from_le_bytes(std::array::from_fn(|index| head[16 + index])) as usize;
         if told != body.len() || bytes.len() > LONGEST {
             return wrong(format!("it has {} bytes for UCX and says {told}", body.len()));
         }
@@ -73,6 +76,7 @@ pub(super) trait Told: Serialize + DeserializeOwned {
                 own.major, own.minor
             ));
         }
+        Settings::own().agree(short(8))?;
         match postcard::take_from_bytes::<Self>(body) {
             Ok((told, [])) => told.check().map_err(Cause::Address).map(|()| told),
             Ok((_, rest)) => wrong(format!("{} bytes stand behind it", rest.len())),

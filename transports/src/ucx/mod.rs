@@ -3,7 +3,8 @@
 //! [`put`] is the backend `ucx-put`, which writes frames into memory of the peer's, [`am`] is `ucx-am`, which sends each frame as
 //! an active message. The library is opened when a backend is
 //! first asked for; nothing here is needed to build, or to run with other backends. Its environment variables (`UCX_TLS`,
-//! `UCX_NET_DEVICES`, …) are read by UCX itself, as in any program that uses it.
+//! `UCX_NET_DEVICES`, …) are read by UCX itself, as in any program that uses it. It logs to standard output unless
+//! `UCX_LOG_FILE` is set (to `stderr`, for example) when the library is opened.
 
 mod address;
 pub mod am;
@@ -17,6 +18,7 @@ mod peer;
 mod place;
 pub mod put;
 mod region;
+mod settings;
 mod window;
 mod worker;
 

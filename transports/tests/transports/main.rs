@@ -11,3 +11,5 @@ mod processes;
 mod stage;
 #[cfg(feature = "ucx")]
 mod ucx;
+#[cfg(feature = "ucx")]
+mod ucx_addresses;

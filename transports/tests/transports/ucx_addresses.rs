@@ -1,0 +1,120 @@
+//! Peers that tell an address over UCX that is cut off, damaged, of something else, or of another UCX. UCX itself would believe it.
+
+use std::thread;
+
+use farjump_core::transport::{
+    Address, Capabilities, Endpoint, OpenRequest, Opening, Transport, TransportError,
+};
+use farjump_transports::Error;
+use farjump_transports::meet::{Arrival, Listener, Met, meet_target};
+use farjump_transports::ucx::Am;
+
+use crate::stage::{Place, accept, drive, far, source_options, target_options};
+
+/// What becomes of an address before it is told.
+type Warp = fn(&mut Vec<u8>);
+
+/// `ucx-am`, whose ends tell other addresses than they have.
+struct Lying(Warp);
+
+impl Transport for Lying {
+    fn name(&self) -> &str {
+        farjump_transports::ucx::am::NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Am.capabilities()
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        Ok(Box::new(LyingEnd(Am.open(request)?, self.0)))
+    }
+}
+
+struct LyingEnd(Box<dyn Opening>, Warp);
+
+impl Opening for LyingEnd {
+    fn address(&self) -> Address {
+        let mut address = self.0.address();
+        self.1(&mut address.bytes);
+        address
+    }
+
+    fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        self.0.connect(peer, deadline_ms)
+    }
+}
+
+/// Both sides of a meeting: what the source, and what the target comes to.
+fn meeting(
+    place: &Place,
+    listener: &Listener,
+    source: Box<dyn Transport>,
+    target: Box<dyn Transport>,
+) -> (Result<Met, Error>, Result<Met, Error>) {
+    let address = place.address();
+    thread::scope(|scope| {
+        let source = scope.spawn(move || meet_target(&address, &mut [source], &source_options(), far()));
+        let target = accept(listener)
+            .and_then(|control| drive(&mut Arrival::new(control, target_options()), &mut [target]));
+        (source.join().unwrap(), target)
+    })
+}
+
+/// Makes the checksum fit what was changed.
+fn sum_up(bytes: &mut [u8]) {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&bytes[..24]);
+    hasher.update(&bytes[28..]);
+    bytes[24..28].copy_from_slice(&hasher.finalize().to_le_bytes());
+}
+
+/// What is told, and words of the reason for which it is refused.
+const LIES: [(Warp, &str); 7] = [
+    (Vec::clear, "it has 0 bytes"),
+    (|bytes| bytes.truncate(31), "it has 31 bytes"),
+    (|bytes| bytes.truncate(bytes.len() - 1), "bytes for UCX and says"),
+    (|bytes| bytes[40] ^= 1, "it is damaged"),
+    (
+        |bytes| *bytes = b"an address that no UCX has made, for another kind of transport".to_vec(),
+        "it is of version",
+    ),
+    (
+        |bytes| {
+            bytes[4..6].copy_from_slice(&99_u16.to_le_bytes());
+            sum_up(bytes);
+        },
+        "the peer has UCX 1.99 and this side",
+    ),
+    (
+        |bytes| {
+            bytes[6..8].copy_from_slice(&1_u16.to_le_bytes());
+            sum_up(bytes);
+        },
+        "settings of UCX that both sides must have alike differ",
+    ),
+];
+
+#[test]
+fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_succeeds() {
+    if let Err(why) = Am::usable() {
+        return println!("skipped: {why}");
+    }
+    let place = Place::new();
+    let listener = place.listener();
+    for (warp, words) in LIES {
+        for target_lies in [true, false] {
+            let [honest, lying]: [Box<dyn Transport>; 2] = [Box::new(Am), Box::new(Lying(warp))];
+            let (source, target) = match target_lies {
+                true => meeting(&place, &listener, honest, lying),
+                false => meeting(&place, &listener, lying, honest),
+            };
+            // What the liar comes to depends on what it sees first: why, or that the other's worker is gone.
+            let deceived = if target_lies { source } else { target };
+            let error = deceived.err().expect("it was believed").to_string();
+            assert!(error.contains("ucx-am") && error.contains(words), "{error}");
+            let (source, target) = meeting(&place, &listener, Box::new(Am), Box::new(Am));
+            assert!(source.is_ok() && target.is_ok(), "{words}: {:?} {:?}", source.err(), target.err());
+        }
+    }
+}
