@@ -12,10 +12,27 @@ Environment:
                      modules too, as in warn,farjump::target=debug
   FARJUMP_TRANSPORT  the transport, where --transport is not given
   FARJUMP_CC         the C compiler, where --cc is not given
-  FARJUMP_LD         the linker that makes images, where --linker is not given";
+  FARJUMP_LD         the linker that makes images, where --linker is not given
+  UCX_...            UCX reads its own; its log goes to standard error, where UCX_LOG_FILE is not set";
 
 const KNOWN: [&str; 4] = ["FARJUMP_LOG", "FARJUMP_TRANSPORT", "FARJUMP_CC", "FARJUMP_LD"];
 const PREFIX: &str = "FARJUMP_";
+
+/// What UCX logs goes to standard error, unless the user has it go elsewhere: by default it writes to standard output, between the
+/// answers of this program. What its hooks of memory functions log goes to standard output in any case, so they are told to be
+/// silent.
+///
+/// # Safety
+/// No other thread runs.
+#[cfg(feature = "ucx")]
+pub(crate) unsafe fn direct_log_of_ucx() {
+    for (name, value) in [("UCX_LOG_FILE", "stderr"), ("UCX_MEM_LOG_LEVEL", "fatal")] {
+        if env::var_os(name).is_none() {
+            // SAFETY: nobody else reads or writes the environment, for the caller keeps other threads away.
+            unsafe { env::set_var(name, value) };
+        }
+    }
+}
 
 /// Says which variables look like farjump's and are not, because a misspelt one does nothing, silently.
 pub(crate) fn warn_of_unknown() {

@@ -25,6 +25,11 @@ use clap::Parser;
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
+    #[cfg(feature = "ucx")]
+    // SAFETY: the program has just begun and has no other thread.
+    unsafe {
+        environment::direct_log_of_ucx();
+    }
     environment::warn_of_unknown();
     environment::start_log();
     let outcome = match Arguments::parse().command {
