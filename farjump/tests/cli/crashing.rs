@@ -110,6 +110,43 @@ fn a_crash_of_code_that_runs_in_the_mailbox_names_it_too() {
     assert_eq!(report(&done), (&*expected, &*image.id().to_string()));
 }
 
+/// Loading UCX takes the handlers of these signals away, unless they are put back.
+#[test]
+fn a_crash_of_code_that_came_over_ucx_is_reported_by_farjump_and_not_by_ucx() {
+    let bench = Workbench::new();
+    let shown = bench.run(["transports"]).worked();
+    let am = shown.text().lines().find(|line| line.starts_with("ucx-am")).expect("it is listed");
+    if !am.contains("delivered") {
+        println!("skipped: {am}");
+        return;
+    }
+    for (body, signal, name) in [
+        ("__builtin_trap();", libc::SIGILL, "SIGILL in ifunc `fall`"),
+        (
+            "*(volatile char *)(zero + 0x1234) = 0x7b;",
+            libc::SIGSEGV,
+            "SIGSEGV (address 0x1234) in ifunc `fall`",
+        ),
+        ("volatile int one = 1; one /= (int)zero;", libc::SIGFPE, "SIGFPE in ifunc `fall`"),
+    ] {
+        let library = fall(&bench, body);
+        let serving = bench.serve(&["--transport", "ucx-am"]);
+        let injected = bench.inject(&library, &["--args", "x", "--transport", "ucx-am"]);
+        let error = injected.error(5);
+        assert!(error.contains("is gone"), "{error}");
+        let done = serving.finish();
+        assert_eq!(done.code, 128 + signal, "{}", done.err);
+        let (what, id) = report(&done);
+        assert!(what.starts_with(name), "{what}");
+        assert_eq!(id, Library::open(&library).expect("it was built").images()[0].id().to_string());
+        assert!(!done.err.contains("backtrace"), "{}", done.err);
+    }
+    // Its terminal goes: UCX would have it live on.
+    let serving = bench.serve(&["--transport", "ucx-am"]);
+    serving.signal(Signal::HUP);
+    assert_eq!(serving.finish().code, 128 + libc::SIGHUP);
+}
+
 #[test]
 fn a_crash_in_a_function_that_the_code_called_names_the_caller() {
     let bench = Workbench::new();

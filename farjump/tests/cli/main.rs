@@ -14,4 +14,6 @@ mod samples;
 
 mod seeing;
 mod serving;
+#[cfg(feature = "ucx")]
+mod ucx;
 mod workbench;

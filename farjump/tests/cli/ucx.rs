@@ -1,0 +1,285 @@
+//! UCX that is not what it should be, that is told to do what it cannot, and that has no memory: whoever can act is told, and the
+//! target serves the next source.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::workbench::{Done, Serving, Workbench, finish};
+
+/// The transport, for both sides.
+const UCX_AM: [&str; 2] = ["--transport", "ucx-am"];
+
+/// Variables that a process gets.
+type Variables = [(&'static str, &'static str)];
+
+/// What `farjump transports` says of `ucx-am`: why it cannot be used, if it cannot.
+fn unusable(command: &mut Command) -> Option<String> {
+    let done = finish(command.args(["transports", "--json"])).worked();
+    let shown: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let backends = shown.as_array().expect("a list");
+    let find = |name| backends.iter().find(|backend| backend["transport"] == name).expect("it is listed");
+    assert_eq!(find("shm")["usable"], true, "{shown}");
+    let am = find("ucx-am");
+    match am["usable"] == true {
+        true => None,
+        false => Some(am["why"].as_str().expect("a reason").to_owned()),
+    }
+}
+
+/// A folder to work in; `None`, said, where there is no UCX.
+fn with_ucx() -> Option<Workbench> {
+    let bench = Workbench::new();
+    if let Some(why) = unusable(&mut bench.farjump()) {
+        println!("skipped: {why}");
+        return None;
+    }
+    Some(bench)
+}
+
+fn serve(bench: &Workbench, mut command: Command, variables: &Variables) -> Serving {
+    command.args(["serve", "--listen", &bench.address()]).args(UCX_AM).envs(variables.iter().copied());
+    Serving::start(&mut command)
+}
+
+fn inject(bench: &Workbench, mut command: Command, library: &Path, variables: &Variables) -> Done {
+    command.arg("inject").arg(library).args(["--to", &bench.address(), "--timeout", "30s"]).args(UCX_AM);
+    finish(command.envs(variables.iter().copied()))
+}
+
+/// A folder with a library of UCX's name.
+fn folder_with(bench: &Workbench, name: &str, library: &Path) -> PathBuf {
+    let folder = bench.path(&format!("{name}-folder"));
+    fs::create_dir(&folder).expect("a folder can be made");
+    fs::copy(library, folder.join("libucp.so.0")).expect("a file can be copied");
+    folder
+}
+
+#[test]
+fn a_library_that_is_no_ucx_of_1_13_is_refused_with_what_is_wrong_and_shm_works() {
+    let bench = Workbench::new();
+    let version = |minor| {
+        format!(
+            "void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) {{ *a = 1; *b = {minor}; *c = 0; }}"
+        )
+    };
+    let cases = [
+        (
+            "older",
+            bench.plain_library("older", &version(12)),
+            "UCX 1.12.0 is installed and farjump needs 1.13 or later",
+        ),
+        ("part", bench.plain_library("part", &version(13)), "undefined symbol: uc"),
+        ("other", bench.plain_library("other", "int other;"), "undefined symbol: ucp_get_version"),
+        (
+            "text",
+            bench.write("text", "no library at all, but as long as the head of one would be: 64 B"),
+            "invalid ELF header",
+        ),
+        ("empty", bench.write("empty", ""), "file too short"),
+    ];
+    for (name, library, words) in cases {
+        let folder = folder_with(&bench, name, &library);
+        let why = unusable(bench.farjump().env("LD_LIBRARY_PATH", &folder)).expect("it is no UCX");
+        assert!(why.contains(words), "{name}: {why}");
+        assert!(!why.contains("is not installed"), "{name}: {why}");
+        assert!(["install", "reinstall"].iter().any(|word| why.contains(word)), "{name}: {why}");
+        let mut command = bench.farjump();
+        command.args(["serve", "--listen", &bench.address()]).args(UCX_AM).env("LD_LIBRARY_PATH", &folder);
+        let done = finish(&mut command);
+        assert_eq!(done.error(1), format!("transport `ucx-am` cannot be used: {why}"));
+    }
+}
+
+#[test]
+fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_are() {
+    let Some(bench) = with_ucx() else { return };
+    let cases: [&Variables; 4] = [
+        &[("UCX_TLS", "nonsense")],
+        &[("UCX_TLS", "")],
+        &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "nosuch")],
+        &[("UCX_SEG_SIZE", "abc")],
+    ];
+    for variables in cases {
+        let mut command = bench.farjump();
+        command.args(["serve", "--listen", &bench.address()]).args(UCX_AM).envs(variables.iter().copied());
+        let done = finish(&mut command);
+        assert!(done.error(1).contains("see the variables UCX_TLS and UCX_NET_DEVICES"), "{}", done.err);
+        // UCX itself says which value it is, there too.
+        assert!(done.err.contains("UCX  ERROR"), "{variables:?}: {}", done.err);
+        assert!(!bench.path("s").exists());
+    }
+}
+
+#[test]
+fn a_source_whose_settings_lead_nowhere_is_told_and_the_next_one_is_served() {
+    let Some(bench) = with_ucx() else { return };
+    let library = bench.sample("counter");
+    const NO_WAY: &str =
+        "no transport by which both sides reach each other: compare UCX_TLS and UCX_NET_DEVICES";
+    let cases: [(&Variables, &Variables, &str); 7] = [
+        (&[], &[("UCX_TLS", "nonsense")], "cannot be used here (No such device)"),
+        (&[], &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "nosuch")], "UCX_NET_DEVICES"),
+        (&[], &[("UCX_MM_FIFO_SIZE", "3")], "UCX makes no worker: Invalid parameter"),
+        (&[], &[("UCX_TLS", "self")], NO_WAY),
+        (&[("UCX_TLS", "posix,self")], &[("UCX_TLS", "tcp,self")], NO_WAY),
+        (&[("UCX_TLS", "posix")], &[("UCX_TLS", "sysv")], NO_WAY),
+        (&[], &[("UCX_UNIFIED_MODE", "y")], "UCX_UNIFIED_MODE"),
+    ];
+    for (target, source, words) in cases {
+        let serving = serve(&bench, bench.farjump(), target);
+        let done = inject(&bench, bench.farjump(), &library, source);
+        assert!(done.error(1).contains(words), "{target:?} {source:?}: {}", done.err);
+        inject(&bench, bench.farjump(), &library, &[]).worked();
+        let stopped = serving.stop().worked();
+        assert!(stopped.err.contains("stopped: 1 calls"), "{target:?} {source:?}: {}", stopped.err);
+    }
+}
+
+#[test]
+fn a_target_whose_settings_lead_nowhere_outlives_the_sources_that_are_told() {
+    let Some(bench) = with_ucx() else { return };
+    let library = bench.sample("counter");
+    let cases: [(&Variables, i32, &str); 2] = [
+        (&[("UCX_TLS", "self")], 1, "no transport by which both sides reach each other"),
+        (&[("UCX_MM_FIFO_SIZE", "3")], 3, "refused: ucx-am: opening an end: UCX makes no worker"),
+    ];
+    for (variables, code, words) in cases {
+        let serving = serve(&bench, bench.farjump(), variables);
+        for source in [&[][..], &[("UCX_TLS", "self")], &[]] {
+            let done = inject(&bench, bench.farjump(), &library, source);
+            assert!(done.error(code).contains(words), "{variables:?} {source:?}: {}", done.err);
+        }
+        serving.stop().worked();
+    }
+}
+
+/// With these UCX 1.13 aborts the target, or reads memory that is not there, once a source without them sends.
+#[test]
+fn settings_that_make_ucx_abandon_a_process_if_only_one_side_has_them_are_refused() {
+    let Some(bench) = with_ucx() else { return };
+    let library = bench.sample("counter");
+    for setting in [
+        ("UCX_MAX_EAGER_RAILS", "2"),
+        ("UCX_RNDV_SCHEME", "am"),
+        ("UCX_MM_SEG_SIZE", "1"),
+        ("UCX_SYSV_SEG_SIZE", "1"),
+        ("UCX_MM_FIFO_ELEM_SIZE", "64"),
+    ] {
+        for (target, source) in [(&[setting][..], &[][..]), (&[], &[setting])] {
+            let serving = serve(&bench, bench.farjump(), target);
+            let done = inject(&bench, bench.farjump(), &library, source);
+            let error = done.error(1);
+            assert!(error.contains("settings of UCX that both sides must have alike differ"), "{error}");
+            assert!(error.contains(setting.0), "{error}");
+            serving.stop().worked();
+        }
+    }
+    let alike: &Variables = &[("UCX_MAX_EAGER_RAILS", "2"), ("UCX_RNDV_SCHEME", "am")];
+    let serving = serve(&bench, bench.farjump(), alike);
+    inject(&bench, bench.farjump(), &library, alike).worked();
+    serving.stop().worked();
+}
+
+#[test]
+fn a_payload_longer_than_the_target_takes_is_refused_over_ucx_and_a_short_one_served() {
+    let Some(bench) = with_ucx() else { return };
+    let library = bench.sample("crc32");
+    bench.write("args", vec![7; 1 << 20]);
+    for (limit, code) in [("--max-frame", 1), ("--max-payload", 3)] {
+        let serving = bench.serve(&[&UCX_AM[..], &[limit, "64K"]].concat());
+        let done = bench.inject(&library, &[&UCX_AM[..], &["--args-file", "args"]].concat());
+        assert!(done.error(code).contains(limit), "{limit}: {}", done.err);
+        bench.inject(&library, &UCX_AM).worked();
+        serving.stop().worked();
+    }
+}
+
+#[test]
+fn what_ucx_logs_goes_to_standard_error_or_where_the_user_wants_it() {
+    let Some(bench) = with_ucx() else { return };
+    let chatty = || {
+        let mut command = bench.farjump();
+        command.args(["transports", "--json"]).env("UCX_TLS", "nonsense").env("UCX_LOG_LEVEL", "info");
+        command
+    };
+    let said = "transport 'nonsense' is not available";
+    let done = finish(chatty().env_remove("UCX_LOG_FILE")).worked();
+    serde_json::from_slice::<Value>(&done.out).expect("standard output is JSON and nothing else");
+    assert!(done.err.contains(said), "{}", done.err);
+
+    let done = finish(chatty().env("UCX_LOG_FILE", bench.path("log"))).worked();
+    serde_json::from_slice::<Value>(&done.out).expect("standard output is JSON and nothing else");
+    assert_eq!(done.err, "");
+    let log = fs::read_to_string(bench.path("log")).expect("UCX wrote it");
+    assert!(log.contains(said), "{log}");
+}
+
+/// `farjump` where /dev/shm is another: a small file system with these options, filled up if `full`. `None`, said, where this
+/// user cannot have one.
+fn with_shm(bench: &Workbench, options: &str, full: bool) -> Option<Command> {
+    const SCRIPT: &str = r#"
+        mount -t tmpfs -o "$1" farjump-test /dev/shm || exit 77
+        [ "$2" = false ] || dd if=/dev/zero of=/dev/shm/fill 2>/dev/null
+        shift 2
+        exec "$@""#;
+    let command = || {
+        let mut command = bench.program("unshare");
+        command.args(["--mount", "sh", "-c", SCRIPT, "sh", options, &full.to_string()]);
+        command
+    };
+    match command().arg("true").output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
+            println!("skipped: /dev/shm cannot be another here, as root it can: {why}");
+            return None;
+        }
+        Err(error) => {
+            println!("skipped: /dev/shm cannot be another here: unshare: {error}");
+            return None;
+        }
+    }
+    let mut command = command();
+    command.arg(env!("CARGO_BIN_EXE_farjump"));
+    Some(command)
+}
+
+#[test]
+fn code_runs_over_ucx_where_dev_shm_may_not_be_executed() {
+    let Some(bench) = with_ucx() else { return };
+    let library = bench.sample("crc32");
+    let Some(target) = with_shm(&bench, "noexec,size=64m", false) else { return };
+    let Some(source) = with_shm(&bench, "noexec,size=64m", false) else { return };
+    let posix: &Variables = &[("UCX_TLS", "posix,self")];
+    let serving = serve(&bench, target, posix);
+    inject(&bench, source, &library, posix).worked();
+    serving.stop().worked();
+}
+
+#[test]
+fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
+    let Some(bench) = with_ucx() else { return };
+    let library = bench.sample("crc32");
+    let full = || with_shm(&bench, "size=256k", true);
+    let (Some(target), Some(source), Some(around)) = (full(), full(), full()) else { return };
+    let named = |done: &Done, code| {
+        let error = done.error(code);
+        assert!(error.contains("/dev/shm") && error.contains("UCX_TLS=^posix"), "{error}");
+    };
+
+    let serving = serve(&bench, target, &[]);
+    for _ in 0..2 {
+        named(&inject(&bench, bench.farjump(), &library, &[]), 3);
+    }
+    serving.stop().worked();
+
+    let serving = serve(&bench, bench.farjump(), &[]);
+    named(&inject(&bench, source, &library, &[]), 1);
+    inject(&bench, bench.farjump(), &library, &[]).worked();
+    // The way around.
+    inject(&bench, around, &library, &[("UCX_TLS", "^posix")]).worked();
+    serving.stop().worked();
+}
