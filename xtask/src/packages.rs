@@ -8,23 +8,26 @@ use std::time::Duration;
 use crate::child::{Failed, Interrupt, Run};
 
 /// What the tests use besides Rust. Debian and Ubuntu name the packages alike.
-const NEEDED: [Needed; 11] = [
-    Needed { file: "cc", package: "gcc", used: "links everything" },
-    Needed { file: "gcc", package: "gcc", used: "compiles ifuncs in C" },
-    Needed { file: "readelf", package: "binutils", used: "links images, and shows what a program needs" },
-    Needed { file: "g++", package: "g++", used: "compiles ifuncs in C++, and the C++ that must be refused" },
-    Needed { file: "clang", package: "clang", used: "compiles ifuncs with another compiler" },
-    Needed { file: "gfortran", package: "gfortran", used: "compiles ifuncs in Fortran" },
-    Needed { file: "gdb", package: "gdb", used: "looks at injected code that runs" },
-    Needed { file: "ld.lld", package: "lld", used: "links images with another linker" },
-    Needed { file: "liblz4.a", package: "liblz4-dev", used: "an archive that a distribution made" },
-    Needed { file: "libucp.so.0", package: "libucx0", used: "moves frames over UCX" },
-    Needed {
-        file: "libucp.so",
-        package: "libucx-dev",
-        used: "has the headers that the bindings of UCX are compared with",
-    },
+const NEEDED: [Needed; 14] = [
+    Needed::new("cc", "gcc", "links everything"),
+    Needed::new("gcc", "gcc", "compiles ifuncs in C"),
+    Needed::new("readelf", "binutils", "links images, and shows what a program needs"),
+    Needed::new("g++", "g++", "compiles ifuncs in C++, and the C++ that must be refused"),
+    Needed::new("clang", "clang", "compiles ifuncs with another compiler"),
+    Needed::new("gfortran", "gfortran", "compiles ifuncs in Fortran"),
+    Needed::new("gdb", "gdb", "looks at injected code that runs"),
+    Needed::new("ld.lld", "lld", "links images with another linker"),
+    Needed::new("liblz4.a", "liblz4-dev", "an archive that a distribution made"),
+    Needed::new("libucp.so.0", "libucx0", "moves frames over UCX").owed(),
+    Needed::new("libucp.so", "libucx-dev", "has the headers that the bindings of UCX are compared with")
+        .owed(),
+    Needed::new(LIBCLANG, "libclang1", "reads these headers").owed(),
+    Needed::new("ucx_perftest", "ucx-utils", "measures messages of UCX without farjump").owed(),
+    Needed::new("ip", "iproute2", "makes the networks between which frames travel").owed(),
 ];
+
+/// Clang as a library. It lies beside the rest of LLVM, where the C compiler does not look.
+const LIBCLANG: &str = "libclang.so.1";
 
 /// How long installing may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -38,25 +41,67 @@ pub(crate) struct Needed {
     pub(crate) package: &'static str,
     /// What it is used for.
     pub(crate) used: &'static str,
+    /// Whether CI fails where it was to be installed and is not there: without it whole transports go untested.
+    owed: bool,
 }
 
-/// What is not there.
-pub(crate) fn missing() -> Vec<Needed> {
-    let there = |file: &str| if file.starts_with("lib") { linkable(file) } else { in_path(file) };
-    NEEDED.into_iter().filter(|needed| !there(needed.file)).collect()
+impl Needed {
+    const fn new(file: &'static str, package: &'static str, used: &'static str) -> Needed {
+        Needed { file, package, used, owed: false }
+    }
+
+    const fn owed(self) -> Needed {
+        Needed { owed: true, ..self }
+    }
+
+    fn is_there(&self) -> bool {
+        match self.file {
+            LIBCLANG => linkable(LIBCLANG) || beside_llvm(LIBCLANG),
+            file if file.starts_with("lib") => linkable(file),
+            file => in_path(file),
+        }
+    }
+}
+
+/// What is not there, after it was installed where that may be.
+#[derive(Debug)]
+pub(crate) struct Lacking {
+    /// What it is.
+    pub(crate) needed: Vec<Needed>,
+    /// Whether it was to be installed.
+    tried: bool,
+}
+
+impl Lacking {
+    /// What CI fails for: it was to be installed, and without it tests of a transport are skipped, which a run that only says
+    /// whether it passed would hide. `ci` is whether this is CI.
+    pub(crate) fn unexcused(&self, ci: bool) -> impl Iterator<Item = &Needed> {
+        self.needed.iter().filter(move |needed| ci && self.tried && needed.owed)
+    }
+}
+
+/// Whether this runs for CI, by the variable that all of them set.
+pub(crate) fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
+}
+
+/// What is not there, with nothing installed.
+pub(crate) fn missing() -> Lacking {
+    let needed = NEEDED.into_iter().filter(|needed| !needed.is_there()).collect();
+    Lacking { needed, tried: false }
 }
 
 /// Installs what is missing where that can be done without asking, and returns what is still missing then.
 ///
 /// # Errors
 /// When interrupted. That apt fails is no error: what it did not install is returned.
-pub(crate) fn install(interrupt: &Interrupt) -> Result<Vec<Needed>, Failed> {
+pub(crate) fn install(interrupt: &Interrupt) -> Result<Lacking, Failed> {
     let lacking = missing();
-    if lacking.is_empty() {
+    if lacking.needed.is_empty() {
         return Ok(lacking);
     }
     let Some(prefix) = privileged(interrupt) else { return Ok(lacking) };
-    let mut names: Vec<_> = lacking.iter().map(|needed| needed.package).collect();
+    let mut names: Vec<_> = lacking.needed.iter().map(|needed| needed.package).collect();
     names.dedup();
     for arguments in [vec!["update"], [&["install", "-y", "--no-install-recommends"], &names[..]].concat()] {
         let words = [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"], &arguments].concat();
@@ -65,7 +110,7 @@ pub(crate) fn install(interrupt: &Interrupt) -> Result<Vec<Needed>, Failed> {
             println!("apt-get {} failed: the tests go on with what is there", arguments[0]);
         }
     }
-    Ok(missing())
+    Ok(Lacking { tried: true, ..missing() })
 }
 
 /// What a person would type to have these.
@@ -107,6 +152,31 @@ fn linkable(library: &str) -> bool {
     })
 }
 
+/// Whether a version of LLVM has a library, where Debian puts it.
+fn beside_llvm(library: &str) -> bool {
+    let versions = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let mut llvm = versions.filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-"));
+    llvm.any(|entry| entry.path().join("lib").join(library).is_file())
+}
+
 fn executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_transport_needs_is_excused_unless_ci_was_to_install_it() {
+        let needed =
+            vec![Needed::new("gdb", "gdb", "looks"), Needed::new("libucp.so.0", "libucx0", "moves").owed()];
+        for (ci, tried, expected) in
+            [(true, true, &["libucp.so.0"][..]), (false, true, &[]), (true, false, &[]), (false, false, &[])]
+        {
+            let lacking = Lacking { needed: needed.clone(), tried };
+            let files: Vec<_> = lacking.unexcused(ci).map(|needed| needed.file).collect();
+            assert_eq!(files, expected, "{ci} {tried}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::packages::{self, Needed};
+use crate::packages::{self, Lacking};
 use crate::tally::Tally;
 use crate::workspace::{Workspace, root};
 
@@ -29,7 +29,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         true => packages::missing(),
         false => packages::install(interrupt)?,
     };
-    let tally = all(&options.filters, interrupt)?;
+    let mut tally = all(&options.filters, interrupt)?;
+    charge(&mut tally, &lacking);
     summarise(&tally, &lacking);
     Ok(tally.failed.is_empty())
 }
@@ -86,9 +87,18 @@ fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
     Ok(tally)
 }
 
+/// Counts as failures what CI may not go without.
+pub(crate) fn charge(tally: &mut Tally, lacking: &Lacking) {
+    for needed in lacking.unexcused(packages::in_ci()) {
+        let (file, package) = (needed.file, needed.package);
+        tally.fail(format!("{file}, which {}, could not be installed (package {package})", needed.used));
+    }
+}
+
 /// Says what failed, what was skipped and why, and the sums in a last line.
-pub(crate) fn summarise(tally: &Tally, lacking: &[Needed]) {
+pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
     println!("\n{}", tally.names());
+    let lacking = &lacking.needed;
     if !lacking.is_empty() {
         for needed in lacking {
             println!("missing  {} ({})", needed.file, needed.used);
