@@ -86,6 +86,8 @@ pub(crate) struct Run<'i> {
     command: Command,
     limit: Duration,
     show: Show,
+    /// What the command is called, where that is not what it is.
+    shown: Option<String>,
     interrupt: &'i Interrupt,
 }
 
@@ -102,7 +104,7 @@ impl<'i> Run<'i> {
             }
         }
         command.stdin(Stdio::null()).process_group(0);
-        Run { command, limit: Duration::from_secs(600), show: Show::All, interrupt }
+        Run { command, limit: Duration::from_secs(600), show: Show::All, shown: None, interrupt }
     }
 
     /// The cargo that runs this.
@@ -134,6 +136,12 @@ impl<'i> Run<'i> {
         self
     }
 
+    /// Calls the command so, where it is shown.
+    pub(crate) fn shown_as(mut self, shown: impl Into<String>) -> Self {
+        self.shown = Some(shown.into());
+        self
+    }
+
     /// Keeps the output for the caller.
     pub(crate) fn quiet(mut self) -> Self {
         self.show = Show::Nothing;
@@ -149,7 +157,9 @@ impl<'i> Run<'i> {
         let program = self.command.get_program().to_string_lossy().into_owned();
         let args = self.command.get_args().map(|arg| arg.to_string_lossy());
         let name = program.rsplit('/').next().unwrap_or_default().into();
-        let shown = iter::once(name).chain(args).collect::<Vec<Cow<'_, str>>>().join(" ");
+        let shown = self
+            .shown
+            .unwrap_or_else(|| iter::once(name).chain(args).collect::<Vec<Cow<'_, str>>>().join(" "));
         if self.show == Show::All {
             println!("$ {shown}");
         }

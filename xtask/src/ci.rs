@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::checks;
+use crate::checks::{
+    self,
+    without_ucx::{self, Seen},
+};
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
 use crate::tally::Tally;
@@ -65,8 +68,21 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         let word = if verdict.is_ok() { "ok" } else { "FAILED" };
         lines.push(format!("{word:6}  {name} ({} s)", begun.elapsed().as_secs()));
     }
+    println!("\n== without UCX");
     let begun = Instant::now();
-    let tally: Tally = test::all(&[], interrupt)?;
+    let (word, said) = match without_ucx::check(interrupt) {
+        Err(error) if error.is_interrupt() => return Err(error),
+        Err(error) => ("FAILED", error.to_string()),
+        Ok(Seen::Ran(tally)) if tally.failed.is_empty() => ("ok", tally.to_string()),
+        Ok(Seen::Ran(tally)) => ("FAILED", tally.to_string()),
+        Ok(Seen::NotHere(why)) => ("skipped", why),
+    };
+    println!("{word}: {said}");
+    all_passed &= word != "FAILED";
+    lines.push(format!("{word:6}  without UCX ({} s): {said}", begun.elapsed().as_secs()));
+    let begun = Instant::now();
+    let mut tally: Tally = test::all(&[], interrupt)?;
+    test::charge(&mut tally, &lacking);
     all_passed &= tally.failed.is_empty();
     let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
     lines.push(format!("{word:6}  tests ({} s)", begun.elapsed().as_secs()));

@@ -23,10 +23,12 @@ enum Chore {
     /// with the reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// Packages are installed by apt where this user may do that without a password. Elsewhere what is missing is
-    /// named, and what needs it is skipped.
+    /// named, and what needs it is skipped. In CI (`CI=true`) it is a failure if UCX, and what its tests need, were to be
+    /// installed and are not there.
     Test(test::Options),
     /// Runs what a change has to pass: the tests, formatting, lints, documentation, every combination of features, and the
-    /// checks of what the crates promise to do without.
+    /// checks of what the crates promise to do without. Where this user may have mount namespaces (root), farjump is built and
+    /// tested once more with UCX taken away.
     Ci(ci::Options),
 }
 

@@ -111,7 +111,7 @@ fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_
             };
             // What the liar comes to depends on what it sees first: why, or that the other's worker is gone.
             let deceived = if target_lies { source } else { target };
-            let error = deceived.err().expect("it was believed").to_string();
+            let error = deceived.expect_err("it was believed").to_string();
             assert!(error.contains("ucx-am") && error.contains(words), "{error}");
             let (source, target) = meeting(&place, &listener, Box::new(Am), Box::new(Am));
             assert!(source.is_ok() && target.is_ok(), "{words}: {:?} {:?}", source.err(), target.err());

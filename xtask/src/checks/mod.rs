@@ -6,3 +6,4 @@ pub(crate) mod licences;
 pub(crate) mod links;
 pub(crate) mod native;
 pub(crate) mod no_std;
+pub(crate) mod without_ucx;

@@ -1,0 +1,216 @@
+//! Nothing needs UCX: farjump is built, tested and used on this machine with UCX taken away.
+//!
+//! Every command of this step runs in a mount namespace of its own, in which the folders that have files of UCX (library,
+//! modules, headers, descriptions for other build systems) are covered by an overlay without them. So nothing finds them,
+//! whatever it is and whoever starts it: not cargo, not a test, not a program that a test starts. The crates that have to do
+//! with UCX are built there from nothing. A mount namespace needs privileges; where they are not to be had the step says so.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::child::{Ended, Failed, Interrupt, Run};
+use crate::tally::Tally;
+use crate::workspace::{Workspace, root};
+
+/// How long building, or testing, may take.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+/// The crates that load UCX or show what came of it.
+const CRATES: [&str; 6] =
+    ["--package", "farjump-ucx-sys", "--package", "farjump-transports", "--package", "farjump"];
+/// What of their tests is run, and the conformance suite.
+const TESTS: [&str; 12] = [
+    "--package",
+    "farjump-ucx-sys",
+    "--package",
+    "farjump-transports",
+    "--package",
+    "farjump",
+    "--package",
+    "farjump-integration-tests",
+    "--lib",
+    "--bins",
+    "--tests",
+    "--no-fail-fast",
+];
+/// What has to be said where UCX is wanted: what is missing, and what brings it.
+const TOLD: [&str; 3] =
+    ["UCX is not installed", "libucp.so.0: cannot open shared object file", "package libucx0"];
+
+/// Takes the files away that stand before `--`, and becomes the command behind it. `$1` is an empty folder.
+const TAKE_AWAY: &str = r#"
+set -e
+scratch=$1
+shift
+mount -t tmpfs farjump "$scratch"
+number=0
+while [ "$1" != -- ]; do
+    folder=${1%/*}
+    if [ "$folder" != "$covered" ]; then
+        number=$((number + 1))
+        upper=$scratch/$number
+        mkdir "$upper" "$upper.work"
+        mount -t overlay farjump -o "lowerdir=$folder,upperdir=$upper,workdir=$upper.work" "$folder"
+        covered=$folder
+    fi
+    rm -r "$1"
+    shift
+done
+shift
+exec "$@"
+"#;
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// It was seen, and the tests were these.
+    Ran(Tally),
+    /// UCX cannot be taken away here, for this reason.
+    NotHere(String),
+}
+
+/// Builds, tests and uses farjump without UCX.
+pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
+    let target = Workspace::load(false, interrupt)?.target();
+    let view = View::new(&target, interrupt)?;
+    let tried = view.run("true", &[]).quiet().run()?;
+    if !tried.status.success() {
+        let why = tried.output.trim().replace('\n', "; ");
+        return Ok(Seen::NotHere(format!("root may, in a mount namespace with overlays: {why}")));
+    }
+    println!(
+        "taken away: {}",
+        view.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
+    );
+
+    view.cargo(&[&["clean"], &CRATES[..]].concat())?;
+    // Tests run the examples.
+    view.cargo(&[&["build"], &CRATES[..], &["--lib", "--bins", "--examples"]].concat())?;
+    let tests = [&["test"], &TESTS[..], &["--", "--show-output"]].concat();
+    let ended = view.run(cargo_program(), &tests).env("CARGO_TERM_COLOR", "never").run()?;
+    let mut tally = Tally::read(&ended.output);
+    if !ended.status.success() && tally.failed.is_empty() {
+        tally.fail(format!("cargo test failed ({}) without naming a test", ended.status));
+    }
+    let for_ucx =
+        tally.skipped.iter().filter(|(_, reason)| TOLD.iter().all(|told| reason.contains(told))).count();
+    println!("\n{}{tally}; {for_ucx} were skipped because there is no UCX", tally.names());
+    if for_ucx == 0 {
+        tally.fail("no test was skipped because UCX is not there: was it taken away?");
+    }
+
+    let program = target.join("debug/farjump");
+    let shown = view.run(&program, &["transports"]).run()?;
+    succeeded(&shown, "farjump transports")?;
+    if let Some(left_out) = TOLD.iter().find(|told| !shown.output.contains(**told)) {
+        return Err(Failed::Because(format!("`farjump transports` does not say `{left_out}`")));
+    }
+    succeeded(&view.run(&program, &["demo"]).run()?, "farjump demo")?;
+    let asked = view.run(&program, &["serve", "--listen", "unix:unused", "--transport", "ucx-am"]).run()?;
+    if asked.status.success() || !TOLD.iter().all(|told| asked.output.contains(told)) {
+        return Err(Failed::Because(
+            "`farjump serve --transport ucx-am` does not fail with the reason".to_owned(),
+        ));
+    }
+    Ok(Seen::Ran(tally))
+}
+
+/// This machine without UCX.
+struct View<'i> {
+    /// What is taken away. Files of one folder stand together, and those of a folder in it behind them: a cover hides what
+    /// was mounted below it.
+    files: Vec<PathBuf>,
+    /// An empty folder, in which the view keeps what it changes.
+    scratch: PathBuf,
+    interrupt: &'i Interrupt,
+}
+
+impl<'i> View<'i> {
+    fn new(target: &Path, interrupt: &'i Interrupt) -> Result<View<'i>, Failed> {
+        let scratch = target.join("without-ucx");
+        fs::create_dir_all(&scratch)
+            .map_err(|error| Failed::Because(format!("{}: {error}", scratch.display())))?;
+        Ok(View { files: files_of_ucx(interrupt)?, scratch, interrupt })
+    }
+
+    /// `program`, to be run in it.
+    fn run(&self, program: impl AsRef<Path>, args: &[&str]) -> Run<'i> {
+        let name = program.as_ref().file_name().unwrap_or_default();
+        Run::new("unshare", self.interrupt)
+            .args(["--mount", "sh", "-c", TAKE_AWAY, "sh"])
+            .args([&self.scratch])
+            .args(&self.files)
+            .args([Path::new("--"), program.as_ref()])
+            .args(args)
+            .shown_as(format!("{} {} (without UCX)", name.display(), args.join(" ")))
+            .directory(root())
+            .limit(LIMIT)
+    }
+
+    /// Runs cargo in it, which has to succeed.
+    fn cargo(&self, args: &[&str]) -> Result<(), Failed> {
+        succeeded(&self.run(cargo_program(), args).run()?, &format!("cargo {}", args.join(" ")))
+    }
+}
+
+/// The cargo that runs this.
+fn cargo_program() -> PathBuf {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into()
+}
+
+/// # Errors
+/// It failed. What it said was shown.
+fn succeeded(ended: &Ended, what: &str) -> Result<(), Failed> {
+    match ended.status.success() {
+        true => Ok(()),
+        false => Err(Failed::Because(format!("{what} failed without UCX ({})", ended.status))),
+    }
+}
+
+/// What belongs to UCX in the folders where libraries and headers are.
+fn files_of_ucx(interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
+    // Not every user has it in the path.
+    let cache =
+        Run::new("sh", interrupt).args(["-c", "PATH=$PATH:/sbin:/usr/sbin ldconfig -p"]).quiet().run()?;
+    succeeded(&cache, "ldconfig -p")?;
+    let cached = cache.output.lines().filter_map(|line| Path::new(line.split_once(" => ")?.1).parent());
+    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let usual = ["/usr/include", "/usr/local/include", "/usr/local/lib"].map(PathBuf::from);
+    let libraries: BTreeSet<_> = cached.map(Path::to_owned).chain(std::env::split_paths(&named)).collect();
+    let beside = libraries.iter().map(|folder| folder.join("pkgconfig"));
+    // One folder may have several names (`/lib` and `/usr/lib`); those that are not there have no files.
+    let folders: BTreeSet<_> = usual
+        .into_iter()
+        .chain(beside)
+        .chain(libraries.clone())
+        .filter_map(|folder| folder.canonicalize().ok())
+        .collect();
+    let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    Ok(entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_of_ucx))
+        .map(|entry| entry.path())
+        .collect())
+}
+
+/// Whether a file or folder with this name is of UCX, in a folder of libraries, headers or descriptions of packages.
+fn is_of_ucx(name: &str) -> bool {
+    let own = ["ucm", "ucp", "ucs", "ucs_signal", "uct", "ucx"];
+    let stem = name.split(['.', '-']).next().unwrap_or(name);
+    own.contains(&stem) || stem.strip_prefix("lib").is_some_and(|stem| own.contains(&stem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_ucx_are_told_from_those_with_like_names() {
+        for name in ["libucp.so.0", "libucs_signal.so.0.0.0", "libuct.a", "ucx", "ucp", "ucx-cma.pc"] {
+            assert!(is_of_ucx(name), "{name}");
+        }
+        for name in ["libuchardet.so.0", "libucpp.so.13", "ucontext.h", "libxucx.so", "lib"] {
+            assert!(!is_of_ucx(name), "{name}");
+        }
+    }
+}
