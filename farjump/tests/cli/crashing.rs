@@ -1,12 +1,13 @@
 //! Injected code that crashes its target, and what the target says before it ends.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use farjump::Library;
 use farjump::core::image::ImageView;
 use rustix::process::Signal;
 
-use crate::workbench::{Done, Workbench, kill};
+use crate::workbench::{Done, Watched, Workbench, kill};
 
 /// An ifunc `fall` that does what `body` says.
 fn fall(bench: &Workbench, body: &str) -> PathBuf {
@@ -201,10 +202,19 @@ fn signals_that_are_not_the_codes_fault_are_not_blamed_on_it() {
         assert!(!done.err.contains("ifunc"), "{}", done.err);
 
         let serving = bench.serve(&["--allow-process-symbols"]);
-        let done = bench.inject(&library, &["--args", "x", "--timeout", "100ms"]);
-        assert_eq!(done.code, 4, "{}", done.err);
+        let mut inject = bench.farjump();
+        inject.arg("inject").arg(&library).args([
+            "--to",
+            &bench.address(),
+            "--args",
+            "x",
+            "--timeout",
+            "50s",
+        ]);
+        let injecting = Watched::start(inject.stdout(Stdio::null()).stderr(Stdio::null()));
         assert_eq!(serving.line(), "in");
         kill(serving.pid(), signal);
+        assert_eq!(injecting.finish().code, 5);
         let done = serving.finish();
         assert_eq!(done.code, 128 + signal.as_raw(), "{}", done.err);
         assert!(!done.err.contains("ifunc"), "{}", done.err);

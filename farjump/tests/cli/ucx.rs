@@ -118,7 +118,7 @@ fn a_source_whose_settings_lead_nowhere_is_told_and_the_next_one_is_served() {
     let Some(bench) = with_ucx() else { return };
     let library = bench.sample("counter");
     const NO_WAY: &str =
-        "no transport by which both sides reach each other: compare UCX_TLS and UCX_NET_DEVICES";
+        "no transport by which both sides reach each other (compare UCX_TLS and UCX_NET_DEVICES)";
     let cases: [(&Variables, &Variables, &str); 7] = [
         (&[], &[("UCX_TLS", "nonsense")], "cannot be used here (No such device)"),
         (&[], &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "nosuch")], "UCX_NET_DEVICES"),

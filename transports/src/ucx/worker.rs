@@ -12,10 +12,10 @@ use farjump_ucx_sys::{
     UCP_AM_FLAG_PERSISTENT_DATA, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
     UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
     UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT, UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY,
-    UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MEMORY, UCS_ERR_NO_RESOURCE, UCS_ERR_UNREACHABLE, UCS_INPROGRESS, UCS_OK,
-    UCS_PTR_IS_PTR, UCS_PTR_STATUS, UCS_THREAD_MODE_SERIALIZED, Ucx, ucp_am_handler_param_t,
-    ucp_am_recv_callback_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t, ucp_worker_h, ucp_worker_params_t,
-    ucs_status_t,
+    UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MEMORY, UCS_ERR_NO_RESOURCE, UCS_ERR_UNREACHABLE, UCS_INPROGRESS,
+    UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS, UCS_THREAD_MODE_SERIALIZED, Ucx, ucp_am_handler_param_t,
+    ucp_am_recv_callback_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t, ucp_worker_h,
+    ucp_worker_params_t, ucs_status_t,
 };
 
 use super::context::Context;

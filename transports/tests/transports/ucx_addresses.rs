@@ -64,15 +64,15 @@ fn meeting(
 /// Makes the checksum fit what was changed.
 fn sum_up(bytes: &mut [u8]) {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&bytes[..24]);
-    hasher.update(&bytes[28..]);
-    bytes[24..28].copy_from_slice(&hasher.finalize().to_le_bytes());
+    hasher.update(&bytes[..12]);
+    hasher.update(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&hasher.finalize().to_le_bytes());
 }
 
 /// What is told, and words of the reason for which it is refused.
 const LIES: [(Warp, &str); 7] = [
     (Vec::clear, "it has 0 bytes"),
-    (|bytes| bytes.truncate(31), "it has 31 bytes"),
+    (|bytes| bytes.truncate(19), "it has 19 bytes"),
     (|bytes| bytes.truncate(bytes.len() - 1), "bytes for UCX and says"),
     (|bytes| bytes[40] ^= 1, "it is damaged"),
     (
@@ -81,14 +81,14 @@ const LIES: [(Warp, &str); 7] = [
     ),
     (
         |bytes| {
-            bytes[4..6].copy_from_slice(&99_u16.to_le_bytes());
+            bytes[6..8].copy_from_slice(&99_u16.to_le_bytes());
             sum_up(bytes);
         },
         "the peer has UCX 1.99 and this side",
     ),
     (
         |bytes| {
-            bytes[6..8].copy_from_slice(&1_u16.to_le_bytes());
+            bytes[8..10].copy_from_slice(&1_u16.to_le_bytes());
             sum_up(bytes);
         },
         "settings of UCX that both sides must have alike differ",
