@@ -1,7 +1,6 @@
 //! UCX's contexts: one a process for active messages and one for memory that peers write, each made when it is first asked for
 //! and kept to the end.
 
-use std::env;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -12,6 +11,7 @@ use farjump_ucx_sys::{
     UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, ucp_config_t, ucp_context_h, ucp_params_t,
 };
 
+use super::choice;
 use super::words;
 
 /// A context of UCX's.
@@ -31,7 +31,7 @@ impl Context {
     /// a sentence.
     pub(super) fn for_messages() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
-        let make = || Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, None);
+        let make = || Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, choice::for_messages().as_deref());
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
@@ -40,8 +40,7 @@ impl Context {
     pub(super) fn for_memory() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
-            let set = env::var("UCX_TLS").ok();
-            let transports = without_tcp(set.as_deref())?;
+            let transports = choice::for_memory()?;
             Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, Some(&transports))
         };
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
@@ -95,62 +94,5 @@ impl Drop for Config {
     fn drop(&mut self) {
         // SAFETY: made by `ucp_config_read`, and used no more.
         unsafe { self.ucx.ucp_config_release(self.handle) };
-    }
-}
-
-/// UCX_TLS, as it is `set`, without TCP: a list of names, one with `^` before it that names what is left out, or `all`.
-fn without_tcp(set: Option<&str>) -> Result<String, String> {
-    let set = set.unwrap_or("all").trim();
-    if let Some(left_out) = set.strip_prefix('^') {
-        let is_there = left_out.split(',').any(is_tcp);
-        return Ok(if is_there { set.to_owned() } else { format!("{set},tcp") });
-    }
-    let names: Vec<_> = set.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-    if names.is_empty() || names.contains(&"all") {
-        return Ok("^tcp".to_owned());
-    }
-    let others: Vec<_> = names.into_iter().filter(|name| !is_tcp(name)).collect();
-    if others.iter().all(|name| *name == "self") {
-        return Err(format!(
-            "UCX_TLS={set} leaves no transport that writes a peer's memory: over TCP, UCX emulates writes in software, which is \
-             slower than messages and lets whoever is connected write anywhere in this process; use ucx-am, or add shm or an RDMA \
-             transport to UCX_TLS"
-        ));
-    }
-    Ok(others.join(","))
-}
-
-/// Whether an entry of UCX_TLS means TCP: its name, or that with a modifier.
-fn is_tcp(entry: &str) -> bool {
-    entry.trim().split(':').next() == Some("tcp")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tcp_is_left_out_of_the_transports_however_they_are_named() {
-        for (set, used) in [
-            (None, "^tcp"),
-            (Some("all"), "^tcp"),
-            (Some(""), "^tcp"),
-            (Some("all,tcp"), "^tcp"),
-            (Some("^ud"), "^ud,tcp"),
-            (Some("^tcp,ud"), "^tcp,ud"),
-            (Some("posix,self"), "posix,self"),
-            (Some("tcp,posix , rc"), "posix,rc"),
-            (Some("tcp:aux,rc_v"), "rc_v"),
-        ] {
-            assert_eq!(without_tcp(set).as_deref(), Ok(used), "{set:?}");
-        }
-    }
-
-    #[test]
-    fn where_tcp_is_all_there_is_the_error_says_what_emulated_writes_cost() {
-        for set in ["tcp", "tcp,self", "self"] {
-            let why = without_tcp(Some(set)).unwrap_err();
-            assert!(why.contains(set) && why.contains("write anywhere") && why.contains("ucx-am"), "{why}");
-        }
     }
 }

@@ -3,12 +3,13 @@
 //! [`put`] is the backend `ucx-put`, which writes frames into memory of the peer's, [`am`] is `ucx-am`, which sends each frame as
 //! an active message. The library is opened when a backend is
 //! first asked for; nothing here is needed to build, or to run with other backends. Its environment variables (`UCX_TLS`,
-//! `UCX_NET_DEVICES`, …) are read by UCX itself, as in any program that uses it. It logs to standard output unless
-//! `UCX_LOG_FILE` is set (to `stderr`, for example) when the library is opened.
+//! `UCX_NET_DEVICES`, …) are read by UCX itself, as in any program that uses it; of its transports some are left out
+//! (`choice.rs`). It logs to standard output unless `UCX_LOG_FILE` is set (to `stderr`, for example) when the library is opened.
 
 mod address;
 pub mod am;
 mod buffer;
+mod choice;
 mod context;
 mod inbox;
 mod lanes;
@@ -30,7 +31,7 @@ use std::ffi::CStr;
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::{
     UCS_ERR_CANCELED, UCS_ERR_CONNECTION_RESET, UCS_ERR_ENDPOINT_TIMEOUT, UCS_ERR_NOT_CONNECTED,
-    UCS_ERR_REJECTED, Ucx, ucs_status_t,
+    UCS_ERR_REJECTED, UCS_ERR_SHMEM_SEGMENT, Ucx, ucs_status_t,
 };
 
 /// What UCX calls a status.
@@ -48,7 +49,9 @@ fn moving(ucx: &Ucx, status: ucs_status_t) -> Cause {
         | UCS_ERR_CONNECTION_RESET
         | UCS_ERR_ENDPOINT_TIMEOUT
         | UCS_ERR_NOT_CONNECTED
-        | UCS_ERR_REJECTED => Cause::PeerGone,
+        | UCS_ERR_REJECTED
+        // The memory through which it would be reached is there no longer.
+        | UCS_ERR_SHMEM_SEGMENT => Cause::PeerGone,
         other => Cause::System(format!("UCX says: {}", words(ucx, other))),
     }
 }

@@ -1,0 +1,78 @@
+//! Which of UCX's transports carry frames: those that the user lets it take (`UCX_TLS`), less some.
+//!
+//! `cma` copies long messages out of the sender's memory. When that memory is gone, because the sender died, ended its end or
+//! lied, UCX 1.13 ends the whole process (`docs/decisions/ucx-am.md`). Without `cma` the sender hands them over in pieces. And where
+//! peers write memory, `tcp` is left out too: there UCX carries writes out in software (`docs/decisions/ucx-put.md`).
+
+use std::env;
+
+/// For active messages: what `UCX_TLS` has to be; `None` if it is well as it is.
+pub(super) fn for_messages() -> Option<String> {
+    let set = env::var("UCX_TLS").ok();
+    // Alone it carries nothing, which UCX says.
+    without(set.as_deref(), &["cma"])
+}
+
+/// For memory that peers write: what `UCX_TLS` has to be, or why nothing is left.
+pub(super) fn for_memory() -> Result<String, String> {
+    let set = env::var("UCX_TLS").ok();
+    without(set.as_deref(), &["tcp", "cma"]).ok_or_else(|| {
+        format!(
+            "UCX_TLS={} leaves no transport that writes a peer's memory: over TCP, UCX emulates writes in software, which is \
+             slower than messages and lets whoever is connected write anywhere in this process; use ucx-am, or add shm or an RDMA \
+             transport to UCX_TLS",
+            set.unwrap_or_default()
+        )
+    })
+}
+
+/// UCX_TLS, as it is `set`, without some transports: a list of names, one with `^` before it that names what is left out, or
+/// `all`. `None` if nothing is left that reaches another process.
+fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
+    let set = set.unwrap_or("all").trim();
+    if let Some(given) = set.strip_prefix('^') {
+        let mut names: Vec<&str> = given.split(',').map(str::trim).collect();
+        names.extend(left_out.iter().filter(|name| !given.split(',').any(|given| given.trim() == **name)));
+        return Some(format!("^{}", names.join(",")));
+    }
+    let names: Vec<_> = set.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() || names.contains(&"all") {
+        return Some(format!("^{}", left_out.join(",")));
+    }
+    let kept: Vec<_> = names
+        .into_iter()
+        // A name may have a modifier: `tcp:aux`.
+        .filter(|name| !left_out.contains(&name.split(':').next().unwrap_or(name)))
+        // UCX's names for all that works within a machine, `cma` included.
+        .map(|name| if matches!(name, "sm" | "shm" | "mm") { "posix,sysv" } else { name })
+        .collect();
+    kept.iter().any(|name| *name != "self").then(|| kept.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_left_out_of_whatever_is_wanted_and_the_rest_stays() {
+        for (set, messages, memory) in [
+            (None, Some("^cma"), Some("^tcp,cma")),
+            (Some("all"), Some("^cma"), Some("^tcp,cma")),
+            (Some(""), Some("^cma"), Some("^tcp,cma")),
+            (Some("all,tcp"), Some("^cma"), Some("^tcp,cma")),
+            (Some("^ud"), Some("^ud,cma"), Some("^ud,tcp,cma")),
+            (Some("^tcp,cma"), Some("^tcp,cma"), Some("^tcp,cma")),
+            (Some("posix, cma, self"), Some("posix,self"), Some("posix,self")),
+            (Some("shm,tcp"), Some("posix,sysv,tcp"), Some("posix,sysv")),
+            (Some("sm"), Some("posix,sysv"), Some("posix,sysv")),
+            (Some("tcp:aux,rc_v"), Some("tcp:aux,rc_v"), Some("rc_v")),
+            (Some("tcp,self"), Some("tcp,self"), None),
+            (Some("tcp"), Some("tcp"), None),
+            (Some("cma"), None, None),
+            (Some("self"), None, None),
+        ] {
+            assert_eq!(without(set, &["cma"]).as_deref(), messages, "{set:?}");
+            assert_eq!(without(set, &["tcp", "cma"]).as_deref(), memory, "{set:?}");
+        }
+    }
+}
