@@ -198,7 +198,8 @@ impl Capabilities {
 #[non_exhaustive]
 pub struct OpenRequest {
     /// One-sided: bytes of the local region, a multiple of 4096. Two-sided: bytes of messages that the receiving side
-    /// should be able to hold undelivered; a hint.
+    /// should be able to hold undelivered; a hint. A frame may be longer (`max_frame`): it is to be taken at least when
+    /// nothing else is under way.
     pub region_len: usize,
     /// Largest frame that this side is willing to receive, in bytes, all included.
     pub max_frame: usize,

@@ -53,7 +53,7 @@ pub enum Error {
     Full,
     /// A frame that can never be sent on this link.
     #[error(
-        "`{ifunc}` needs a frame of {len} bytes, this link takes at most {max}: send less at a time, or ask for a larger mailbox at the target (--mailbox; --max-frame, if it has that limit)"
+        "`{ifunc}` needs a frame of {len} bytes, this link takes at most {max}: send less at a time, or have the target take more (`farjump serve --mailbox`, `--max-payload`, and `--max-frame` and `--max-source-memory` if it has these limits)"
     )]
     TooLarge {
         /// Name of the ifunc.

@@ -63,7 +63,7 @@ enum State {
 
 impl Limits {
     /// Longest frame in bytes.
-    fn frame(&self) -> usize {
+    pub(super) fn frame(&self) -> usize {
         // Half of what a frame can have: rings are powers of two, and no ring is longer than the longest frame.
         self.payload.saturating_add(self.code).saturating_add(AROUND).min(self.frame).min(MAX_FRAME / 2)
     }
@@ -148,9 +148,13 @@ impl Session {
         }
     }
 
-    /// Whether a frame that lies in the bigger mailbox may have the payload that it has.
-    pub(super) fn check_switched(&self, header: &Header, shared: &Shared) -> Result<(), Refusal> {
-        if self.bigger.held { shared.limits.check_payload(header.payload_len.into()) } else { Ok(()) }
+    /// Whether a frame that lies in the bigger mailbox, or was delivered and fits none, may have the payload that it has.
+    pub(super) fn check_long(&self, header: &Header, shared: &Shared) -> Result<(), Refusal> {
+        if self.bigger.held || header.frame_len as usize > shared.mailbox {
+            shared.limits.check_payload(header.payload_len.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// The source asks for a bigger mailbox.

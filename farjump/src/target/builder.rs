@@ -111,6 +111,18 @@ impl Settings {
         at_least("the frame", self.limits.frame, LINE)?;
         at_least("the memory of a source with its mailbox", self.max_source_memory, region_len(self.mailbox))
     }
+
+    /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have one that is longer
+    /// than its mailbox at a time. Half of the memory that it may take besides is left for code and answers.
+    pub(super) fn longest_delivered(&self) -> usize {
+        let besides = self.max_source_memory.saturating_sub(region_len(self.mailbox));
+        self.limits.frame().min(besides / 2).max(self.mailbox.min(self.limits.frame))
+    }
+
+    /// Bytes of memory that a source takes by its frames, the longest of which has `longest` bytes.
+    pub(super) fn memory_of_frames(&self, longest: usize) -> usize {
+        region_len(self.mailbox) + if longest > self.mailbox { longest } else { 0 }
+    }
 }
 
 impl std::fmt::Debug for TargetBuilder<'_> {
@@ -253,8 +265,8 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of two, and at
-    /// most 2 GiB. Each source has its own. A frame for which it is too small gets a bigger one, see
-    /// [`TargetBuilder::max_payload`]. 4 MiB unless set.
+    /// most 2 GiB. Each source has its own. A frame for which it is too small gets a bigger one, or comes alone where
+    /// the transport delivers whole frames, see [`TargetBuilder::max_payload`]. 4 MiB unless set.
     pub fn mailbox(mut self, bytes: usize) -> Self {
         self.settings.mailbox = bytes;
         self
@@ -316,7 +328,8 @@ impl<'a> TargetBuilder<'a> {
 
     /// Largest payload in bytes that is run. Unless set 64 MiB, or what the mailbox holds if that is more. A source whose
     /// payload does not fit its mailbox gets a bigger one while it needs it, which takes two to four times as many bytes of
-    /// memory, at this limit about twice as many; with code that goes up to 1 GiB, and a larger limit is taken as that. Sources
+    /// memory, at this limit about twice as many; with code that goes up to 1 GiB, and a larger limit is taken as that. Where the transport delivers whole
+    /// frames, such a payload takes as many bytes as it has, and comes when nothing else of its source is under way. Sources
     /// are told of a limit that is set when they connect. One of less than 40 bytes makes small calls slower, which otherwise
     /// need no look at their length.
     pub fn max_payload(mut self, bytes: usize) -> Self {
@@ -326,7 +339,8 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// Memory in bytes that one source may take here. No limit unless set. It counts: its mailbox and the control page of 4096
-    /// bytes before it; code that it was the first to bring, for as long as that is held: the image as it came, and the room of
+    /// bytes before it; a bigger mailbox while it has one; the longest frame that it may send if that is more than the mailbox,
+    /// where the transport delivers whole frames, which then has half of what the mailbox leaves at most; code that it was the first to bring, for as long as that is held: the image as it came, and the room of
     /// its code and its statics; an answer that waits for room at the source. What is over it is refused.
     pub fn max_source_memory(mut self, bytes: usize) -> Self {
         self.settings.max_source_memory = bytes;
@@ -414,5 +428,28 @@ impl<'a> TargetBuilder<'a> {
             target.set_peer(name, address)?;
         }
         Ok(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_frame_that_is_delivered_leaves_memory_for_the_mailbox_and_as_much_again() {
+        let mut settings = TargetBuilder::new("unix:nowhere").settings;
+        assert!(settings.longest_delivered() > DEFAULT_MAX_PAYLOAD);
+        for memory in [region_len(DEFAULT_MAILBOX), 5 << 20, 16 << 20, 100 << 20, 1 << 30] {
+            settings.max_source_memory = memory;
+            settings.check().unwrap();
+            let longest = settings.longest_delivered();
+            assert!(longest >= DEFAULT_MAILBOX, "what the mailbox would hold is taken in any case");
+            let taken = settings.memory_of_frames(longest);
+            assert!(taken <= memory, "{taken} of {memory}");
+            assert!(longest == DEFAULT_MAILBOX || memory - taken >= longest, "{taken} of {memory}");
+        }
+        settings.limits.frame = 1000;
+        assert_eq!(settings.longest_delivered(), 1000);
+        assert_eq!(settings.memory_of_frames(1000), region_len(DEFAULT_MAILBOX));
     }
 }

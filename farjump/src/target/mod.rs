@@ -138,6 +138,7 @@ impl<'a> Target<'a> {
                 staging: Staging::default(),
                 forwards: Forwards::new(choices),
                 transports,
+                mailbox: settings.mailbox,
                 limits: settings.limits,
             },
             settings,
@@ -546,6 +547,7 @@ impl<'a> Target<'a> {
             let request = OpenRequest::new(region, self.settings.mailbox.min(self.settings.limits.frame));
             let mut options =
                 ArrivalOptions::new(self.settings.program.clone(), self.shared.executor.epoch(), request);
+            options.longest_delivered = self.settings.longest_delivered();
             options.patience = self.settings.meeting_limit;
             // `Settings::check` has seen that the mailbox fits.
             let besides = self.settings.max_source_memory.saturating_sub(region);
@@ -613,7 +615,7 @@ impl<'a> Target<'a> {
     }
 
     fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
-        let transport = met.transport.clone();
+        let (transport, longest) = (met.transport.clone(), met.receive.max_frame);
         let (mut channel, control) = into_channel(met)?;
         if let Some(len) = self.shared.executor.policy.frames_without_question() {
             channel.limit_glances(len);
@@ -624,7 +626,7 @@ impl<'a> Target<'a> {
             self.watch.add(unsafe { crate::sleep::borrow(&descriptor) }, Event::Doorbell(id), false)?;
         }
         let mut budget = Budget::new(self.settings.max_source_memory);
-        budget.try_take(mailbox::region_len(self.settings.mailbox));
+        budget.try_take(self.settings.memory_of_frames(longest));
         let table = CodeTable::with_budget(budget);
         let most = self.shared.executor.reply_limit();
         let session = Session::new(id, channel, control, table, most, transport);

@@ -38,6 +38,8 @@ pub(super) struct Shared {
     /// What is on its way to the target's peers.
     pub(super) forwards: Forwards,
     pub(super) transports: Vec<Box<dyn Transport>>,
+    /// Bytes of a mailbox as links have it when they are made.
+    pub(super) mailbox: usize,
     /// For mailboxes that are made while a link is in use.
     pub(super) limits: Limits,
 }
@@ -409,7 +411,7 @@ impl Session {
             .executor
             .policy
             .payload(header.payload_len as usize)
-            .and_then(|()| self.check_switched(&header, shared));
+            .and_then(|()| self.check_long(&header, shared));
         if let Err(refusal) = allowed {
             if matches!(header.kind, Kind::CallCode | Kind::CallId) {
                 // What the frame was to bind is not what the index stood for before.

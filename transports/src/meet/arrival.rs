@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use farjump_core::image::Machine;
-use farjump_core::transport::{OpenRequest, Transport};
+use farjump_core::transport::{InboxKind, OpenRequest, Transport};
 
 use super::asking::Asker;
 use super::control::{Control, Role, tell};
@@ -25,6 +25,9 @@ pub struct ArrivalOptions {
     pub epoch: u64,
     /// The target's own end: the mailbox that the source writes into, and the largest frame taken.
     pub request: OpenRequest,
+    /// The largest frame taken over a transport that delivers whole ones, which needs no mailbox for it. That of the request
+    /// unless set.
+    pub longest_delivered: usize,
     /// How long the meeting may take, from connection to link. 2 s unless set.
     pub patience: Duration,
     /// What is taken of the source besides frames of the request's length. Everything unless set.
@@ -35,7 +38,16 @@ impl ArrivalOptions {
     /// Options of the target `program` in `epoch` whose own end is as `request` says.
     pub fn new(program: impl Into<String>, epoch: u64, request: OpenRequest) -> ArrivalOptions {
         let (patience, limits) = (Duration::from_secs(2), Limits::default());
-        ArrivalOptions { program: program.into(), epoch, request, patience, limits }
+        let longest_delivered = request.max_frame;
+        ArrivalOptions { program: program.into(), epoch, request, longest_delivered, patience, limits }
+    }
+
+    /// What is asked of a transport of this family.
+    fn request(&self, inbox: InboxKind) -> OpenRequest {
+        match inbox {
+            InboxKind::OneSided => self.request,
+            InboxKind::TwoSided => OpenRequest::new(self.request.region_len, self.longest_delivered),
+        }
     }
 }
 
@@ -228,7 +240,9 @@ impl Arrival {
                 source_has: listed(offered.iter().map(String::as_str)),
                 target_has: listed(transports.iter().map(|transport| transport.name())),
             })?;
-        let own_end = OwnEnd::open(transports[chosen].as_mut(), &self.options.request)?;
+        let transport = transports[chosen].as_mut();
+        let request = self.options.request(transport.capabilities().inbox);
+        let own_end = OwnEnd::open(transport, &request)?;
         log::debug!("{}: meeting over {}", control.peer(), own_end.transport());
         own_end.tell(|end, descriptors| {
             let (epoch, machine, pid) = (self.options.epoch, own_machine(), std::process::id());

@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use farjump_core::frame::LINE;
+use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, InboxKind, Messages, OpenRequest,
     Opening, Operation, Route, Threading, Transport, TransportError, WakeSource,
@@ -34,8 +34,6 @@ use super::worker::{TURNS, Worker, status_of};
 
 /// The backend's name.
 pub const NAME: &str = "ucx-am";
-/// Longest frame, in bytes: 64 MiB of payload, and what goes around it.
-pub const MAX_FRAME: usize = (64 << 20) + (1 << 20);
 
 /// The backend. It holds nothing: the process has one context of UCX's, and all else is in the ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -96,7 +94,7 @@ impl Station {
         let worker = Worker::create(context)?;
         let descriptor = worker.descriptor()?;
         let max_frame = request.max_frame.max(LINE);
-        let window = request.region_len.max(max_frame) as u64;
+        let window = request.region_len.max(LINE) as u64;
         let told =
             ToldInbox { window, max_frame: max_frame as u64, place: Place::own(), worker: worker.address()? };
         let address = told.to_bytes(worker.ucx.version())?;
@@ -389,6 +387,8 @@ impl Messages for Post {
                 return Ok(false);
             }
             if self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))? {
+                // A long message may be the last for a long time.
+                self.inbox().spares.borrow_mut().rest();
                 return Ok(true);
             }
         }

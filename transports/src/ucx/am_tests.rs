@@ -6,6 +6,8 @@ use std::os::fd::BorrowedFd;
 use super::*;
 use crate::ucx::window::MAX_FRAMES;
 
+/// Longest message that is tried, in bytes.
+const LONG: usize = (64 << 20) + LINE;
 /// Looks after which what was sent counts as lost.
 const LOOKS: u32 = 50_000_000;
 
@@ -62,8 +64,8 @@ fn header(number: u32, consumed: u32) -> Vec<u8> {
 
 #[test]
 fn lengths_from_a_line_to_the_longest_arrive_whole_and_in_order() {
-    let Some((mut left, mut right)) = pair(2 * MAX_FRAME, MAX_FRAME) else { return };
-    let lengths = [64, 128, 8128, 8192, 8256, 64, 20_480, 65_536, 64, 1 << 20, 64, MAX_FRAME, 64];
+    let Some((mut left, mut right)) = pair(2 * LONG, LONG) else { return };
+    let lengths = [64, 128, 8128, 8192, 8256, 64, 20_480, 65_536, 64, 1 << 20, 64, LONG, 64];
     for (fill, len) in (1..).zip(lengths) {
         send(&mut left, len, fill).unwrap();
     }
@@ -72,6 +74,41 @@ fn lengths_from_a_line_to_the_longest_arrive_whole_and_in_order() {
         assert_eq!(bytes.len(), len);
         assert!(bytes.iter().all(|byte| *byte == fill), "{len}");
     }
+}
+
+#[test]
+fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_next() {
+    let Some((mut left, mut right)) = pair(65_536, 1 << 20) else { return };
+    for round in 0..20 {
+        send(&mut left, 64, round).unwrap();
+        assert_eq!(send(&mut left, 1 << 20, round).unwrap_err().cause(), &Cause::Full);
+        assert_eq!(next(&mut right, &mut left).unwrap(), [round; 64]);
+        until_room(&mut left, &mut right, 1 << 20, round);
+        assert_eq!(send(&mut left, 64, round).unwrap_err().cause(), &Cause::Full);
+        assert_eq!(next(&mut right, &mut left).unwrap().len(), 1 << 20);
+        until_room(&mut left, &mut right, 64, round);
+        assert_eq!(next(&mut right, &mut left).unwrap(), [round; 64]);
+        while !left.inbox().outward.borrow().has_room(65_536) {
+            assert!(left.full().unwrap().is_full());
+            right.progress().unwrap();
+            left.progress().unwrap();
+        }
+    }
+    let beyond = left.reserve((1 << 20) + 64).unwrap_err();
+    assert_eq!(beyond.cause(), &Cause::TooLarge { len: (1 << 20) + 64, max: 1 << 20 });
+}
+
+/// Sends as soon as there is room.
+fn until_room(from: &mut Post, to: &mut Post, len: usize, fill: u8) {
+    for _ in 0..LOOKS {
+        match send(from, len, fill) {
+            Ok(()) => return,
+            Err(error) => assert!(error.is_full(), "{error}"),
+        }
+        to.progress().unwrap();
+        from.progress().unwrap();
+    }
+    panic!("there is never room");
 }
 
 #[test]
@@ -88,14 +125,7 @@ fn a_receiver_that_does_not_look_stops_the_sender_and_loses_nothing() {
     for number in 0..sent {
         assert_eq!(next(&mut right, &mut left).unwrap(), [number as u8; 64]);
     }
-    for _ in 0..LOOKS {
-        right.progress().unwrap();
-        left.progress().unwrap();
-        if send(&mut left, 64, 0).is_ok() {
-            return;
-        }
-    }
-    panic!("there is never room again");
+    until_room(&mut left, &mut right, 64, 0);
 }
 
 #[test]

@@ -8,13 +8,13 @@ use farjump_core::transport::Cause;
 
 /// What buffers are aligned to and the shortest has, in bytes.
 const PAGE: usize = 4096;
-/// Bytes kept for the next messages; but two buffers are kept whatever their lengths.
+/// Bytes kept for the next messages; and one longer buffer, until its side goes to sleep.
 const SPARE: usize = 8 << 20;
 
 /// Memory for one message. It stays where it is while it moves between owners.
 pub(super) struct Buffer {
     start: NonNull<u8>,
-    /// For the message; a power of two, at least a page.
+    /// For the message: whole pages; up to `SPARE`, a power of two.
     len: usize,
 }
 
@@ -24,7 +24,10 @@ unsafe impl Send for Buffer {}
 impl Buffer {
     fn new(len: usize) -> Result<Buffer, Cause> {
         let lacking = || Cause::System(format!("there is no memory for a message of {len} bytes"));
-        let len = len.max(PAGE).checked_next_power_of_two().ok_or_else(lacking)?;
+        let len = match len {
+            0..=SPARE => len.max(PAGE).next_power_of_two(),
+            _ => len.checked_next_multiple_of(PAGE).ok_or_else(lacking)?,
+        };
         let layout = Buffer::layout(len).ok_or_else(lacking)?;
         // SAFETY: it is not of size zero.
         let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(lacking)?;
@@ -83,7 +86,12 @@ impl Spares {
                 self.bytes -= buffer.len();
                 Ok(buffer)
             }
-            None => Buffer::new(len),
+            None => {
+                if len > SPARE {
+                    self.rest();
+                }
+                Buffer::new(len)
+            }
         }
     }
 
@@ -91,8 +99,16 @@ impl Spares {
     pub(super) fn give(&mut self, buffer: Buffer) {
         self.bytes += buffer.len();
         self.buffers.push(buffer);
-        while self.bytes > SPARE && self.buffers.len() > 2 {
+        while self.bytes > SPARE && self.buffers.len() > 1 {
             self.bytes -= self.buffers.remove(0).len();
+        }
+    }
+
+    /// Keeps no more than what costs little.
+    pub(super) fn rest(&mut self) {
+        if self.bytes > SPARE {
+            self.buffers.clear();
+            self.bytes = 0;
         }
     }
 }
@@ -113,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_like_lengths_share_a_buffer_and_a_small_one_keeps_no_large_one() {
+    fn messages_of_like_lengths_share_a_buffer_and_long_ones_stay_for_no_more_than_the_next() {
         let mut spares = Spares::default();
         let large = spares.take(1 << 20).unwrap();
         let at = large.start();
@@ -124,10 +140,18 @@ mod tests {
         spares.give(again);
         let two = [spares.take(2 * SPARE).unwrap(), spares.take(2 * SPARE).unwrap()];
         two.into_iter().for_each(|buffer| spares.give(buffer));
-        assert_eq!(spares.buffers.len(), 2, "the oldest goes");
+        assert_eq!((spares.buffers.len(), spares.bytes), (1, 2 * SPARE), "the oldest goes");
+        let longer = spares.take(9 * SPARE).unwrap();
+        assert_eq!(spares.bytes, 0, "one that does not do is no more kept beside one that does");
+        assert_eq!(longer.len(), 9 * SPARE, "a long one has no more than is asked for");
+        spares.give(longer);
+        spares.rest();
+        assert_eq!((spares.buffers.len(), spares.bytes), (0, 0));
         for _ in 0..2 * SPARE / PAGE {
             spares.give(Buffer::new(1).unwrap());
         }
         assert_eq!((spares.buffers.len(), spares.bytes), (SPARE / PAGE, SPARE));
+        spares.rest();
+        assert_eq!(spares.bytes, SPARE);
     }
 }

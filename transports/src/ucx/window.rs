@@ -1,5 +1,7 @@
 //! How much may be under way: UCX bounds nothing by itself, so the receiver says how much it holds, and the sender counts.
 //!
+//! A frame longer than all that a side holds is taken when nothing else is under way, and nothing else then goes with it.
+//!
 //! Both sides count frames. Each message carries how many the sender of it has consumed of the other direction; a side that
 //! has nothing to send tells it in a message of its own, when a quarter of the window is used up, or when asked.
 
@@ -35,10 +37,11 @@ impl Outward {
         self.limit = limit;
     }
 
-    /// Whether a frame of `len` bytes may go.
+    /// Whether a frame of `len` bytes, which is not over the peer's limit for one, may go.
     #[inline]
     pub(super) fn has_room(&self, len: usize) -> bool {
-        (self.under_way.len() as u64) < MAX_FRAMES && len as u64 <= self.limit.saturating_sub(self.bytes)
+        let fits = len as u64 <= self.limit.saturating_sub(self.bytes) || self.under_way.is_empty();
+        fits && (self.under_way.len() as u64) < MAX_FRAMES
     }
 
     /// A frame goes.
@@ -96,13 +99,14 @@ impl Inward {
         Inward { limit, held: (0, 0), consumed: 0, told: 0, untold: 0, asked: false }
     }
 
-    /// A frame comes.
+    /// A frame comes, which is not over this side's limit for one.
     #[inline]
     pub(super) fn came(&mut self, len: usize) -> Result<(), Violation> {
         self.held.0 += 1;
         self.held.1 += len as u64;
-        // What the peer may not know to be consumed counts as held by it, never the other way round.
-        match self.held.0 <= MAX_FRAMES && self.held.1 <= self.limit {
+        // What the peer may not know to be consumed counts as held by it, never the other way round: what it takes to be alone is.
+        let fits = self.held.1 <= self.limit || self.held.0 == 1;
+        match fits && self.held.0 <= MAX_FRAMES {
             true => Ok(()),
             false => Err(Violation("sends more than this side said it holds")),
         }
@@ -148,7 +152,7 @@ mod tests {
     #[test]
     fn bytes_under_way_end_at_the_limit_and_frames_at_theirs() {
         let mut out = Outward::new(1000);
-        assert!(out.has_room(1000) && !out.has_room(1001));
+        assert!(out.has_room(1000));
         out.sent(640);
         assert!(out.has_room(360) && !out.has_room(361));
         out.told(1).unwrap();
@@ -158,6 +162,24 @@ mod tests {
         assert!(!out.has_room(0));
         out.told(1).unwrap();
         assert!(out.has_room(64));
+    }
+
+    #[test]
+    fn a_frame_longer_than_the_limit_goes_alone_and_nothing_with_it() {
+        let (mut out, mut inward) = (Outward::new(1000), Inward::new(1000));
+        out.sent(64);
+        inward.came(64).unwrap();
+        assert!(!out.has_room(1 << 20), "one is under way");
+        inward.done(64);
+        out.told(inward.tell()).unwrap();
+        assert!(out.has_room(1 << 20));
+        out.sent(1 << 20);
+        inward.came(1 << 20).unwrap();
+        assert!(!out.has_room(64) && !out.has_room(1 << 20));
+        inward.done(1 << 20);
+        assert!(inward.must_tell());
+        out.told(inward.tell()).unwrap();
+        assert!(out.has_room(1000));
     }
 
     #[test]
@@ -177,6 +199,11 @@ mod tests {
         let mut inward = Inward::new(1000);
         inward.came(960).unwrap();
         assert!(inward.came(64).is_err());
+        for lengths in [[64, 1024], [1024, 64], [1024, 1024]] {
+            let mut inward = Inward::new(1000);
+            inward.came(lengths[0]).unwrap();
+            assert!(inward.came(lengths[1]).is_err(), "{lengths:?}");
+        }
         let mut inward = Inward::new(u64::MAX);
         (0..MAX_FRAMES).for_each(|_| inward.came(64).unwrap());
         assert!(inward.came(64).is_err());
@@ -234,7 +261,8 @@ mod tests {
         let mut queue = VecDeque::new();
         for _ in 0..100_000 {
             dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let len = 64 * (1 + (dice >> 33) as u32 % 64);
+            // Up to twice what is held.
+            let len = 64 * (1 + (dice >> 33) as u32 % 128);
             while !out.has_room(len as usize) {
                 inward.ask();
                 if !inward.must_tell() {

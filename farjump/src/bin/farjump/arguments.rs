@@ -159,7 +159,8 @@ Examples:
 Limits: what a source sends beyond one is refused with the reason, costs the others nothing, and is counted. Sources are
 told of --max-frame, --max-image and --max-payload when they connect, and do not send what is over them. In sizes, K, M and
 G are 1024, 1024 K and 1024 M. The file of --allow-code has one id a line; what follows it there is for people, as are lines
-that start with #. What --max-source-memory counts: the source's mailbox and 4 KiB, the code that it was the first to bring
+that start with #. What --max-source-memory counts: the source's mailbox and 4 KiB, a bigger one while it has one (or the
+longest frame that it may send, over a transport that delivers whole frames), the code that it was the first to bring
 while that is held (the image, and the room of its code and statics), and an answer that waits for room at the source.")]
 pub(crate) struct Serve {
     /// Where to listen; a socket that a target left behind is taken over

@@ -123,7 +123,8 @@ impl Forwards {
         for (peer, gate) in self.peers.iter().zip(&mut gates.gates) {
             gate.calls = MOST_CALLS.saturating_sub(peer.under_way());
             gate.bytes = peer.queued_bytes().map(|queued| room.saturating_sub(queued));
-            gate.largest = peer.max_frame().unwrap_or(room).saturating_sub(FRAME_OVERHEAD);
+            gate.largest =
+                peer.max_frame().map_or(room, |most| most.min(room)).saturating_sub(FRAME_OVERHEAD);
         }
     }
 

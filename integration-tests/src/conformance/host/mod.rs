@@ -23,8 +23,8 @@ use child::Child;
 pub(super) use child::{is_child, is_child_for, play};
 pub(crate) use commands::Counts;
 use commands::{Command, Commands};
-pub(super) use serve::Args;
 use serve::serve;
+pub(super) use serve::{Args, MAILBOX};
 
 /// Longer than anything honest takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,34 +5,39 @@ use farjump_core::transport::InboxKind;
 
 use super::volume::witness_args;
 use crate::conformance::failure::{Counted, ensure};
-use crate::conformance::host::{Args, PATIENCE, Stage};
+use crate::conformance::host::{Args, MAILBOX, PATIENCE, Stage};
 
 /// Beside the payload a frame has less than this, in bytes, with the code of `witness`.
 const AROUND: usize = 16 << 10;
+/// Longest frame that is tried, in bytes.
+const LONGEST_TRIED: usize = 8 << 20;
 /// Seed of the patterns.
 const SEED: u64 = 47;
 
-/// They go through a bigger one, in their order among small ones. A transport without mailboxes says how much it takes.
+/// They go through a bigger one, or are delivered alone, in their order among small ones. What is too long for the path is
+/// refused here, and the link goes on.
 pub(in crate::conformance) fn large(stage: &Stage) -> Counted {
     let mut host = stage.host(Args::Word)?;
     let link = host.link()?;
     let witness = &stage.libraries.witness;
     let capabilities = stage.subject().make().source.capabilities();
-    let mailbox = link.max_frame();
-    if capabilities.inbox != InboxKind::OneSided {
-        let long = link.inject(witness, &witness_args(SEED, 0, mailbox + 1));
+    let mailbox = MAILBOX;
+    if capabilities.inbox == InboxKind::TwoSided {
+        let takes = link.max_frame();
+        ensure!(takes >= capabilities.max_frame.min(64 << 20), "frames of {takes} bytes at most are taken");
+    }
+    if capabilities.max_frame <= LONGEST_TRIED {
+        let long = link.inject(witness, &witness_args(SEED, 0, capabilities.max_frame + 1));
         ensure!(
             matches!(long, Err(Error::TooLarge { .. })),
-            "a payload of {mailbox} bytes and one gives {long:?}"
+            "a payload over the path's limit gives {long:?}"
         );
-        link.send(witness, &witness_args(SEED, 0, 40))?;
-        link.flush(PATIENCE)?;
-        return Ok(2);
     }
     let most = capabilities.max_frame.min(3 * mailbox) - AROUND;
-    let lengths = [40, mailbox + 1, 16, 700, most, most - 4096, 24, mailbox - 72, mailbox - 71, 5000, most];
+    let longest = capabilities.max_frame.min(LONGEST_TRIED) - AROUND;
+    let near = [40, mailbox + 1, 16, 700, most, most - 4096, 24, mailbox - 72, mailbox - 71, 5000, most];
     let mut sent = 0;
-    for len in lengths {
+    for len in near.into_iter().chain([longest, 40, longest]) {
         link.send(witness, &witness_args(SEED, sent, len))?;
         sent += 1;
     }

@@ -1,0 +1,12 @@
+//! What links over UCX promise: long payloads, peers that die, sleep, and the settings of UCX that a user knows.
+//!
+//! UCX reads its settings once a process, so each test plays on every path in processes of its own (`paths.rs`).
+
+#![cfg(all(feature = "ucx", feature = "build"))]
+
+#[path = "../behaviour/actor.rs"]
+mod actor;
+mod large;
+mod paths;
+#[path = "../support/mod.rs"]
+mod support;

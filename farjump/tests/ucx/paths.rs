@@ -1,0 +1,140 @@
+//! The paths of UCX that tests play on, and the processes that play.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use farjump::{Link, LinkBuilder, Target};
+
+use crate::actor::{Actor, orders, role, say};
+use crate::support::{PATIENCE, Place, library, words};
+
+/// Name of the path that a process is to play on.
+const PATH: &str = "UCX_TEST_PATH";
+
+/// A transport of farjump's over transports of UCX's.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) name: &'static str,
+    pub(crate) transport: &'static str,
+    /// What `UCX_TLS` says.
+    pub(crate) tls: &'static str,
+}
+
+/// All of them.
+const PATHS: [Path; 3] = [
+    Path { name: "ucx-am over posix", transport: "ucx-am", tls: "posix,self" },
+    Path { name: "ucx-am over sysv", transport: "ucx-am", tls: "sysv,self" },
+    Path { name: "ucx-am over tcp", transport: "ucx-am", tls: "tcp,self" },
+];
+
+/// Plays `body` on every path, in a process for each; what is not there is skipped by name. `test` is the name of the test
+/// that calls this.
+pub(crate) fn on_every_path(test: &str, body: fn(&Path, &str)) {
+    if plays() {
+        return;
+    }
+    if let Ok(name) = std::env::var(PATH) {
+        let path = PATHS.iter().find(|path| path.name == name);
+        return body(path.expect("a path of this binary's"), test);
+    }
+    for path in &PATHS {
+        let Some(backend) = farjump::available().into_iter().find(|backend| backend.name == path.transport)
+        else {
+            println!("skipped: {}: there is no such transport in this build", path.name);
+            continue;
+        };
+        if let Err(why) = backend.usable {
+            println!("skipped: {}: {why}", path.name);
+            continue;
+        }
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
+            .env(PATH, path.name)
+            .env("UCX_TLS", path.tls)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let (said, wrong) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}: {}\n{said}\n{wrong}", path.name, output.status);
+        assert!(said.contains("1 passed"), "{}: nothing ran\n{said}", path.name);
+    }
+}
+
+impl Path {
+    /// A target at the place, in a process of its own.
+    pub(crate) fn target(&self, test: &str, place: &Place) -> Actor {
+        let actor = Actor::start(test, "target", &[&place.address(), self.transport], |_| {});
+        assert_eq!(actor.hear(), "ready");
+        actor
+    }
+
+    /// A source that is connected to the place's target and takes no replies, in a process of its own.
+    pub(crate) fn source(&self, test: &str, place: &Place) -> Actor {
+        let actor = Actor::start(test, "source", &[&place.address(), self.transport], |_| {});
+        assert_eq!(actor.hear(), "connected");
+        actor
+    }
+
+    /// A link to the place's target.
+    pub(crate) fn link(&self, place: &Place) -> LinkBuilder {
+        place.link().transport(self.transport)
+    }
+}
+
+/// Plays the role that this process was started for, if it was for one.
+fn plays() -> bool {
+    let role = role();
+    let args: Vec<&str> = role.iter().map(String::as_str).collect();
+    match args[..] {
+        [] => return false,
+        ["target", address, transport] => play_target(address, transport),
+        ["source", address, transport] => play_source(address, transport),
+        _ => panic!("no such role: {args:?}"),
+    }
+    true
+}
+
+fn play_target(address: &str, transport: &str) {
+    let mut target = Target::listen(address).transport(transport).build().unwrap();
+    let stopper = target.stopper();
+    thread::spawn(move || {
+        orders().for_each(drop);
+        stopper.stop();
+    });
+    say("ready");
+    target.run().unwrap();
+}
+
+fn play_source(address: &str, transport: &str) {
+    let sequence = library("sequence");
+    let link = Link::builder(address).transport(transport).send_timeout(PATIENCE).connect().unwrap();
+    say("connected");
+    let mut sent = 0_u64;
+    let mut send = |len: usize| {
+        let mut payload = words(&[sent]);
+        payload.resize(len.max(8), 1);
+        link.send(&sequence, &payload).unwrap();
+        sent += 1;
+    };
+    for order in orders() {
+        match order.split_once(' ') {
+            Some(("send", count)) => (0..count.parse().unwrap()).for_each(|_| send(8)),
+            // Until it is killed; each is told of before it is sent, and moved as far as there is room.
+            Some(("stream", len)) => loop {
+                send(len.parse().unwrap());
+            },
+            _ => panic!("no such order: {order}"),
+        }
+        link.flush(PATIENCE).unwrap();
+        say("done");
+    }
+}
+
+/// Waits for what comes in a while; the watchdog sees to it that it does.
+pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        thread::sleep(Duration::from_millis(2));
+    }
+}
