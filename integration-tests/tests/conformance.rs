@@ -2,9 +2,14 @@
 //! `cargo run -p farjump-integration-tests --bin conformance` prints the whole as a matrix.
 
 use std::ffi::OsString;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use farjump_integration_tests::conformance::{Candidate, candidates, run};
+use farjump_integration_tests::namespaces::{DEVICE, Namespaces, Side};
+
+/// Words, one a line, by which the targets of a test's subject are started in another network namespace.
+const LAUNCHER: &str = "CONFORMANCE_TEST_LAUNCHER";
 
 /// Arguments with which this test program runs one test.
 fn only(test: &str) -> Vec<OsString> {
@@ -23,7 +28,8 @@ fn conforms(test: &str) {
         .unwrap_or_else(|| panic!("no subject belongs to the test {test}"));
     match candidate {
         Candidate::Here(subject) => {
-            let outcome = run(&subject);
+            let launcher = std::env::var(LAUNCHER).unwrap_or_default();
+            let outcome = run(&subject.launched_by(launcher.lines()));
             println!("{outcome}");
             outcome.assert_conforms();
         }
@@ -31,26 +37,58 @@ fn conforms(test: &str) {
     }
 }
 
-/// Runs the test of `ucx-am` in a process of its own, where UCX has these transports alone: it reads its settings once.
-fn conforms_over(transports: &str) {
-    let program = std::env::current_exe().expect("a test has a program");
-    let mut child = Command::new(program);
-    child.args(only("ucx_am")).env("UCX_TLS", transports);
-    let output = child.output().expect("the program starts once more");
+fn program() -> PathBuf {
+    std::env::current_exe().expect("a test has a program")
+}
+
+/// Runs the test `test` in a process of its own that `command` starts, where UCX has these transports alone: it reads its
+/// settings once. Returns whether it was not skipped.
+fn conforms_over(transports: &str, test: &str, mut command: Command) -> bool {
+    command.args(only(test)).env("UCX_TLS", transports).stdin(Stdio::null());
+    let output = command.output().expect("the program starts once more");
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
     assert!(output.status.success(), "UCX_TLS={transports}: {}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("skipped: ") || text.contains("volume"), "nothing ran with UCX_TLS={transports}");
+    let ran = text.contains("volume");
+    assert!(ran || text.contains("skipped: "), "nothing ran with UCX_TLS={transports}");
+    ran
+}
+
+/// Runs the test `test` in one network namespace, with the targets of its other processes in another one.
+fn conforms_between_namespaces(test: &str) {
+    let namespaces = match Namespaces::new() {
+        Ok(namespaces) => namespaces,
+        Err(why) => return println!("skipped: {test} between network namespaces: {why}"),
+    };
+    let mut command = namespaces.command(Side::Left, program());
+    command.env(LAUNCHER, namespaces.launcher(Side::Right).join("\n")).env("UCX_NET_DEVICES", DEVICE);
+    // By shared memory UCX would reach across.
+    if conforms_over("tcp,self", test, command) {
+        for side in [Side::Left, Side::Right] {
+            let bytes = namespaces.received(side).unwrap();
+            assert!(bytes > 1 << 20, "{bytes} bytes came to the {side:?}: the frames went another way");
+        }
+    }
 }
 
 #[test]
 fn ucx_am_over_tcp_alone() {
-    conforms_over("tcp,self");
+    conforms_over("tcp,self", "ucx_am", Command::new(program()));
 }
 
 #[test]
 fn ucx_am_over_posix_shared_memory_alone() {
-    conforms_over("posix,self");
+    conforms_over("posix,self", "ucx_am", Command::new(program()));
+}
+
+#[test]
+fn ucx_am_over_system_v_shared_memory_alone() {
+    conforms_over("sysv,self", "ucx_am", Command::new(program()));
+}
+
+#[test]
+fn ucx_am_between_two_network_namespaces() {
+    conforms_between_namespaces("ucx_am");
 }
 
 macro_rules! subjects {

@@ -64,6 +64,7 @@ struct Inner {
     make: Arc<dyn Fn() -> Pair + Send + Sync>,
     volume: u64,
     again: Option<Vec<OsString>>,
+    launcher: Vec<OsString>,
     instrument: Option<Arc<dyn Fn() -> u64 + Send + Sync>>,
 }
 
@@ -83,6 +84,7 @@ impl Subject {
             make: Arc::new(make),
             volume: 1_000_000,
             again: None,
+            launcher: Vec::new(),
             instrument: None,
         };
         Subject { inner: Arc::new(inner) }
@@ -99,6 +101,13 @@ impl Subject {
     pub fn between_processes(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Subject {
         let arguments = arguments.into_iter().map(Into::into).collect();
         self.with(|inner| inner.again = Some(arguments))
+    }
+
+    /// Puts `words` before the program and its arguments when it is started again, such as `ip netns exec NAME`. They have to
+    /// end in that program, as the same process or as one that ends with it.
+    pub fn launched_by(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Subject {
+        let words = words.into_iter().map(Into::into).collect();
+        self.with(|inner| inner.launcher = words)
     }
 
     /// Asks `count` in the end how much an instrument of the subject's has seen or done (events traced, faults injected);
@@ -139,6 +148,11 @@ impl Subject {
     /// Arguments that make this program run the subject in another process.
     pub(super) fn again(&self) -> Option<&[OsString]> {
         self.inner.again.as_deref()
+    }
+
+    /// Words before the program in another process.
+    pub(super) fn launcher(&self) -> &[OsString] {
+        &self.inner.launcher
     }
 
     pub(super) fn instruments(&self) -> Option<u64> {

@@ -41,7 +41,7 @@ const FAKE_VOLUME: u64 = 20_000;
 /// Frames for a backend.
 fn volume(name: &str) -> u64 {
     // UCX takes ten times as long for one as a store does, and far longer over a socket.
-    if name.starts_with("ucx-am") { 100_000 } else { 1_000_000 }
+    if name.starts_with("ucx-am") { 50_000 } else { 1_000_000 }
 }
 
 /// Every backend of farjump, middleware around one, and the fakes. `again` gives for a subject's name the arguments with

@@ -79,8 +79,10 @@ impl Child {
         drop(std::fs::remove_file(&path));
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
-        let mut command = Command::new(env::current_exe()?);
-        command.args(again).env(SUBJECT, subject.name()).env(FOLDER, folder).stdin(Stdio::null());
+        let program = env::current_exe()?.into_os_string();
+        let mut words = subject.launcher().iter().chain([&program]).chain(again);
+        let mut command = Command::new(words.next().unwrap_or(&program));
+        command.args(words).env(SUBJECT, subject.name()).env(FOLDER, folder).stdin(Stdio::null());
         command.stdout(Stdio::null());
         match args {
             Args::Word => command.env_remove(FILE),
