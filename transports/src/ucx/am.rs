@@ -10,9 +10,10 @@
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::{c_uint, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
@@ -29,8 +30,9 @@ use super::context::Context;
 use super::inbox::{ASK, FRAME, Inbox, TELL};
 use super::lanes::Lanes;
 use super::moving;
+use super::parting::{self, Parting};
 use super::place::Place;
-use super::worker::{TURNS, Worker, status_of};
+use super::worker::{PARTING, TURNS, Worker, status_of};
 
 /// The backend's name.
 pub const NAME: &str = "ucx-am";
@@ -78,7 +80,7 @@ impl Transport for Am {
 }
 
 /// One end: a worker, and what comes through it. Before the peer is known it is the opening.
-struct Station {
+pub(super) struct Station {
     /// Owned, behind a pointer because callbacks have it too.
     inbox: NonNull<Inbox>,
     descriptor: Descriptor,
@@ -90,6 +92,7 @@ unsafe impl Send for Station {}
 
 impl Station {
     fn open(request: &OpenRequest) -> Result<Station, Cause> {
+        parting::tend();
         let context = Context::for_messages().map_err(Cause::System)?;
         let worker = Worker::create(context)?;
         let descriptor = worker.descriptor()?;
@@ -106,7 +109,7 @@ impl Station {
     }
 
     #[inline]
-    fn inbox(&self) -> &Inbox {
+    pub(super) fn inbox(&self) -> &Inbox {
         // SAFETY: in its box as long as this value; only shared references to it are ever made.
         unsafe { self.inbox.as_ref() }
     }
@@ -160,18 +163,18 @@ impl Station {
             max_frame: usize::try_from(told.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             aside: ptr::null_mut(),
             asked: None,
-            station: self,
+            station: ManuallyDrop::new(self),
             room: None,
             sending: VecDeque::new(),
-            note,
+            note: ManuallyDrop::new(note),
             apart,
         })
     }
 }
 
 /// A frame that UCX has taken and not yet sent.
-struct Sending {
-    request: *mut c_void,
+pub(super) struct Sending {
+    pub(super) request: *mut c_void,
     buffer: Buffer,
     frame: u64,
 }
@@ -186,14 +189,14 @@ struct Post {
     aside: *mut c_void,
     /// How many frames the peer had consumed when it was asked last for room.
     asked: Option<u32>,
-    /// Dropped before the buffers below, which its worker may read until it is gone.
-    station: Station,
+    /// Its worker may read the buffers below until it is gone.
+    station: ManuallyDrop<Station>,
     /// What `reserve` lends. Its note is the frame's header.
     room: Option<Buffer>,
     /// Oldest first.
     sending: VecDeque<Sending>,
     /// Its note is the header of what is sent beside frames.
-    note: Buffer,
+    note: ManuallyDrop<Buffer>,
     /// Why the peer shares no memory with this process, should it be so.
     apart: String,
 }
@@ -411,12 +414,22 @@ impl Messages for Post {
 
 impl Drop for Post {
     fn drop(&mut self) {
-        // SAFETY: the end is connected, and used no more.
-        unsafe { self.inbox().worker().close(self.end) };
-        let requests = self.sending.iter().map(|sending| sending.request).chain([self.aside]);
-        for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
-            // SAFETY: a request that was not freed. What it reads lives longer than the worker (`Post::station`).
-            unsafe { self.ucx.ucp_request_free(request) };
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the end is connected, and used no more. Closing sends first what was taken.
+        let closing = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
+        // SAFETY: neither is used again: this is the end of the value that has them.
+        let (station, note) =
+            unsafe { (ManuallyDrop::take(&mut self.station), ManuallyDrop::take(&mut self.note)) };
+        let sending = std::mem::take(&mut self.sending);
+        let parting = Parting { requests: [closing, self.aside], station, sending, _note: note };
+        let began = Instant::now();
+        while !parting.is_over() && began.elapsed() < PARTING {
+            parting.progress();
+        }
+        parting::tend();
+        if !parting.is_over() && parting.is_new() {
+            parting::keep(parting);
         }
     }
 }

@@ -122,6 +122,11 @@ impl Inbox {
         Some((start, message.len))
     }
 
+    /// Whether something has come from the peer.
+    pub(super) fn has_heard(&self) -> bool {
+        self.due.get() != 0 || !self.is_empty() || self.outward.borrow().consumed() != 0
+    }
+
     /// Whether nothing has come that has not left.
     pub(super) fn is_empty(&self) -> bool {
         self.frames.borrow().is_empty()

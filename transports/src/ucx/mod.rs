@@ -15,6 +15,7 @@ mod inbox;
 mod lanes;
 mod mappings;
 mod native;
+mod parting;
 mod peer;
 mod place;
 pub mod put;

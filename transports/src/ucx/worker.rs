@@ -22,7 +22,7 @@ use super::context::Context;
 use super::words;
 
 /// How long a dropped end lets UCX send what it has taken. A peer that is alive takes it in far less.
-const PARTING: Duration = Duration::from_millis(20);
+pub(super) const PARTING: Duration = Duration::from_millis(20);
 /// How often a sleep is tried before it is a nap: UCX refuses as long as it has not seen all that rang, once after each message
 /// as a rule.
 pub(super) const TURNS: u32 = 16;
