@@ -6,7 +6,10 @@
 
 #[path = "../behaviour/actor.rs"]
 mod actor;
+mod dying;
+mod idle;
 mod large;
 mod paths;
+mod settings;
 #[path = "../support/mod.rs"]
 mod support;

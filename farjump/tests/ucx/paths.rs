@@ -5,56 +5,67 @@ use std::thread;
 use std::time::Duration;
 
 use farjump::{Link, LinkBuilder, Target};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::actor::{Actor, orders, role, say};
 use crate::support::{PATIENCE, Place, library, words};
 
 /// Name of the path that a process is to play on.
-const PATH: &str = "UCX_TEST_PATH";
+const PATH: &str = "PLAY_ON_PATH";
 
-/// A transport of farjump's over transports of UCX's.
+/// A transport of farjump's, and what UCX is told by its environment.
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) name: &'static str,
     pub(crate) transport: &'static str,
-    /// What `UCX_TLS` says.
-    pub(crate) tls: &'static str,
+    /// Names and values; variables of UCX's that are not here are not set.
+    pub(crate) settings: &'static [(&'static str, &'static str)],
 }
 
-/// All of them.
-const PATHS: [Path; 3] = [
-    Path { name: "ucx-am over posix", transport: "ucx-am", tls: "posix,self" },
-    Path { name: "ucx-am over sysv", transport: "ucx-am", tls: "sysv,self" },
-    Path { name: "ucx-am over tcp", transport: "ucx-am", tls: "tcp,self" },
+const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
+    Path { name, transport: "ucx-am", settings }
+}
+
+/// Those that everything has to work on.
+const PATHS: [Path; 4] = [
+    am("ucx-am over what UCX takes by itself", &[]),
+    am("ucx-am over posix", &[("UCX_TLS", "posix,self")]),
+    am("ucx-am over sysv", &[("UCX_TLS", "sysv,self")]),
+    am("ucx-am over tcp", &[("UCX_TLS", "tcp,self")]),
 ];
 
 /// Plays `body` on every path, in a process for each; what is not there is skipped by name. `test` is the name of the test
 /// that calls this.
 pub(crate) fn on_every_path(test: &str, body: fn(&Path, &str)) {
+    on_paths(test, &PATHS, body);
+}
+
+/// As [`on_every_path`], on `paths`.
+pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) {
     if plays() {
         return;
     }
     if let Ok(name) = std::env::var(PATH) {
-        let path = PATHS.iter().find(|path| path.name == name);
-        return body(path.expect("a path of this binary's"), test);
+        let path = paths.iter().find(|path| path.name == name);
+        return body(path.expect("a path of this test's"), test);
     }
-    for path in &PATHS {
-        let Some(backend) = farjump::available().into_iter().find(|backend| backend.name == path.transport)
-        else {
-            println!("skipped: {}: there is no such transport in this build", path.name);
-            continue;
-        };
-        if let Err(why) = backend.usable {
+    for path in paths {
+        let backends = farjump::available();
+        let found = backends.into_iter().find(|backend| backend.name == path.transport);
+        let usable =
+            found.map_or_else(|| Err("this build has no such transport".into()), |found| found.usable);
+        if let Err(why) = usable {
             println!("skipped: {}: {why}", path.name);
             continue;
         }
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture", "--test-threads=1"])
-            .env(PATH, path.name)
-            .env("UCX_TLS", path.tls)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(PATH, path.name);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("UCX_") {
+                command.env_remove(name);
+            }
+        }
+        let output = command.envs(path.settings.iter().copied()).stdin(Stdio::null()).output().unwrap();
         let (said, wrong) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{}: {}\n{said}\n{wrong}", path.name, output.status);
@@ -89,6 +100,10 @@ fn plays() -> bool {
     let args: Vec<&str> = role.iter().map(String::as_str).collect();
     match args[..] {
         [] => return false,
+        // Also where it is stopped at that moment.
+        _ => set_parent_process_death_signal(Some(Signal::KILL)).unwrap(),
+    }
+    match args[..] {
         ["target", address, transport] => play_target(address, transport),
         ["source", address, transport] => play_source(address, transport),
         _ => panic!("no such role: {args:?}"),
@@ -121,7 +136,12 @@ fn play_source(address: &str, transport: &str) {
     for order in orders() {
         match order.split_once(' ') {
             Some(("send", count)) => (0..count.parse().unwrap()).for_each(|_| send(8)),
-            // Until it is killed; each is told of before it is sent, and moved as far as there is room.
+            // One, of which nothing is waited for.
+            Some(("post", len)) => {
+                send(len.parse().unwrap());
+                say("posted");
+            }
+            // Until it is killed.
             Some(("stream", len)) => loop {
                 send(len.parse().unwrap());
             },

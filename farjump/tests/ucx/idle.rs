@@ -1,0 +1,50 @@
+//! Workers of UCX that have nothing to do: they sleep until a descriptor tells, and cost nothing.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use crate::actor::{Actor, this_test};
+use crate::paths::on_every_path;
+use crate::support::{PATIENCE, Place, library};
+
+/// How long is looked at.
+const WATCHED: Duration = Duration::from_secs(3);
+/// Times that a process may wake in it. One that sleeps wakes once a second, to look whether all is well; one that naps
+/// because nothing would ring, some fifty times.
+const WAKES: u64 = 20;
+
+/// How often the process has gone to sleep, all its threads together (proc(5)).
+fn sleeps(actor: &Actor) -> u64 {
+    let of = |status: String| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        line.trim().parse().unwrap()
+    };
+    let tasks = fs::read_dir(format!("/proc/{}/task", actor.pid().as_raw_nonzero())).unwrap();
+    tasks.map(|task| of(fs::read_to_string(task.unwrap().path().join("status")).unwrap())).sum()
+}
+
+#[test]
+fn a_target_with_links_that_are_not_used_sleeps_and_a_call_wakes_it() {
+    on_every_path(this_test!(), |path, test| {
+        let place = Place::new();
+        let target = path.target(test, &place);
+        let links = [path.link(&place).connect().unwrap(), path.link(&place).connect().unwrap()];
+        let echo = library("echo");
+        for link in &links {
+            link.inject(&echo, &[1; 100_000]).unwrap().wait(PATIENCE).unwrap();
+            link.inject(&echo, b"awake").unwrap().wait(PATIENCE).unwrap();
+        }
+        // What has just been done, and the spinning after it, is over by then.
+        thread::sleep(Duration::from_millis(200));
+        let (worked, slept) = (target.cpu_time(), sleeps(&target));
+        thread::sleep(WATCHED);
+        let (worked, slept) = (target.cpu_time() - worked, sleeps(&target) - slept);
+        assert!(slept <= WAKES, "it woke {slept} times in {WATCHED:?}");
+        // Two ticks of the system's clock.
+        assert!(worked <= Duration::from_millis(20), "it worked {worked:?} in {WATCHED:?}");
+        for link in &links {
+            assert_eq!(*link.inject(&echo, b"and again").unwrap().wait(PATIENCE).unwrap(), *b"and again");
+        }
+    });
+}

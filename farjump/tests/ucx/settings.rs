@@ -1,0 +1,83 @@
+//! UCX's own variables of the environment: they do through farjump what they do anywhere.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::actor::{Actor, this_test};
+use crate::paths::{Path, eventually, on_paths};
+use crate::support::{PATIENCE, Place, library, to_words};
+
+const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
+    Path { name, transport: "ucx-am", settings }
+}
+
+/// Local addresses of the process's TCP connections that are up, as proc(5) has them: hexadecimal, with the port.
+fn connections(actor: &Actor) -> BTreeSet<String> {
+    let folder = format!("/proc/{}", actor.pid().as_raw_nonzero());
+    let sockets: BTreeSet<String> = fs::read_dir(format!("{folder}/fd"))
+        .unwrap()
+        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
+        .filter_map(|to| Some(to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let table = fs::read_to_string(format!("{folder}/net/tcp")).unwrap();
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[3] == "01" && sockets.contains(row[9])).map(|row| row[1].to_owned()).collect()
+}
+
+/// A target that has answered on a link.
+fn talk(path: &Path, test: &str, place: &Place, judge: impl FnOnce(&Actor)) {
+    let target = path.target(test, place);
+    let link = path.link(place).connect().unwrap();
+    let reply = link.inject(&library("echo"), &[1; 10_000]).unwrap().wait(PATIENCE).unwrap();
+    assert_eq!(reply.len(), 10_000);
+    judge(&target);
+}
+
+#[test]
+fn ucx_tls_and_ucx_net_devices_say_which_way_frames_go() {
+    const OVER_TCP: Path = am("tcp on lo", &[("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")]);
+    const OVER_POSIX: Path = am("posix", &[("UCX_TLS", "posix,self")]);
+    const OVER_SYSV: Path = am("sysv", &[("UCX_TLS", "sysv,self")]);
+    on_paths(this_test!(), &[OVER_TCP, OVER_POSIX, OVER_SYSV], |path, test| {
+        talk(path, test, &Place::new(), |target| {
+            let (connections, maps) = (connections(target), target.maps());
+            let has = |name: &str| maps.iter().any(|line| line.contains(name));
+            let found = (!connections.is_empty(), has("ucx_shm_posix"), has("SYSV"));
+            assert_eq!(
+                found,
+                (path.name == OVER_TCP.name, path.name == OVER_POSIX.name, path.name == OVER_SYSV.name)
+            );
+            // 127.0.0.1, as proc(5) writes it here.
+            assert!(connections.iter().all(|local| local.starts_with("0100007F:")), "{connections:?}");
+        });
+    });
+}
+
+#[test]
+fn ucx_rndv_thresh_says_from_which_length_on_frames_wait_with_their_source() {
+    const EAGER: Path = am("frames of 4 KiB at once", &[("UCX_TLS", "posix,self")]);
+    const WAITING: Path =
+        am("frames of 4 KiB on request", &[("UCX_TLS", "posix,self"), ("UCX_RNDV_THRESH", "1000")]);
+    on_paths(this_test!(), &[EAGER, WAITING], |path, test| {
+        let place = Place::new();
+        let target = path.target(test, &place);
+        let link = path.link(&place).connect().unwrap();
+        let ran = || {
+            let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
+            to_words(&seen)[0]
+        };
+        assert_eq!(ran(), 0);
+        let descriptors = target.descriptors();
+        let mut source = path.source(test, &place);
+        source.order("send 10");
+        target.signal(Signal::STOP);
+        source.start_order("post 4000");
+        assert_eq!(source.hear(), "posted");
+        source.kill();
+        target.signal(Signal::CONT);
+        eventually(|| target.descriptors() == descriptors);
+        assert_eq!(ran(), if path.name == EAGER.name { 11 } else { 10 });
+    });
+}
