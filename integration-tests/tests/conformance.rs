@@ -87,6 +87,16 @@ fn ucx_am_over_system_v_shared_memory_alone() {
 }
 
 #[test]
+fn ucx_put_over_posix_shared_memory_alone() {
+    conforms_over("posix,self", "ucx_put", Command::new(program()));
+}
+
+#[test]
+fn ucx_put_over_system_v_shared_memory_alone() {
+    conforms_over("sysv,self", "ucx_put", Command::new(program()));
+}
+
+#[test]
 fn ucx_am_between_two_network_namespaces() {
     conforms_between_namespaces("ucx_am");
 }

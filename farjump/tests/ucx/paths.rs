@@ -26,12 +26,18 @@ const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)
     Path { name, transport: "ucx-am", settings }
 }
 
+const fn put(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
+    Path { name, transport: "ucx-put", settings }
+}
+
 /// Those that everything has to work on.
-const PATHS: [Path; 4] = [
+const PATHS: [Path; 6] = [
     am("ucx-am over what UCX takes by itself", &[]),
     am("ucx-am over posix", &[("UCX_TLS", "posix,self")]),
     am("ucx-am over sysv", &[("UCX_TLS", "sysv,self")]),
     am("ucx-am over tcp", &[("UCX_TLS", "tcp,self")]),
+    put("ucx-put over posix", &[("UCX_TLS", "posix,self")]),
+    put("ucx-put over sysv", &[("UCX_TLS", "sysv,self")]),
 ];
 
 /// Plays `body` on every path, in a process for each; what is not there is skipped by name. `test` is the name of the test
