@@ -172,6 +172,9 @@ pub struct Capabilities {
     /// it was written. Says what the backend can, **not** that this process may: where the system forbids it, asking for
     /// the mapping says so.
     pub in_place: bool,
+    /// Its addresses have file descriptors ([`Address::descriptors`]), which travel between processes of one machine only, on
+    /// a Unix socket.
+    pub descriptors: bool,
 }
 
 impl Capabilities {
@@ -189,6 +192,7 @@ impl Capabilities {
             wake: WakeSource::Naps,
             threading: Threading::PerEndpoint,
             in_place: false,
+            descriptors: false,
         }
     }
 }

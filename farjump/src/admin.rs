@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use farjump_core::image::CodeId;
 use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Answer, PeerAddress, Question, ask};
+use farjump_transports::meet::{Answer, Key, PeerAddress, Question, TcpOptions, ask_with};
 
 pub use farjump_transports::meet::{
     Dropped, HeldCode, MAX_LISTED, Memory, SourceFigures, StoreFigures, StoreListing, TargetStats,
@@ -43,15 +43,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Admin {
     address: PeerAddress,
     timeout: Duration,
+    tcp: TcpOptions,
 }
 
 impl Admin {
-    /// For the target at `address` (`unix:PATH`). Nothing is sent yet.
+    /// For the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). Nothing is sent yet.
     ///
     /// # Errors
     /// [`Error::Meet`] when the address makes no sense.
     pub fn new(address: &str) -> Result<Admin, Error> {
-        Ok(Admin { address: address.parse()?, timeout: PATIENCE })
+        Ok(Admin { address: address.parse()?, timeout: PATIENCE, tcp: TcpOptions::default() })
     }
 
     /// How long each question may take: a target answers when the function that it is running has returned. 10 seconds
@@ -59,6 +60,13 @@ impl Admin {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Admin {
         self.timeout = timeout;
+        self
+    }
+
+    /// The key that the target has too, for one at `tcp:HOST:PORT`. Means nothing on Unix sockets.
+    #[must_use]
+    pub fn key(mut self, key: Key) -> Admin {
+        self.tcp.key = Some(key);
         self
     }
 
@@ -112,7 +120,7 @@ impl Admin {
         let now = Instant::now();
         // A timeout beyond what a clock can say is none that anybody sees the end of.
         let deadline = now.checked_add(self.timeout).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        Ok(ask(&self.address, question, deadline)?)
+        Ok(ask_with(&self.address, &self.tcp, question, deadline)?)
     }
 
     fn beside_the_point(&self, answer: &Answer) -> Error {

@@ -14,7 +14,7 @@ use crate::meet::{MAX_PATH, MeetRefusal, PeerAddress};
 #[non_exhaustive]
 pub enum Error {
     /// An address without a scheme that farjump knows.
-    #[error("`{given}` is no address: write unix:PATH, for example unix:store.sock")]
+    #[error("`{given}` is no address: write unix:PATH, for example unix:store.sock, or tcp:HOST:PORT")]
     AddressScheme {
         /// What was given.
         given: String,
@@ -45,18 +45,110 @@ pub enum Error {
         /// What was given.
         given: String,
     },
-    /// TCP addresses are understood but not served: there is no authentication for them in this version.
+    /// An address that other machines reach, or are at, and no key.
     #[error(
-        "{address}: this version of farjump meets over Unix sockets only, because TCP needs authentication that it does not have: use unix:PATH"
+        "{address} is not on this machine's loopback, and there is no key: make one with `farjump key FILE`, have a copy on both sides, and give it to both with --key FILE"
     )]
-    TcpUnsupported {
+    KeyMissing {
         /// The address.
+        address: PeerAddress,
+    },
+    /// A file that is no key.
+    #[error(
+        "{} is no key: {len} bytes instead of 64 hexadecimal digits, or 32 bytes as they are; make one with `farjump key FILE`",
+        path.display()
+    )]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// How many bytes it has; of a long one, as many as were read.
+        len: usize,
+    },
+    /// A key that others may read or write, or that is another user's.
+    #[error(
+        "the key {0} can be had by others (mode {mode:o}, user {uid}; this process is user {own}): make it yours alone, `chmod 600 {0}`, and if others may have read it make a new one",
+        path.display()
+    )]
+    KeyFileMode {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// Its owner.
+        uid: u32,
+        /// The effective user id of this process.
+        own: u32,
+    },
+    /// A new key was to be written where there is something already.
+    #[error("{} exists and was left alone: name another file for the key, or move it away", path.display())]
+    KeyFileExists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The peer has a key and this side has none.
+    #[error("{peer} wants a key and this side has none: give it a copy of that key with --key FILE")]
+    KeyWanted {
+        /// The peer.
+        peer: String,
+    },
+    /// This side has a key and the peer has none.
+    #[error(
+        "{peer} has no key and this side has one: give both the same with --key FILE; nothing was said to it"
+    )]
+    KeyUnknown {
+        /// The peer.
+        peer: String,
+    },
+    /// The peer has another key.
+    #[error("{peer} has another key than this side: give both a copy of the same with --key FILE")]
+    WrongKey {
+        /// The peer.
+        peer: String,
+    },
+    /// What came was not sealed by the peer: it was changed, repeated or made up on the way.
+    #[error("what came from {peer} was changed on the way, or is not from it: the connection was closed")]
+    Tampered {
+        /// The peer.
+        peer: String,
+    },
+    /// The peer's machine does not answer.
+    #[error("{peer} is gone: its machine did not answer for {seconds} s")]
+    Silent {
+        /// The peer.
+        peer: String,
+        /// How long it may be silent, in seconds.
+        seconds: u32,
+    },
+    /// A loopback connection without a key whose other end has no owner that the system tells of.
+    #[error(
+        "the system does not say whose {peer} is, and there is no key: use unix:PATH, or give both sides a key (`farjump key FILE`, --key FILE)"
+    )]
+    OwnerUnknown {
+        /// The peer.
+        peer: String,
+    },
+    /// A transport that hands over file descriptors, which TCP does not carry.
+    #[error(
+        "transport `{transport}` hands file descriptors to its peer, which only a Unix socket carries, and not {address}: use unix:PATH, or another transport (`farjump transports`), for example ucx-am"
+    )]
+    NeedsUnixSocket {
+        /// Its name.
+        transport: String,
+        /// Where the sides were to meet.
         address: PeerAddress,
     },
 
     /// Another process listens there.
     #[error("{address} is already in use by a running target: stop it, or listen on another path")]
     InUse {
+        /// The address.
+        address: PeerAddress,
+    },
+    /// Another program listens on the port.
+    #[error(
+        "{address}: something listens there already: stop it, or listen on another port (0 has the system choose one)"
+    )]
+    PortTaken {
         /// The address.
         address: PeerAddress,
     },
@@ -254,6 +346,14 @@ pub enum Error {
         name: String,
         /// The names there are, joined by commas.
         known: String,
+    },
+    /// No transport that works on this machine goes with the address.
+    #[error("no transport is usable on {address}: {reasons}")]
+    NoTransport {
+        /// Where the sides were to meet.
+        address: PeerAddress,
+        /// Each transport and why not it.
+        reasons: String,
     },
     /// A transport that this build has not, or that does not work on this machine.
     #[error("transport `{name}` cannot be used: {why}")]

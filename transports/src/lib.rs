@@ -21,4 +21,4 @@ mod twin;
 pub mod ucx;
 
 pub use error::Error;
-pub use registry::{BackendInfo, Chosen, available, make, make_all, make_usable, preferred};
+pub use registry::{BackendInfo, Chosen, available, make, make_all, make_usable, preferred, transports_for};

@@ -3,7 +3,7 @@
 use farjump_core::transport::{Capabilities, Transport};
 
 use crate::Error;
-use crate::meet::PassedOver;
+use crate::meet::{PassedOver, PeerAddress};
 
 /// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
 const BACKENDS: [Backend; 5] = [
@@ -79,6 +79,50 @@ pub fn available() -> Vec<BackendInfo> {
 /// because looking at some means to load a library, which does what it likes in the process.
 pub fn preferred() -> Option<Box<dyn Transport>> {
     BACKENDS.iter().find_map(|backend| backend.make().ok())
+}
+
+/// The transports that a side meets with at `address`: of `own` and the built-in ones those that `only` means, or else all of `own`
+/// and the first built-in one that works on this machine and can be told of on the way there. Those behind it are not looked
+/// at, as with [`preferred`], unless it may not join the two sides: only one that goes by descriptors always does.
+///
+/// # Errors
+/// As [`make_all`]. [`Error::NeedsUnixSocket`] when none that `only` means can be told of on the way to `address`;
+/// [`Error::NoTransport`] when there is none at all, with the reason of each.
+pub fn transports_for(
+    address: &PeerAddress,
+    only: Option<&str>,
+    mut own: Vec<Box<dyn Transport>>,
+) -> Result<Chosen, Error> {
+    if let Some(name) = only {
+        own.retain(|transport| transport.name() == name);
+        let chosen = match own.is_empty() {
+            true => make_all(name)?,
+            false => Chosen { transports: own, passed_over: Vec::new() },
+        };
+        return match chosen.transports.iter().any(|transport| address.suits(transport.as_ref())) {
+            true => Ok(chosen),
+            false => Err(Error::NeedsUnixSocket { transport: name.to_owned(), address: address.clone() }),
+        };
+    }
+    own.retain(|transport| address.suits(transport.as_ref()));
+    let mut reasons = Vec::new();
+    for backend in &BACKENDS {
+        match backend.make() {
+            Ok(transport) if address.suits(transport.as_ref()) => {
+                let joins = transport.capabilities().descriptors;
+                own.push(transport);
+                if joins {
+                    break;
+                }
+            }
+            Ok(_) => reasons.push(format!("{}: needs a Unix socket", backend.name)),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    match own.is_empty() {
+        true => Err(Error::NoTransport { address: address.clone(), reasons: reasons.join("; ") }),
+        false => Ok(Chosen { transports: own, passed_over: Vec::new() }),
+    }
 }
 
 /// A backend by name.
@@ -183,6 +227,35 @@ mod tests {
             preferred().map(|transport| transport.name().to_owned()),
             first.map(|backend| backend.name.to_owned())
         );
+    }
+
+    #[test]
+    #[cfg(feature = "shm")]
+    fn shm_meets_on_unix_sockets_and_all_others_over_tcp() {
+        let (unix, tcp) = ("unix:t.sock".parse().unwrap(), "tcp:node7:7471".parse().unwrap());
+        let names = |address, only| {
+            let chosen = transports_for(address, only, Vec::new())?;
+            let transports = chosen.transports.iter();
+            Ok::<_, Error>(transports.map(|transport| transport.name().to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&unix, None).unwrap(), ["shm"]);
+        assert_eq!(names(&unix, Some("shm")).unwrap(), ["shm"]);
+        let error = names(&tcp, Some("shm")).unwrap_err();
+        assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
+        let suits = |backend: &BackendInfo| matches!(&backend.usable, Ok(can) if !can.descriptors);
+        let others: Vec<_> = available().into_iter().filter(suits).map(|backend| backend.name).collect();
+        match (names(&tcp, None), &others[..]) {
+            (Ok(chosen), [_, ..]) => assert_eq!(chosen, others),
+            (Err(error @ Error::NoTransport { .. }), []) => {
+                let text = error.to_string();
+                assert!(text.contains("shm: needs a Unix socket") && text.contains("ucx-am"), "{text}");
+            }
+            (chosen, others) => panic!("{chosen:?} where {others:?} are usable"),
+        }
+        // What the caller brings is asked too.
+        let own: Vec<Box<dyn Transport>> = vec![Box::new(crate::shm::Shm::new())];
+        let error = transports_for(&tcp, Some("shm"), own).err().expect("shm has descriptors");
+        assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
     }
 
     #[test]

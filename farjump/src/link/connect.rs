@@ -10,8 +10,8 @@ use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{
-    Control, Joined, Limits, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, SourceOptions,
-    meet_target,
+    Control, Joined, Key, Limits, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, SourceOptions,
+    TcpOptions, meet_target,
 };
 
 use super::inner::Inner;
@@ -51,6 +51,7 @@ pub(super) struct Settings {
     connect_timeout: Duration,
     reply_ring: usize,
     program: Option<String>,
+    tcp: TcpOptions,
 }
 
 /// What a meeting gave.
@@ -82,6 +83,7 @@ impl LinkBuilder {
                 connect_timeout: Duration::from_secs(5),
                 reply_ring: DEFAULT_REPLY_RING,
                 program: None,
+                tcp: TcpOptions::default(),
             },
             transport: None,
         }
@@ -138,6 +140,21 @@ impl LinkBuilder {
         self
     }
 
+    /// The key that the target has too, for a target at `tcp:HOST:PORT`. All that goes over the control connection is then
+    /// sealed by it; what the transport carries is not (`docs/security.md`). Without one only a target of this process's user
+    /// on this machine's loopback is met. Means nothing on Unix sockets.
+    pub fn key(mut self, key: Key) -> Self {
+        self.settings.tcp.key = Some(key);
+        self
+    }
+
+    /// How long the target's machine may be silent before the target is taken for gone, over TCP. 10 seconds unless set;
+    /// from 1 second to 32,767. A target that only takes its time is not gone: how long to wait for it each wait says.
+    pub fn peer_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.tcp.peer_timeout = timeout;
+        self
+    }
+
     /// The name that the target's people see. The program's own unless set.
     pub fn program(mut self, name: &str) -> Self {
         self.settings.program = Some(name.to_owned());
@@ -167,20 +184,12 @@ impl LinkBuilder {
     /// # Errors
     /// When the address makes no sense, nobody listens there, the target refuses, or no transport is common to both.
     pub fn connect(mut self) -> Result<Link, Error> {
-        match &self.transport {
-            Some(name) if self.settings.transports.iter().any(|own| own.name() == name) => {
-                self.settings.transports.retain(|own| own.name() == name);
-            }
-            Some(name) => {
-                let chosen = farjump_transports::make_all(name)?;
-                self.settings.transports = chosen.transports;
-                self.settings.passed_over = chosen.passed_over;
-            }
-            None => {
-                self.settings.transports.extend(farjump_transports::preferred());
-                self.settings.any_transport = true;
-            }
-        }
+        let address: PeerAddress = self.settings.address.parse()?;
+        let own = std::mem::take(&mut self.settings.transports);
+        let chosen = farjump_transports::transports_for(&address, self.transport.as_deref(), own)?;
+        self.settings.transports = chosen.transports;
+        self.settings.passed_over = chosen.passed_over;
+        self.settings.any_transport = self.transport.is_none();
         Ok(Link { inner: std::cell::RefCell::new(Inner::connect(self.settings)?) })
     }
 }
@@ -192,7 +201,8 @@ impl Settings {
         let ring = ring_len("a reply room", self.reply_ring)?;
         let region = mailbox::region_len(ring);
         let program = self.program.clone().unwrap_or_else(crate::program_name);
-        let options = SourceOptions::new(program, OpenRequest::new(region, ring));
+        let mut options = SourceOptions::new(program, OpenRequest::new(region, ring));
+        options.tcp = self.tcp.clone();
         let deadline = self.connect_deadline();
         let mut met = match meet_target(&address, &mut self.transports, &options, deadline) {
             Err(MeetError::Refused { cause: MeetRefusal::NoCommonTransport, .. }) if self.any_transport => {

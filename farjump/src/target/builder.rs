@@ -11,7 +11,7 @@ use farjump_core::image::CodeId;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
-use farjump_transports::meet::{Listener, PeerAddress, PeerIdentity};
+use farjump_transports::meet::{Key, Listener, PeerAddress, PeerIdentity, TcpOptions};
 
 use super::Target;
 use super::bigger::Limits;
@@ -84,6 +84,7 @@ pub struct TargetBuilder<'a> {
     transports: Vec<Box<dyn Transport>>,
     only: Option<String>,
     peers: Vec<(String, String)>,
+    tcp: TcpOptions,
     args: PhantomData<&'a mut ()>,
 }
 
@@ -157,6 +158,7 @@ impl<'a> TargetBuilder<'a> {
             transports: Vec::new(),
             only: None,
             peers: Vec::new(),
+            tcp: TcpOptions::default(),
             args: PhantomData,
         }
     }
@@ -354,13 +356,29 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Knows the target at `address` (`unix:PATH`) by `name`: injected code may forward itself there, by
+    /// Knows the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) by `name`: injected code may forward itself there, by
     /// `farjump_forward`. A link is made when the first call goes there, and again after one has ended; over one of the
     /// built-in transports. [`Target::set_peer`] does the same later.
     ///
     /// Who may inject into this target may then have code run at that one too.
     pub fn peer(mut self, name: &str, address: &str) -> Self {
         self.peers.push((name.to_owned(), address.to_owned()));
+        self
+    }
+
+    /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have
+    /// ([`TargetBuilder::peer`]). Who has it is let in, and may do anything that this target may do; all that goes over the
+    /// control connection is sealed by it, and what the transport carries is not (`docs/security.md`). Without one a target
+    /// listens on this machine's loopback only, and takes sources of its own user. Means nothing on Unix sockets.
+    pub fn key(mut self, key: Key) -> Self {
+        self.tcp.key = Some(key);
+        self
+    }
+
+    /// How long a source's machine, or a peer's, may be silent before it is taken for gone, over TCP. 10 seconds unless set;
+    /// from 1 second to 32,767. A source whose machine answers may leave its link alone for as long as it likes.
+    pub fn peer_timeout(mut self, timeout: Duration) -> Self {
+        self.tcp.peer_timeout = timeout;
         self
     }
 
@@ -406,21 +424,17 @@ impl<'a> TargetBuilder<'a> {
             room: ring_len("a mailbox", self.settings.mailbox)?,
             patience: self.settings.meeting_limit,
             program: self.settings.program.clone(),
+            tcp: self.tcp.clone(),
         };
-        match &self.only {
-            Some(name) if self.transports.iter().any(|own| own.name() == name) => {
-                self.transports.retain(|own| own.name() == name);
-            }
-            Some(name) => self.transports = farjump_transports::make_all(name)?.transports,
-            None => self.transports.extend(farjump_transports::preferred()),
-        }
         let address: PeerAddress = self.address.parse()?;
+        let chosen = farjump_transports::transports_for(&address, self.only.as_deref(), self.transports)?;
+        self.transports = chosen.transports;
         self.settings.mailbox = choices.room;
         self.settings.check()?;
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.
         unsafe { executor.set_target_args(self.target_args.0) };
-        let listener = Listener::bind(&address)?;
+        let listener = Listener::bind_with(&address, self.tcp)?;
         let (settings, handlers) = (self.settings, self.handlers);
         let mut target =
             Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;

@@ -104,14 +104,14 @@ unsafe impl Send for Target<'_> {}
 impl std::fmt::Debug for Target<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Target")
-            .field("path", &self.listener.path())
+            .field("address", &self.listener.address())
             .field("sources", &self.sessions.len())
             .finish_non_exhaustive()
     }
 }
 
 impl<'a> Target<'a> {
-    /// A target that listens at `address` (`unix:PATH`).
+    /// A target that listens at `address`: `unix:PATH`, or `tcp:HOST:PORT` ([`TargetBuilder::key`]).
     pub fn listen(address: &str) -> TargetBuilder<'a> {
         TargetBuilder::new(address)
     }
@@ -343,6 +343,11 @@ impl<'a> Target<'a> {
         Some(unsafe { &mut *args.cast::<T>() })
     }
 
+    /// Where it listens: as given, and with the port that the system chose where that was left to it (port 0).
+    pub fn address(&self) -> String {
+        self.listener.address().to_string()
+    }
+
     /// What was counted.
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.executor.counted();
@@ -382,7 +387,7 @@ impl<'a> Target<'a> {
         self.shared.executor.remove_local(name)
     }
 
-    /// Knows the target at `address` (`unix:PATH`) by `name` from now on; see [`TargetBuilder::peer`]. Calls under way to
+    /// Knows the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) by `name` from now on; see [`TargetBuilder::peer`]. Calls under way to
     /// another address of that name fail.
     ///
     /// # Errors

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use farjump_core::transport::Transport;
+
 use crate::Error;
 
 /// Longest path of a Unix socket, in bytes: `sun_path` of unix(7) less its closing zero.
@@ -24,11 +26,12 @@ pub const MAX_PATH: usize = 107;
 pub enum PeerAddress {
     /// A Unix socket at this path, absolute or relative to the working directory.
     Unix(PathBuf),
-    /// A TCP port. Parsed, but neither listened on nor connected to in this version ([`Error::TcpUnsupported`]).
+    /// A TCP port. Who meets there has a key, or is a process of the same user that comes over loopback
+    /// ([`TcpOptions`](super::TcpOptions)).
     Tcp {
         /// Name or number of the host, an IPv6 number without its brackets.
         host: String,
-        /// The port.
+        /// The port; 0 to listen on one that the system chooses.
         port: u16,
     },
 }
@@ -47,6 +50,11 @@ impl PeerAddress {
             _ if bytes.contains(&0) => Err(Error::AddressPathZero { path }),
             _ => Ok(PeerAddress::Unix(path)),
         }
+    }
+
+    /// Whether `transport` can be told of over connections to this address: its file descriptors travel on Unix sockets only.
+    pub fn suits(&self, transport: &dyn Transport) -> bool {
+        matches!(self, PeerAddress::Unix(_)) || !transport.capabilities().descriptors
     }
 }
 

@@ -179,8 +179,8 @@ impl Arrival {
                 return Err(refused(control, *cause, text));
             }
             match (std::mem::replace(&mut self.state, State::Over), message) {
-                (State::Connected, Message::Hello { machine, program, transports: offered, .. }) => {
-                    control.introduce(&program);
+                (State::Connected, Message::Hello { machine, pid, program, transports: offered }) => {
+                    control.introduce(&program, pid);
                     self.peer = control.peer().clone();
                     if let Some(reason) = self.full.take() {
                         return Err(Error::Full { reason });
@@ -235,7 +235,12 @@ impl Arrival {
         }
         let chosen = offered
             .iter()
-            .find_map(|name| transports.iter().position(|transport| transport.name() == name))
+            .find_map(|name| {
+                transports.iter().position(|transport| {
+                    transport.name() == name
+                        && (control.carries_descriptors() || !transport.capabilities().descriptors)
+                })
+            })
             .ok_or_else(|| Error::NoCommonTransport {
                 source_has: listed(offered.iter().map(String::as_str)),
                 target_has: listed(transports.iter().map(|transport| transport.name())),

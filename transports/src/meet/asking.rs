@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use super::address::PeerAddress;
 use super::control::Control;
-use super::identity::{PeerIdentity, admit};
+use super::identity::PeerIdentity;
 use super::message::{MeetRefusal, Message};
 use super::question::{Answer, Question};
 use super::source::{out_of_order, refused};
+use super::tcp::TcpOptions;
 use crate::Error;
 
 /// A process that has asked a target. The target's side of a question, driven without waiting.
@@ -95,10 +96,28 @@ impl AsFd for Asker {
 /// At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target runs as
 /// another user; it was not asked then. What [`Control::connect`] and [`Control::recv`] say, [`Error::OutOfOrder`].
 pub fn ask(address: &PeerAddress, question: Question, deadline: Instant) -> Result<Answer, Error> {
-    let mut control = Control::connect(address, deadline)?;
-    let (uid, own) = (control.peer().uid, rustix::process::geteuid().as_raw());
-    if !admit(uid, own) {
-        return Err(Error::OtherUser { peer: control.peer().to_string(), uid, own });
+    ask_with(address, &TcpOptions::default(), question, deadline)
+}
+
+/// The same of a target that may be on another machine.
+///
+/// # Errors
+/// As [`ask`], and what a key adds ([`Control::recv`]).
+pub fn ask_with(
+    address: &PeerAddress,
+    options: &TcpOptions,
+    question: Question,
+    deadline: Instant,
+) -> Result<Answer, Error> {
+    let mut control = Control::connect_with(address, options, deadline)?;
+    // On loopback a target is known once it has taken the connection, which its prefix shows.
+    control.await_prefix(deadline)?;
+    if let Err(error) = control.admit() {
+        // One that refuses at once may be gone already, with its reason left here.
+        return match control.recv() {
+            Ok(Some((Message::Refuse { cause, text }, _))) => Err(refused(&control, cause, &text)),
+            _ => Err(error),
+        };
     }
     control.asks();
     match control.send(&Message::Ask(question), &[]) {
@@ -107,8 +126,8 @@ pub fn ask(address: &PeerAddress, question: Question, deadline: Instant) -> Resu
         Err(error) => return Err(error),
     }
     let bytes = match control.recv_until(deadline, "its answer")? {
-        (Message::Answer { bytes }, _) => bytes,
         (Message::Refuse { cause, text }, _) => return Err(refused(&control, cause, &text)),
+        (Message::Answer { bytes }, _) => bytes,
         (other, _) => return Err(out_of_order(&control, "Answer", &other)),
     };
     let peer = || control.peer().to_string();

@@ -1,4 +1,5 @@
-//! The control connection: framed messages and descriptors on a Unix stream socket, never blocking.
+//! The control connection: framed messages on a stream socket, never blocking. On a Unix socket descriptors travel beside them;
+//! on TCP, where there is a key, they are sealed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,10 +11,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::address::PeerAddress;
-use super::identity::{PeerIdentity, plain};
+use super::identity::{PeerIdentity, admit, plain};
 use super::incoming::{Filled, Incoming};
-use super::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, MeetRefusal, Message, prefix};
+use super::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, MeetRefusal, Message};
 use super::outgoing::Outgoing;
+use super::prefix::{Security, prefix};
+use super::seal::Seal;
+use super::tcp::{self, TcpOptions};
 use crate::Error;
 
 /// Longest text of a refusal, in characters.
@@ -32,6 +36,8 @@ pub struct Control {
     peer: PeerIdentity,
     incoming: Incoming,
     outgoing: Outgoing,
+    /// There where both sides have a key.
+    seal: Option<Box<Seal>>,
 }
 
 /// Which part this process has on a link: each sends other things over the control connection.
@@ -42,13 +48,33 @@ pub(super) enum Role {
 }
 
 impl Control {
-    /// Connects to the target at `address`, waiting up to `deadline` only for room in its queue of connections.
+    /// Connects to the target at `address` without a key, as [`Control::connect_with`] does.
     ///
     /// # Errors
-    /// [`Error::NobodyListens`], [`Error::Denied`], [`Error::TcpUnsupported`], [`Error::TooLate`], [`Error::System`].
+    /// As there.
     pub fn connect(address: &PeerAddress, deadline: Instant) -> Result<Control, Error> {
-        let PeerAddress::Unix(path) = address else {
-            return Err(Error::TcpUnsupported { address: address.clone() });
+        Control::connect_with(address, &TcpOptions::default(), deadline)
+    }
+
+    /// Connects to the target at `address`, waiting up to `deadline`: on a Unix socket only for room in its queue of
+    /// connections. With a key nothing is ever said without it over TCP; without one only this machine's loopback is
+    /// connected to.
+    ///
+    /// # Errors
+    /// [`Error::NobodyListens`], [`Error::Denied`], [`Error::KeyMissing`], [`Error::TooLate`], [`Error::System`].
+    pub fn connect_with(
+        address: &PeerAddress,
+        options: &TcpOptions,
+        deadline: Instant,
+    ) -> Result<Control, Error> {
+        let path = match address {
+            PeerAddress::Unix(path) => path,
+            PeerAddress::Tcp { host, port } => {
+                let addresses = tcp::resolve(host, *port, Some(deadline))?;
+                options.check(address, &addresses)?;
+                let socket = tcp::connect_any(address, &addresses, deadline)?;
+                return Control::over_tcp(socket, options, Role::Source);
+            }
         };
         let system = |errno: Errno| Error::system(format!("connecting to {address}"), errno);
         let name = SocketAddrUnix::new(path).map_err(system)?;
@@ -92,7 +118,31 @@ impl Control {
 
     pub(super) fn new(socket: OwnedFd) -> Result<Control, Error> {
         let peer = PeerIdentity::of(socket.as_fd())?;
-        Ok(Control { socket, peer, incoming: Incoming::new(), outgoing: Outgoing::new(&prefix()) })
+        Ok(Control::plain(socket, peer))
+    }
+
+    /// Over a TCP connection of this process in `role`.
+    pub(super) fn over_tcp(socket: OwnedFd, options: &TcpOptions, role: Role) -> Result<Control, Error> {
+        tcp::tune(&socket, options)?;
+        let name = if role == Role::Source { "the target" } else { "a process" };
+        let peer = PeerIdentity::at(tcp::peer_of(&socket)?, name);
+        let Some(key) = &options.key else { return Ok(Control::plain(socket, peer)) };
+        let mut outgoing = Outgoing::new();
+        let seal = match role {
+            Role::Target => Seal::target(key.clone()),
+            Role::Source => {
+                let (seal, first) = Seal::source(key)?;
+                outgoing.push_raw(first);
+                seal
+            }
+        };
+        Ok(Control { socket, peer, incoming: Incoming::sealed(), outgoing, seal: Some(Box::new(seal)) })
+    }
+
+    fn plain(socket: OwnedFd, peer: PeerIdentity) -> Control {
+        let mut outgoing = Outgoing::new();
+        outgoing.push_raw(prefix(Security::Plain).to_vec());
+        Control { socket, peer, incoming: Incoming::new(), outgoing, seal: None }
     }
 
     /// Sends a message, or what the socket takes of it now; the rest waits for [`Control::flush`]. `descriptors`, at most
@@ -100,8 +150,12 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::PeerGone`]; what came from the peer before that can still be received. [`Error::Congested`] and
-    /// [`Error::MessageTooLong`], with nothing sent. [`Error::System`].
+    /// [`Error::MessageTooLong`], with nothing sent. [`Error::System`], for one with descriptors over TCP.
     pub fn send(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        if !descriptors.is_empty() && !self.carries_descriptors() {
+            let what = format!("sending {} with file descriptors over TCP", message.name());
+            return Err(Error::system(what, Errno::OPNOTSUPP));
+        }
         self.outgoing.push(message, descriptors, &self.peer)?;
         self.flush()
     }
@@ -109,14 +163,19 @@ impl Control {
     /// Sends more of what waits.
     ///
     /// # Errors
-    /// [`Error::PeerGone`], [`Error::System`].
+    /// [`Error::PeerGone`], [`Error::Silent`], [`Error::System`].
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.outgoing.flush(self.socket.as_fd(), &self.peer)
+        self.outgoing.flush(self.socket.as_fd(), &self.peer, self.seal.as_deref_mut())
     }
 
     /// Whether something waits for the socket to become writable.
     pub fn wants_write(&self) -> bool {
-        !self.outgoing.is_empty()
+        self.outgoing.wants_write(self.seal.as_deref())
+    }
+
+    /// Whether file descriptors can travel on it: on Unix sockets only.
+    pub fn carries_descriptors(&self) -> bool {
+        self.peer.address.is_none()
     }
 
     /// The next message with its descriptors, which are the caller's; `None` if no whole one is here now.
@@ -124,17 +183,59 @@ impl Control {
     /// # Errors
     /// [`Error::PeerGone`] at the end of the connection, [`Error::CutShort`] if that is within a message. Whatever else
     /// the peer did wrong: [`Error::NotFarjump`], [`Error::Version`], [`Error::MessageTooLong`], [`Error::Garbled`],
-    /// [`Error::Descriptors`]. [`Error::System`].
+    /// [`Error::Descriptors`]; over TCP, where one side has a key and the other none or another, or somebody meddles,
+    /// [`Error::KeyWanted`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`]. [`Error::Silent`] when the peer's
+    /// machine is. [`Error::System`].
     pub fn recv(&mut self) -> Result<Option<(Message, Vec<OwnedFd>)>, Error> {
         loop {
             if let Some(message) = self.incoming.next(&self.peer)? {
                 return Ok(Some(message));
             }
-            match self.incoming.fill(self.socket.as_fd(), &self.peer)? {
+            match self.fill()? {
                 Filled::Some => {}
                 Filled::Nothing => return Ok(None),
-                Filled::End => return Err(self.incoming.end(&self.peer)),
+                Filled::End => return Err(self.end()),
             }
+        }
+    }
+
+    /// Reads once.
+    fn fill(&mut self) -> Result<Filled, Error> {
+        let (socket, incoming, peer) = (self.socket.as_fd(), &mut self.incoming, &self.peer);
+        let Some(seal) = &mut self.seal else { return incoming.fill(socket, peer) };
+        let filled = seal.fill(socket, incoming, &mut self.outgoing, peer);
+        // What the handshake answers is sent before anybody thinks of waiting. If that fails, reading says why.
+        if let Err(error) = self.flush() {
+            log::debug!("{}: answering its handshake: {error}", self.peer);
+        }
+        filled
+    }
+
+    /// What is wrong when the connection ends now.
+    fn end(&self) -> Error {
+        match self.seal.as_ref().and_then(|seal| seal.cut_short()) {
+            Some((found, needed)) => Error::CutShort { peer: self.peer.to_string(), found, needed },
+            None => self.incoming.end(&self.peer),
+        }
+    }
+
+    /// Whether the process at the other end may be there. Who has the key may. Without one, only processes of this one's user:
+    /// the system says whose a Unix socket is when it connects, and whose a loopback connection is once it is accepted.
+    ///
+    /// # Errors
+    /// [`Error::OtherUser`]; [`Error::OwnerUnknown`] where the system does not say.
+    pub(super) fn admit(&mut self) -> Result<(), Error> {
+        if self.seal.is_some() {
+            return Ok(());
+        }
+        if self.peer.address.is_some() {
+            self.peer.uid = tcp::owner_of_peer(&self.socket)?;
+        }
+        let (peer, own) = (self.peer.to_string(), rustix::process::geteuid().as_raw());
+        match self.peer.uid {
+            None => Err(Error::OwnerUnknown { peer }),
+            Some(uid) if !admit(uid, own) => Err(Error::OtherUser { peer, uid, own }),
+            Some(_) => Ok(()),
         }
     }
 
@@ -152,9 +253,12 @@ impl Control {
         }
     }
 
-    /// The peer's name, as it introduced itself.
-    pub(super) fn introduce(&mut self, program: &str) {
+    /// The peer's name, as it introduced itself, and its process id, which is believed where the system says none.
+    pub(super) fn introduce(&mut self, program: &str, pid: u32) {
         self.peer.rename(program);
+        if self.peer.address.is_some() {
+            self.peer.pid = pid;
+        }
     }
 
     /// The sides have met: from now on code may travel from source to target, and its limits apply.
@@ -197,17 +301,34 @@ impl Control {
                 return Ok(message);
             }
             self.flush()?;
-            let mut events = PollFlags::IN;
-            events.set(PollFlags::OUT, self.wants_write());
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).ok();
-            match poll(&mut [PollFd::new(&self.socket, events)], timeout.as_ref()) {
-                Ok(0) => return Err(Error::TooLate { peer: self.peer.to_string(), waiting_for: expected }),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => {
-                    return Err(Error::system(format!("waiting for {}", self.peer), io::Error::from(error)));
-                }
+            self.wait(deadline, expected)?;
+        }
+    }
+
+    /// On a TCP connection without a key, waits until the peer has introduced itself, and so taken the connection. What else
+    /// it sent stays for [`Control::recv`].
+    pub(super) fn await_prefix(&mut self, deadline: Instant) -> Result<(), Error> {
+        while self.seal.is_none() && self.peer.address.is_some() && !self.incoming.is_greeted() {
+            self.flush()?;
+            match self.fill()? {
+                Filled::Some => self.incoming.greet(&self.peer)?,
+                Filled::Nothing => self.wait(deadline, "its prefix")?,
+                Filled::End => return Err(self.end()),
             }
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket can be read, or written where something waits for that.
+    fn wait(&self, deadline: Instant, expected: &'static str) -> Result<(), Error> {
+        let mut events = PollFlags::IN;
+        events.set(PollFlags::OUT, self.wants_write());
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(&self.socket, events)], timeout.as_ref()) {
+            Ok(0) => Err(Error::TooLate { peer: self.peer.to_string(), waiting_for: expected }),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::system(format!("waiting for {}", self.peer), io::Error::from(error))),
         }
     }
 }
@@ -222,7 +343,7 @@ impl AsFd for Control {
 pub(super) fn tell(control: Control, error: Error) -> Error {
     let cause = match &error {
         Error::Refused { .. } | Error::PeerGone { .. } | Error::CutShort { .. } => return error,
-        Error::OtherUser { .. } => MeetRefusal::OtherUser,
+        Error::OtherUser { .. } | Error::OwnerUnknown { .. } => MeetRefusal::OtherUser,
         Error::Full { .. } => MeetRefusal::Full,
         Error::NoCommonTransport { .. } => MeetRefusal::NoCommonTransport,
         Error::NoCommonRule { .. } => MeetRefusal::NoCommonRule,

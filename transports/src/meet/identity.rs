@@ -1,6 +1,7 @@
 //! Who is at the other end, and whether it may be there.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::{fs, io, mem, ptr};
 
@@ -13,10 +14,12 @@ const MAX_NAME: usize = 64;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerIdentity {
     /// Process id when it connected or began to listen, as the system says; 0 where it has none in this process's PID
-    /// namespace.
+    /// namespace. Over TCP as the peer says, and 0 until it does.
     pub pid: u32,
-    /// Effective user id at that time, as the system says.
-    pub uid: u32,
+    /// Effective user id at that time, as the system says. `None` over TCP where the system does not know: between machines.
+    pub uid: Option<u32>,
+    /// Its end of the connection, over TCP.
+    pub address: Option<SocketAddr>,
     /// Name of the program, without control characters. For people: the peer chose it.
     pub name: String,
 }
@@ -28,9 +31,15 @@ impl PeerIdentity {
             .map_err(|source| Error::system("asking who is at the other end of a connection", source))?;
         let pid = u32::try_from(credentials.pid).unwrap_or(0);
         let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let mut identity = PeerIdentity { pid, uid: credentials.uid, name: String::new() };
+        let mut identity =
+            PeerIdentity { pid, uid: Some(credentials.uid), address: None, name: String::new() };
         identity.rename(String::from_utf8_lossy(&comm).trim_end());
         Ok(identity)
+    }
+
+    /// Somebody at the other end of a TCP connection, of whom nothing is known yet but this.
+    pub(super) fn at(address: SocketAddr, name: &str) -> PeerIdentity {
+        PeerIdentity { pid: 0, uid: None, address: Some(address), name: name.to_owned() }
     }
 
     /// Takes the name that the peer gives itself.
@@ -44,7 +53,11 @@ impl PeerIdentity {
 
 impl fmt::Display for PeerIdentity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} (pid {})", self.name, self.pid)
+        match (self.address, self.pid) {
+            (None, pid) => write!(out, "{} (pid {pid})", self.name),
+            (Some(address), 0) => write!(out, "{} ({address})", self.name),
+            (Some(address), pid) => write!(out, "{} (pid {pid}, {address})", self.name),
+        }
     }
 }
 
@@ -100,13 +113,22 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let identity = PeerIdentity::of(ours.as_fd()).unwrap();
         assert_eq!(identity.pid, std::process::id());
-        assert_eq!(identity.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(identity.uid, Some(rustix::process::geteuid().as_raw()));
         assert!(!identity.name.is_empty());
     }
 
     #[test]
+    fn who_comes_over_tcp_is_shown_by_address() {
+        let mut identity = PeerIdentity::at("10.0.0.7:53412".parse().unwrap(), "a process");
+        assert_eq!(identity.to_string(), "a process (10.0.0.7:53412)");
+        identity.rename("sum");
+        identity.pid = 12;
+        assert_eq!(identity.to_string(), "sum (pid 12, 10.0.0.7:53412)");
+    }
+
+    #[test]
     fn a_name_cannot_write_to_the_terminal() {
-        let mut identity = PeerIdentity { pid: 1, uid: 1, name: String::new() };
+        let mut identity = PeerIdentity { pid: 1, uid: Some(1), address: None, name: String::new() };
         identity.rename("\x1b[2Jevil\nname");
         assert_eq!(identity.to_string(), "?[2Jevil?name (pid 1)");
         identity.rename(&"x".repeat(1000));

@@ -9,7 +9,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use super::identity::PeerIdentity;
-use super::message::{HEAD_LEN, MAGIC, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message, PREFIX_LEN, VERSION};
+use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
+use super::prefix::{PREFIX_LEN, Security, read_prefix};
+use super::tcp;
 use crate::Error;
 
 /// Least and most bytes that are read at once.
@@ -50,6 +52,29 @@ impl Incoming {
         }
     }
 
+    /// For messages that come out of sealed packets: their prefix is the seal's.
+    pub(super) fn sealed() -> Incoming {
+        Incoming { greeted: true, ..Incoming::new() }
+    }
+
+    /// Takes `len` bytes that `write` fills in, or none if it fails.
+    pub(super) fn extend<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let have = self.bytes.len();
+        self.bytes.resize(have + len, 0);
+        let written = write(&mut self.bytes[have..]);
+        self.bytes.truncate(have + written.as_ref().map_or(0, |written| *written));
+        written.map(drop)
+    }
+
+    /// Whether the prefix came, if one is due.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.greeted
+    }
+
     /// Takes bodies of up to `limit` bytes from now on.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
@@ -57,7 +82,8 @@ impl Incoming {
 
     /// The next message, if it is whole. After an error nothing more can be taken.
     pub(super) fn next(&mut self, peer: &PeerIdentity) -> Result<Option<(Message, Vec<OwnedFd>)>, Error> {
-        if !self.greeted && !self.check_prefix(peer)? {
+        self.greet(peer)?;
+        if !self.greeted {
             return Ok(None);
         }
         let Some((len, announced)) = self.head(peer)? else { return Ok(None) };
@@ -117,7 +143,7 @@ impl Incoming {
             Ok(read) => read,
             Err(Errno::AGAIN) => return Ok(Filled::Nothing),
             Err(Errno::CONNRESET) => return Ok(Filled::End),
-            Err(error) => return Err(Error::system(format!("receiving from {peer}"), error)),
+            Err(error) => return Err(tcp::failure(error, "receiving from", socket, peer)),
         };
         // A reading stops behind the bytes that descriptors came with, so of two messages that are not both whole at most
         // `MAX_DESCRIPTORS` each can be here.
@@ -145,24 +171,26 @@ impl Incoming {
         Error::CutShort { peer: peer_name, found: self.bytes.len(), needed }
     }
 
-    /// Whether the prefix is there; as soon as a byte of it is wrong, an error.
-    fn check_prefix(&mut self, peer: &PeerIdentity) -> Result<bool, Error> {
-        let have = self.bytes.len().min(MAGIC.len());
-        if self.bytes[..have] != MAGIC[..have] {
-            return Err(Error::NotFarjump { peer: peer.to_string() });
+    /// Takes the prefix, if it is due and here; as soon as a byte of it is wrong, an error.
+    pub(super) fn greet(&mut self, peer: &PeerIdentity) -> Result<(), Error> {
+        if self.greeted {
+            return Ok(());
         }
-        let Some(prefix) = self.bytes.first_chunk::<PREFIX_LEN>() else { return Ok(false) };
-        let theirs = u16::from_le_bytes([prefix[8], prefix[9]]);
-        if theirs != VERSION {
-            return Err(Error::Version { peer: peer.to_string(), theirs, ours: VERSION });
-        }
-        if prefix[10..] != [0, 0] {
-            let what = "the reserved bytes of its prefix are not zero".to_owned();
-            return Err(Error::Garbled { peer: peer.to_string(), what });
+        match read_prefix(&self.bytes, peer)? {
+            None => return Ok(()),
+            Some(Security::Plain) => {}
+            Some(Security::Key) if peer.address.is_some() => {
+                return Err(Error::KeyWanted { peer: peer.to_string() });
+            }
+            // Nobody needs a key where the system says who the peer is.
+            Some(Security::Key) => {
+                let what = "it wants a key on a Unix socket".to_owned();
+                return Err(Error::Garbled { peer: peer.to_string(), what });
+            }
         }
         self.bytes.drain(..PREFIX_LEN);
         self.greeted = true;
-        Ok(true)
+        Ok(())
     }
 
     /// Length of the next body and number of its descriptors, once its head is there.

@@ -14,9 +14,9 @@ use rustix::net::{
 };
 
 use super::address::PeerAddress;
-use super::control::Control;
-use super::identity::admit;
+use super::control::{Control, Role};
 use super::message::MeetRefusal;
+use super::tcp::{self, TcpOptions};
 use crate::Error;
 
 /// Connections that the system keeps until they are accepted.
@@ -26,26 +26,72 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// How often to look meanwhile.
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 
-/// A socket that sources connect to. Only processes of the same user can: the socket's file has mode 0600 from the moment
-/// it exists, and each that connects is checked again.
+/// A socket that sources connect to. To a Unix socket only processes of the same user can: its file has mode 0600 from the
+/// moment it exists, and each that connects is checked again. To a TCP port any can; then who has the key is met, or without one
+/// who is of the same user and on this machine.
 #[derive(Debug)]
 pub struct Listener {
+    /// There for a Unix socket. It goes first: as long as the socket listens nobody else takes the file over.
+    file: Option<SocketFile>,
     socket: OwnedFd,
+    address: PeerAddress,
+    options: TcpOptions,
+}
+
+/// The file of a Unix socket, removed with this.
+#[derive(Debug)]
+struct SocketFile {
     path: PathBuf,
-    /// Device and inode of the socket's file: another file at the path is not removed.
-    file: (u64, u64),
+    /// Device and inode: another file at the path is not removed.
+    id: (u64, u64),
 }
 
 impl Listener {
-    /// Begins to listen on `address`. A socket file that a target left behind is taken over.
+    /// Begins to listen on `address` without a key, as [`Listener::bind_with`] does.
     ///
     /// # Errors
-    /// [`Error::InUse`] when something listens there, [`Error::NotASocket`] when something else is there (it is left
-    /// alone), [`Error::Denied`], [`Error::TcpUnsupported`], [`Error::System`].
+    /// As there.
     pub fn bind(address: &PeerAddress) -> Result<Listener, Error> {
-        let PeerAddress::Unix(path) = address else {
-            return Err(Error::TcpUnsupported { address: address.clone() });
-        };
+        Listener::bind_with(address, TcpOptions::default())
+    }
+
+    /// Begins to listen on `address`. A socket file that a target left behind is taken over. Of the addresses of a TCP host the
+    /// first is taken that can be; without a key all of them must be loopback.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] or [`Error::PortTaken`] when something listens there, [`Error::NotASocket`] when something else is
+    /// there (it is left alone), [`Error::KeyMissing`], [`Error::Denied`], [`Error::System`].
+    pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, Error> {
+        match address {
+            PeerAddress::Unix(path) => Listener::bind_unix(address, path, options),
+            PeerAddress::Tcp { host, port } => Listener::bind_tcp(address, host, *port, options),
+        }
+    }
+
+    fn bind_tcp(
+        address: &PeerAddress,
+        host: &str,
+        port: u16,
+        options: TcpOptions,
+    ) -> Result<Listener, Error> {
+        let addresses = tcp::resolve(host, port, None)?;
+        options.check(address, &addresses)?;
+        let mut outcome = Err(Errno::ADDRNOTAVAIL);
+        for one in &addresses {
+            outcome = tcp::listen_at(one, BACKLOG);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        let (socket, port) = outcome.map_err(|errno| match errno {
+            Errno::ADDRINUSE => Error::PortTaken { address: address.clone() },
+            errno => Error::system(format!("listening on {address}"), errno),
+        })?;
+        let address = PeerAddress::Tcp { host: host.to_owned(), port };
+        Ok(Listener { socket, address, file: None, options })
+    }
+
+    fn bind_unix(address: &PeerAddress, path: &Path, options: TcpOptions) -> Result<Listener, Error> {
         let system = |what: &str, error: io::Error| Error::system(format!("{what} {address}"), error);
         let name = SocketAddrUnix::new(path).map_err(|error| system("listening on", error.into()))?;
         // Between `bind` and `listen`, and between finding a stale file and removing it, another target that starts would
@@ -65,7 +111,8 @@ impl Listener {
             Err(error) => return Err(system("listening on", error.into())),
         };
         let metadata = fs::symlink_metadata(path).map_err(|error| system("looking at", error))?;
-        let listener = Listener { socket, path: path.clone(), file: (metadata.dev(), metadata.ino()) };
+        let file = SocketFile { path: path.to_owned(), id: (metadata.dev(), metadata.ino()) };
+        let listener = Listener { socket, address: address.clone(), file: Some(file), options };
         listen(&listener.socket, BACKLOG).map_err(|error| system("listening on", error.into()))?;
         Ok(listener)
     }
@@ -74,35 +121,45 @@ impl Listener {
     ///
     /// # Errors
     /// The listener goes on after each. [`Error::OtherUser`] for a process that was refused, and told so, because it runs
-    /// as another user. [`Error::System`], for example when this process has no file descriptors left; then the listener
+    /// as another user, and [`Error::OwnerUnknown`] where nobody knows as which. [`Error::System`], for example when this process has no file descriptors left; then the listener
     /// stays readable.
     pub fn accept(&self) -> Result<Option<Control>, Error> {
-        let socket = loop {
+        let mut control = loop {
             match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) => break socket,
+                Ok(socket) if self.file.is_some() => break Control::new(socket)?,
+                Ok(socket) => match Control::over_tcp(socket, &self.options, Role::Target) {
+                    Ok(control) => break control,
+                    // It is gone already.
+                    Err(error) => log::debug!("{}: {error}", self.address),
+                },
                 Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) if is_of_one_connection(error) => {}
                 Err(error) => {
-                    let doing = format!("accepting a connection on {}", self.path.display());
-                    return Err(Error::system(doing, error));
+                    return Err(Error::system(format!("accepting a connection on {}", self.address), error));
                 }
             }
         };
-        let control = Control::new(socket)?;
-        let (uid, own) = (control.peer().uid, rustix::process::geteuid().as_raw());
-        if admit(uid, own) {
-            return Ok(Some(control));
-        }
-        let error = Error::OtherUser { peer: control.peer().to_string(), uid, own };
-        let text =
-            format!("it runs as user {own} and admits processes of that user only; you are user {uid}");
+        let error = match control.admit() {
+            Ok(()) => return Ok(Some(control)),
+            Err(error) => error,
+        };
+        let text = match &error {
+            Error::OtherUser { uid, own, .. } => {
+                format!("it runs as user {own} and admits processes of that user only; you are user {uid}")
+            }
+            Error::OwnerUnknown { .. } => {
+                "it has no key, and does not see whose process you are: use a Unix socket, or a key"
+                    .to_owned()
+            }
+            _ => return Err(error),
+        };
         control.refuse(MeetRefusal::OtherUser, &text);
         Err(error)
     }
 
-    /// Path of the socket, as given.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where it listens: as given, with the port that the system chose where that was left to it.
+    pub fn address(&self) -> &PeerAddress {
+        &self.address
     }
 }
 
@@ -112,16 +169,32 @@ impl AsFd for Listener {
     }
 }
 
-impl Drop for Listener {
-    /// Removes the socket's file, if it is still this listener's.
+impl Drop for SocketFile {
+    /// Removes it, if it is still this listener's.
     fn drop(&mut self) {
-        // Nobody takes the file over meanwhile: the socket still listens.
         let same = fs::symlink_metadata(&self.path)
-            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.file);
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.id);
         if same && let Err(error) = fs::remove_file(&self.path) {
             log::warn!("{}: could not be removed: {error}", self.path.display());
         }
     }
+}
+
+/// Whether an error of accept(2) is that of the connection that would have been accepted: others may wait behind it.
+fn is_of_one_connection(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::INTR
+            | Errno::CONNABORTED
+            | Errno::NETDOWN
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::OPNOTSUPP
+            | Errno::NETUNREACH
+    )
 }
 
 fn stream_socket() -> Result<OwnedFd, Errno> {

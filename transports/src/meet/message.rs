@@ -1,9 +1,9 @@
 //! What travels on the control connection.
 //!
-//! Each direction starts with a prefix of 12 bytes: [`MAGIC`], the protocol's version ([`VERSION`]), two zero bytes. So
-//! another version is told apart before anything is parsed. Then come messages: a head of 8 bytes (length of the body,
+//! Behind the prefix of each direction ([`super::prefix`]) come messages: a head of 8 bytes (length of the body,
 //! `u32`; number of file descriptors that travel beside it, `u8`; three zero bytes) and the body, a [`Message`] in
-//! postcard's encoding. All numbers outside the body are little-endian.
+//! postcard's encoding. All numbers outside the body are little-endian. Where both sides have a key the whole travels in sealed
+//! packets ([`super::seal`]).
 //!
 //! New kinds are added at the end of an enum; the numbers of those that are there never change within a version.
 
@@ -14,12 +14,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::question::Question;
 
-/// The first bytes of each direction.
-pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
-/// Version of the protocol. Sides of different versions do not meet.
-pub const VERSION: u16 = 1;
-/// Length of the prefix in bytes.
-pub const PREFIX_LEN: usize = 12;
 /// Length of a message's head in bytes.
 pub const HEAD_LEN: usize = 8;
 /// Longest body of a message until both sides have met, in bytes.
@@ -34,13 +28,6 @@ pub const MAX_DESCRIPTORS: usize = 8;
 pub const MAX_TRANSPORTS: usize = 16;
 /// Longest name of a transport, in bytes.
 pub const MAX_TRANSPORT_NAME: usize = 32;
-
-/// The prefix that this version sends.
-pub(super) const fn prefix() -> [u8; PREFIX_LEN] {
-    let [a, b, c, d, e, f, g, h] = MAGIC;
-    let [low, high] = VERSION.to_le_bytes();
-    [a, b, c, d, e, f, g, h, low, high, 0, 0]
-}
 
 /// One message of the control connection. The first five are the meeting, in this order, to which [`Message::Limits`] may be
 /// added; the rest may come at any time after it. [`Message::Enlarge`] begins a small meeting of its own, which

@@ -18,6 +18,9 @@
 //! A process that only wants to know something sends `Ask` in the place of `Hello` ([`ask`]): it gets `Answer`, and the
 //! connection ends. For the target it is an [`Asker`].
 //!
+//! Processes of one user on one machine meet over a Unix socket. Over TCP ([`TcpOptions`]) both have a [`Key`], and all that
+//! they say is sealed by it; without one TCP serves loopback only, between processes of one user.
+//!
 //! Nothing received is believed before it is checked. A process that connects and sends nonsense, half a message or
 //! nothing at all costs the target a bounded amount of memory (64 KiB and 16 descriptors) for a bounded time.
 
@@ -27,28 +30,36 @@ mod asking;
 mod control;
 mod identity;
 mod incoming;
+mod key;
 mod listener;
 mod message;
 mod outgoing;
+mod owner;
+mod prefix;
 mod question;
+mod seal;
 mod second;
 mod source;
+mod tcp;
 mod terms;
 
 pub use address::{MAX_PATH, PeerAddress};
 pub use arrival::{Arrival, ArrivalOptions, Progress};
-pub use asking::{Asker, ask};
+pub use asking::{Asker, ask, ask_with};
 pub use control::Control;
 pub use identity::{PeerIdentity, admit, plain};
+pub use key::Key;
 pub use listener::Listener;
 pub use message::{
-    End, HEAD_LEN, Limits, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE,
-    MAX_TRANSPORT_NAME, MAX_TRANSPORTS, MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
+    End, HEAD_LEN, Limits, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORT_NAME,
+    MAX_TRANSPORTS, MeetRefusal, Message, RefusalCause,
 };
+pub use prefix::{MAGIC, PREFIX_LEN, VERSION};
 pub use question::{
     Answer, Dropped, HeldCode, MAX_LISTED, Memory, Question, SourceFigures, StoreFigures, StoreListing,
     TargetStats,
 };
 pub use second::SecondEnd;
 pub use source::{SourceOptions, meet_target};
+pub use tcp::TcpOptions;
 pub use terms::{Direction, Joined, Met, PassedOver};

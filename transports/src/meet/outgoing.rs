@@ -10,6 +10,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use super::identity::PeerIdentity;
 use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
+use super::seal::Seal;
+use super::tcp;
 use crate::Error;
 
 /// Bytes of messages that wait while the sides meet, at most.
@@ -32,20 +34,23 @@ pub(super) struct Outgoing {
 struct Part {
     bytes: Vec<u8>,
     sent: usize,
+    /// The bytes are as they travel: not yet, where a seal is to close over them.
+    ready: bool,
     /// They travel with the first byte.
     descriptors: Vec<OwnedFd>,
 }
 
 impl Outgoing {
-    /// Starts with `prefix`.
-    pub(super) fn new(prefix: &[u8]) -> Outgoing {
-        let first = Part { bytes: prefix.to_vec(), sent: 0, descriptors: Vec::new() };
-        Outgoing {
-            queued: first.bytes.len(),
-            parts: [first].into(),
-            queue_limit: MEETING_QUEUE,
-            limit: MAX_MEETING_MESSAGE,
-        }
+    /// With nothing to send yet.
+    pub(super) fn new() -> Outgoing {
+        Outgoing { parts: VecDeque::new(), queued: 0, queue_limit: MEETING_QUEUE, limit: MAX_MEETING_MESSAGE }
+    }
+
+    /// Sends these bytes as they are, before all messages: a prefix, a handshake.
+    pub(super) fn push_raw(&mut self, bytes: Vec<u8>) {
+        self.queued += bytes.len();
+        let place = self.parts.iter().take_while(|part| part.ready).count();
+        self.parts.insert(place, Part { bytes, sent: 0, ready: true, descriptors: Vec::new() });
     }
 
     /// Sends bodies of up to `limit` bytes from now on, and lets `queue_limit` bytes wait.
@@ -81,7 +86,7 @@ impl Outgoing {
             .map(|descriptor| descriptor.try_clone_to_owned())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| Error::system("duplicating a file descriptor", error))?;
-        let mut part = Part { bytes, sent: 0, descriptors };
+        let mut part = Part { bytes, sent: 0, ready: false, descriptors };
         // Both fit: the limits above are far below 2^32, and there are at most 8 descriptors.
         part.bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
         part.bytes[4] = part.descriptors.len() as u8;
@@ -90,14 +95,31 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether anything waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+    /// Whether anything waits for the socket to take it. Messages that wait for `seal` to open do not.
+    pub(super) fn wants_write(&self, seal: Option<&Seal>) -> bool {
+        self.parts.front().is_some_and(|part| part.ready || seal.is_none_or(Seal::is_open))
     }
 
-    /// Sends what `socket` takes without blocking.
-    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Result<(), Error> {
+    /// Sends what `socket` takes without blocking, closed by the seal if there is one. Messages wait until that is open.
+    pub(super) fn flush(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        peer: &PeerIdentity,
+        mut seal: Option<&mut Seal>,
+    ) -> Result<(), Error> {
         while let Some(part) = self.parts.front_mut() {
+            if !part.ready {
+                match &mut seal {
+                    Some(seal) if !seal.is_open() => return Ok(()),
+                    Some(seal) => {
+                        let sealed = seal.close(&part.bytes)?;
+                        self.queued += sealed.len() - part.bytes.len();
+                        part.bytes = sealed;
+                    }
+                    None => {}
+                }
+                part.ready = true;
+            }
             match part.send(socket) {
                 Ok(sent) => {
                     part.sent += sent;
@@ -112,7 +134,7 @@ impl Outgoing {
                 Err(Errno::PIPE | Errno::CONNRESET) => {
                     return Err(Error::PeerGone { peer: peer.to_string() });
                 }
-                Err(error) => return Err(Error::system(format!("sending to {peer}"), error)),
+                Err(error) => return Err(tcp::failure(error, "sending to", socket, peer)),
             }
         }
         Ok(())

@@ -8,8 +8,9 @@ use farjump_core::transport::{OpenRequest, Transport};
 
 use super::address::PeerAddress;
 use super::control::{Control, Role, tell};
-use super::identity::{admit, plain};
+use super::identity::plain;
 use super::message::{MAX_TRANSPORTS, MeetRefusal, Message};
+use super::tcp::TcpOptions;
 use super::terms::{Connect, Met, OwnEnd, PassedOver, own_machine};
 use crate::Error;
 
@@ -21,12 +22,14 @@ pub struct SourceOptions {
     pub program: String,
     /// The source's own end: the region that the target writes replies into, and the largest of them.
     pub request: OpenRequest,
+    /// How to meet a target on another machine.
+    pub tcp: TcpOptions,
 }
 
 impl SourceOptions {
     /// Options of the program `program` whose own end is as `request` says.
     pub fn new(program: impl Into<String>, request: OpenRequest) -> SourceOptions {
-        SourceOptions { program: program.into(), request }
+        SourceOptions { program: program.into(), request, tcp: TcpOptions::default() }
     }
 }
 
@@ -35,7 +38,7 @@ impl SourceOptions {
 ///
 /// # Errors
 /// Where none joins them, the last one's, with the others' reasons. At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target
-/// runs as another user. What [`Control::connect`] and [`Control::recv`] say, [`Error::OutOfOrder`], [`Error::Terms`],
+/// runs as another user. [`Error::NeedsUnixSocket`] when no transport can be told of over TCP. What [`Control::connect_with`] and [`Control::recv`] say, [`Error::OutOfOrder`], [`Error::Terms`],
 /// [`Error::NoCommonTransport`], [`Error::NoCommonRule`], [`Error::Transport`]. Where the reason lies on this side the
 /// target is told.
 pub fn meet_target(
@@ -86,8 +89,9 @@ fn meet_once(
     deadline: Instant,
     chosen: &mut Option<String>,
 ) -> Result<Met, Error> {
-    let mut control = Control::connect(address, deadline)?;
-    let connect = match agree(&mut control, transports, options, deadline, chosen) {
+    let names = offers(transports, address)?;
+    let mut control = Control::connect_with(address, &options.tcp, deadline)?;
+    let connect = match agree(&mut control, transports, names, options, deadline, chosen) {
         Ok(connect) => connect,
         Err(error) => return Err(tell(control, error)),
     };
@@ -103,20 +107,32 @@ fn meet_once(
     }
 }
 
+/// The names of the transports that can be told of on the way to `address`, best first.
+fn offers(transports: &[&mut Box<dyn Transport>], address: &PeerAddress) -> Result<Vec<String>, Error> {
+    let suitable = transports.iter().filter(|transport| address.suits(transport.as_ref()));
+    let names: Vec<_> = suitable.take(MAX_TRANSPORTS).map(|transport| transport.name().to_owned()).collect();
+    match (&names[..], transports) {
+        ([], [only, ..]) => {
+            Err(Error::NeedsUnixSocket { transport: only.name().to_owned(), address: address.clone() })
+        }
+        _ => Ok(names),
+    }
+}
+
 /// The meeting up to the point where both ends are open and each knows of the other.
 fn agree(
     control: &mut Control,
     transports: &mut [&mut Box<dyn Transport>],
+    names: Vec<String>,
     options: &SourceOptions,
     deadline: Instant,
     chosen: &mut Option<String>,
 ) -> Result<Connect, Error> {
-    let names = transports.iter().take(MAX_TRANSPORTS).map(|transport| transport.name().to_owned());
     let hello = Message::Hello {
         machine: own_machine(),
         pid: std::process::id(),
         program: options.program.clone(),
-        transports: names.collect(),
+        transports: names.clone(),
     };
     match control.send(&hello, &[]) {
         // A target that refuses at once may have closed already: its reason is in what can be received.
@@ -124,16 +140,15 @@ fn agree(
         Err(error) => return Err(error),
     }
     let (welcome, descriptors) = next(control, deadline, "its welcome")?;
-    let Message::Welcome { epoch, machine, program, end, .. } = welcome else {
+    let Message::Welcome { epoch, machine, pid, program, end } = welcome else {
         return Err(out_of_order(control, "Welcome", &welcome));
     };
-    control.introduce(&program);
+    control.introduce(&program, pid);
     // A target that admits anybody could be another user's, who put it where ours was expected.
-    let (uid, own) = (control.peer().uid, rustix::process::geteuid().as_raw());
-    if !admit(uid, own) {
-        return Err(Error::OtherUser { peer: control.peer().to_string(), uid, own });
-    }
-    let Some(transport) = transports.iter_mut().find(|transport| transport.name() == end.transport) else {
+    control.admit()?;
+    let offered = names.contains(&end.transport);
+    let found = transports.iter_mut().find(|transport| offered && transport.name() == end.transport);
+    let Some(transport) = found else {
         let what = format!("it chose transport {:?}, which was not offered", plain(&end.transport, 64));
         return Err(Error::Terms { peer: control.peer().to_string(), what });
     };

@@ -73,6 +73,7 @@ impl Transport for Shm {
         capabilities.wake = WakeSource::Descriptor;
         capabilities.threading = Threading::PerEndpoint;
         capabilities.in_place = true;
+        capabilities.descriptors = true;
         capabilities
     }
 

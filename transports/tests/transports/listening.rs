@@ -20,7 +20,7 @@ fn the_socket_is_for_its_user_alone_and_gone_with_its_listener() {
     let metadata = fs::symlink_metadata(place.path()).unwrap();
     assert!(metadata.file_type().is_socket());
     assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
-    assert_eq!(listener.path(), place.path());
+    assert_eq!(listener.address(), &place.address());
     drop(listener);
     assert_eq!(fs::read_dir(place.folder.path()).unwrap().count(), 0, "something was left behind");
 }
@@ -129,13 +129,6 @@ fn nobody_listening_is_told_with_what_is_there_instead() {
     why("no such file");
     drop(UnixListener::bind(place.path()).unwrap());
     why("has ended");
-}
-
-#[test]
-fn tcp_is_refused_for_now_on_both_sides() {
-    let address: PeerAddress = "tcp:127.0.0.1:7471".parse().unwrap();
-    assert!(matches!(Listener::bind(&address), Err(Error::TcpUnsupported { .. })));
-    assert!(matches!(Control::connect(&address, far()), Err(Error::TcpUnsupported { .. })));
 }
 
 #[test]

@@ -8,7 +8,9 @@ mod meeting;
 mod memory;
 mod players;
 mod processes;
+mod seal;
 mod stage;
+mod tcp;
 #[cfg(feature = "ucx")]
 mod ucx;
 #[cfg(feature = "ucx")]

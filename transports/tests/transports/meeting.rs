@@ -81,7 +81,7 @@ fn both_sides_end_with_the_same_terms() {
         assert_eq!(met.rule, ArrivalRules::STORES);
         assert_eq!(met.epoch, EPOCH);
         assert_eq!(Some(met.peer_machine), Machine::native());
-        assert_eq!((met.peer.pid, met.peer.uid), (process::id(), rustix::process::geteuid().as_raw()));
+        assert_eq!((met.peer.pid, met.peer.uid), (process::id(), Some(rustix::process::geteuid().as_raw())));
         assert_eq!(&met.peer, met.control.peer());
     }
     assert_eq!((source.peer.name.as_str(), target.peer.name.as_str()), ("target program", "source program"));

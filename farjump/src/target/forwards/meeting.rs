@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
+use farjump_transports::meet::TcpOptions;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{Error, Link};
@@ -20,6 +21,8 @@ pub(in super::super) struct Choices {
     pub(in super::super) patience: Duration,
     /// The name that peers see.
     pub(in super::super) program: String,
+    /// How to meet peers on other machines.
+    pub(in super::super) tcp: TcpOptions,
 }
 
 /// What a meeting wakes the target with.
@@ -65,7 +68,11 @@ impl Meeting {
             .connect_timeout(choices.patience)
             .reply_room(choices.room)
             .program(&choices.program)
+            .peer_timeout(choices.tcp.peer_timeout)
             .on_refused(|refusal| log::info!("a call that was forwarded with nobody waiting: {refusal}"));
+        if let Some(key) = &choices.tcp.key {
+            link = link.key(key.clone());
+        }
         if let Some(transport) = &choices.transport {
             link = link.transport(transport);
         }

@@ -1,0 +1,109 @@
+//! Whose the other end of a loopback connection is. `SO_PEERCRED` knows only Unix sockets; the system's table of connections,
+//! which has both ends when both are on one machine, says it for TCP (`/proc/net/tcp` in proc(5)).
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// State of a connection that is established and that neither side has closed.
+const ESTABLISHED: &str = "01";
+
+/// The user id of the process that has the socket bound to `end` and connected to `other`; `None` if there is no such
+/// connection, or no process has its socket: it is not accepted yet, or closed already. Only then does the table say whose
+/// it is.
+pub(super) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
+    // Of this thread: another thread may be in another network namespace. A v4 connection is in the table of v6 where its
+    // socket is for both. The tables are read in pieces, between which they change: what was missed is there the second time.
+    let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+    for table in tables.into_iter().chain(tables) {
+        let file = match File::open(table) {
+            Ok(file) => file,
+            // A system without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for line in BufReader::new(file).lines() {
+            if let Some(uid) = owner_in(&line?, end, other) {
+                return Ok(Some(uid));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The user id in a line of the table, if it is the connection from `end` to `other` and a process has it.
+fn owner_in(line: &str, end: SocketAddr, other: SocketAddr) -> Option<u32> {
+    // sl, local address, remote address, state, queues, timer, retransmissions, uid, timeout, inode
+    let fields: Vec<&str> = line.split_ascii_whitespace().take(10).collect();
+    let [_, local, remote, ESTABLISHED, _, _, _, uid, _, inode] = fields[..] else { return None };
+    let same = |text, given: SocketAddr| {
+        parse(text).is_some_and(|(ip, port)| ip == given.ip().to_canonical() && port == given.port())
+    };
+    (inode != "0" && same(local, end) && same(remote, other)).then(|| uid.parse().ok())?
+}
+
+/// An address of the table: words of 32 bits in hexadecimal, each in this machine's byte order, and a port.
+fn parse(text: &str) -> Option<(IpAddr, u16)> {
+    let (words, port) = text.split_once(':')?;
+    let word = |at: usize| u32::from_str_radix(words.get(8 * at..8 * at + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let ip = match words.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let mut bytes = [0; 16];
+            for (at, four) in bytes.chunks_exact_mut(4).enumerate() {
+                four.copy_from_slice(&word(at)?);
+            }
+            IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical()
+        }
+        _ => return None,
+    };
+    Some((ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn the_owner_of_each_end_is_known_while_a_process_has_it() {
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(host) else {
+                eprintln!("skipped: {host}: no such address here");
+                continue;
+            };
+            let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (near, far) = (ours.local_addr().unwrap(), ours.peer_addr().unwrap());
+            let own = rustix::process::geteuid().as_raw();
+            assert_eq!(owner(far, near).unwrap(), None, "nobody has accepted it");
+            let (theirs, _) = listener.accept().unwrap();
+            assert_eq!((owner(far, near).unwrap(), owner(near, far).unwrap()), (Some(own), Some(own)));
+            drop(ours);
+            assert_eq!(owner(near, far).unwrap(), None, "nobody has it any more");
+            drop(theirs);
+        }
+    }
+
+    #[test]
+    fn a_line_counts_only_if_it_is_the_connection_and_a_process_has_it() {
+        let (end, other) = ("127.0.0.1:4660".parse().unwrap(), "127.0.0.1:80".parse().unwrap());
+        let ip = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
+        let line = |local: &str, remote: &str, state: &str, inode: &str| {
+            format!(
+                " 1: {ip}:{local} {ip}:{remote} {state} 00000000:00000000 00:00000000 00000000  1000  0 {inode} 1 0"
+            )
+        };
+        assert_eq!(owner_in(&line("1234", "0050", "01", "77"), end, other), Some(1000));
+        for other_line in [
+            line("1234", "0050", "01", "0"),
+            line("1234", "0050", "06", "77"),
+            line("1234", "0050", "08", "77"),
+            line("0050", "1234", "01", "77"),
+            line("1235", "0050", "01", "77"),
+            "  sl  local_address rem_address   st tx_queue".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(owner_in(&other_line, end, other), None, "{other_line}");
+        }
+    }
+}

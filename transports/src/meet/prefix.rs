@@ -1,0 +1,77 @@
+//! What each direction of a control connection starts with: 12 bytes by which farjump, another version, and whether there is a
+//! key are told before anything else is looked at.
+
+use super::identity::PeerIdentity;
+use crate::Error;
+
+/// The first bytes of each direction.
+pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
+/// Version of the protocol. Sides of different versions do not meet.
+pub const VERSION: u16 = 1;
+/// Length of the prefix in bytes.
+pub const PREFIX_LEN: usize = 12;
+
+/// How a side talks on a connection, as its prefix says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Security {
+    /// Messages as they are.
+    Plain = 0,
+    /// A handshake by a key that both have, then sealed packets.
+    Key = 1,
+}
+
+/// The prefix that this version sends.
+pub(super) const fn prefix(security: Security) -> [u8; PREFIX_LEN] {
+    let [a, b, c, d, e, f, g, h] = MAGIC;
+    let [low, high] = VERSION.to_le_bytes();
+    [a, b, c, d, e, f, g, h, low, high, security as u8, 0]
+}
+
+/// What the prefix at the start of `bytes` says; `None` if it is not whole. As soon as a byte of it is wrong, an error.
+pub(super) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Security>, Error> {
+    let have = bytes.len().min(MAGIC.len());
+    if bytes[..have] != MAGIC[..have] {
+        return Err(Error::NotFarjump { peer: peer.to_string() });
+    }
+    let Some(prefix) = bytes.first_chunk::<PREFIX_LEN>() else { return Ok(None) };
+    let theirs = u16::from_le_bytes([prefix[8], prefix[9]]);
+    if theirs != VERSION {
+        return Err(Error::Version { peer: peer.to_string(), theirs, ours: VERSION });
+    }
+    match [prefix[10], prefix[11]] {
+        [0, 0] => Ok(Some(Security::Plain)),
+        [1, 0] => Ok(Some(Security::Key)),
+        _ => {
+            let what = "the reserved bytes of its prefix are not zero".to_owned();
+            Err(Error::Garbled { peer: peer.to_string(), what })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_read_as_it_was_written_and_with_nothing_else_in_it() {
+        let peer = PeerIdentity::at("127.0.0.1:1".parse().unwrap(), "a process");
+        for security in [Security::Plain, Security::Key] {
+            let bytes = prefix(security);
+            assert_eq!(read_prefix(&bytes, &peer).unwrap(), Some(security));
+            for len in 0..PREFIX_LEN {
+                assert_eq!(read_prefix(&bytes[..len], &peer).unwrap(), None);
+            }
+            for at in 0..PREFIX_LEN {
+                let mut wrong = bytes;
+                wrong[at] ^= 0x40;
+                let error = read_prefix(&wrong, &peer).unwrap_err();
+                let right = match at {
+                    0..8 => matches!(error, Error::NotFarjump { .. }),
+                    8 | 9 => matches!(error, Error::Version { ours: VERSION, .. }),
+                    _ => matches!(error, Error::Garbled { .. }),
+                };
+                assert!(right, "byte {at}: {error}");
+            }
+        }
+    }
+}

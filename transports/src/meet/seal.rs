@@ -1,0 +1,291 @@
+//! The seal of a control connection between machines: who has the key, and nobody else, takes part in it and reads it.
+//!
+//! The handshake and the encryption are those of the Noise protocol framework (revision 34), pattern `NNpsk0`, by the crate
+//! snow. What is ours is where its messages lie in the stream:
+//!
+//! ```text
+//! source                                target
+//! prefix, packet: psk, e  ─────────────▶
+//!                         ◀───────────── prefix, packet: e, ee, with the prefix once more inside
+//! packets                 ◀────────────▶ packets
+//! ```
+//! A packet is its length (`u16`, little-endian) and that many bytes. One of length 0 in the place of the target's handshake
+//! says that the keys differ. The source's prefix goes into Noise's prologue and the target's travels inside the handshake, so
+//! neither can be changed on the way without both sides noticing. The packets after the handshake hold the messages of the
+//! connection, cut where a packet is full.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use snow::{Builder, HandshakeState, TransportState};
+
+use super::identity::PeerIdentity;
+use super::incoming::{Filled, Incoming};
+use super::key::Key;
+use super::outgoing::Outgoing;
+use super::prefix::{PREFIX_LEN, Security, prefix, read_prefix};
+use super::tcp;
+use crate::Error;
+
+/// The protocol of Noise that is spoken. Its name is part of what both sides must agree on.
+const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// What the prologue begins with; the source's prefix follows. Noise keeps the parts apart: the source writes first.
+const PROLOGUE: &[u8] = b"farjump control connection, source to target";
+/// Length of what Noise adds to each packet, in bytes.
+const TAG: usize = 16;
+/// Length of a public key of the handshake, in bytes.
+const EPHEMERAL: usize = 32;
+/// Length of the source's handshake in bytes, and of the target's, which holds its prefix.
+const HANDSHAKES: (usize, usize) = (EPHEMERAL + TAG, EPHEMERAL + TAG + PREFIX_LEN);
+/// Length of a packet's head in bytes.
+const HEAD: usize = 2;
+/// Longest packet in bytes, its head not counted: Noise has no longer messages.
+const MAX_PACKET: usize = 65_535;
+/// Least bytes that are read at once after the handshake.
+const READ: usize = 4096;
+
+/// One side of it.
+pub(super) struct Seal {
+    state: State,
+    /// Bytes that came and are not opened yet: a part of one packet, or some small ones.
+    raw: Vec<u8>,
+    /// The peer's prefix came and was right.
+    greeted: bool,
+}
+
+enum State {
+    /// A target's, before the source's prefix came.
+    Waiting(Key),
+    /// The peer's part of the handshake is due.
+    Shaking(Box<HandshakeState>),
+    /// Both sides have the key.
+    Open(Box<TransportState>),
+    /// It came to nothing.
+    Failed,
+}
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Seal").field("open", &self.is_open()).finish_non_exhaustive()
+    }
+}
+
+impl Seal {
+    /// A target's. It says nothing before a source has.
+    pub(super) fn target(key: Key) -> Seal {
+        Seal { state: State::Waiting(key), raw: Vec::new(), greeted: false }
+    }
+
+    /// A source's, and what it says first: prefix and handshake.
+    ///
+    /// # Errors
+    /// [`Error::System`] where there is no randomness.
+    pub(super) fn source(key: &Key) -> Result<(Seal, Vec<u8>), Error> {
+        let own = prefix(Security::Key);
+        let mut noise = builder(key, &prologue(&own)).and_then(Builder::build_initiator).map_err(broken)?;
+        let mut first = own.to_vec();
+        shake(&mut noise, &[], &mut first)?;
+        Ok((Seal { state: State::Shaking(Box::new(noise)), raw: Vec::new(), greeted: false }, first))
+    }
+
+    /// Whether the handshake is over and messages may travel.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// Puts `bytes` into packets.
+    ///
+    /// # Errors
+    /// [`Error::System`] before the seal is open.
+    pub(super) fn close(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        let State::Open(noise) = &mut self.state else {
+            return Err(Error::system("sealing a message", Errno::NOTCONN));
+        };
+        let chunks = bytes.chunks(MAX_PACKET - TAG);
+        let mut packets = Vec::with_capacity(bytes.len() + chunks.len() * (HEAD + TAG));
+        for chunk in chunks {
+            packets.extend(((chunk.len() + TAG) as u16).to_le_bytes());
+            let at = packets.len();
+            packets.resize(at + chunk.len() + TAG, 0);
+            noise.write_message(chunk, &mut packets[at..]).map_err(broken)?;
+        }
+        Ok(packets)
+    }
+
+    /// Reads once from `socket`, which does not block, and gives `incoming` what it can open. What the handshake is to answer
+    /// goes to `outgoing`, also where this fails: the peer learns why.
+    ///
+    /// # Errors
+    /// [`Error::NotFarjump`], [`Error::Version`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`],
+    /// [`Error::Garbled`], [`Error::Silent`], [`Error::System`].
+    pub(super) fn fill(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        incoming: &mut Incoming,
+        outgoing: &mut Outgoing,
+        peer: &PeerIdentity,
+    ) -> Result<Filled, Error> {
+        let have = self.raw.len();
+        let due = self.due().saturating_sub(have);
+        // Of a stranger no more is taken than the handshake has.
+        let room = if self.is_open() { due.max(READ) } else { due };
+        self.raw.resize(have + room, 0);
+        let read = loop {
+            match rustix::io::read(socket, &mut self.raw[have..]) {
+                Err(Errno::INTR) => {}
+                read => break read,
+            }
+        };
+        self.raw.truncate(have + read.unwrap_or(0));
+        match read {
+            Ok(0) | Err(Errno::CONNRESET) => Ok(Filled::End),
+            Ok(_) => self.take(incoming, outgoing, peer).map(|()| Filled::Some),
+            Err(Errno::AGAIN) => Ok(Filled::Nothing),
+            Err(error) => Err(tcp::failure(error, "receiving from", socket, peer)),
+        }
+    }
+
+    /// What is wrong when the connection ends now, unless nothing of a packet or the prefix is here: how much of it came, and
+    /// how much was due.
+    pub(super) fn cut_short(&self) -> Option<(usize, usize)> {
+        (!self.raw.is_empty()).then(|| (self.raw.len(), self.due()))
+    }
+
+    /// Length of what must be here before anything can be done with it, in bytes.
+    fn due(&self) -> usize {
+        match self.raw.first_chunk() {
+            _ if !self.greeted => PREFIX_LEN,
+            None => HEAD,
+            Some(head) => HEAD + usize::from(u16::from_le_bytes(*head)),
+        }
+    }
+
+    /// Does with the bytes what can be done.
+    fn take(
+        &mut self,
+        incoming: &mut Incoming,
+        outgoing: &mut Outgoing,
+        peer: &PeerIdentity,
+    ) -> Result<(), Error> {
+        if !self.greeted {
+            if !self.greet(outgoing, peer)? {
+                return Ok(());
+            }
+            self.raw.drain(..PREFIX_LEN);
+            self.greeted = true;
+        }
+        let mut done = 0;
+        while let Some((head, rest)) = self.raw[done..].split_first_chunk() {
+            let len = usize::from(u16::from_le_bytes(*head));
+            self.state = match std::mem::replace(&mut self.state, State::Failed) {
+                State::Open(mut noise) => {
+                    if let Some(packet) = rest.get(..len) {
+                        let what = |_| Error::Tampered { peer: peer.to_string() };
+                        incoming
+                            .extend(len.saturating_sub(TAG), |room| noise.read_message(packet, room))
+                            .map_err(what)?;
+                    }
+                    State::Open(noise)
+                }
+                State::Shaking(noise) => {
+                    check_handshake(len, noise.is_initiator(), peer)?;
+                    match rest.get(..len) {
+                        None => State::Shaking(noise),
+                        Some(packet) => State::Open(Box::new(finish(*noise, packet, outgoing, peer)?)),
+                    }
+                }
+                // `greet` has left that state.
+                other => other,
+            };
+            if rest.len() < len {
+                break;
+            }
+            done += HEAD + len;
+        }
+        self.raw.drain(..done);
+        Ok(())
+    }
+
+    /// Whether the peer's prefix is here, and right. A target answers with its own, also to one that cannot go on.
+    fn greet(&mut self, outgoing: &mut Outgoing, peer: &PeerIdentity) -> Result<bool, Error> {
+        let theirs = read_prefix(&self.raw, peer);
+        let is_target = matches!(self.state, State::Waiting(_));
+        if is_target && matches!(theirs, Ok(Some(_)) | Err(Error::Version { .. })) {
+            outgoing.push_raw(prefix(Security::Key).to_vec());
+        }
+        match theirs? {
+            None => return Ok(false),
+            Some(Security::Plain) => return Err(Error::KeyUnknown { peer: peer.to_string() }),
+            Some(Security::Key) => {}
+        }
+        if let State::Waiting(key) = &self.state {
+            let prologue = prologue(&self.raw[..PREFIX_LEN]);
+            let noise = builder(key, &prologue).and_then(Builder::build_responder).map_err(broken)?;
+            self.state = State::Shaking(Box::new(noise));
+        }
+        Ok(true)
+    }
+}
+
+/// A peer's handshake has one length. A target may say instead, with a packet of none, that the keys differ.
+fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(), Error> {
+    let expected = if by_target { HANDSHAKES.1 } else { HANDSHAKES.0 };
+    match len {
+        0 if by_target => Err(Error::WrongKey { peer: peer.to_string() }),
+        len if len == expected => Ok(()),
+        len => {
+            let what = format!("its handshake has {len} bytes, not {expected}");
+            Err(Error::Garbled { peer: peer.to_string(), what })
+        }
+    }
+}
+
+/// Takes the peer's handshake; a target answers it.
+fn finish(
+    mut noise: HandshakeState,
+    packet: &[u8],
+    outgoing: &mut Outgoing,
+    peer: &PeerIdentity,
+) -> Result<TransportState, Error> {
+    let own = prefix(Security::Key);
+    let mut payload = [0; PREFIX_LEN];
+    let read = noise.read_message(packet, &mut payload);
+    if noise.is_initiator() {
+        // The target has opened what this side sent, so it has the key: only on the way can this have been changed.
+        let authentic = read.is_ok() && payload == own;
+        if !authentic {
+            return Err(Error::Tampered { peer: peer.to_string() });
+        }
+    } else {
+        let mut answer = Vec::with_capacity(HEAD + HANDSHAKES.1);
+        if read.is_err() {
+            outgoing.push_raw(vec![0; HEAD]);
+            return Err(Error::WrongKey { peer: peer.to_string() });
+        }
+        shake(&mut noise, &own, &mut answer)?;
+        outgoing.push_raw(answer);
+    }
+    noise.into_transport_mode().map_err(broken)
+}
+
+fn prologue(source_prefix: &[u8]) -> Vec<u8> {
+    [PROLOGUE, source_prefix].concat()
+}
+
+fn builder<'key>(key: &'key Key, prologue: &'key [u8]) -> Result<Builder<'key>, snow::Error> {
+    Builder::new(NOISE.parse()?).psk(0, key.bytes())?.prologue(prologue)
+}
+
+/// Appends this side's handshake to `to`, as a packet.
+fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result<(), Error> {
+    let mut message = [0; HANDSHAKES.1];
+    let len = noise.write_message(payload, &mut message).map_err(broken)?;
+    to.extend((len as u16).to_le_bytes());
+    to.extend(&message[..len]);
+    Ok(())
+}
+
+/// Noise fails on this side's own account only where the system gives no randomness.
+fn broken(error: snow::Error) -> Error {
+    Error::system(format!("sealing a connection: {error}"), Errno::IO)
+}

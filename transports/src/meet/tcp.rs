@@ -1,0 +1,259 @@
+//! TCP sockets: where to meet, how to connect within a deadline, and how the system notices that a machine is gone.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, getpeername, getsockname, listen, socket_with,
+    sockopt,
+};
+
+use super::address::PeerAddress;
+use super::identity::PeerIdentity;
+use super::key::Key;
+use super::owner::owner;
+use crate::Error;
+
+/// Probes that go unanswered before a machine is given up, at least.
+const PROBES: u32 = 3;
+/// Shortest and longest time for which a machine may be silent: the system counts in whole seconds, and to 32,767.
+const PEER_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
+
+/// How processes of different machines meet. Nothing of this matters on Unix sockets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TcpOptions {
+    /// The key that both sides have. Without one both must be on this machine's loopback, and of one user.
+    pub key: Option<Key>,
+    /// How long the peer's machine may be silent before it is taken for gone: what was sent to it unacknowledged, or an idle
+    /// connection's probes unanswered. 10 seconds unless set; from 1 second to 32,767.
+    pub peer_timeout: Duration,
+}
+
+impl Default for TcpOptions {
+    fn default() -> TcpOptions {
+        TcpOptions { key: None, peer_timeout: Duration::from_secs(10) }
+    }
+}
+
+impl TcpOptions {
+    /// The same with this key, or with none.
+    #[must_use]
+    pub fn with_key(mut self, key: Option<Key>) -> TcpOptions {
+        self.key = key;
+        self
+    }
+
+    /// Whether the addresses of `host` may be used: all, with a key; loopback alone, without.
+    pub(super) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), Error> {
+        match self.key.is_some() || all.iter().all(is_loopback) {
+            true => Ok(()),
+            false => Err(Error::KeyMissing { address: address.clone() }),
+        }
+    }
+
+    /// The time of silence that is set, as a whole number of seconds.
+    pub(super) fn silence(&self) -> Duration {
+        self.peer_timeout.clamp(PEER_TIMEOUTS.0, PEER_TIMEOUTS.1)
+    }
+}
+
+/// Whether only this machine reaches `address`.
+pub(super) fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// The addresses of a host. Never empty.
+///
+/// # Errors
+/// [`Error::System`] when the name is not known; [`Error::TooLate`] when that is not known by `deadline`.
+pub(super) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Result<Vec<SocketAddr>, Error> {
+    if let Ok(number) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(number, port)]);
+    }
+    let system = |error: io::Error| Error::system(format!("looking up the host {host}"), error);
+    let look_up = {
+        let host = host.to_owned();
+        move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>)
+    };
+    let found = match deadline {
+        None => look_up(),
+        Some(deadline) => {
+            // The system's resolver waits as long as it likes. A thread that is given up ends when the resolver does.
+            let (sender, receiver) = sync_channel(1);
+            std::thread::Builder::new()
+                .name("farjump-resolve".into())
+                .spawn(move || drop(sender.send(look_up())))
+                .map_err(system)?;
+            match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(found) => found,
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Error::TooLate { peer: host.to_owned(), waiting_for: "its address" });
+                }
+                Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the thread for it ended")),
+            }
+        }
+    };
+    match found.map_err(system)? {
+        none if none.is_empty() => Err(system(io::Error::other("it has no address"))),
+        found => Ok(found),
+    }
+}
+
+/// A socket for addresses like `address`, which does not block.
+pub(super) fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+/// A socket that listens at `address`, and its port. One that is still closing down there does not matter.
+pub(super) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, u16), Errno> {
+    let socket = new_socket(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, address)?;
+    listen(&socket, backlog)?;
+    let bound = SocketAddr::try_from(getsockname(&socket)?)?;
+    Ok((socket, bound.port()))
+}
+
+/// Connects to the first of `addresses` that answers. Each gets an equal share of the time that is left, so that one that
+/// swallows packets does not keep the others from being tried.
+///
+/// # Errors
+/// What was wrong with the last: [`Error::NobodyListens`], [`Error::TooLate`] at `deadline`, [`Error::System`].
+pub(super) fn connect_any(
+    address: &PeerAddress,
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<OwnedFd, Error> {
+    let mut outcome = Err(Errno::ADDRNOTAVAIL);
+    for (at, one) in addresses.iter().enumerate() {
+        let now = Instant::now();
+        let share = deadline.saturating_duration_since(now) / (addresses.len() - at) as u32;
+        outcome = connect_one(one, now + share);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome.map_err(|errno| match errno {
+        Errno::CONNREFUSED => {
+            Error::NobodyListens { address: address.clone(), why: "its machine refuses connections there" }
+        }
+        Errno::TIMEDOUT => Error::TooLate { peer: address.to_string(), waiting_for: "a connection" },
+        errno => Error::system(format!("connecting to {address}"), errno),
+    })
+}
+
+fn connect_one(address: &SocketAddr, deadline: Instant) -> Result<OwnedFd, Errno> {
+    let socket = new_socket(address)?;
+    match connect(&socket, address) {
+        Ok(()) => return Ok(socket),
+        Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(error) => return Err(error),
+    }
+    loop {
+        let timeout = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+        match poll(&mut [PollFd::new(&socket, PollFlags::OUT)], timeout.as_ref()) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    sockopt::socket_error(&socket)??;
+    Ok(socket)
+}
+
+/// Has the system send at once, and notice a peer whose machine is silent for as long as `options` say: both while something
+/// is unacknowledged (`TCP_USER_TIMEOUT`) and while nothing is said (probes, `SO_KEEPALIVE`).
+pub(super) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error> {
+    let silence = options.silence();
+    let probe = Duration::from_secs((silence.as_secs() / u64::from(PROBES)).max(1));
+    let set = || -> Result<(), Errno> {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_keepidle(&socket, probe)?;
+        sockopt::set_tcp_keepintvl(&socket, probe)?;
+        sockopt::set_tcp_keepcnt(&socket, PROBES)?;
+        // At most 32,767,000.
+        sockopt::set_tcp_user_timeout(&socket, silence.as_millis() as u32)
+    };
+    set().map_err(|error| Error::system("setting up a TCP connection", error))
+}
+
+/// Who is at the other end.
+pub(super) fn peer_of(socket: &OwnedFd) -> Result<SocketAddr, Error> {
+    let known = getpeername(socket).and_then(|known| SocketAddr::try_from(known.ok_or(Errno::NOTCONN)?));
+    known.map_err(|error| Error::system("asking who is at the other end of a connection", error))
+}
+
+/// The user of the process at the other end of a loopback connection; `None` where the system does not say, or both ends are not
+/// loopback.
+pub(super) fn owner_of_peer(socket: &OwnedFd) -> Result<Option<u32>, Error> {
+    let asking = "asking whose the other end of a connection is";
+    let near = getsockname(socket).and_then(SocketAddr::try_from);
+    let (near, far) = (near.map_err(|error| Error::system(asking, error))?, peer_of(socket)?);
+    match is_loopback(&near) && is_loopback(&far) {
+        true => owner(far, near).map_err(|error| Error::system(asking, error)),
+        false => Ok(None),
+    }
+}
+
+/// What an error of a connection's socket is to people: a system that has given the peer's machine up says so in several ways.
+pub(super) fn failure(errno: Errno, doing: &str, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Error {
+    match errno {
+        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN => {
+            let seconds = sockopt::tcp_user_timeout(socket).unwrap_or(0) / 1000;
+            Error::Silent { peer: peer.to_string(), seconds }
+        }
+        errno => Error::system(format!("{doing} {peer}"), errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_not_looked_up_and_a_name_that_nobody_has_is_named() {
+        assert_eq!(resolve("::1", 7, None).unwrap(), ["[::1]:7".parse().unwrap()]);
+        let text = resolve("no such host", 1, None).unwrap_err().to_string();
+        assert!(text.contains("no such host"), "{text}");
+    }
+
+    #[test]
+    fn only_loopback_is_used_without_a_key() {
+        let address: PeerAddress = "tcp:host:1".parse().unwrap();
+        let all =
+            |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let without = TcpOptions::default();
+        let with = TcpOptions::default().with_key(Some(Key::from_bytes([1; 32])));
+        for local in [&["127.0.0.1:1"][..], &["[::1]:1", "127.9.9.9:1"], &["[::ffff:127.0.0.1]:1"]] {
+            without.check(&address, &all(local)).unwrap();
+            with.check(&address, &all(local)).unwrap();
+        }
+        for wide in [&["0.0.0.0:1"][..], &["[::]:1"], &["127.0.0.1:1", "10.0.0.1:1"], &["[fe80::1]:1"]] {
+            let error = without.check(&address, &all(wide)).unwrap_err();
+            assert!(error.to_string().contains("farjump key"), "{error}");
+            with.check(&address, &all(wide)).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_system_is_told_how_long_a_machine_may_be_silent() {
+        for (asked, silence, probe) in [(10, 10, 3), (0, 1, 1), (1 << 20, 32_767, 10_922)] {
+            let socket = new_socket(&"127.0.0.1:1".parse().unwrap()).unwrap();
+            let options = TcpOptions { key: None, peer_timeout: Duration::from_secs(asked) };
+            tune(&socket, &options).unwrap();
+            assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), silence * 1000);
+            assert!(sockopt::socket_keepalive(&socket).unwrap() && sockopt::tcp_nodelay(&socket).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), Duration::from_secs(probe));
+            assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), Duration::from_secs(probe));
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Meeting with a key: who has it, who has not, and who sits in between and repeats, cuts, changes or makes up what is said.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump_transports::Error;
+use farjump_transports::meet::{
+    Answer, Control, HeldCode, Listener, PeerAddress, Question, StoreListing, TcpOptions, ask_with,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::stage::{Watchdog, accept, far, next};
+use crate::tcp::{ANSWER, QUESTION, answer_one, asked, key, listener};
+
+/// The prefix of a side that has a key, and of one that has none.
+const KEYED: [u8; 12] = *b"FARJUMP\0\x01\0\x01\0";
+const PLAIN: [u8; 12] = *b"FARJUMP\0\x01\0\0\0";
+/// Bytes that each side sends before the first message: prefix, length, handshake.
+const SOURCE_SHAKES: usize = 12 + 2 + 48;
+const TARGET_SHAKES: usize = 12 + 2 + 60;
+
+/// What became of a question: the source's result and the target's.
+type Outcome = (Result<Answer, Error>, Result<(), Error>);
+
+/// One direction of a connection that somebody sits in: everything that came, and what is done with it.
+type Meddling<'m> = &'m (dyn Fn(usize, u8) -> u8 + Sync);
+
+fn as_it_is(_: usize, byte: u8) -> u8 {
+    byte
+}
+
+fn socket_address(listener: &Listener) -> SocketAddr {
+    listener.address().to_string()["tcp:".len()..].parse().unwrap()
+}
+
+/// Copies bytes from one side to the other until one ends, changed by `meddle`. Returns what came.
+fn copy(mut from: TcpStream, mut to: TcpStream, meddle: Meddling<'_>) -> Vec<u8> {
+    let (mut seen, mut buffer) = (Vec::new(), [0; 65_536]);
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        let changed: Vec<u8> =
+            buffer[..read].iter().enumerate().map(|(at, byte)| meddle(seen.len() + at, *byte)).collect();
+        seen.extend(&buffer[..read]);
+        if to.write_all(&changed).is_err() {
+            break;
+        }
+    }
+    // Either may be closed already, which is what is wanted.
+    let _ = to.shutdown(Shutdown::Write);
+    seen
+}
+
+/// A source with `source`'s key asks a target with `target`'s, through somebody who sits in between. Returns what became of
+/// it, and the bytes of both directions: the source's and the target's.
+fn between(
+    source: &TcpOptions,
+    target: &TcpOptions,
+    from_source: Meddling<'_>,
+    from_target: Meddling<'_>,
+) -> (Outcome, Vec<u8>, Vec<u8>) {
+    between_until(far(), source, target, from_source, from_target)
+}
+
+/// The same by a source that waits no longer than that.
+fn between_until(
+    deadline: Instant,
+    source: &TcpOptions,
+    target: &TcpOptions,
+    from_source: Meddling<'_>,
+    from_target: Meddling<'_>,
+) -> (Outcome, Vec<u8>, Vec<u8>) {
+    let listener = listener(target);
+    let middle = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: PeerAddress = format!("tcp:{}", middle.local_addr().unwrap()).parse().unwrap();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| ask_with(&address, source, QUESTION, deadline));
+        let (near, _) = middle.accept().unwrap();
+        let far = TcpStream::connect(socket_address(&listener)).unwrap();
+        let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        let there = scope.spawn(move || copy(near, far, from_source));
+        let back = scope.spawn(move || copy(far_too, near_too, from_target));
+        let answered = answer_one(&listener);
+        let outcome = (asking.join().unwrap(), answered);
+        (outcome, there.join().unwrap(), back.join().unwrap())
+    })
+}
+
+/// The same with nobody in between.
+fn outcome(source: &TcpOptions, target: &TcpOptions) -> Outcome {
+    let (outcome, _, _) = between(source, target, &as_it_is, &as_it_is);
+    outcome
+}
+
+/// Sends `bytes` to a keyed target and closes: what the target says of it, and what it answers.
+fn stranger(bytes: &[u8]) -> (Error, Vec<u8>) {
+    let listener = listener(&key(1));
+    let mut stream = TcpStream::connect(socket_address(&listener)).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let error = asked(accept(&listener).unwrap()).unwrap_err();
+    let mut answer = Vec::new();
+    // A target that did not take all of it resets the connection, behind its answer.
+    let _ = stream.read_to_end(&mut answer);
+    (error, answer)
+}
+
+#[test]
+fn who_has_the_key_is_answered_and_nobody_in_between_reads_it() {
+    let _watchdog = Watchdog::new();
+    let ((answer, answered), there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
+    assert_eq!(answer.unwrap(), ANSWER);
+    answered.unwrap();
+    assert_eq!((&there[..12], &back[..12]), (&KEYED[..], &KEYED[..]));
+    // A question in the open ends in its head and these two bytes; the handshake of another time looks different.
+    let open = postcard::to_stdvec(&farjump_transports::meet::Message::Ask(QUESTION)).unwrap();
+    assert_eq!(there.len(), SOURCE_SHAKES + 2 + 8 + open.len() + 16);
+    let (_, again, back_again) = between(&key(1), &key(1), &as_it_is, &as_it_is);
+    assert_ne!(there[14..], again[14..]);
+    assert_ne!(back[14..], back_again[14..]);
+}
+
+#[test]
+fn a_message_longer_than_a_packet_arrives_whole() {
+    let _watchdog = Watchdog::new();
+    let image = |id: u128| HeldCode {
+        id: id.to_le_bytes(),
+        name: "SECRET".repeat(30),
+        bytes: 1,
+        link_ns: 2,
+        calls: 3,
+        time_ns: 4,
+        last_use_ns: 5,
+        source: "s".repeat(200),
+        own: false,
+    };
+    let long = Answer::Store(StoreListing { images: (0..20_000).map(image).collect(), left_out: 1 });
+    let listener = listener(&key(9));
+    thread::scope(|scope| {
+        let answer = scope.spawn(|| ask_with(listener.address(), &key(9), Question::Store, far()));
+        let mut asker = asked(accept(&listener).unwrap()).unwrap();
+        asker.answer(&long).unwrap();
+        while !asker.advance().unwrap() {
+            poll(&mut [PollFd::new(&asker, PollFlags::OUT)], None).unwrap();
+        }
+        assert_eq!(answer.join().unwrap().unwrap(), long);
+    });
+}
+
+#[test]
+fn another_key_is_told_to_both_sides() {
+    let _watchdog = Watchdog::new();
+    let (answer, answered) = outcome(&key(1), &key(2));
+    for error in [answer.unwrap_err(), answered.unwrap_err()] {
+        assert!(matches!(error, Error::WrongKey { .. }), "{error}");
+        assert!(error.to_string().contains("127.0.0.1:"), "{error}");
+    }
+}
+
+#[test]
+fn a_source_without_a_key_gets_nothing_from_a_target_with_one() {
+    let _watchdog = Watchdog::new();
+    let ((answer, answered), _, back) = between(&TcpOptions::default(), &key(1), &as_it_is, &as_it_is);
+    let (answer, answered) = (answer.unwrap_err(), answered.unwrap_err());
+    assert!(matches!(answer, Error::KeyWanted { .. }) && answer.to_string().contains("--key"), "{answer}");
+    assert!(matches!(answered, Error::KeyUnknown { .. }), "{answered}");
+    assert_eq!(back, KEYED);
+}
+
+#[test]
+fn a_source_with_a_key_says_nothing_to_a_target_without_one() {
+    let _watchdog = Watchdog::new();
+    let ((answer, answered), there, _) = between(&key(1), &TcpOptions::default(), &as_it_is, &as_it_is);
+    let (answer, answered) = (answer.unwrap_err(), answered.unwrap_err());
+    assert!(matches!(answer, Error::KeyUnknown { .. }), "{answer}");
+    assert!(matches!(answered, Error::KeyWanted { .. }), "{answered}");
+    assert_eq!(there.len(), SOURCE_SHAKES);
+}
+
+#[test]
+fn a_connection_cannot_be_talked_down_to_one_without_a_key() {
+    let _watchdog = Watchdog::new();
+    let plain = |at: usize, byte| if at == 10 { 0 } else { byte };
+    // In each direction alone, and in both.
+    let (answer, answered) = between(&key(1), &key(1), &plain, &as_it_is).0;
+    assert!(answer.is_err() && matches!(answered, Err(Error::KeyUnknown { .. })), "{answered:?}");
+    let (answer, _) = between(&key(1), &key(1), &as_it_is, &plain).0;
+    assert!(matches!(answer, Err(Error::KeyUnknown { .. })), "{answer:?}");
+    let (answer, answered) = between(&key(1), &key(1), &plain, &plain).0;
+    assert!(answer.is_err() && answered.is_err());
+    // A source without a key is not let in by saying that it has one.
+    let keyed = |at: usize, byte| if at == 10 { 1 } else { byte };
+    let (answer, answered) = between(&TcpOptions::default(), &key(1), &keyed, &plain).0;
+    assert!(answer.is_err() && answered.is_err());
+}
+
+#[test]
+fn a_repeated_connection_comes_to_nothing() {
+    let _watchdog = Watchdog::new();
+    let (outcome, there, _) = between(&key(1), &key(1), &as_it_is, &as_it_is);
+    outcome.0.unwrap();
+    // The first packet is one that the target believes: it shows a key. What follows it does not open.
+    let (error, answer) = stranger(&there);
+    assert!(matches!(error, Error::Tampered { .. }), "{error}");
+    assert_eq!(answer.len(), TARGET_SHAKES, "it said more than its handshake");
+    // The handshake alone is not even a source: nothing was said.
+    let (error, _) = stranger(&there[..SOURCE_SHAKES]);
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+}
+
+#[test]
+fn a_source_is_not_deceived_by_what_it_said_itself_or_by_an_earlier_answer() {
+    let _watchdog = Watchdog::new();
+    let (_, there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
+    for (bytes, cause) in [(there, "Garbled"), (back, "Tampered")] {
+        let liar = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address: PeerAddress = format!("tcp:{}", liar.local_addr().unwrap()).parse().unwrap();
+        let error = thread::scope(|scope| {
+            let asking = scope.spawn(|| ask_with(&address, &key(1), QUESTION, far()).unwrap_err());
+            let (mut stream, _) = liar.accept().unwrap();
+            stream.read_exact(&mut [0; SOURCE_SHAKES]).unwrap();
+            stream.write_all(&bytes).unwrap();
+            asking.join().unwrap()
+        });
+        assert!(format!("{error:?}").starts_with(cause), "{error:?}");
+    }
+}
+
+#[test]
+fn no_bit_of_a_handshake_or_message_can_be_changed_on_the_way() {
+    let _watchdog = Watchdog::new();
+    let (_, there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
+    // A packet that became longer is waited for, until the source has enough.
+    let lengths = [SOURCE_SHAKES, SOURCE_SHAKES + 1, TARGET_SHAKES, TARGET_SHAKES + 1];
+    let until = |at| if lengths.contains(&at) { Instant::now() + Duration::from_millis(100) } else { far() };
+    for at in 0..there.len() {
+        let flip = move |here: usize, byte: u8| if here == at { byte ^ 1 << (at % 8) } else { byte };
+        let (answer, answered) = between_until(until(at), &key(1), &key(1), &flip, &as_it_is).0;
+        assert!(answer.is_err() && answered.is_err(), "byte {at} of the source's");
+    }
+    for at in 0..back.len() {
+        let flip = move |here: usize, byte: u8| if here == at { byte ^ 1 << (at % 8) } else { byte };
+        let (answer, _) = between_until(until(at), &key(1), &key(1), &as_it_is, &flip).0;
+        assert!(answer.is_err(), "byte {at} of the target's");
+    }
+}
+
+#[test]
+fn a_handshake_that_is_cut_anywhere_is_cut_short() {
+    let _watchdog = Watchdog::new();
+    let (_, there, _) = between(&key(1), &key(1), &as_it_is, &as_it_is);
+    for len in 0..there.len() {
+        let (error, _) = stranger(&there[..len]);
+        match error {
+            Error::PeerGone { .. } if [0, 12, SOURCE_SHAKES].contains(&len) => {}
+            Error::CutShort { found, needed, .. } if found < needed => {}
+            // A packet of the message that is not whole comes behind a handshake that is another connection's.
+            error => panic!("cut at {len}: {error:?}"),
+        }
+    }
+}
+
+#[test]
+fn another_version_is_told_to_both_sides_before_any_handshake() {
+    let _watchdog = Watchdog::new();
+    let newer = |at: usize, byte| if at == 8 { 2 } else { byte };
+    let (_, answered) = between(&key(1), &key(1), &newer, &as_it_is).0;
+    assert!(matches!(answered, Err(Error::Version { theirs: 2, ours: 1, .. })), "{answered:?}");
+    let (answer, _) = between(&key(1), &key(1), &as_it_is, &newer).0;
+    assert!(matches!(answer, Err(Error::Version { theirs: 2, ours: 1, .. })), "{answer:?}");
+    let (_, answer) = stranger(b"FARJUMP\0\x02\0\x01\0");
+    assert_eq!(answer, KEYED);
+}
+
+#[test]
+fn a_stranger_gets_no_more_memory_than_a_handshake_takes_and_no_word() {
+    let _watchdog = Watchdog::new();
+    let (error, answer) = stranger(&[b'x'; 100_000]);
+    assert!(matches!(error, Error::NotFarjump { .. }) && answer.is_empty(), "{error}");
+    let long = [&KEYED[..], &[0xff, 0xff], &[0; 100_000]].concat();
+    let (error, _) = stranger(&long);
+    assert!(matches!(&error, Error::Garbled { what, .. } if what.contains("65535")), "{error}");
+    let (error, answer) = stranger(&[&KEYED[..], &48_u16.to_le_bytes(), &[7; 48]].concat());
+    assert!(matches!(error, Error::WrongKey { .. }), "{error}");
+    assert_eq!(answer, [&KEYED[..], &[0, 0]].concat());
+    assert_eq!(stranger(&PLAIN).1, KEYED);
+}
+
+#[test]
+fn a_stranger_that_says_nothing_is_not_waited_for_beyond_the_deadline() {
+    let _watchdog = Watchdog::new();
+    let listener = listener(&key(1));
+    let mut silent = Control::connect_with(listener.address(), &key(1), far()).unwrap();
+    let deadline = Instant::now() + Duration::from_millis(50);
+    let error = ask_with(listener.address(), &key(1), QUESTION, deadline).unwrap_err();
+    assert!(matches!(error, Error::TooLate { .. }), "{error}");
+    // The other one goes on when it is looked at.
+    let mut target = accept(&listener).unwrap();
+    silent.flush().unwrap();
+    poll(&mut [PollFd::new(&target, PollFlags::IN)], None).unwrap();
+    assert!(target.recv().unwrap().is_none());
+    poll(&mut [PollFd::new(&silent, PollFlags::IN)], None).unwrap();
+    assert!(silent.recv().unwrap().is_none());
+    silent.send(&farjump_transports::meet::Message::Bye, &[]).unwrap();
+    assert_eq!(next(&mut target).unwrap(), farjump_transports::meet::Message::Bye);
+}

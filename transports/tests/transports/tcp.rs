@@ -1,0 +1,295 @@
+//! Meeting over TCP without a key: on loopback, between processes of one user; and machines that fall silent.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump_transports::Error;
+use farjump_transports::meet::{
+    Answer, Arrival, Asker, Control, Dropped, Key, Listener, MeetRefusal, Message, PeerAddress, Progress,
+    Question, TcpOptions, ask_with, meet_target,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::UnshareFlags;
+
+use crate::stage::{Watchdog, accept, drive, far, meet, next, shm, source_options, target_options};
+
+/// What the tests ask, and are answered.
+pub(crate) const QUESTION: Question = Question::DropAll;
+pub(crate) const ANSWER: Answer = Answer::Dropped(Dropped { images: 7, kept: 9 });
+/// A user that is not root.
+const NOBODY: u32 = 65_534;
+
+pub(crate) fn key(byte: u8) -> TcpOptions {
+    TcpOptions::default().with_key(Some(Key::from_bytes([byte; 32])))
+}
+
+/// A listener on a port that the system chooses.
+pub(crate) fn listener(options: &TcpOptions) -> Listener {
+    Listener::bind_with(&"tcp:127.0.0.1:0".parse().unwrap(), options.clone()).unwrap()
+}
+
+/// Has the next process that connects ask, and answers it.
+pub(crate) fn answer_one(listener: &Listener) -> Result<(), Error> {
+    let mut asker = asked(accept(listener)?)?;
+    assert_eq!(asker.question(), QUESTION);
+    asker.answer(&ANSWER)?;
+    while !asker.advance()? {
+        poll(&mut [PollFd::new(&asker, PollFlags::OUT)], None).unwrap();
+    }
+    Ok(())
+}
+
+/// What `control` brings, which must be a question.
+pub(crate) fn asked(control: Control) -> Result<Asker, Error> {
+    let mut arrival = Arrival::new(control, target_options());
+    loop {
+        match arrival.advance(&mut shm())? {
+            Progress::Asked(asker) => return Ok(*asker),
+            Progress::Met(met) => panic!("{met:?} of a process that asks"),
+            Progress::Pending => {}
+        }
+        let mut events = PollFlags::IN;
+        events.set(PollFlags::OUT, arrival.wants_write());
+        poll(&mut [PollFd::from_borrowed_fd(arrival.as_fd().unwrap(), events)], None).unwrap();
+    }
+}
+
+/// A source and a target that are connected, without a key: (source's side, target's side).
+fn connected(options: &TcpOptions) -> (Control, Control) {
+    let listener = listener(options);
+    let mut source = Control::connect_with(listener.address(), options, far()).unwrap();
+    let mut target = accept(&listener).unwrap();
+    source.flush().unwrap();
+    target.flush().unwrap();
+    (source, target)
+}
+
+#[test]
+fn processes_of_one_user_meet_on_loopback_by_v4_v6_and_name() {
+    let _watchdog = Watchdog::new();
+    for host in ["127.0.0.1", "[::1]", "localhost"] {
+        let address: PeerAddress = format!("tcp:{host}:0").parse().unwrap();
+        let listener = match Listener::bind(&address) {
+            Ok(listener) => listener,
+            Err(Error::System { .. }) if host == "[::1]" => {
+                println!("skipped: no IPv6 here");
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let address = listener.address().clone();
+        assert!(matches!(address, PeerAddress::Tcp { port, .. } if port != 0), "{address}");
+        thread::scope(|scope| {
+            let answer = scope.spawn(|| ask_with(&address, &TcpOptions::default(), QUESTION, far()));
+            answer_one(&listener).unwrap();
+            assert_eq!(answer.join().unwrap().unwrap(), ANSWER);
+        });
+    }
+}
+
+#[test]
+fn who_is_at_the_other_end_is_an_address_and_what_it_says_of_itself() {
+    let _watchdog = Watchdog::new();
+    let listener = listener(&TcpOptions::default());
+    let source = Control::connect(listener.address(), far()).unwrap();
+    let target = accept(&listener).unwrap();
+    assert_eq!(target.peer().uid, Some(rustix::process::geteuid().as_raw()));
+    let (near, far) = (source.peer(), target.peer());
+    assert_eq!(format!("tcp:{}", near.address.unwrap()), listener.address().to_string());
+    assert_eq!(far.to_string(), format!("a process ({})", far.address.unwrap()));
+    assert!(!source.carries_descriptors() && !target.carries_descriptors());
+}
+
+#[test]
+fn without_a_key_nothing_but_loopback_is_listened_on_or_connected_to() {
+    let far = far();
+    for address in ["tcp:0.0.0.0:0", "tcp:[::]:0", "tcp:192.0.2.1:7471"] {
+        let address: PeerAddress = address.parse().unwrap();
+        let (listened, connected) = (Listener::bind(&address), Control::connect(&address, far));
+        for error in [listened.unwrap_err(), connected.unwrap_err()] {
+            assert!(matches!(error, Error::KeyMissing { .. }), "{error}");
+            assert!(error.to_string().contains("farjump key"), "{error}");
+        }
+    }
+    assert!(Instant::now() < far, "it was connected to");
+    Listener::bind_with(&"tcp:0.0.0.0:0".parse().unwrap(), key(1)).unwrap();
+}
+
+#[test]
+fn a_port_that_is_taken_and_one_where_nobody_listens_are_told_apart() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: PeerAddress = format!("tcp:{}", taken.local_addr().unwrap()).parse().unwrap();
+    let error = Listener::bind(&address).unwrap_err();
+    assert!(matches!(error, Error::PortTaken { .. }), "{error}");
+    drop(taken);
+    let error = Control::connect(&address, far()).unwrap_err();
+    assert!(matches!(error, Error::NobodyListens { .. }) && error.to_string().contains("refuses"), "{error}");
+}
+
+#[test]
+fn a_port_is_listened_on_again_at_once() {
+    let _watchdog = Watchdog::new();
+    let first = listener(&TcpOptions::default());
+    let address = first.address().clone();
+    let source = Control::connect(&address, far()).unwrap();
+    // The side that closes first is the one whose port stays behind for a while.
+    drop(accept(&first).unwrap());
+    drop(first);
+    drop(source);
+    Listener::bind(&address).unwrap();
+}
+
+#[test]
+fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
+    let _watchdog = Watchdog::new();
+    let listener = listener(&TcpOptions::default());
+    let error = meet(listener.address()).unwrap_err();
+    assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
+    assert!(error.to_string().contains("`shm`") && error.to_string().contains("ucx-am"), "{error}");
+    assert!(listener.accept().unwrap().is_none(), "it connected");
+
+    // A source that offers it all the same.
+    let mut liar = Control::connect(listener.address(), far()).unwrap();
+    let (program, transports) = ("liar".to_owned(), vec!["shm".to_owned()]);
+    liar.send(&Message::Hello { machine: 62, pid: 1, program, transports }, &[]).unwrap();
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
+    let error = drive(&mut arrival, &mut shm()).unwrap_err();
+    assert!(matches!(error, Error::NoCommonTransport { .. }), "{error}");
+    let told = next(&mut liar).unwrap();
+    assert!(matches!(told, Message::Refuse { cause: MeetRefusal::NoCommonTransport, .. }), "{told:?}");
+}
+
+#[test]
+fn descriptors_are_not_sent_over_tcp() {
+    let (mut source, _target) = connected(&TcpOptions::default());
+    let error = source.send(&Message::Bye, &[rustix::stdio::stdin().as_fd()]).unwrap_err();
+    assert!(error.to_string().contains("over TCP"), "{error}");
+}
+
+/// Runs `act` as another user, on a thread of its own.
+fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let act = || {
+        rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).unwrap();
+        act()
+    };
+    thread::scope(|scope| scope.spawn(act).join().unwrap())
+}
+
+#[test]
+fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let _watchdog = Watchdog::new();
+    let plain = listener(&TcpOptions::default());
+    thread::scope(|scope| {
+        let source = scope.spawn(|| {
+            as_nobody(|| ask_with(plain.address(), &TcpOptions::default(), QUESTION, far()).unwrap_err())
+        });
+        let error = accept(&plain).unwrap_err();
+        assert!(matches!(error, Error::OtherUser { uid: NOBODY, own: 0, .. }), "{error}");
+        // Both sides see it: which one is told depends on which was faster.
+        let error = source.join().unwrap();
+        let told = matches!(error, Error::Refused { cause: MeetRefusal::OtherUser, .. });
+        assert!(told || matches!(error, Error::OtherUser { uid: 0, own: NOBODY, .. }), "{error}");
+    });
+
+    // A target of another user's, where ours was expected: it is not believed.
+    let theirs = as_nobody(|| listener(&TcpOptions::default()));
+    let address = theirs.address().clone();
+    thread::scope(|scope| {
+        let target = scope.spawn(|| {
+            as_nobody(|| {
+                // It admits anybody: what a target checks is not what protects a source.
+                let (stream, _) = accept_raw(&theirs);
+                answer_raw(stream);
+            });
+        });
+        let error = ask_with(&address, &TcpOptions::default(), QUESTION, far()).unwrap_err();
+        assert!(matches!(error, Error::OtherUser { uid: NOBODY, own: 0, .. }), "{error}");
+        target.join().unwrap();
+    });
+
+    let keyed = listener(&key(3));
+    thread::scope(|scope| {
+        let source = scope.spawn(|| as_nobody(|| ask_with(keyed.address(), &key(3), QUESTION, far())));
+        answer_one(&keyed).unwrap();
+        assert_eq!(source.join().unwrap().unwrap(), ANSWER);
+    });
+}
+
+/// The next connection of `listener`, which is not looked at.
+fn accept_raw(listener: &Listener) -> (TcpStream, std::net::SocketAddr) {
+    poll(&mut [PollFd::new(listener, PollFlags::IN)], None).unwrap();
+    let copy = listener.as_fd().try_clone_to_owned().unwrap();
+    TcpListener::from(copy).accept().unwrap()
+}
+
+/// Answers a question that it does not read, until the other side closes.
+fn answer_raw(mut stream: TcpStream) {
+    use std::io::{Read, Write};
+    stream.set_nonblocking(false).unwrap();
+    let bytes = postcard::to_stdvec(&ANSWER).unwrap();
+    let body = postcard::to_stdvec(&Message::Answer { bytes }).unwrap();
+    let head = [&(body.len() as u32).to_le_bytes()[..], &[0; 4]].concat();
+    stream.write_all(&[b"FARJUMP\0\x01\0\0\0", &head[..], &body].concat()).unwrap();
+    // How the other side ends does not matter.
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// Sets the loopback device of this thread's network namespace up or down.
+fn loopback(state: &str) {
+    let status = Command::new("ip").args(["link", "set", "lo", state]).status().unwrap();
+    assert!(status.success(), "ip link set lo {state}: {status}");
+}
+
+#[test]
+fn a_machine_that_falls_silent_is_gone_after_the_time_that_is_set() {
+    if Command::new("ip").arg("-V").output().is_err() {
+        return println!("skipped: ip (iproute2) is not installed");
+    }
+    let _watchdog = Watchdog::new();
+    // The namespace is the thread's, and ends with it.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: the table of descriptors is shared as before; only the network is another.
+            if let Err(error) = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
+                return println!("skipped: no network namespace can be made: {error}");
+            }
+            loopback("up");
+            let mut options = key(1);
+            options.peer_timeout = Duration::from_secs(1);
+            let (mut idle, _other) = connected(&options);
+            let (mut busy, _another) = connected(&options);
+            loopback("down");
+            // Something that is not acknowledged, and silence: both end.
+            busy.send(&Message::Bye, &[]).unwrap();
+            for control in [&mut busy, &mut idle] {
+                let error = next(control).unwrap_err();
+                assert!(matches!(error, Error::Silent { seconds: 1, .. }), "{error}");
+                assert!(error.to_string().contains("127.0.0.1:"), "{error}");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_target_that_does_not_answer_a_connection_is_waited_for_up_to_the_deadline() {
+    // A listener whose queue is full swallows what else comes.
+    let full =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&full, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let address = TcpListener::from(full.try_clone().unwrap()).local_addr().unwrap();
+    let _first = TcpStream::connect(address).unwrap();
+    let address: PeerAddress = format!("tcp:{address}").parse().unwrap();
+    let deadline = Instant::now() + Duration::from_millis(50);
+    let error = Control::connect(&address, deadline).unwrap_err();
+    assert!(matches!(error, Error::TooLate { .. }), "{error}");
+    let mut transports = shm();
+    let error = meet_target(&address, &mut transports, &source_options(), deadline).unwrap_err();
+    assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
+}
