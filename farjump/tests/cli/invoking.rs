@@ -39,7 +39,7 @@ fn help_tells_the_exit_codes_the_variables_and_examples() {
         assert!(help.text().contains(part), "{part}");
     }
     assert!(!help.text().contains("demo-target"));
-    for command in ["build", "inspect", "serve", "inject", "transports", "doctor", "demo"] {
+    for command in ["build", "inspect", "serve", "inject", "transports", "key", "doctor", "demo"] {
         let help = bench.run([command, "--help"]).worked();
         assert!(help.text().contains(&format!("Usage: farjump {command}")), "{command}");
     }

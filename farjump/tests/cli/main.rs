@@ -7,8 +7,10 @@ mod demonstrating;
 mod examining;
 mod injecting;
 mod invoking;
+mod keyed;
 mod large;
 mod limiting;
+mod networks;
 mod paths;
 mod samples;
 

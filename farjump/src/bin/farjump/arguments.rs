@@ -9,6 +9,7 @@ use farjump::{Mode, WaitPolicy};
 
 use crate::environment::VARIABLES;
 use crate::failure::EXIT_CODES;
+use crate::key::{KeyFile, PeerTimeout};
 use crate::limits::{Codes, parse_limit};
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::store::{Beginning, parse_beginning};
@@ -17,7 +18,7 @@ use crate::store::{Beginning, parse_beginning};
 ///
 /// Machine code and its payload go straight into the memory of another process, which links the code against what it has
 /// and calls it. Whoever may inject may do anything that the target may do: a target takes connections of its own user
-/// only.
+/// only, and from other machines of who has its key.
 #[derive(Parser, Debug)]
 #[command(
     name = "farjump",
@@ -60,6 +61,7 @@ pub(crate) enum Command {
     Store(Store),
     Stats(Stats),
     Transports(Transports),
+    Key(Key),
     Doctor(Doctor),
     #[cfg(feature = "build")]
     Demo(Demo),
@@ -142,7 +144,7 @@ pub(crate) struct Inspect {
 /// `struct farjump_data *` (farjump_ifunc.h) as their target_args: FILE, mapped read-only. Without --data it has no bytes.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Prints one line when it is ready, `ready: unix:PATH (pid N)`, and some figures on standard error when it ends. If injected
+Prints one line when it is ready, `ready: ADDRESS (pid N)`, and some figures on standard error when it ends. If injected
 code crashes it, standard error says which: signal, ifunc, offset in its image, code id.
 
 Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_panic, and what
@@ -154,6 +156,7 @@ Examples:
   farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
   farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
   farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am     (for other machines)
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
 
 Limits: what a source sends beyond one is refused with the reason, costs the others nothing, and is counted. Sources are
@@ -163,9 +166,14 @@ that start with #. What --max-source-memory counts: the source's mailbox and 4 K
 longest frame that it may send, over a transport that delivers whole frames), the code that it was the first to bring
 while that is held (the image, and the room of its code and statics), and an answer that waits for room at the source.")]
 pub(crate) struct Serve {
-    /// Where to listen; a socket that a target left behind is taken over
-    #[arg(long, value_name = "unix:PATH")]
+    /// Where to listen: unix:PATH, where a socket that a target left behind is taken over, or tcp:HOST:PORT, with a key
+    /// (--key) unless HOST is this machine's loopback; port 0 has the system choose one
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: String,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    #[command(flatten)]
+    pub(crate) peer_timeout: PeerTimeout,
     /// The file that injected functions work on
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
@@ -182,7 +190,7 @@ pub(crate) struct Serve {
     #[arg(long = "local", value_name = "LIB.so")]
     pub(crate) locals: Vec<PathBuf>,
     /// Another target, to which injected code may forward itself by this name (farjump_forward); may be repeated
-    #[arg(long = "peer", value_name = "NAME=unix:PATH", value_parser = parse_peer)]
+    #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = parse_peer)]
     pub(crate) peers: Vec<Peer>,
     /// Let in code with this id and no other; may be repeated. @FILE lists several. What --local names need not be among them
     #[arg(long = "allow-code", value_name = "ID|@FILE")]
@@ -238,14 +246,19 @@ much of it the target took to link the code, and the median of the later calls.
 Examples:
   farjump inject libgrep.so --to unix:store.sock --args panic | od -An -tu8
   farjump inject libsum.so --to unix:store.sock --args-file row.bin --repeat 1000 --json
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport ucx-am
   echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --timeout 500ms")]
 pub(crate) struct Inject {
     /// The library
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
-    /// The target
-    #[arg(long, value_name = "unix:PATH")]
+    /// The target: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    #[command(flatten)]
+    pub(crate) peer_timeout: PeerTimeout,
     /// What the library's payload routines get as source_args [default: no bytes]
     #[arg(long, value_name = "STR", conflicts_with = "args_file", allow_hyphen_values = true)]
     pub(crate) args: Option<OsString>,
@@ -289,9 +302,11 @@ Examples:
 
 docs/operations.md lists what --json prints.")]
 pub(crate) struct Store {
-    /// The target
-    #[arg(long, value_name = "unix:PATH")]
+    /// The target: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
     /// Drop the code with this id, of which 4 digits or more are enough if no other id begins so
     #[arg(long, value_name = "ID", value_parser = parse_beginning, conflicts_with = "drop_all")]
     pub(crate) drop: Option<Beginning>,
@@ -323,9 +338,11 @@ Examples:
 
 docs/operations.md lists what --json prints.")]
 pub(crate) struct Stats {
-    /// The target
-    #[arg(long, value_name = "unix:PATH")]
+    /// The target: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
     /// How long the question may take, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
@@ -364,6 +381,25 @@ pub(crate) struct Transports {
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Make a key for meeting over TCP
+///
+/// Both sides have a copy of it, and who has one may do anything that the targets that have it may do. It authenticates both
+/// and encrypts what is said on the control connection, code on request and reasons of refusals among it. What the transport
+/// carries, calls and replies, is not encrypted (docs/security.md).
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+The file has mode 0600, and is refused with another: ssh does the same with its keys. What is there already is not
+overwritten. Without FILE the key goes to standard output.
+
+Examples:
+  farjump key farm.key && scp -p farm.key node7:
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am      (on node7)
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport ucx-am")]
+pub(crate) struct Key {
+    /// The file to write
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// Say what on this machine would make farjump slow or impossible
@@ -423,6 +459,11 @@ pub(crate) struct Demo {
     /// The transport [default: the best]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
+    /// Where the target listens, such as tcp:127.0.0.1:0 [default: a Unix socket]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -444,6 +485,8 @@ pub(crate) struct DemoTarget {
     /// The transport to take
     #[arg(long)]
     pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
 }
 
 /// Largest mailbox, in bytes: each source gets one.

@@ -11,11 +11,12 @@ Environment:
   FARJUMP_LOG        what to log: off, error, warn (as if unset), info, debug or trace; for single
                      modules too, as in warn,farjump::target=debug
   FARJUMP_TRANSPORT  the transport, where --transport is not given
+  FARJUMP_KEY        the file with the key for tcp: addresses, where --key is not given
   FARJUMP_CC         the C compiler, where --cc is not given
   FARJUMP_LD         the linker that makes images, where --linker is not given
   UCX_...            UCX reads its own; its log goes to standard error, where UCX_LOG_FILE is not set";
 
-const KNOWN: [&str; 4] = ["FARJUMP_LOG", "FARJUMP_TRANSPORT", "FARJUMP_CC", "FARJUMP_LD"];
+const KNOWN: [&str; 5] = ["FARJUMP_LOG", "FARJUMP_TRANSPORT", "FARJUMP_KEY", "FARJUMP_CC", "FARJUMP_LD"];
 const PREFIX: &str = "FARJUMP_";
 
 /// What UCX logs goes to standard error, unless the user has it go elsewhere: by default it writes to standard output, between the
@@ -75,6 +76,7 @@ mod tests {
             ("FARJUMP_log", "FARJUMP_LOG"),
             ("FARJUMP_TRANPORT", "FARJUMP_TRANSPORT"),
             ("FARJUMP_C", "FARJUMP_CC"),
+            ("FARJUMP_KEYFILE", "FARJUMP_KEY"),
             ("FARJUMP_LDD", "FARJUMP_LD"),
         ] {
             assert_eq!(nearest(misspelt), meant, "{misspelt}");

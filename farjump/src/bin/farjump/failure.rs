@@ -70,13 +70,18 @@ impl From<Error> for Failure {
             Error::Timeout { .. } => Exit::TimedOut,
             Error::PeerGone { .. } => Exit::NoTarget,
             Error::Meet(meet) => match meet {
-                MeetError::Refused { .. } | MeetError::OtherUser { .. } | MeetError::Denied { .. } => {
-                    Exit::Refused
-                }
+                MeetError::Refused { .. }
+                | MeetError::OtherUser { .. }
+                | MeetError::OwnerUnknown { .. }
+                | MeetError::Denied { .. }
+                | MeetError::KeyWanted { .. }
+                | MeetError::KeyUnknown { .. }
+                | MeetError::WrongKey { .. } => Exit::Refused,
                 MeetError::TooLate { .. } => Exit::TimedOut,
-                MeetError::NobodyListens { .. } | MeetError::PeerGone { .. } | MeetError::CutShort { .. } => {
-                    Exit::NoTarget
-                }
+                MeetError::NobodyListens { .. }
+                | MeetError::PeerGone { .. }
+                | MeetError::CutShort { .. }
+                | MeetError::Silent { .. } => Exit::NoTarget,
                 _ => Exit::Failed,
             },
             _ => Exit::Failed,

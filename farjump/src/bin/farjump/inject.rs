@@ -28,6 +28,12 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }
+    if let Some(key) = arguments.key.read([arguments.to.as_str()])? {
+        builder = builder.key(key);
+    }
+    if let Some(time) = arguments.peer_timeout.time {
+        builder = builder.peer_timeout(time);
+    }
     let link = builder.connect()?;
     let call = |reply: &mut Vec<u8>| -> Result<Duration, Failure> {
         reply.clear();

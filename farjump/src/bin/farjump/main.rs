@@ -7,6 +7,7 @@ mod doctor;
 mod environment;
 mod failure;
 mod inject;
+mod key;
 #[cfg(feature = "build")]
 mod library;
 mod limits;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Store(arguments) => store::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Transports(arguments) => transports::run(&arguments),
+        Command::Key(arguments) => key::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         #[cfg(feature = "build")]
         Command::Demo(arguments) => demo::run(&arguments),

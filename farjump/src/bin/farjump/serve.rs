@@ -46,9 +46,16 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }
+    let peers = arguments.peers.iter().map(|peer| peer.address.as_str());
+    if let Some(key) = arguments.key.read(peers.chain([arguments.listen.as_str()]))? {
+        builder = builder.key(key);
+    }
+    if let Some(time) = arguments.peer_timeout.time {
+        builder = builder.peer_timeout(time);
+    }
     let mut target = builder.build()?;
     stop_on(signals, target.stopper())?;
-    let (address, pid) = (&arguments.listen, process::id());
+    let (address, pid) = (target.address(), process::id());
     if arguments.json {
         output::print_line(json!({ "ready": address, "pid": pid }))?;
     } else {

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use farjump::admin::{Admin, SourceFigures, TargetStats};
+use farjump::admin::{SourceFigures, TargetStats};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::Stats;
 use crate::failure::Failure;
 use crate::output;
 use crate::quantity::{microseconds, show_count, show_duration};
-use crate::store::images;
+use crate::store::{admin, images};
 
 /// Asks and shows.
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
-    let stats = Admin::new(&arguments.to)?.timeout(arguments.timeout).stats()?;
+    let stats = admin(&arguments.to, &arguments.key, arguments.timeout)?.stats()?;
     if arguments.json {
         return output::print_line(format_args!("{:#}", as_json(&stats)));
     }

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use crate::arguments::Store;
 use crate::failure::Failure;
+use crate::key::KeyFile;
 use crate::output;
 use crate::quantity::{microseconds, show_ago, show_count, show_duration};
 
 /// Lists, or drops.
 pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
-    let admin = Admin::new(&arguments.to)?.timeout(arguments.timeout);
+    let admin = admin(&arguments.to, &arguments.key, arguments.timeout)?;
     if arguments.drop_all {
         return show_dropped(arguments, &admin.drop_all()?);
     }
@@ -31,6 +32,15 @@ pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
         return Err(Failure::new(text));
     }
     show_dropped(arguments, &dropped)
+}
+
+/// For questions to the target at `address`.
+pub(crate) fn admin(address: &str, key: &KeyFile, timeout: Duration) -> Result<Admin, Failure> {
+    let admin = Admin::new(address)?.timeout(timeout);
+    Ok(match key.read([address])? {
+        Some(key) => admin.key(key),
+        None => admin,
+    })
 }
 
 /// The beginning of a code id: 4 to 32 hexadecimal digits, in small letters.

@@ -46,12 +46,15 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
 
     let stage = Stage::set()?;
     let libraries = samples::build(&functions, &stage)?;
-    let mut target = stage.start_target(&file, arguments.transport.as_deref(), contents.len())?;
+    let mut target = stage.start_target(&file, arguments, contents.len())?;
     let moving = move_file(&mut target, &contents)?;
     let limit = call_limit(contents.len());
     let mut builder = Link::builder(target.address()).send_timeout(limit);
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
+    }
+    if let Some(key) = arguments.key.read([target.address()])? {
+        builder = builder.key(key);
     }
     let link = builder.connect()?;
     let mut results = Vec::new();

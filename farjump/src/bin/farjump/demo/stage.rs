@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
+use crate::arguments::Demo;
 use crate::failure::Failure;
 
 /// How long the target may take to start, and then to go on sending the file.
@@ -110,25 +111,29 @@ impl Stage {
     pub(super) fn start_target(
         &self,
         file: &Path,
-        transport: Option<&str>,
+        arguments: &Demo,
         bytes: usize,
     ) -> Result<DemoTarget, Failure> {
         let failed = |error| Failure::new(format!("cannot start the target process: {error}"));
         let (stream, theirs) = UnixStream::pair().map_err(failed)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        let address = format!("unix:{}{}", self.folder.display(), SOCKET.1);
+        let own = format!("unix:{}{}", self.folder.display(), SOCKET.1);
+        let address = arguments.listen.as_ref().unwrap_or(&own);
         let mut command = this_program();
-        command.arg("demo-target").arg("--data").arg(file).arg("--listen").arg(&address);
+        command.arg("demo-target").arg("--data").arg(file).arg("--listen").arg(address);
         command.arg("--folder").arg(&self.folder);
-        if let Some(transport) = transport {
+        if let Some(transport) = &arguments.transport {
             command.arg("--transport").arg(transport);
+        }
+        if let Some(key) = &arguments.key.file {
+            command.arg("--key").arg(key);
         }
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let pid = self.start(&mut command).map_err(failed)?.id();
         // The command has a copy of the target's end of the socket, whose closing is to be seen.
         drop(command);
-        let mut target = DemoTarget { stream, address, pid, bytes };
-        match target.read_len() {
+        let mut target = DemoTarget { stream, address: String::new(), pid, bytes };
+        match target.read_ready() {
             Ok(len) if len == bytes as u64 => Ok(target),
             Ok(_) => {
                 Err(Failure::new("the file changed its length while the demo started: try one that stays"))
@@ -171,9 +176,14 @@ impl DemoTarget {
         Ok(bytes)
     }
 
-    fn read_len(&mut self) -> io::Result<u64> {
-        let mut len = [0; 8];
+    /// What the target says when it is ready: the length of the file, and where it listens, behind the length of that.
+    fn read_ready(&mut self) -> io::Result<u64> {
+        let (mut len, mut address_len) = ([0; 8], [0; 2]);
         self.stream.read_exact(&mut len)?;
+        self.stream.read_exact(&mut address_len)?;
+        let mut address = vec![0; u16::from_le_bytes(address_len).into()];
+        self.stream.read_exact(&mut address)?;
+        self.address = String::from_utf8(address).map_err(io::Error::other)?;
         Ok(u64::from_le_bytes(len))
     }
 }

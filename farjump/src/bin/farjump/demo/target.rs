@@ -26,13 +26,16 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }
+    if let Some(key) = arguments.key.read([arguments.listen.as_str()])? {
+        builder = builder.key(key);
+    }
     let mut target = builder.build()?;
-    let (stopper, folder) = (target.stopper(), arguments.folder.clone());
+    let (stopper, folder, address) = (target.stopper(), arguments.folder.clone(), target.address());
     std::thread::Builder::new()
         .name("farjump-demo-file".into())
         .spawn(move || {
             // Its end is the demo's; how it ended is of no interest.
-            let _ = send_file(stream, moved.bytes());
+            let _ = send_file(stream, &address, moved.bytes());
             end(&stopper, &folder);
         })
         .map_err(failed)?;
@@ -42,9 +45,13 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends the length of the file, then, for each byte received, the file.
-fn send_file(mut stream: UnixStream, bytes: &[u8]) -> std::io::Result<()> {
+/// Sends the length of the file and where the target listens, then, for each byte received, the file.
+fn send_file(mut stream: UnixStream, address: &str, bytes: &[u8]) -> std::io::Result<()> {
+    // An address has a name or a path of far fewer bytes than that.
+    let address_len = u16::try_from(address.len()).map_err(std::io::Error::other)?;
     stream.write_all(&(bytes.len() as u64).to_le_bytes())?;
+    stream.write_all(&address_len.to_le_bytes())?;
+    stream.write_all(address.as_bytes())?;
     let mut request = [0];
     while stream.read(&mut request)? != 0 {
         stream.write_all(bytes)?;

@@ -1,0 +1,254 @@
+//! Meeting over TCP: keys, who is let in, and everything that works on a Unix socket, over UCX between two processes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::injecting::ECHO;
+use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
+
+/// Whether frames can go by `ucx-am` here; says so if not.
+pub(crate) fn has_ucx() -> bool {
+    let backends = farjump::available();
+    match backends.into_iter().find(|backend| backend.name == "ucx-am").map(|backend| backend.usable) {
+        Some(Ok(_)) => true,
+        other => {
+            println!("skipped: ucx-am cannot be used: {other:?}");
+            false
+        }
+    }
+}
+
+/// `farjump` with frames over TCP, as between machines.
+fn over_tcp(bench: &Workbench, args: &[&str]) -> Command {
+    let mut command = bench.farjump();
+    command.args(args).env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo");
+    command
+}
+
+pub(crate) fn make_key(bench: &Workbench, name: &str) {
+    bench.run(["key", name]).worked();
+}
+
+/// A target on a port that the system chooses, and its address.
+fn serve(bench: &Workbench, more: &[&str]) -> (Serving, String) {
+    let listen = ["serve", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am"];
+    let serving = Serving::start(over_tcp(bench, &[&listen[..], more].concat()).env("FARJUMP_LOG", "info"));
+    let address = serving.ready.split(' ').nth(1).expect("the address is in the line").to_owned();
+    (serving, address)
+}
+
+fn inject(bench: &Workbench, address: &str, more: &[&str]) -> Done {
+    let inject = ["inject", "libecho.so", "--to", address, "--transport", "ucx-am", "--args", "hello"];
+    finish(&mut over_tcp(bench, &[&inject[..], more].concat()))
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_key_is_made_for_its_owner_alone_and_never_overwritten() {
+    let bench = Workbench::new();
+    let done = bench.run(["key", "a.key"]).worked();
+    assert!(done.out.is_empty() && done.err.contains("--key"), "{}", done.err);
+    let digits = fs::read_to_string(bench.path("a.key")).expect("it was written");
+    assert_eq!(mode(&bench.path("a.key")), 0o600);
+    assert!(digits.len() == 65 && !done.err.contains(digits.trim()));
+    assert!(bench.run(["key", "a.key"]).error(1).contains("a.key exists"));
+    assert_eq!(fs::read_to_string(bench.path("a.key")).expect("it is still there"), digits);
+    let printed = bench.run(["key"]).worked();
+    assert!(printed.text().len() == 65 && printed.text() != digits);
+}
+
+#[test]
+fn what_a_target_or_source_cannot_do_over_tcp_is_told_with_what_to_do() {
+    let bench = Workbench::new();
+    bench.library("echo", ECHO);
+    make_key(&bench, "open.key");
+    fs::set_permissions(bench.path("open.key"), fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let none = bench.write("no.key", "password\n");
+    fs::set_permissions(none, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let serve = |listen: &str, more: &[&str]| bench.run([&["serve", "--listen", listen], more].concat());
+    let inject = |to: &str, more: &[&str]| bench.run([&["inject", "libecho.so", "--to", to], more].concat());
+    for (done, part) in [
+        (serve("tcp:127.0.0.1:0", &["--transport", "shm"]), "only a Unix socket carries"),
+        (inject("tcp:127.0.0.1:1", &["--transport", "shm"]), "only a Unix socket carries"),
+        (serve("tcp:0.0.0.0:0", &["--key", "open.key"]), "chmod 600 open.key"),
+        (inject("tcp:127.0.0.1:1", &["--key", "open.key"]), "chmod 600 open.key"),
+        (serve("tcp:0.0.0.0:0", &["--key", "no.key"]), "no.key is no key: 9 bytes"),
+        (serve("tcp:0.0.0.0:0", &["--key", "missing"]), "reading the key missing"),
+        (serve("tcp:node7", &[]), "tcp:HOST:PORT"),
+    ] {
+        assert!(done.error(1).contains(part), "{part}: {}", done.err);
+    }
+    // A key that is not needed is not looked at.
+    assert!(inject("unix:none", &["--key", "missing"]).error(5).contains("no such file"));
+    let done = serve("tcp:127.0.0.1:0", &["--peer-timeout", "10ms"]);
+    assert!(done.error(2).contains("1s to 32767s"), "{}", done.err);
+}
+
+#[test]
+fn other_machines_are_not_met_without_a_key() {
+    if !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    bench.library("echo", ECHO);
+    let serve = ["serve", "--listen", "tcp:0.0.0.0:0", "--transport", "ucx-am"];
+    let served = finish(&mut over_tcp(&bench, &serve));
+    for done in [served, inject(&bench, "tcp:192.0.2.1:7471", &[])] {
+        assert!(done.error(1).contains("`farjump key FILE`"), "{}", done.err);
+    }
+}
+
+#[test]
+fn everything_works_over_tcp_with_a_key() {
+    if !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    bench.library("echo", ECHO);
+    make_key(&bench, "k");
+    let (serving, address) = serve(&bench, &["--key", "k", "--peer-timeout", "5s"]);
+    assert!(!address.ends_with(":0"), "{address}");
+    let done = inject(&bench, &address, &["--key", "k", "--repeat", "100", "--peer-timeout", "5s", "--json"])
+        .worked();
+    assert_eq!(done.text(), "hello");
+    let figures: Value = serde_json::from_str(&done.err).expect("it is JSON");
+    assert_eq!((&figures["transport"], &figures["target_pid"]), (&"ucx-am".into(), &serving.pid().into()));
+
+    // The key from the variable, and questions.
+    let by_variable = |args: &[&str]| finish(bench.farjump().args(args).env("FARJUMP_KEY", "k")).worked();
+    let stats: Value =
+        serde_json::from_slice(&by_variable(&["stats", "--to", &address, "--json"]).out).expect("JSON");
+    assert_eq!(stats["calls"], 100);
+    assert!(by_variable(&["store", "--to", &address]).text().contains("echo"));
+    let dropped = bench.run(["store", "--to", &address, "--key", "k", "--drop-all"]).worked();
+    assert!(dropped.text().contains("dropped 1 image"), "{}", dropped.text());
+    serving.stop().worked();
+}
+
+#[test]
+fn who_has_no_key_or_another_one_is_refused_and_the_targets_log_says_who_it_was() {
+    if !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    bench.library("echo", ECHO);
+    make_key(&bench, "right.key");
+    make_key(&bench, "wrong.key");
+    let (serving, address) = serve(&bench, &["--key", "right.key"]);
+    assert!(inject(&bench, &address, &["--key", "wrong.key"]).error(3).contains("another key"));
+    assert!(inject(&bench, &address, &[]).error(3).contains("wants a key"));
+    assert!(bench.run(["stats", "--to", &address]).error(3).contains("wants a key"));
+    inject(&bench, &address, &["--key", "right.key"]).worked();
+    let log = serving.stop().worked().err;
+    assert!(
+        log.contains("(127.0.0.1:") && log.contains("another key") && log.contains("has no key"),
+        "{log}"
+    );
+
+    let (open, address) = serve(&bench, &[]);
+    assert!(inject(&bench, &address, &["--key", "right.key"]).error(3).contains("has no key"));
+    assert_eq!(inject(&bench, &address, &[]).worked().text(), "hello");
+    open.stop().worked();
+    // And nobody there any more.
+    assert!(inject(&bench, &address, &[]).error(5).contains("refuses connections"));
+}
+
+#[test]
+fn a_stopped_target_is_waited_for_up_to_the_deadline_and_named() {
+    if !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    bench.library("echo", ECHO);
+    make_key(&bench, "k");
+    let (serving, address) = serve(&bench, &["--key", "k"]);
+    let repeat =
+        ["--args", "x", "--repeat", "10000000", "--timeout", "2s", "--transport", "ucx-am", "--key", "k"];
+    let mut command = over_tcp(&bench, &[&["inject", "libecho.so", "--to", &address], &repeat[..]].concat());
+    let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    wait_for("calls", || {
+        let stats = bench.run(["stats", "--to", &address, "--key", "k", "--json"]).worked();
+        let stats: Value = serde_json::from_slice(&stats.out).expect("it is JSON");
+        (stats["calls"].as_u64() > Some(0)).then_some(())
+    });
+    serving.signal(Signal::STOP);
+    let done = source.finish();
+    assert!(done.error(4).contains(&address) && done.err.contains("the deadline passed"), "{}", done.err);
+    // One that only begins to meet it.
+    let done = inject(&bench, &address, &["--key", "k", "--timeout", "100ms"]);
+    assert!(done.error(4).contains("did not come in time"), "{}", done.err);
+    // It goes on where it was.
+    serving.signal(Signal::CONT);
+    inject(&bench, &address, &["--key", "k"]).worked();
+    serving.stop().worked();
+}
+
+#[test]
+fn a_target_that_is_killed_is_gone_for_a_source_that_waits() {
+    if !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    bench.library("wait", "FARJUMP_COPY_ARGS(wait)\nFARJUMP_IFUNC void wait_main(void *p, size_t n, void *t) { for (;;) __asm__ volatile(\"\"); }");
+    make_key(&bench, "k");
+    let (serving, address) = serve(&bench, &["--key", "k"]);
+    let inject =
+        ["inject", "libwait.so", "--to", &address, "--transport", "ucx-am", "--key", "k", "--timeout", "60m"];
+    let mut command = over_tcp(&bench, &inject);
+    let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    // It runs: nothing else keeps a target of one thread from an answer.
+    wait_for("the function to run", || {
+        let asked = bench.run(["stats", "--to", &address, "--key", "k", "--timeout", "100ms"]);
+        (asked.code == 4).then_some(())
+    });
+    serving.kill();
+    let done = source.finish();
+    assert!(done.error(5).contains(&address) && done.err.contains("is gone"), "{}", done.err);
+}
+
+#[test]
+fn the_demo_works_over_tcp() {
+    if !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    make_key(&bench, "k");
+    for more in [&[][..], &["--key", "k"]] {
+        let demo = ["demo", "--json", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am"];
+        let done = finish(&mut over_tcp(&bench, &[&demo[..], more].concat())).worked();
+        let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+        assert_eq!(report["transport"], "ucx-am");
+        assert_eq!(report["functions"].as_array().map(Vec::len), Some(3));
+    }
+    assert!(bench.leftovers().is_empty());
+}
+
+#[test]
+fn code_goes_on_to_a_peer_over_tcp_and_nobody_need_name_a_transport() {
+    if !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    let chain = bench.sample("chain");
+    make_key(&bench, "k");
+    bench.write("far", "x".repeat(11));
+    bench.write("near", "x");
+    let far = ["serve", "--listen", "tcp:127.0.0.1:0", "--key", "k", "--data", "far"];
+    let far = Serving::start(&mut over_tcp(&bench, &far));
+    let address = far.ready.split(' ').nth(1).expect("the address is in the line");
+    let (listen, peer) = (bench.address(), format!("next={address}"));
+    let near = ["serve", "--listen", &listen, "--key", "k", "--data", "near", "--peer", &peer];
+    let near = Serving::start(&mut over_tcp(&bench, &near));
+    let done = bench.inject(&chain, &["--args", "2"]).worked();
+    assert_eq!(done.out, [1_usize, 11].map(usize::to_le_bytes).concat());
+    near.stop().worked();
+    far.stop().worked();
+}
