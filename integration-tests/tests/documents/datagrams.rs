@@ -26,6 +26,7 @@ impl Transport for Datagrams {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, LARGEST);
         can.wake = WakeSource::Descriptor;
+        can.descriptors = true;
         can
     }
 

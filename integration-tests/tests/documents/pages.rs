@@ -21,7 +21,9 @@ impl Transport for Pages {
 
     fn capabilities(&self) -> Capabilities {
         let rules = ArrivalRules::FENCED | ArrivalRules::CHECKED;
-        Capabilities::new(InboxKind::OneSided, rules, MAX_FRAME / 2)
+        let mut can = Capabilities::new(InboxKind::OneSided, rules, MAX_FRAME / 2);
+        can.descriptors = true;
+        can
     }
 
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {

@@ -18,6 +18,10 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     ensure!(honest == peer.address(), "an opening's address changes");
     ensure!(honest.bytes.len() <= 64 << 10, "an address of {} bytes", honest.bytes.len());
     ensure!(honest.descriptors.len() <= 8, "an address with {} descriptors", honest.descriptors.len());
+    ensure!(
+        honest.descriptors.is_empty() || pair.target.capabilities().descriptors,
+        "an address with descriptors, of which the capabilities say nothing"
+    );
     let mut refused = 0;
     // With descriptors that are there, so that it is the bytes that are wrong.
     for len in 0..honest.bytes.len() {
