@@ -289,3 +289,73 @@ fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result
 fn broken(error: snow::Error) -> Error {
     Error::system(format!("sealing a connection: {error}"), Errno::IO)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> PeerIdentity {
+        PeerIdentity::at("127.0.0.1:1".parse().unwrap(), "a process")
+    }
+
+    /// The outcome of a handshake at the target and, if there is one, at the source, where the source binds one prefix and the
+    /// target another, and tells the source a third one.
+    fn shaken(bound: [&[u8]; 2], told: &[u8]) -> (Result<(), Error>, Option<Result<(), Error>>) {
+        let key = Key::from_bytes([5; 32]);
+        let [there, here] = bound.map(prologue);
+        let mut source = builder(&key, &there).unwrap().build_initiator().unwrap();
+        let mut target = builder(&key, &here).unwrap().build_responder().unwrap();
+        let mut first = Vec::new();
+        shake(&mut source, &[], &mut first).unwrap();
+        if told == prefix(Security::Key) {
+            let mut outgoing = Outgoing::new();
+            let outcome = finish(target, &first[HEAD..], &mut outgoing, &peer()).map(drop);
+            assert!(outgoing.wants_write(None), "the source is told nothing");
+            return (outcome, None);
+        }
+        target.read_message(&first[HEAD..], &mut []).unwrap();
+        let mut second = Vec::new();
+        shake(&mut target, told, &mut second).unwrap();
+        (Ok(()), Some(finish(source, &second[HEAD..], &mut Outgoing::new(), &peer()).map(drop)))
+    }
+
+    #[test]
+    fn a_prefix_that_was_changed_on_the_way_fails_the_handshake_of_who_reads_it() {
+        let (own, other) = (prefix(Security::Key), *b"FARJUMP\0\x02\0\x01\0");
+        let (target, _) = shaken([&own, &own], &own);
+        target.unwrap();
+        let (target, _) = shaken([&own, &other], &own);
+        assert!(matches!(target, Err(Error::WrongKey { .. })), "{target:?}");
+        let (_, source) = shaken([&own, &own], &other);
+        assert!(matches!(source, Some(Err(Error::Tampered { .. }))), "{source:?}");
+    }
+
+    #[test]
+    fn a_message_is_cut_into_packets_that_are_full_and_opens_whole() {
+        let (key, own) = (Key::from_bytes([5; 32]), prologue(&prefix(Security::Key)));
+        let mut source = builder(&key, &own).unwrap().build_initiator().unwrap();
+        let mut target = builder(&key, &own).unwrap().build_responder().unwrap();
+        let (mut message, mut nothing) = ([0; 100], [0; 100]);
+        let len = source.write_message(&[], &mut message).unwrap();
+        target.read_message(&message[..len], &mut nothing).unwrap();
+        let len = target.write_message(&[], &mut message).unwrap();
+        source.read_message(&message[..len], &mut nothing).unwrap();
+        let open = |noise: HandshakeState| State::Open(Box::new(noise.into_transport_mode().unwrap()));
+        let mut source = Seal { state: open(source), raw: Vec::new(), greeted: true };
+        let mut target = Seal { state: open(target), raw: Vec::new(), greeted: true };
+        for (len, packets) in [(1, 1), (65_519, 1), (65_520, 2), (200_000, 4)] {
+            let sealed = source.close(&vec![7; len]).unwrap();
+            assert_eq!(sealed.len(), len + packets * (HEAD + TAG));
+            let mut incoming = Incoming::sealed();
+            // However it comes: nothing is lost at the seams.
+            for part in sealed.chunks(10_007) {
+                target.raw.extend(part);
+                target.take(&mut incoming, &mut Outgoing::new(), &peer()).unwrap();
+            }
+            assert!(target.raw.is_empty());
+            // They are no message, but as many bytes as one that is cut short.
+            let error = incoming.end(&peer());
+            assert!(matches!(error, Error::CutShort { found, .. } if found == len), "{error}");
+        }
+    }
+}
