@@ -390,8 +390,8 @@ pub(crate) struct Transports {
 /// carries, calls and replies, is not encrypted (docs/security.md).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The file has mode 0600, and is refused with another: ssh does the same with its keys. What is there already is not
-overwritten. Without FILE the key goes to standard output.
+The file has mode 0600, and is not taken if others may read or write it, as ssh does with its keys.
+What is there already is not overwritten. Without FILE the key goes to standard output.
 
 Examples:
   farjump key farm.key && scp -p farm.key node7:
