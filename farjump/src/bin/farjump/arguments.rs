@@ -369,8 +369,8 @@ Examples:
   farjump transports
   farjump transports --to unix:store.sock --transport ucx")]
 pub(crate) struct Transports {
-    /// Connect to this target, and show the path to it
-    #[arg(long, value_name = "unix:PATH")]
+    /// Connect to this target, unix:PATH or tcp:HOST:PORT, and show the path to it
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: Option<String>,
     /// The transport; `ucx` for the better of ucx-put and ucx-am [default: the best that both have]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, requires = "to")]
@@ -378,6 +378,8 @@ pub(crate) struct Transports {
     /// How long connecting may take, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

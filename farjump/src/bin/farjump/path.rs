@@ -14,6 +14,9 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }
+    if let Some(key) = arguments.key.read([to])? {
+        builder = builder.key(key);
+    }
     let link = builder.connect()?;
     let (path, peer, largest) = (link.path(), link.peer().to_string(), link.max_frame());
     drop(link);
