@@ -2,6 +2,8 @@
 
 mod arguments;
 #[cfg(feature = "build")]
+mod compiled;
+#[cfg(feature = "build")]
 mod demo;
 mod doctor;
 mod environment;
@@ -15,6 +17,8 @@ mod output;
 mod path;
 mod quantity;
 mod serve;
+#[cfg(feature = "build")]
+mod stage;
 mod stats;
 mod store;
 mod transports;

@@ -1,8 +1,7 @@
 //! `demo`: three functions are injected into a process that has never seen them, and their answers checked.
 
 mod functions;
-mod samples;
-mod stage;
+mod started;
 pub(crate) mod target;
 
 use std::fs;
@@ -13,11 +12,13 @@ use farjump::{Library, Link};
 use serde_json::{Value, json};
 
 use crate::arguments::Demo;
+use crate::compiled::{self, Source};
 use crate::failure::Failure;
 use crate::output;
 use crate::quantity::{median, microseconds, show_duration};
+use crate::stage::Stage;
 use functions::{Answer, Function};
-use stage::Stage;
+use started::DemoTarget;
 
 /// Most later calls of a function, and how long they may take in all: the first of the two ends them.
 const LATER_CALLS: (usize, Duration) = (101, Duration::from_millis(100));
@@ -44,9 +45,10 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     let literal = functions::literal(arguments.literal.as_deref(), &contents);
     let functions = functions::all(literal);
 
-    let stage = Stage::set()?;
-    let libraries = samples::build(&functions, &stage)?;
-    let mut target = stage.start_target(&file, arguments, contents.len())?;
+    let stage = Stage::set("demo")?;
+    let sources = functions.each_ref().map(|function| Source { name: function.name, text: function.source });
+    let libraries = compiled::build(&sources, &stage)?;
+    let mut target = started::start(&stage, &file, arguments, contents.len())?;
     let moving = move_file(&mut target, &contents)?;
     let limit = call_limit(contents.len());
     let mut builder = Link::builder(target.address()).send_timeout(limit);
@@ -76,7 +78,7 @@ fn call_limit(bytes: usize) -> Duration {
 }
 
 /// How long it takes to bring the file's bytes from the target to this process, allocation included.
-fn move_file(target: &mut stage::DemoTarget, contents: &[u8]) -> Result<Duration, Failure> {
+fn move_file(target: &mut DemoTarget, contents: &[u8]) -> Result<Duration, Failure> {
     let mut times = Vec::new();
     for _ in 0..INSTEAD {
         let start = Instant::now();

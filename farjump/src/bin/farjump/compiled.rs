@@ -1,0 +1,58 @@
+//! Ifunc libraries built from sources that this program carries.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use farjump::Library;
+
+use crate::failure::Failure;
+use crate::stage::{self, Stage};
+
+/// A source in C, and NAME of the routines in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: &'a str,
+}
+
+/// Builds the libraries of `sources` in the stage's folder and opens them. Nothing is written elsewhere: `farjump build`
+/// and the compilers that it starts run with that folder for their temporary files, which is why they run in processes of their own.
+///
+/// # Errors
+/// No C compiler, mostly.
+pub(crate) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library>, Failure> {
+    // All at once: they take as long as one where there are processors enough.
+    let running: Vec<_> = sources.iter().map(|source| start(*source, stage)).collect();
+    let built: Vec<_> = sources
+        .iter()
+        .zip(running)
+        .map(|(source, child)| {
+            let (status, said) = stage.finish(child?).map_err(|error| failed(*source, error))?;
+            if !status.success() {
+                return Err(failed(*source, said.strip_prefix("error: ").unwrap_or(&said)));
+            }
+            Ok(Library::open(library(*source, stage.folder()))?)
+        })
+        .collect();
+    // Only now, when none runs any more.
+    built.into_iter().collect()
+}
+
+fn start(source: Source<'_>, stage: &Stage) -> Result<Child, Failure> {
+    let file = stage.folder().join(format!("{}.c", source.name));
+    fs::write(&file, source.text).map_err(|error| failed(source, error))?;
+    let mut command = stage::this_program();
+    command.arg("build").arg(&file).arg("-o").arg(library(source, stage.folder()));
+    command.env("TMPDIR", stage.folder());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    stage.start(&mut command).map_err(|error| failed(source, error))
+}
+
+fn library(source: Source<'_>, folder: &Path) -> PathBuf {
+    folder.join(format!("lib{}.so", source.name))
+}
+
+fn failed(source: Source<'_>, why: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("the function `{}` could not be built: {why}", source.name))
+}

@@ -1,0 +1,97 @@
+//! The demo's end of its target process: starting it, and what comes over the socket to it.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::arguments::Demo;
+use crate::failure::Failure;
+use crate::stage::{Stage, this_program};
+
+/// How long the target may take to start, and then to go on sending the file.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Name of the target's socket in the stage's folder, with its slash.
+const SOCKET: &str = "/target.sock";
+
+/// Starts the target on `file`, which has `bytes` bytes, and waits until it is ready.
+pub(super) fn start(
+    stage: &Stage,
+    file: &Path,
+    arguments: &Demo,
+    bytes: usize,
+) -> Result<DemoTarget, Failure> {
+    let failed = |error| Failure::new(format!("cannot start the target process: {error}"));
+    let (stream, theirs) = UnixStream::pair().map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let own = format!("unix:{}{}", stage.folder().display(), SOCKET);
+    let address = arguments.listen.as_ref().unwrap_or(&own);
+    let mut command = this_program();
+    command.arg("demo-target").arg("--data").arg(file).arg("--listen").arg(address);
+    command.arg("--folder").arg(stage.folder());
+    if let Some(transport) = &arguments.transport {
+        command.arg("--transport").arg(transport);
+    }
+    if let Some(key) = &arguments.key.file {
+        command.arg("--key").arg(key);
+    }
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+    let pid = stage.start(&mut command).map_err(failed)?.id();
+    // The command has a copy of the target's end of the socket, whose closing is to be seen.
+    drop(command);
+    let mut target = DemoTarget { stream, address: String::new(), pid, bytes };
+    match target.read_ready() {
+        Ok(len) if len == bytes as u64 => Ok(target),
+        Ok(_) => Err(Failure::new("the file changed its length while the demo started: try one that stays")),
+        // It has said itself why, on standard error.
+        Err(error) => Err(Failure::new(format!("the target process did not get ready: {error}"))),
+    }
+}
+
+/// The target process, and the socket on which it sends the file when asked to.
+pub(super) struct DemoTarget {
+    stream: UnixStream,
+    address: String,
+    pid: u32,
+    bytes: usize,
+}
+
+impl DemoTarget {
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The bytes of the file as the target has them, moved over the socket.
+    pub(super) fn fetch(&mut self) -> Result<Vec<u8>, Failure> {
+        let failed = |error| Failure::new(format!("the target did not send its file: {error}"));
+        self.stream.write_all(&[1]).map_err(failed)?;
+        let mut bytes = vec![0; self.bytes];
+        self.stream.read_exact(&mut bytes).map_err(failed)?;
+        Ok(bytes)
+    }
+
+    /// What the target says when it is ready: the length of the file, and where it listens, behind the length of that.
+    fn read_ready(&mut self) -> io::Result<u64> {
+        let (mut len, mut address_len) = ([0; 8], [0; 2]);
+        self.stream.read_exact(&mut len)?;
+        self.stream.read_exact(&mut address_len)?;
+        let mut address = vec![0; u16::from_le_bytes(address_len).into()];
+        self.stream.read_exact(&mut address)?;
+        self.address = String::from_utf8(address).map_err(io::Error::other)?;
+        Ok(u64::from_le_bytes(len))
+    }
+}
+
+impl Drop for DemoTarget {
+    fn drop(&mut self) {
+        // Tells the target to end, in case that it is not killed.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a command sets up and takes down in every case: a folder, and processes.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tempfile::TempDir;
+
+use crate::failure::Failure;
+
+/// How long to wait between attempts to remove the folder.
+const REMOVAL: Duration = Duration::from_millis(10);
+/// Longest path of a socket (unix(7)), and room for the name of one with its slash.
+const SOCKET: (usize, usize) = (107, 16);
+
+/// Has the folder, and the processes that the command starts. All go with it, and when the command is interrupted.
+pub(crate) struct Stage {
+    props: Arc<Mutex<Option<Props>>>,
+    folder: PathBuf,
+}
+
+struct Props {
+    /// Processes that were started and not waited for. Each leads a group of its own.
+    processes: Vec<Pid>,
+    folder: PathBuf,
+}
+
+impl Drop for Props {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            // What has ended already, and is not waited for, is no error.
+            let _ = kill_process_group(*process, Signal::KILL);
+            let _ = waitpid(Some(*process), WaitOptions::empty());
+        }
+        // Compilers that were killed may be at their last file.
+        for _ in 0..100 {
+            match fs::remove_dir_all(&self.folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(REMOVAL),
+                _ => break,
+            }
+        }
+    }
+}
+
+impl Stage {
+    /// Makes the folder, and sees to it that SIGINT and SIGTERM remove it. `command` is the command's name.
+    pub(crate) fn set(command: &str) -> Result<Stage, Failure> {
+        let failed = |error| Failure::new(format!("cannot prepare `{command}`: {error}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let folder = make_folder(command).map_err(failed)?.keep();
+        let props = Props { processes: Vec::new(), folder: folder.clone() };
+        let props = Arc::new(Mutex::new(Some(props)));
+        let stage = Stage { props: props.clone(), folder };
+        let wait = move || {
+            if let Some(signal) = signals.forever().next() {
+                let mut props = props.lock().unwrap_or_else(PoisonError::into_inner);
+                *props = None;
+                // With the lock: the command, which sees its processes go, cannot end before this does and say that it failed.
+                process::exit(128 + signal);
+            }
+        };
+        std::thread::Builder::new().name("farjump-signals".into()).spawn(wait).map_err(failed)?;
+        Ok(stage)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts a process, in a group of its own: what is typed at the terminal interrupts this process, which then ends the
+    /// others.
+    pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
+        let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = command.process_group(0).spawn()?;
+        if let (Some(props), Some(process)) = (&mut *props, Pid::from_raw(child.id() as i32)) {
+            props.processes.push(process);
+        }
+        Ok(child)
+    }
+
+    /// Waits until a process ends; also says what it wrote to standard error, if that is piped.
+    pub(crate) fn finish(&self, mut child: Child) -> io::Result<(ExitStatus, String)> {
+        let mut said = Vec::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            stderr.read_to_end(&mut said)?;
+        }
+        // With the lock: a process id is nobody's once it was waited for.
+        let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = child.wait()?;
+        if let Some(props) = &mut *props {
+            props.processes.retain(|process| process.as_raw_nonzero().get() as u32 != child.id());
+        }
+        Ok((status, String::from_utf8_lossy(&said).trim_end().to_owned()))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        *self.props.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// This program, to be run again: the very file that runs now, even if another took its place.
+pub(crate) fn this_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("farjump");
+    command
+}
+
+/// A folder beside this program if that lies in cargo's target folder, so that nothing is written outside of it, and if
+/// its path is short enough for a socket; otherwise in the system's temporary folder.
+fn make_folder(command: &str) -> io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let prefix = format!("farjump-{command}-");
+    builder.prefix(&prefix);
+    if let Some(beside) = cargo_folder()
+        && let Ok(folder) = builder.tempdir_in(beside)
+        && folder.path().as_os_str().as_bytes().len() + SOCKET.1 <= SOCKET.0
+        && folder.path().to_str().is_some()
+    {
+        return Ok(folder);
+    }
+    builder.tempdir()
+}
+
+/// The folder of this program, if it is one of cargo's, which marks them as caches.
+fn cargo_folder() -> Option<PathBuf> {
+    let folder = fs::canonicalize(std::env::current_exe().ok()?.parent()?).ok()?;
+    folder.ancestors().any(|folder| folder.join("CACHEDIR.TAG").exists()).then_some(folder)
+}
