@@ -11,6 +11,8 @@ use crate::environment::VARIABLES;
 use crate::failure::EXIT_CODES;
 use crate::key::{KeyFile, PeerTimeout};
 use crate::limits::{Codes, parse_limit};
+#[cfg(feature = "build")]
+use crate::perf::{Perf, PerfOther};
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::store::{Beginning, parse_beginning};
 
@@ -43,6 +45,7 @@ Examples:
   farjump inject libsum.so --to unix:store.sock     run the function there
   farjump stats --to unix:store.sock                what the target has done
   farjump doctor                                    what is wrong with this machine
+  farjump perf latency --against ucx-am             how fast it is here
 
 {EXIT_CODES}
 
@@ -68,6 +71,11 @@ pub(crate) enum Command {
     #[cfg(feature = "build")]
     #[command(hide = true)]
     DemoTarget(DemoTarget),
+    #[cfg(feature = "build")]
+    Perf(Perf),
+    #[cfg(feature = "build")]
+    #[command(hide = true)]
+    PerfOther(PerfOther),
 }
 
 /// Make an ifunc library
@@ -494,7 +502,7 @@ pub(crate) struct DemoTarget {
 /// Largest mailbox, in bytes: each source gets one.
 const MAX_MAILBOX: usize = 1 << 30;
 
-fn parse_mailbox(text: &str) -> Result<usize, String> {
+pub(crate) fn parse_mailbox(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
         bytes if bytes > MAX_MAILBOX => Err("a mailbox has at most 1G".to_owned()),
         bytes if bytes < 4096 => Err("a mailbox has at least 4K".to_owned()),

@@ -15,6 +15,8 @@ mod library;
 mod limits;
 mod output;
 mod path;
+#[cfg(feature = "build")]
+mod perf;
 mod quantity;
 mod serve;
 #[cfg(feature = "build")]
@@ -53,6 +55,10 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         #[cfg(feature = "build")]
         Command::DemoTarget(arguments) => demo::target::run(&arguments),
+        #[cfg(feature = "build")]
+        Command::Perf(arguments) => perf::run(&arguments),
+        #[cfg(feature = "build")]
+        Command::PerfOther(arguments) => perf::other::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,14 +11,14 @@ const LONGEST: u64 = 64 * 1024;
 const MOST_PROCESSORS: u32 = 1 << 16;
 
 /// The text of a file, without blank around it, or `None` where it cannot be read.
-pub(super) fn read(path: impl AsRef<Path>) -> Option<String> {
+pub(crate) fn read(path: impl AsRef<Path>) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// Reads a list of processors or nodes, such as `0-3,8,10-11`. `None` of what is no such list; empty of an empty one.
-pub(super) fn numbers(list: &str) -> Option<BTreeSet<u32>> {
+pub(crate) fn numbers(list: &str) -> Option<BTreeSet<u32>> {
     let mut numbers = BTreeSet::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

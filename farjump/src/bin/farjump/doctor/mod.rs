@@ -6,7 +6,7 @@
 
 mod bounded;
 mod finding;
-mod kernel_text;
+pub(crate) mod kernel_text;
 mod libraries;
 mod memory;
 mod processors;

@@ -1,0 +1,152 @@
+//! What was measured, over the rounds: figures, their ratios, and the times of single calls.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::failure::Failure;
+
+/// Longest time that a histogram holds, in nanoseconds.
+const LONGEST: u64 = 60_000_000_000;
+
+/// The figures of one thing that is measured, one a round, and its single calls.
+pub(super) struct Series {
+    rounds: Vec<f64>,
+    singles: Histogram<u64>,
+}
+
+/// One round's figure, in the metric's unit, and single calls in nanoseconds.
+pub(super) struct Round {
+    pub(super) figure: f64,
+    pub(super) singles: Vec<u64>,
+}
+
+impl Round {
+    /// A figure alone.
+    pub(super) fn of(figure: f64) -> Round {
+        Round { figure, singles: Vec::new() }
+    }
+}
+
+/// Times of single calls, in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Percentiles {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) p999: f64,
+    pub(super) max: f64,
+}
+
+/// One by another, over the rounds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Ratio {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+}
+
+impl Series {
+    pub(super) fn new() -> Result<Series, Failure> {
+        let singles = Histogram::new_with_bounds(1, LONGEST, 3)
+            .map_err(|error| Failure::new(format!("there is no histogram for times: {error}")))?;
+        Ok(Series { rounds: Vec::new(), singles })
+    }
+
+    pub(super) fn add(&mut self, round: Round) {
+        self.rounds.push(round.figure);
+        for single in round.singles {
+            self.singles.saturating_record(single);
+        }
+    }
+
+    /// The median of the rounds; `None` before there is one.
+    pub(super) fn median(&self) -> Option<f64> {
+        median(&self.rounds)
+    }
+
+    /// `None` where no calls were timed one by one.
+    pub(super) fn percentiles(&self) -> Option<Percentiles> {
+        let at = |percentile| self.singles.value_at_percentile(percentile) as f64 / 1e3;
+        (!self.singles.is_empty()).then(|| Percentiles {
+            p50: at(50.0),
+            p99: at(99.0),
+            p999: at(99.9),
+            max: self.singles.max() as f64 / 1e3,
+        })
+    }
+
+    /// Of this to a reference, in each round of both.
+    pub(super) fn ratio(&self, reference: &Series) -> Option<Ratio> {
+        let pairs = self.rounds.iter().zip(&reference.rounds);
+        let ratios: Vec<f64> =
+            pairs.map(|(own, other)| own / other).filter(|ratio| ratio.is_finite()).collect();
+        Some(Ratio {
+            median: median(&ratios)?,
+            min: ratios.iter().copied().reduce(f64::min)?,
+            max: ratios.iter().copied().reduce(f64::max)?,
+        })
+    }
+}
+
+/// The middle one; of an even number the mean of the two.
+pub(super) fn median(figures: &[f64]) -> Option<f64> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    match sorted.len() % 2 {
+        0 => Some((sorted[sorted.len() / 2 - 1] + upper) / 2.0),
+        _ => Some(upper),
+    }
+}
+
+/// The median time of one call, in nanoseconds, where each of `times` is of `batch` calls.
+pub(super) fn median_call(times: &[Duration], batch: u32) -> f64 {
+    let times: Vec<f64> = times.iter().map(|time| time.as_nanos() as f64 / f64::from(batch)).collect();
+    median(&times).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(figures: &[f64]) -> Series {
+        let mut series = Series::new().expect("the bounds are right");
+        figures.iter().for_each(|figure| series.add(Round::of(*figure)));
+        series
+    }
+
+    #[test]
+    fn ratios_are_taken_within_rounds_and_not_of_medians() {
+        // A machine that slows down by ten: both medians are 20, and each round has its own ratio.
+        let (own, reference) = (series(&[2.0, 20.0, 40.0]), series(&[4.0, 20.0, 20.0]));
+        assert_eq!((own.median(), reference.median()), (Some(20.0), Some(20.0)));
+        assert_eq!(own.ratio(&reference), Some(Ratio { median: 1.0, min: 0.5, max: 2.0 }));
+    }
+
+    #[test]
+    fn a_run_that_was_cut_short_has_the_rounds_that_both_have() {
+        let (own, reference) = (series(&[1.0, 2.0]), series(&[2.0]));
+        assert_eq!(own.ratio(&reference), Some(Ratio { median: 0.5, min: 0.5, max: 0.5 }));
+        assert_eq!(own.ratio(&series(&[])), None);
+        assert_eq!(own.ratio(&series(&[0.0, 0.0])), None);
+    }
+
+    #[test]
+    fn percentiles_are_of_single_calls_in_microseconds() {
+        let mut series = Series::new().expect("the bounds are right");
+        assert_eq!(series.percentiles(), None);
+        series.add(Round { figure: 0.0, singles: (1..=1000).map(|n| n * 1000).collect() });
+        let all = series.percentiles().expect("there are some");
+        for (is, should) in [(all.p50, 500.0), (all.p99, 990.0), (all.p999, 999.0), (all.max, 1000.0)] {
+            assert!((is - should).abs() <= should / 500.0, "{is} {should}");
+        }
+    }
+
+    #[test]
+    fn the_median_call_does_not_see_one_batch_that_was_held_up() {
+        let times = [64, 64, 64, 640_000].map(Duration::from_nanos);
+        assert_eq!(median_call(&times, 64), 1.0);
+        assert_eq!(median(&[1.0, 2.0]), Some(1.5));
+        assert_eq!(median(&[]), None);
+    }
+}

@@ -1,0 +1,149 @@
+//! farjump itself: `counter`, called over a link at the source, polled for at the target.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use farjump::{Library, Link, Mode, Target, WaitPolicy};
+
+use super::memory::Memory;
+use super::side::{Other, Source};
+use super::watch::Watch;
+use crate::failure::Failure;
+
+/// How long a call may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The source's side: a link that never sleeps.
+pub(super) struct Calls<'a> {
+    pub(super) link: &'a Link,
+    library: &'a Library,
+    /// What the payload routines copy.
+    args: Vec<u8>,
+    size: usize,
+}
+
+impl<'a> Calls<'a> {
+    /// Calls of the function of `library`, with up to `longest` bytes.
+    pub(super) fn new(link: &'a Link, library: &'a Library, longest: usize) -> Calls<'a> {
+        Calls { link, library, args: vec![7; longest], size: 0 }
+    }
+
+    /// One call with `size` bytes in `mode`, which the calls that follow are in, too. What cannot be measured fails here.
+    pub(super) fn attempt(&mut self, mode: Mode, size: usize) -> Result<(), farjump::Error> {
+        self.link.set_mode(mode);
+        self.link.inject(self.library, &self.args[..size])?.wait(PATIENCE).map(drop)
+    }
+}
+
+impl Source for Calls<'_> {
+    fn prepare(&mut self, size: usize, _streams: bool) -> Result<(), Failure> {
+        self.size = size;
+        Ok(())
+    }
+
+    #[inline]
+    fn call(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        self.link.inject(self.library, &self.args[..self.size])?.wait(PATIENCE)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn send(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        Ok(self.link.send(self.library, &self.args[..self.size])?)
+    }
+
+    fn settle(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _memory: &Memory, _watch: &Watch) -> Result<(), Failure> {
+        Ok(self.link.flush(PATIENCE)?)
+    }
+}
+
+/// A link to the target at `address`.
+pub(super) fn connect(address: &str, transport: &str) -> Result<Link, farjump::Error> {
+    Link::builder(address)
+        .transport(transport)
+        .wait_policy(WaitPolicy::spin_only())
+        .send_timeout(PATIENCE)
+        .connect()
+}
+
+/// The address of the target for a transport.
+pub(super) fn address(folder: &Path, transport: &str) -> String {
+    format!("unix:{}/{transport}", folder.display())
+}
+
+/// The target's side. Injected code counts in the word that it owns.
+pub(super) struct Polls {
+    target: Target<'static>,
+    /// The count when the present measurement began.
+    before: u64,
+}
+
+impl Polls {
+    /// A target over one transport.
+    pub(super) fn listen(
+        folder: &Path,
+        transport: &str,
+        ring: usize,
+        counter: &Library,
+    ) -> Result<Polls, Failure> {
+        // It stays to the end of this process, which has a few of them.
+        let count: &'static mut u64 = Box::leak(Box::new(0));
+        let target = Target::listen(&address(folder, transport))
+            .args(count)
+            .transport(transport)
+            .modes(&Mode::ALL)
+            .local(counter)
+            .mailbox(ring)
+            .wait_policy(WaitPolicy::spin_only())
+            .build()?;
+        Ok(Polls { target, before: 0 })
+    }
+
+    fn count(&mut self) -> Result<u64, Failure> {
+        let count = self.target.args_mut::<u64>();
+        count.map(|count| *count).ok_or_else(|| Failure::new("the target lost its count"))
+    }
+
+    /// How long it takes from the arrival of a call to its having been answered; it adds `adds` to the count.
+    pub(super) fn time_first(&mut self, adds: u64, watch: &Watch) -> Result<Duration, Failure> {
+        let before = self.count()?;
+        let mut time = Duration::ZERO;
+        watch.until(|| {
+            let start = Instant::now();
+            let ran = self.target.poll()?;
+            time = start.elapsed();
+            Ok(ran != 0)
+        })?;
+        match self.count()? - before {
+            added if added == adds => Ok(time),
+            added => Err(Failure::new(format!("the first call added {added}, not {adds}: other code ran"))),
+        }
+    }
+}
+
+impl Other for Polls {
+    fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
+        self.before = self.count()?;
+        Ok(())
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<u64, Failure> {
+        self.target.poll()?;
+        // Nobody asks: the link itself knows when all has run.
+        Ok(0)
+    }
+
+    fn answer(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        // The target has, in `look`.
+        Ok(())
+    }
+
+    fn counted(&mut self) -> Result<u64, Failure> {
+        Ok(self.count()? - self.before)
+    }
+}

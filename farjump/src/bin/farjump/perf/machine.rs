@@ -1,0 +1,147 @@
+//! The machine: its processors, which of them are used, and how far apart they are.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+
+use super::options::Cpus;
+use crate::doctor::kernel_text::{numbers, read};
+use crate::failure::Failure;
+
+/// What the figures were taken on.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    pub(super) processor: String,
+    pub(super) processors: usize,
+    pub(super) kernel: String,
+    pub(super) farjump: &'static str,
+    /// Version, or `None` where there is none.
+    pub(super) ucx: Option<String>,
+    /// The variable UCX_TLS.
+    pub(super) ucx_tls: Option<String>,
+    pub(super) source_cpu: usize,
+    pub(super) target_cpu: usize,
+}
+
+impl Machine {
+    pub(super) fn look(cpus: Cpus) -> Machine {
+        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = info.lines().find_map(|line| line.strip_prefix("model name\t: "));
+        Machine {
+            processor: model.unwrap_or("unknown processor").to_owned(),
+            processors: allowed().len(),
+            kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            farjump: env!("CARGO_PKG_VERSION"),
+            ucx: ucx_version(),
+            ucx_tls: std::env::var("UCX_TLS").ok(),
+            source_cpu: cpus.source,
+            target_cpu: cpus.target,
+        }
+    }
+}
+
+#[cfg(feature = "ucx")]
+fn ucx_version() -> Option<String> {
+    super::ucx::version().ok()
+}
+
+#[cfg(not(feature = "ucx"))]
+fn ucx_version() -> Option<String> {
+    None
+}
+
+/// How far apart two processors are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    Near,
+    Middle,
+    Far,
+}
+
+impl State {
+    /// By the nanoseconds that a line takes one way.
+    pub(super) fn of(line_ns: f64) -> State {
+        match line_ns {
+            ns if ns < 40.0 => State::Near,
+            ns if ns > 150.0 => State::Far,
+            _ => State::Middle,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            State::Near => "near",
+            State::Middle => "middle",
+            State::Far => "far",
+        }
+    }
+}
+
+/// The two processors to use.
+///
+/// # Errors
+/// When there are not two, or those asked for may not be used.
+pub(super) fn choose(asked: Option<Cpus>) -> Result<Cpus, Failure> {
+    let allowed = allowed();
+    let list = || allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    if let Some(cpus) = asked {
+        for cpu in [cpus.source, cpus.target] {
+            if !allowed.contains(&cpu) {
+                return Err(Failure::new(format!(
+                    "processor {cpu} is not there, or may not be used (see taskset -p $$): there are {}",
+                    list()
+                )));
+            }
+        }
+        return Ok(cpus);
+    }
+    let mut by_number = allowed.iter().copied();
+    let (Some(source), Some(second)) = (by_number.next(), by_number.next()) else {
+        return Err(Failure::new(format!(
+            "source and target each poll and need a processor each, and there is only {}: allow more (taskset), or measure elsewhere",
+            list()
+        )));
+    };
+    let siblings = read(format!("/sys/devices/system/cpu/cpu{source}/topology/thread_siblings_list"))
+        .and_then(|list| numbers(&list))
+        .unwrap_or_default();
+    let apart = allowed.iter().copied().find(|cpu| *cpu != source && !siblings.contains(&(*cpu as u32)));
+    Ok(Cpus { source, target: apart.unwrap_or(second) })
+}
+
+fn allowed() -> BTreeSet<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+/// Pins this thread to a processor.
+pub(super) fn pin(cpu: usize) -> Result<(), Failure> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set)
+        .map_err(|error| Failure::new(format!("cannot run on processor {cpu} alone: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_near_below_40_ns_and_far_beyond_150() {
+        assert_eq!([State::of(25.0), State::of(39.9)], [State::Near; 2]);
+        assert_eq!([State::of(40.0), State::of(60.0), State::of(150.0)], [State::Middle; 3]);
+        assert_eq!(State::of(250.0), State::Far);
+    }
+
+    #[test]
+    fn a_processor_that_may_not_be_used_is_refused_with_those_that_may() {
+        let first = *allowed().first().expect("this runs on one");
+        let error =
+            choose(Some(Cpus { source: first, target: 1023 })).expect_err("there is no such processor");
+        let text = error.to_string();
+        assert!(text.contains("processor 1023") && text.contains(&first.to_string()), "{text}");
+    }
+}

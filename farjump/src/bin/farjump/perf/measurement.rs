@@ -1,0 +1,157 @@
+//! One measurement: so many calls, or messages in a stream, of one size.
+
+use std::time::Duration;
+
+use super::copy::Copy;
+use super::figures::{Round, median_call};
+use super::memory::Memory;
+use super::message::Order;
+use super::options::Metric;
+use super::pair::Pair;
+use super::side::Source;
+use super::watch::Watch;
+use crate::failure::Failure;
+
+/// The longest payload, in bytes, with which a message is as quick as its answer: for farjump both are one line.
+const ONE_LINE: usize = 40;
+/// Calls between looks at the clock, where their times are not wanted one by one.
+const BATCH: u32 = 64;
+const MEBIBYTE: f64 = (1 << 20) as f64;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measurement {
+    pub(super) metric: Metric,
+    /// Bytes of payload.
+    pub(super) size: usize,
+    /// Calls that count, at least 1.
+    pub(super) iterations: u32,
+    /// Calls before them.
+    pub(super) warmup: u32,
+}
+
+impl Measurement {
+    /// Measures a source against its other side, number `subject`. There are as many `times` as iterations.
+    pub(super) fn measure(
+        &self,
+        pair: &mut Pair,
+        subject: usize,
+        source: &mut dyn Source,
+        times: &mut [Duration],
+    ) -> Result<Round, Failure> {
+        if self.metric.streams() {
+            if self.warmup != 0 {
+                self.stream(pair, subject, source, self.warmup)?;
+            }
+            let time = self.stream(pair, subject, source, self.iterations)?;
+            return Ok(Round::of(self.throughput(time)));
+        }
+        // The way back of an answer without payload; where the message is as short, half of its own round trip.
+        let back = match self.size {
+            0..=ONE_LINE => f64::INFINITY,
+            _ => round_trips(pair, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0,
+        };
+        let one_way = |round_trip: f64| round_trip - back.min(round_trip / 2.0);
+        let median = round_trips(pair, subject, source, self, times)?;
+        let singles = &mut times[..self.iterations as usize];
+        self.play(pair, subject, self.iterations, source, |source, _, watch| {
+            source.calls(singles, 1, watch)
+        })?;
+        let singles = singles.iter().map(|time| one_way(time.as_nanos() as f64) as u64).collect();
+        Ok(Round { figure: one_way(median) / 1e3, singles })
+    }
+
+    /// Measures copying, which nobody answers.
+    pub(super) fn measure_alone(
+        &self,
+        pair: &Pair,
+        copy: &mut Copy,
+        times: &mut [Duration],
+    ) -> Result<Round, Failure> {
+        copy.prepare(self.size, self.metric.streams())?;
+        pair.rest(|memory, watch| {
+            if self.metric.streams() {
+                copy.stream(u64::from(self.warmup), memory, watch)?;
+                let time = copy.stream(u64::from(self.iterations), memory, watch)?;
+                return Ok(Round::of(self.throughput(time)));
+            }
+            copy.calls(&mut times[..1], self.warmup, watch)?;
+            let (batch, batches) = self.batches();
+            copy.calls(&mut times[..batches], batch, watch)?;
+            let median = median_call(&times[..batches], batch);
+            let singles = &mut times[..self.iterations as usize];
+            copy.calls(singles, 1, watch)?;
+            let singles = singles.iter().map(|time| time.as_nanos() as u64).collect();
+            Ok(Round { figure: median / 1e3, singles })
+        })
+    }
+
+    /// How many calls a batch has, and how many batches there are.
+    fn batches(&self) -> (u32, usize) {
+        let batch = BATCH.min(self.iterations);
+        (batch, (self.iterations / batch) as usize)
+    }
+
+    fn throughput(&self, time: Duration) -> f64 {
+        let a_second = f64::from(self.iterations) / time.as_secs_f64().max(f64::MIN_POSITIVE);
+        match self.metric {
+            Metric::Bandwidth => a_second * self.size as f64 / MEBIBYTE,
+            _ => a_second / 1e6,
+        }
+    }
+
+    /// How long `count` messages take.
+    fn stream(
+        &self,
+        pair: &mut Pair,
+        subject: usize,
+        source: &mut dyn Source,
+        count: u32,
+    ) -> Result<Duration, Failure> {
+        self.play(pair, subject, count, source, |source, memory, watch| {
+            source.stream(u64::from(count), memory, watch)
+        })
+    }
+
+    /// Has both sides play, and sees to it that what was sent was counted.
+    fn play<T>(
+        &self,
+        pair: &mut Pair,
+        subject: usize,
+        messages: u32,
+        source: &mut dyn Source,
+        measure: impl FnOnce(&mut dyn Source, &Memory, &Watch) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let (size, streams, expected) = (self.size, self.metric.streams(), u64::from(messages));
+        source.prepare(size, streams)?;
+        let order = Order::Play { subject, size, streams, expected };
+        let (measured, counted) = pair.play(&order, |memory, watch| {
+            let measured = measure(source, memory, watch)?;
+            source.settle(watch)?;
+            Ok(measured)
+        })?;
+        if counted != expected {
+            return Err(Failure::new(format!(
+                "{messages} messages of {size} B were sent, and the target counted {counted}"
+            )));
+        }
+        Ok(measured)
+    }
+}
+
+/// The median round trip of a source's calls, in nanoseconds, by batches.
+pub(super) fn round_trips(
+    pair: &mut Pair,
+    subject: usize,
+    source: &mut dyn Source,
+    calls: &Measurement,
+    times: &mut [Duration],
+) -> Result<f64, Failure> {
+    let (batch, batches) = calls.batches();
+    let messages = calls.warmup + batch * batches as u32;
+    calls.play(pair, subject, messages, source, |source, _, watch| {
+        source.calls(&mut times[..1], calls.warmup, watch)?;
+        source.calls(&mut times[..batches], batch, watch)?;
+        Ok(median_call(&times[..batches], batch))
+    })
+}

@@ -1,0 +1,93 @@
+//! Memory of both processes: two words by which a measurement ends, and a region for each side's raw ring.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::MmapRaw;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use crate::failure::Failure;
+
+/// Where the words lie, each in a line of its own.
+const STOPPED: usize = 0;
+const FINISHED: usize = 128;
+/// Where the regions begin.
+const REGIONS: usize = 4096;
+
+/// The memory.
+pub(super) struct Memory {
+    map: MmapRaw,
+    file: OwnedFd,
+}
+
+impl Memory {
+    /// New memory, zeroed, with two regions of `region` bytes, a multiple of 4096.
+    pub(super) fn create(region: usize) -> Result<Memory, Failure> {
+        let failed = |error: std::io::Error| Failure::new(format!("no memory for the raw ring: {error}"));
+        // Without CLOEXEC: the other process inherits it.
+        let file = memfd_create("farjump-perf", MemfdFlags::empty()).map_err(|error| failed(error.into()))?;
+        ftruncate(&file, (REGIONS + 2 * region) as u64).map_err(|error| failed(error.into()))?;
+        Memory::map(file).map_err(failed)
+    }
+
+    /// The memory whose descriptor this process inherited.
+    pub(super) fn inherit(descriptor: RawFd) -> Result<Memory, Failure> {
+        // SAFETY: `perf` started this process with the descriptor open under this number, and nobody else owns it here.
+        let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Memory::map(file)
+            .map_err(|error| Failure::new(format!("the memory of both cannot be mapped: {error}")))
+    }
+
+    fn map(file: OwnedFd) -> std::io::Result<Memory> {
+        let map = MmapRaw::map_raw(&File::from(file.try_clone()?))?;
+        if map.len() < REGIONS {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Memory { map, file })
+    }
+
+    /// The descriptor, to be inherited.
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.file.as_fd().as_raw_fd()
+    }
+
+    /// The regions: the source's, the target's, and the length of each in bytes.
+    pub(super) fn regions(&self) -> (*mut u8, *mut u8, usize) {
+        let region = (self.map.len() - REGIONS) / 2;
+        let first = self.map.as_mut_ptr().wrapping_add(REGIONS);
+        (first, first.wrapping_add(region), region)
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: `at` is one of the constants above, in the mapping and aligned; the words are only ever used atomically, and
+        // the mapping lives as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(at).cast()) }
+    }
+
+    /// Neither is stopped nor finished: before a measurement.
+    pub(super) fn reset(&self) {
+        self.word(STOPPED).store(0, Ordering::Relaxed);
+        self.word(FINISHED).store(0, Ordering::Release);
+    }
+
+    /// The target's side is to stop.
+    pub(super) fn stop(&self) {
+        self.word(STOPPED).store(1, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn stopped(&self) -> bool {
+        self.word(STOPPED).load(Ordering::Acquire) != 0
+    }
+
+    /// The target's side has counted all that was announced.
+    pub(super) fn finish(&self) {
+        self.word(FINISHED).store(1, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn finished(&self) -> bool {
+        self.word(FINISHED).load(Ordering::Acquire) != 0
+    }
+}

@@ -1,0 +1,150 @@
+//! `perf`: farjump measured on this machine, beside what would be used otherwise.
+//!
+//! Two processes, a source and a target, each on a processor of its own ([`pair`], [`other`]). What is measured has a side in
+//! each ([`side`]): farjump ([`injecting`]), and the references. [`measure`] goes through sizes and rounds; [`report`] shows
+//! what came of it.
+
+mod copy;
+mod figures;
+mod first;
+mod injecting;
+mod joining;
+mod machine;
+mod measure;
+mod measurement;
+mod memory;
+mod message;
+mod options;
+pub(crate) mod other;
+mod pair;
+mod perftest;
+mod references;
+mod report;
+mod ring;
+mod side;
+mod size;
+mod stores;
+#[cfg(feature = "ucx")]
+mod ucx;
+mod watch;
+
+use std::path::PathBuf;
+
+use farjump::{Library, Mode};
+
+use crate::compiled::{self, Source};
+use crate::failure::Failure;
+use crate::stage::Stage;
+use machine::Machine;
+use measure::Bench;
+use options::{Against, Metric};
+pub(crate) use options::{Perf, PerfOther};
+use report::Report;
+
+/// How many functions are compiled at a time.
+const COMPILERS: usize = 8;
+
+/// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
+pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
+    let against = references_of(arguments)?;
+    let transports = transports_of(arguments)?;
+    let cpus = machine::choose(arguments.cpus)?;
+    let stage = Stage::set("perf")?;
+    let libraries = Libraries::build(arguments, &stage)?;
+    machine::pin(cpus.source)?;
+    let mut report = Report { machine: Machine::look(cpus), rounds: Vec::new(), rows: Vec::new() };
+    let mut bench = Bench::set(arguments, &stage, cpus, &transports, &against, &libraries)?;
+    let measured = bench.run(&mut report);
+    let ended = measured.and_then(|()| bench.end());
+    report.print(arguments)?;
+    ended
+}
+
+/// What is injected.
+struct Libraries {
+    counter: Library,
+    counter_path: PathBuf,
+    /// Code that no target has seen: one for each round and mode of first-call, with its file.
+    firsts: Vec<(Library, PathBuf)>,
+}
+
+impl Libraries {
+    fn build(arguments: &Perf, stage: &Stage) -> Result<Libraries, Failure> {
+        let counter =
+            Source { name: "counter", text: include_str!("../../../../../ifuncs/samples/c/counter.c") };
+        let counter_path = stage.folder().join("libcounter.so");
+        let mut counter = compiled::build(&[counter], stage)?;
+        let counter = counter.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
+        let firsts = match arguments.metric {
+            Metric::FirstCall => arguments.rounds as usize * arguments.modes.len() * arguments.sizes.0.len(),
+            _ => 0,
+        };
+        let sources: Vec<_> =
+            (0..firsts).map(|number| (first::name(number), first::source(number))).collect();
+        let mut built = Vec::new();
+        for some in sources.chunks(COMPILERS) {
+            let some: Vec<_> = some.iter().map(|(name, text)| Source { name, text }).collect();
+            for (library, Source { name, .. }) in compiled::build(&some, stage)?.into_iter().zip(&some) {
+                built.push((library, stage.folder().join(format!("lib{name}.so"))));
+            }
+        }
+        Ok(Libraries { counter, counter_path, firsts: built })
+    }
+}
+
+/// The references asked for, each once, or the usual one.
+fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
+    let metric = arguments.metric;
+    let mut against = Vec::new();
+    for reference in &arguments.against {
+        if (metric == Metric::FirstCall) != (*reference == Against::Dlopen) {
+            return Err(Failure::new(match metric {
+                Metric::FirstCall => {
+                    format!("first-call has no reference but dlopen: leave {} out", reference.name())
+                }
+                _ => {
+                    format!("dlopen is the reference for first-call, not for {}: leave it out", metric.name())
+                }
+            }));
+        }
+        if !against.contains(reference) {
+            against.push(*reference);
+        }
+    }
+    if metric == Metric::FirstCall && arguments.modes.contains(&Mode::Local) {
+        return Err(Failure::new(
+            "in mode local no code comes to the target: first-call has nothing to measure",
+        ));
+    }
+    if against.is_empty() {
+        against.push(metric.usual());
+    }
+    Ok(against)
+}
+
+/// The transports asked for, each once.
+fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
+    let mut names: Vec<String> = Vec::new();
+    let mut add = |name: &str| {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    };
+    for name in &arguments.transports {
+        match &**name {
+            "all" => farjump::available()
+                .iter()
+                .filter(|backend| backend.usable.is_ok())
+                .for_each(|backend| add(backend.name)),
+            name => add(farjump_transports::make(name).map_err(farjump::Error::from)?.name()),
+        }
+    }
+    if names.is_empty() {
+        let preferred = farjump::preferred();
+        names.extend(preferred.map(|transport| transport.name().to_owned()));
+    }
+    if names.is_empty() {
+        return Err(Failure::new("no transport can be used here: see farjump transports"));
+    }
+    Ok(names)
+}

@@ -1,0 +1,204 @@
+//! The command line of `perf`.
+
+use std::fmt;
+
+use clap::{Args, ValueEnum};
+use farjump::Mode;
+use serde::{Deserialize, Serialize};
+
+use super::size::{Sizes, parse_sizes};
+use crate::arguments::parse_mailbox;
+
+/// Measure farjump on this machine, beside what you would use otherwise
+///
+/// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a function that
+/// adds one to a number. Each round measures farjump over each transport and in each mode, then each reference, one right
+/// after the other, so that a machine that drifts drifts for all; ratios are taken within a round. Needs a C compiler;
+/// leaves no file behind.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Metrics:
+  latency     microseconds one way, from injecting to having run: of a round trip in which the function's
+              empty reply comes back, half, as ucx_perftest has it. Payloads of more than 40 bytes go one way
+              only: from their round trip half of one without payload is taken, measured just before. Every
+              reference is answered and counted the same way
+  rate        million messages a second, from the first sent to the last run
+  bandwidth   the same in MB/s of payload (1 MB = 1048576 bytes, as in ucx_perftest)
+  first-call  microseconds at the target from the arrival of code that it has never seen to its return
+
+References:
+  raw         two processes and memory of both: a line there and a line back; longer messages and streams through a
+              ring, copied, the signal last with release
+  memcpy      one process that copies as many bytes into such a ring. Nobody is told
+  ucx-am      UCX's active messages (ucp_am_send_nbx); their handler counts
+  ucx-stores  plain stores through ucp_rkey_ptr into memory of UCX, the signal last with release
+  ucx-put     ucp_put_nbx of the bytes, ucp_worker_fence, ucp_put_nbx of the signal
+  perftest    ucx_perftest, against which ucx-am is held: a row of its own says whether they agree within 15 %
+  dlopen      dlopen, dlsym and one call of the same library: for first-call, and there the only one
+UCX takes its transport from UCX_TLS, as everywhere. What is not there is said, and all else measured.
+
+Each row has the medians over the rounds, and the median of the rounds' ratios (farjump's figure by the reference's)
+with the smallest and the largest. Percentiles are of single calls, each with the 20 ns or so of a look at the clock.
+A round's state says how long a line takes from one processor to the other: near (less than 40 ns), middle,
+far (more than 150 ns). Ratios of different states are not comparable.
+
+Examples:
+  farjump perf latency
+  farjump perf latency --sizes 1..1M --transports all --against ucx-am,perftest
+  UCX_TLS=tcp farjump perf rate --transports ucx-am --against ucx-am --sizes 8
+  farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
+
+docs/perf.md lists what --json and --csv print.")]
+pub(crate) struct Perf {
+    /// What to measure
+    #[arg(value_name = "METRIC")]
+    pub(super) metric: Metric,
+    /// Transports, separated by commas; `all` are those that are usable here [default: the one that would be taken]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(super) transports: Vec<String>,
+    /// Bytes of payload: numbers and ranges, in which each number is twice the one before
+    #[arg(long, value_name = "N,A..B,…", value_parser = parse_sizes, default_value = "8")]
+    pub(super) sizes: Sizes,
+    /// How the code comes to run: cached, always, local, in-place
+    #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached])]
+    pub(super) modes: Vec<Mode>,
+    /// What to compare with [default: raw; for bandwidth memcpy, for first-call dlopen]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(super) against: Vec<Against>,
+    /// How often all is measured
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) rounds: u32,
+    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000; fewer of more than 1K]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(super) iterations: Option<u32>,
+    /// Calls before each measurement that do not count
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=100_000_000))]
+    pub(super) warmup: u32,
+    /// The processors of source and target [default: two that may be used, of different cores if there are such]
+    #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
+    pub(super) cpus: Option<Cpus>,
+    /// Length of the target's mailbox, and of the references' rings
+    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
+    pub(super) ring: usize,
+    /// As JSON
+    #[arg(long, conflicts_with = "csv")]
+    pub(super) json: bool,
+    /// The rows as CSV
+    #[arg(long)]
+    pub(super) csv: bool,
+}
+
+/// The process that `perf` measures with. Standard input is the socket to it.
+#[derive(Args, Debug)]
+pub(crate) struct PerfOther {
+    /// Number of the descriptor of the memory of both
+    #[arg(long)]
+    pub(super) memory: i32,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Metric {
+    Latency,
+    Rate,
+    Bandwidth,
+    FirstCall,
+}
+
+impl Metric {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Metric::Latency => "latency",
+            Metric::Rate => "rate",
+            Metric::Bandwidth => "bandwidth",
+            Metric::FirstCall => "first-call",
+        }
+    }
+
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Metric::Latency | Metric::FirstCall => "us",
+            Metric::Rate => "million/s",
+            Metric::Bandwidth => "MB/s",
+        }
+    }
+
+    /// Whether messages follow each other without waiting for answers.
+    pub(super) fn streams(self) -> bool {
+        matches!(self, Metric::Rate | Metric::Bandwidth)
+    }
+
+    /// What is compared with unless something else is asked for.
+    pub(super) fn usual(self) -> Against {
+        match self {
+            Metric::Latency | Metric::Rate => Against::Raw,
+            Metric::Bandwidth => Against::Memcpy,
+            Metric::FirstCall => Against::Dlopen,
+        }
+    }
+}
+
+/// A reference.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Against {
+    Raw,
+    Memcpy,
+    UcxAm,
+    UcxStores,
+    UcxPut,
+    Perftest,
+    Dlopen,
+}
+
+impl Against {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Against::Raw => "raw",
+            Against::Memcpy => "memcpy",
+            Against::UcxAm => "ucx-am",
+            Against::UcxStores => "ucx-stores",
+            Against::UcxPut => "ucx-put",
+            Against::Perftest => "perftest",
+            Against::Dlopen => "dlopen",
+        }
+    }
+}
+
+/// The processors of source and target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Cpus {
+    pub(super) source: usize,
+    pub(super) target: usize,
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "source on {}, target on {}", self.source, self.target)
+    }
+}
+
+fn parse_cpus(text: &str) -> Result<Cpus, String> {
+    let wrong = || format!("`{text}`: write the numbers of two processors, for example 0,1");
+    let (source, target) = text.split_once(',').ok_or_else(wrong)?;
+    let number = |text: &str| text.parse().map_err(|_| wrong());
+    let cpus = Cpus { source: number(source)?, target: number(target)? };
+    if cpus.source == cpus.target {
+        return Err("source and target each poll, and need a processor each: name two".to_owned());
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_two_numbers_that_differ() {
+        assert_eq!(parse_cpus("3,0"), Ok(Cpus { source: 3, target: 0 }));
+        for wrong in ["", "1", "1,", "1,1", "0,1,2", "a,b", "-1,2"] {
+            assert!(parse_cpus(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The other process: the target's side of everything, told what to do over the socket on standard input.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use farjump::Library;
+
+use super::first;
+use super::injecting::Polls;
+use super::machine::pin;
+use super::memory::Memory;
+use super::message::{Answer, Offer, Order, Set, Subject, Talk};
+use super::options::PerfOther;
+use super::references::{self, Half, Joined};
+use super::side::Other;
+use super::watch::Watch;
+use crate::failure::Failure;
+
+/// One subject's side.
+enum Side {
+    Target(Box<Polls>),
+    Half(Half),
+    Whole(Joined),
+    Missing,
+}
+
+/// Does as it is told until it is told to end, or the source's process is gone.
+pub(crate) fn run(arguments: &PerfOther) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::new(format!("the second process of perf cannot start: {error}"));
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
+    let watch = Watch::of(&socket).map_err(failed)?;
+    let memory = Memory::inherit(arguments.memory)?;
+    let mut talk = Talk::new(socket).map_err(failed)?;
+    let Some(Order::Set(set)) = talk.hear()? else { return Ok(()) };
+    match obey(&set, &mut talk, &memory, &watch) {
+        Ok(End::Told) => Ok(()),
+        // Whoever started this says it.
+        Err(failure) if !watch.has_failed() => talk.say(&Answer::Failed(failure.to_string())),
+        // The source's process was killed, and leaves its folder to this one.
+        Ok(End::Gone) | Err(_) => {
+            let _ = fs::remove_dir_all(&set.folder);
+            Ok(())
+        }
+    }
+}
+
+/// How the orders ended.
+enum End {
+    Told,
+    Gone,
+}
+
+fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<End, Failure> {
+    pin(set.cpu)?;
+    let counter = Library::open(&set.counter)?;
+    let mut sides = Vec::new();
+    let mut offers = Vec::new();
+    for subject in &set.subjects {
+        let (side, offer) = match make(subject, set, &counter) {
+            Ok((side, offer)) => (side, Ok(offer)),
+            Err(failure) => (Side::Missing, Err(failure.to_string())),
+        };
+        sides.push(side);
+        offers.push(offer);
+    }
+    talk.say(&Answer::Made(offers))?;
+    while let Some(order) = talk.hear()? {
+        match order {
+            Order::Set(_) => return Err(Failure::new("the second process was set up twice")),
+            Order::Join(theirs) => {
+                let joined =
+                    sides.iter_mut().zip(&theirs).map(|(side, offer)| join(side, offer, memory, set));
+                talk.say(&Answer::Joined(joined.collect()))?;
+            }
+            Order::Play { subject, size, streams, expected } => {
+                let other = other(&mut sides, subject)?;
+                other.prepare(size, streams)?;
+                talk.say(&Answer::Playing)?;
+                let counted = other.serve(!streams, expected, memory, watch)?;
+                talk.say(&Answer::Played(counted))?;
+            }
+            Order::First { subject, adds } => {
+                let Some(Side::Target(target)) = sides.get_mut(subject) else { return Err(unknown()) };
+                talk.say(&Answer::Playing)?;
+                let time = target.time_first(adds, watch)?;
+                talk.say(&Answer::Timed(time.as_nanos() as u64))?;
+            }
+            Order::Load { library, symbol, adds } => {
+                let time = load(&library, &symbol, adds)?;
+                talk.say(&Answer::Timed(time))?;
+            }
+            Order::End => return Ok(End::Told),
+        }
+    }
+    Ok(End::Gone)
+}
+
+fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer), Failure> {
+    match subject {
+        Subject::Farjump(transport) => {
+            let target = Polls::listen(&set.folder, transport, set.ring, counter)?;
+            Ok((Side::Target(Box::new(target)), Offer::default()))
+        }
+        reference => {
+            let half = references::open(reference, set.region)?;
+            let offer = half.offer()?;
+            Ok((Side::Half(half), offer))
+        }
+    }
+}
+
+fn join(side: &mut Side, offer: &Option<Offer>, memory: &Memory, set: &Set) -> Result<(), String> {
+    match (std::mem::replace(side, Side::Missing), offer) {
+        (Side::Half(half), Some(offer)) => {
+            let whole =
+                half.join(offer, memory, false, set.longest).map_err(|failure| failure.to_string())?;
+            *side = Side::Whole(whole);
+        }
+        (target @ Side::Target(_), _) => *side = target,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn other(sides: &mut [Side], subject: usize) -> Result<&mut dyn Other, Failure> {
+    match sides.get_mut(subject) {
+        Some(Side::Target(target)) => Ok(&mut **target),
+        Some(Side::Whole(whole)) => Ok(whole.other()),
+        _ => Err(unknown()),
+    }
+}
+
+fn unknown() -> Failure {
+    Failure::new("the second process was told to serve what it does not have")
+}
+
+fn load(library: &Path, symbol: &str, adds: u64) -> Result<u64, Failure> {
+    Ok(first::load_and_call(library, symbol, adds)?.as_nanos() as u64)
+}

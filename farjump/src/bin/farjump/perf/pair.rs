@@ -1,0 +1,138 @@
+//! The source's end of the second process: starting it, telling it what to do, and hearing what came of it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+
+use super::memory::Memory;
+use super::message::{Answer, Offer, Order, Set, Talk};
+use super::watch::Watch;
+use crate::failure::Failure;
+use crate::stage::{Stage, this_program};
+
+/// The second process, which goes with the stage.
+pub(super) struct Pair {
+    talk: Talk,
+    memory: Memory,
+    watch: Watch,
+}
+
+impl Pair {
+    /// Starts it, with regions of so many bytes in the memory of both.
+    pub(super) fn start(stage: &Stage, region: usize) -> Result<Pair, Failure> {
+        let failed = |error: io::Error| Failure::new(format!("cannot start the second process: {error}"));
+        let memory = Memory::create(region)?;
+        let (socket, theirs) = UnixStream::pair().map_err(failed)?;
+        let mut command = this_program();
+        command.arg("perf-other").arg("--memory").arg(memory.descriptor().to_string());
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+        stage.start(&mut command).map_err(failed)?;
+        let watch = Watch::of(&socket).map_err(failed)?;
+        let talk = Talk::new(socket).map_err(failed)?;
+        talk.limit().map_err(failed)?;
+        Ok(Pair { talk, memory, watch })
+    }
+
+    /// Measures what needs this process alone, while the other one rests.
+    pub(super) fn rest<T>(
+        &self,
+        measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        measure(&self.memory, &self.watch)
+    }
+
+    /// Has it make its side of everything. For each: what it offers, or why there is none.
+    pub(super) fn set(&mut self, set: Set) -> Result<Vec<Result<Offer, String>>, Failure> {
+        self.talk.say(&Order::Set(set))?;
+        match self.hear()? {
+            Answer::Made(made) => Ok(made),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has it join this process's sides while `own` does the same here. For each: whether it could.
+    pub(super) fn join<T>(
+        &mut self,
+        offers: Vec<Option<Offer>>,
+        own: impl FnOnce(&Memory) -> T,
+    ) -> Result<(Vec<Result<(), String>>, T), Failure> {
+        self.talk.say(&Order::Join(offers))?;
+        let own = own(&self.memory);
+        match self.hear()? {
+            Answer::Joined(joined) => Ok((joined, own)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has it play while `measure` runs. Returns what that returned, and how many messages were counted.
+    pub(super) fn play<T>(
+        &mut self,
+        order: &Order,
+        measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
+    ) -> Result<(T, u64), Failure> {
+        self.memory.reset();
+        self.talk.say(order)?;
+        match self.hear()? {
+            Answer::Playing => {}
+            other => return Err(unexpected(&other)),
+        }
+        let measured = measure(&self.memory, &self.watch);
+        self.memory.stop();
+        // What it says may be why the measurement failed.
+        let heard = self.hear();
+        let measured = match (measured, heard) {
+            (Err(_), Err(why)) if self.watch.has_failed() => return Err(why),
+            (measured, heard) => (measured?, heard?),
+        };
+        match measured {
+            (measured, Answer::Played(counted)) => Ok((measured, counted)),
+            (_, other) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has it time something while `meanwhile` runs, once it is ready if it has to be. In nanoseconds.
+    pub(super) fn time(
+        &mut self,
+        order: &Order,
+        meanwhile: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<f64, Failure> {
+        self.talk.say(order)?;
+        let mut answer = self.hear()?;
+        if matches!(answer, Answer::Playing) {
+            meanwhile()?;
+            answer = self.hear()?;
+        }
+        match answer {
+            Answer::Timed(nanoseconds) => Ok(nanoseconds as f64),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has it time loading a library.
+    pub(super) fn time_load(&mut self, library: &Path, symbol: String, adds: u64) -> Result<f64, Failure> {
+        self.time(&Order::Load { library: library.to_owned(), symbol, adds }, || Ok(()))
+    }
+
+    /// Has it end, and waits until it has.
+    pub(super) fn end(mut self) -> Result<(), Failure> {
+        self.talk.say(&Order::End)?;
+        match self.talk.hear::<Answer>()? {
+            None => Ok(()),
+            Some(other) => Err(unexpected(&other)),
+        }
+    }
+
+    fn hear(&mut self) -> Result<Answer, Failure> {
+        match self.talk.hear()? {
+            Some(Answer::Failed(why)) => Err(Failure::new(why)),
+            Some(answer) => Ok(answer),
+            None => Err(Failure::new("the second process ended in the middle of the run")),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> Failure {
+    Failure::new(format!("the second process did not do as it was told: {answer:?}"))
+}

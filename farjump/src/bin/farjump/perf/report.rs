@@ -1,0 +1,210 @@
+//! What `perf` shows: rows, for people, as JSON and as CSV.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::machine::{Machine, State};
+use super::options::Perf;
+use super::size::show_size;
+use crate::failure::Failure;
+use crate::output;
+
+/// Everything, as `--json` prints it.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) machine: Machine,
+    pub(super) rounds: Vec<RoundState>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// How far apart the processors were when a round began.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct RoundState {
+    pub(super) size: usize,
+    pub(super) round: u32,
+    pub(super) line_ns: f64,
+    pub(super) state: State,
+}
+
+/// One figure beside one reference.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) metric: &'static str,
+    pub(super) unit: &'static str,
+    /// `farjump`, or the reference that is itself held against another.
+    pub(super) subject: &'static str,
+    pub(super) transport: Option<String>,
+    pub(super) mode: Option<&'static str>,
+    pub(super) arrival: Option<String>,
+    /// Bytes of payload.
+    pub(super) size: usize,
+    pub(super) iterations: u32,
+    pub(super) median: Option<f64>,
+    pub(super) p50: Option<f64>,
+    pub(super) p99: Option<f64>,
+    pub(super) p999: Option<f64>,
+    pub(super) max: Option<f64>,
+    pub(super) reference: &'static str,
+    pub(super) reference_lane: Option<String>,
+    pub(super) reference_median: Option<f64>,
+    pub(super) reference_p99: Option<f64>,
+    pub(super) ratio: Option<f64>,
+    pub(super) ratio_min: Option<f64>,
+    pub(super) ratio_max: Option<f64>,
+    /// Of the machine, in the median of the rounds.
+    pub(super) state: Option<State>,
+    /// Whether a reference and `ucx_perftest` are within 15 % of each other.
+    pub(super) agrees: Option<bool>,
+    /// Why there are no figures.
+    pub(super) missing: Option<String>,
+}
+
+impl Report {
+    /// Prints it as asked for.
+    pub(super) fn print(&self, options: &Perf) -> Result<(), Failure> {
+        let failed =
+            |error: &dyn std::fmt::Display| Failure::new(format!("the rows cannot be written: {error}"));
+        if options.json {
+            let text = serde_json::to_string_pretty(self).map_err(|error| failed(&error))?;
+            return output::print_line(text);
+        }
+        if options.csv {
+            let mut writer = csv::Writer::from_writer(Vec::new());
+            for row in &self.rows {
+                writer.serialize(row).map_err(|error| failed(&error))?;
+            }
+            return output::print(writer.into_inner().map_err(|error| failed(&error))?);
+        }
+        output::print(self.to_text(options))
+    }
+
+    fn to_text(&self, options: &Perf) -> String {
+        let Machine { processor, kernel, source_cpu, target_cpu, ucx, ucx_tls, .. } = &self.machine;
+        let ucx = match (ucx, ucx_tls) {
+            (Some(version), Some(tls)) => format!(", UCX {version} (UCX_TLS={tls})"),
+            (Some(version), None) => format!(", UCX {version}"),
+            (None, _) => String::new(),
+        };
+        let mut text = format!(
+            "{processor}, Linux {kernel}{ucx}; source on processor {source_cpu}, target on {target_cpu}\n\
+             {} in {}, medians of {} rounds\n",
+            options.metric.name(),
+            options.metric.unit(),
+            options.rounds
+        );
+        let heads = [
+            "",
+            "transport",
+            "mode",
+            "arrival",
+            "size",
+            "median",
+            "p99",
+            "reference",
+            "median",
+            "ratio",
+            "of rounds",
+            "state",
+        ];
+        let mut table = vec![heads.map(String::from)];
+        table.extend(self.rows.iter().map(Row::cells));
+        text += &right_aligned(&table, &[4, 5, 6, 8, 9]);
+        let mut said = BTreeSet::new();
+        for row in &self.rows {
+            if let Some(why) = &row.missing {
+                let line = format!("{}: {why}\n", row.what_is_missing());
+                if said.insert(line.clone()) {
+                    text += &line;
+                }
+            }
+            if let Some(agrees) = row.agrees {
+                let verdict = if agrees { "agree within 15 %" } else { "differ by more than 15 %" };
+                text += &format!("{} and ucx_perftest, {} B: {verdict}\n", row.subject, row.size);
+            }
+        }
+        text
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 12] {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let reference = match &self.reference_lane {
+            Some(lane) => format!("{} ({lane})", self.reference),
+            None => self.reference.to_owned(),
+        };
+        let spread = match (self.ratio_min, self.ratio_max) {
+            (Some(min), Some(max)) => format!("{min:.2}..{max:.2}"),
+            _ => String::new(),
+        };
+        [
+            self.subject.to_owned(),
+            text(&self.transport),
+            self.mode.unwrap_or_default().to_owned(),
+            text(&self.arrival),
+            show_size(self.size),
+            self.median.map(show).unwrap_or_default(),
+            self.p99.map(show).unwrap_or_default(),
+            reference,
+            self.reference_median.map(show).unwrap_or_default(),
+            self.ratio.map(|ratio| format!("{ratio:.3}")).unwrap_or_default(),
+            spread,
+            self.state.map(|state| state.name().to_owned()).unwrap_or_default(),
+        ]
+    }
+
+    /// The side of the row that has no figure.
+    fn what_is_missing(&self) -> String {
+        match (self.median, &self.transport, self.mode) {
+            (None, Some(transport), Some(mode)) => format!("{transport}, {mode}"),
+            (None, ..) => self.subject.to_owned(),
+            _ => self.reference.to_owned(),
+        }
+    }
+}
+
+/// Four figures of a number.
+fn show(figure: f64) -> String {
+    let digits = match figure.abs() {
+        number if number >= 1000.0 => 0,
+        number if number >= 100.0 => 1,
+        number if number >= 10.0 => 2,
+        number if number >= 1.0 => 3,
+        _ => 4,
+    };
+    format!("{figure:.digits$}")
+}
+
+/// A table in which these columns end where they end in the rows above.
+fn right_aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]], right: &[usize]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let padded = |row: &[String; COLUMNS]| {
+        std::array::from_fn(|column| {
+            let width = widths[column];
+            match right.contains(&column) {
+                true => format!("{:>width$}", row[column]),
+                false => row[column].clone(),
+            }
+        })
+    };
+    output::table(&rows.iter().map(padded).collect::<Vec<[String; COLUMNS]>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_four_digits_whatever_their_size() {
+        let shown = [0.0621, 1.2345, 12.345, 123.45, 12345.6].map(show);
+        assert_eq!(shown, ["0.0621", "1.234", "12.35", "123.5", "12346"]);
+    }
+
+    #[test]
+    fn numbers_end_and_words_begin_in_one_column() {
+        let rows = [["a", "1"], ["long", "100"]].map(|row| row.map(String::from));
+        assert_eq!(right_aligned(&rows, &[1]), "a       1\nlong  100\n");
+    }
+}

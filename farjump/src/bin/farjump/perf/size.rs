@@ -1,0 +1,89 @@
+//! Bytes of payload, as people write them: numbers and ranges.
+
+use crate::quantity::parse_bytes;
+
+/// Longest payload, in bytes: what a target takes unless told otherwise.
+const LONGEST: usize = 64 << 20;
+
+/// Lengths of payloads in bytes, in the order in which they are measured. There is at least one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Sizes(pub(super) Vec<usize>);
+
+impl Sizes {
+    pub(super) fn longest(&self) -> usize {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// Reads `8`, `8,64,4K`, `1..1M` and mixtures of these. In a range each number is twice the one before.
+///
+/// # Errors
+/// A sentence for people.
+pub(super) fn parse_sizes(text: &str) -> Result<Sizes, String> {
+    let mut sizes = Vec::new();
+    for part in text.split(',') {
+        match part.split_once("..") {
+            Some((first, last)) => {
+                let (first, last) = (parse_size(first)?, parse_size(last)?);
+                if first == 0 || first > last {
+                    return Err(format!("`{part}`: a range goes from 1 or more upwards, for example 1..1M"));
+                }
+                sizes.extend(
+                    std::iter::successors(Some(first), |size| Some(size * 2))
+                        .take_while(|size| *size <= last),
+                );
+            }
+            None => sizes.push(parse_size(part)?),
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    sizes.retain(|size| seen.insert(*size));
+    Ok(Sizes(sizes))
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        size if size > LONGEST => Err(format!("`{text}`: a target takes payloads of 64M at most")),
+        size => Ok(size),
+    }
+}
+
+/// A size as it is written: `8`, `4K`, `1M`.
+pub(super) fn show_size(bytes: usize) -> String {
+    for (unit, shift) in [("M", 20), ("K", 10)] {
+        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_doubles_up_to_its_end_and_a_list_keeps_its_order() {
+        let read = |text| parse_sizes(text).map(|sizes| sizes.0);
+        assert_eq!(read("1..16"), Ok(vec![1, 2, 4, 8, 16]));
+        assert_eq!(read("512..1K"), Ok(vec![512, 1024]));
+        assert_eq!(read("3..13"), Ok(vec![3, 6, 12]));
+        assert_eq!(read("64,0,8,64"), Ok(vec![64, 0, 8]));
+        assert_eq!(read("40,1M..4M,8"), Ok(vec![40, 1 << 20, 2 << 20, 4 << 20, 8]));
+        assert_eq!(read("1..1M").map(|sizes| sizes.len()), Ok(21));
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for wrong in ["", ",", "8,", "x", "8..", "..8", "16..8", "0..8", "-1", "65M", "1..65M", "1...4"] {
+            assert!(parse_sizes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_as_they_are_read() {
+        for text in ["0", "8", "1000", "4K", "1M", "64M", "1025"] {
+            assert_eq!(parse_sizes(text).map(|sizes| show_size(sizes.0[0])), Ok(text.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A context and its one worker: what a reference has of UCX.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::slice;
+
+use farjump_ucx_sys::{
+    UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, UCP_PARAM_FIELD_FEATURES, UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+    UCS_ERR_UNREACHABLE, UCS_OK, UCS_THREAD_MODE_SINGLE, Ucx, ucp_context_h, ucp_ep_h, ucp_ep_params_t,
+    ucp_feature, ucp_params_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
+};
+
+use crate::failure::Failure;
+
+/// A worker, in a context of its own.
+pub(super) struct Worker {
+    pub(super) ucx: &'static Ucx,
+    pub(super) context: ucp_context_h,
+    pub(super) handle: ucp_worker_h,
+}
+
+impl Worker {
+    /// With this feature alone, used by one thread.
+    pub(super) fn create(feature: ucp_feature) -> Result<Worker, Failure> {
+        let ucx = Ucx::open().map_err(|error| Failure::new(error.to_string()))?;
+        let mut config = ptr::null_mut();
+        // SAFETY: without a prefix and a file UCX reads the environment alone; there is room for what it makes.
+        let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
+        check(ucx, "does not understand its settings", status)?;
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES);
+        params.features = u64::from(feature);
+        let mut context = ptr::null_mut();
+        // SAFETY: all three are valid, and `config` was made above.
+        let status = unsafe { ucx.ucp_init(&params, config, &mut context) };
+        // SAFETY: made above, and used no more.
+        unsafe { ucx.ucp_config_release(config) };
+        check(ucx, "cannot be used here", status)?;
+        // SAFETY: as for the parameters above.
+        let mut params: ucp_worker_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE);
+        params.thread_mode = UCS_THREAD_MODE_SINGLE;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the context was made above, and there is room for what is made.
+        let status = unsafe { ucx.ucp_worker_create(context, &params, &mut handle) };
+        if status != UCS_OK {
+            // SAFETY: made above, and nothing of it is left.
+            unsafe { ucx.ucp_cleanup(context) };
+            return Err(failed(ucx, "makes no worker", status));
+        }
+        Ok(Worker { ucx, context, handle })
+    }
+
+    /// By which other workers reach this one.
+    pub(super) fn address(&self) -> Result<Vec<u8>, Failure> {
+        let (mut start, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the worker is there, and there is room for both.
+        let status = unsafe { self.ucx.ucp_worker_get_address(self.handle, &mut start, &mut len) };
+        check(self.ucx, "tells no address", status)?;
+        // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
+        let bytes = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
+        // SAFETY: from this worker, and used no more.
+        unsafe { self.ucx.ucp_worker_release_address(self.handle, start) };
+        Ok(bytes)
+    }
+
+    /// An end that reaches the worker with this address, which the other process has got from the same UCX. It goes with the
+    /// worker.
+    pub(super) fn connect(&self, address: &[u8]) -> Result<ucp_ep_h, Failure> {
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_ep_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS);
+        params.address = address.as_ptr().cast();
+        let mut end = ptr::null_mut();
+        // SAFETY: the worker is there, and the address is one that this UCX made in the other process.
+        match unsafe { self.ucx.ucp_ep_create(self.handle, &params, &mut end) } {
+            UCS_ERR_UNREACHABLE => Err(Failure::new(
+                "UCX has no transport by which the two processes reach each other: see the variable UCX_TLS",
+            )),
+            status => check(self.ucx, "reaches no peer", status).map(|()| end),
+        }
+    }
+
+    /// Lets UCX work.
+    #[inline]
+    pub(super) fn progress(&self) {
+        // SAFETY: the worker is there, and no callback calls this.
+        unsafe { self.ucx.ucp_worker_progress(self.handle) };
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // SAFETY: both were made by `create`; what belongs to the worker is dropped before it.
+        unsafe {
+            self.ucx.ucp_worker_destroy(self.handle);
+            self.ucx.ucp_cleanup(self.context);
+        }
+    }
+}
+
+/// A failure unless it went well.
+pub(super) fn check(ucx: &Ucx, what: &str, status: ucs_status_t) -> Result<(), Failure> {
+    match status {
+        UCS_OK => Ok(()),
+        status => Err(failed(ucx, what, status)),
+    }
+}
+
+#[cold]
+fn failed(ucx: &Ucx, what: &str, status: ucs_status_t) -> Failure {
+    // SAFETY: UCX has a text for every number, which stays for ever.
+    let words = unsafe { CStr::from_ptr(ucx.ucs_status_string(status)) };
+    Failure::new(format!("UCX {} {what}: {}", ucx.version(), words.to_string_lossy()))
+}

@@ -1,0 +1,199 @@
+//! UCX's own active messages, sent as `ucx_perftest -t ucp_am_lat` and `ucp_am_bw` send them. The handler counts, as the
+//! injected function does.
+
+use std::cell::Cell;
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::rc::Rc;
+
+use farjump_ucx_sys::{
+    UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB, UCP_AM_HANDLER_PARAM_FIELD_ID,
+    UCP_AM_RECV_ATTR_FLAG_RNDV, UCP_OP_ATTR_FIELD_CALLBACK, UCP_OP_ATTR_FIELD_USER_DATA, UCS_ERR_CANCELED,
+    UCS_OK, UCS_PTR_IS_ERR, UCS_PTR_STATUS, Ucx, ucp_am_handler_param_t, ucp_am_recv_param_t, ucp_ep_h,
+    ucp_request_param_t, ucs_status_t,
+};
+
+use super::Opening;
+use super::context::{Worker, check};
+use super::lanes::lanes;
+use super::requests::Requests;
+use crate::failure::Failure;
+use crate::perf::message::Offer;
+use crate::perf::side::Peer;
+use crate::perf::watch::Watch;
+
+/// The number of our messages.
+const ID: c_uint = 1;
+
+/// One end.
+pub(in crate::perf) struct Messages {
+    end: ucp_ep_h,
+    /// What every message is sent with: nothing special.
+    params: ucp_request_param_t,
+    requests: Requests,
+    sent: usize,
+    /// The count when the present measurement began.
+    before: u64,
+    // Dropped in this order: the worker uses all behind it until it is gone.
+    worker: Rc<Worker>,
+    inbox: Box<Inbox>,
+    payload: Vec<u8>,
+}
+
+/// What the handler knows.
+struct Inbox {
+    ucx: &'static Ucx,
+    worker: farjump_ucx_sys::ucp_worker_h,
+    count: Cell<u64>,
+    /// The first thing that went wrong.
+    fault: Cell<ucs_status_t>,
+    /// Where payloads go that are fetched, each over the one before.
+    room: *mut u8,
+    room_len: usize,
+}
+
+impl Messages {
+    /// Joins the other side; payloads have up to `longest` bytes.
+    pub(in crate::perf) fn join(
+        opening: Opening,
+        offer: &Offer,
+        longest: usize,
+    ) -> Result<Messages, Failure> {
+        let Opening { worker, .. } = opening;
+        let room = Box::leak(vec![0_u8; longest].into_boxed_slice());
+        let inbox = Box::new(Inbox {
+            ucx: worker.ucx,
+            worker: worker.handle,
+            count: Cell::new(0),
+            fault: Cell::new(UCS_OK),
+            room: room.as_mut_ptr(),
+            room_len: longest,
+        });
+        let own: *mut c_void = ptr::from_ref(&*inbox).cast_mut().cast();
+        let handler = ucp_am_handler_param_t {
+            field_mask: u64::from(
+                UCP_AM_HANDLER_PARAM_FIELD_ID
+                    | UCP_AM_HANDLER_PARAM_FIELD_CB
+                    | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+            ),
+            id: ID,
+            flags: 0,
+            cb: Some(came),
+            arg: own,
+        };
+        // SAFETY: the handler expects an inbox, which stays in its box until the worker is gone, and only reads through the
+        // pointer.
+        let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &handler) };
+        check(worker.ucx, "takes no active messages", status)?;
+        let end = worker.connect(&offer.worker)?;
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params = unsafe { MaybeUninit::zeroed().assume_init() };
+        let requests = Requests::new(worker.ucx);
+        Ok(Messages { end, params, requests, payload: vec![7; longest], sent: 0, before: 0, worker, inbox })
+    }
+
+    /// The transports that carry them.
+    pub(in crate::perf) fn lanes(&self) -> Option<String> {
+        lanes(&self.worker, self.end)
+    }
+}
+
+impl Peer for Messages {
+    fn prepare(&mut self, sent: usize, _taken: usize, _streams: bool) {
+        self.sent = sent;
+        self.before = self.inbox.count.get();
+    }
+
+    #[inline]
+    fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
+        let payload = &self.payload[..self.sent];
+        // SAFETY: the end is connected; payload and parameters stay as long as this value, and the worker that reads them.
+        let returned = unsafe {
+            let (start, len) = (payload.as_ptr().cast(), payload.len());
+            self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
+        };
+        self.requests.take(returned, &self.worker, watch)
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<u64, Failure> {
+        self.worker.progress();
+        match self.inbox.fault.get() {
+            UCS_OK => Ok(self.came()),
+            status => check(self.worker.ucx, "did not fetch a message", status).map(|()| 0),
+        }
+    }
+
+    #[inline]
+    fn came(&self) -> u64 {
+        self.inbox.count.get() - self.before
+    }
+
+    fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.requests.wait(0, &self.worker, watch)
+    }
+}
+
+impl Inbox {
+    #[inline]
+    fn add(&self) {
+        self.count.set(self.count.get() + 1);
+    }
+}
+
+/// A message has come: counts it, at once or when it is fetched.
+unsafe extern "C" fn came(
+    inbox: *mut c_void,
+    _header: *const c_void,
+    _header_len: usize,
+    data: *mut c_void,
+    len: usize,
+    param: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: the handler was set with an inbox, and its worker, which calls this, is dropped before that. The parameters are
+    // there during the call.
+    let (own, param) = unsafe { (&*inbox.cast::<Inbox>(), &*param) };
+    if param.recv_attr & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) == 0 {
+        own.add();
+        return UCS_OK;
+    }
+    if len > own.room_len {
+        own.fault.set(UCS_ERR_CANCELED);
+        return UCS_OK;
+    }
+    // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+    let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    params.cb.recv_am = Some(fetched);
+    params.user_data = inbox;
+    // SAFETY: there is room for `len` bytes, which nobody reads; data is what UCX has just announced.
+    let returned = unsafe { own.ucx.ucp_am_recv_data_nbx(own.worker, data, own.room.cast(), len, &params) };
+    if returned.is_null() {
+        own.add();
+    } else if UCS_PTR_IS_ERR(returned) {
+        own.fault.set(UCS_PTR_STATUS(returned));
+    }
+    UCS_OK
+}
+
+/// A message was fetched.
+unsafe extern "C" fn fetched(request: *mut c_void, status: ucs_status_t, _len: usize, inbox: *mut c_void) {
+    // SAFETY: as in `came`, which gave it along.
+    let own = unsafe { &*inbox.cast::<Inbox>() };
+    match status {
+        UCS_OK => own.add(),
+        // The worker is about to go.
+        UCS_ERR_CANCELED => {}
+        status => own.fault.set(status),
+    }
+    // SAFETY: it is done, and nobody else has it.
+    unsafe { own.ucx.ucp_request_free(request) };
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        // SAFETY: from the box that `join` leaked; the worker, which wrote there, is gone.
+        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.room, self.room_len)) });
+    }
+}

@@ -1,0 +1,51 @@
+//! The references over UCX: its active messages, and memory of one side that the other writes. Each has a context of its own,
+//! with the one feature that it needs, as `ucx_perftest` does.
+
+mod context;
+mod lanes;
+mod messages;
+mod requests;
+mod writing;
+
+use std::rc::Rc;
+
+use super::message::{Offer, Subject};
+use crate::failure::Failure;
+use context::Worker;
+pub(super) use messages::Messages;
+use writing::Region;
+pub(super) use writing::{Puts, Written};
+
+/// One side of a reference, that does not know the other yet.
+pub(super) struct Opening {
+    // Before the worker, which it belongs to.
+    region: Option<Region>,
+    worker: Rc<Worker>,
+}
+
+impl Opening {
+    /// For `subject`, with a region of so many bytes where one is needed.
+    pub(super) fn of(subject: &Subject, region: usize) -> Result<Opening, Failure> {
+        if *subject == Subject::UcxAm {
+            let worker = Rc::new(Worker::create(farjump_ucx_sys::UCP_FEATURE_AM)?);
+            return Ok(Opening { worker, region: None });
+        }
+        let worker = Rc::new(Worker::create(farjump_ucx_sys::UCP_FEATURE_RMA)?);
+        let region = Region::allocate(&worker, region)?;
+        Ok(Opening { worker, region: Some(region) })
+    }
+
+    /// What the other side has to know.
+    pub(super) fn offer(&self) -> Result<Offer, Failure> {
+        let worker = self.worker.address()?;
+        match &self.region {
+            Some(region) => Ok(Offer { worker, key: region.key()?, start: region.start() }),
+            None => Ok(Offer { worker, ..Offer::default() }),
+        }
+    }
+}
+
+/// The version of UCX that is installed, or why there is none.
+pub(super) fn version() -> Result<String, String> {
+    farjump_ucx_sys::Ucx::open().map(|ucx| ucx.version().to_string()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,98 @@
+//! What UCX was given to send and has not sent yet.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+
+use farjump_ucx_sys::{UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS, Ucx, ucs_status_ptr_t};
+
+use super::context::{Worker, check};
+use crate::failure::Failure;
+use crate::perf::watch::Watch;
+
+/// Most at a time.
+const LIMIT: usize = 64;
+
+/// Requests, the oldest first.
+pub(super) struct Requests {
+    ucx: &'static Ucx,
+    pending: VecDeque<*mut c_void>,
+}
+
+impl Requests {
+    pub(super) fn new(ucx: &'static Ucx) -> Requests {
+        Requests { ucx, pending: VecDeque::with_capacity(LIMIT) }
+    }
+
+    /// Takes what a call of UCX's returned, which may be an error, or done already. Waits where there are too many.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        returned: ucs_status_ptr_t,
+        worker: &Worker,
+        watch: &Watch,
+    ) -> Result<(), Failure> {
+        if returned.is_null() { Ok(()) } else { self.keep(returned, worker, watch) }
+    }
+
+    fn keep(&mut self, returned: ucs_status_ptr_t, worker: &Worker, watch: &Watch) -> Result<(), Failure> {
+        self.hold(returned)?;
+        self.wait(LIMIT - 1, worker, watch)
+    }
+
+    /// Waits until there are at most `most`.
+    pub(super) fn wait(&mut self, most: usize, worker: &Worker, watch: &Watch) -> Result<(), Failure> {
+        self.retire()?;
+        if self.pending.len() <= most {
+            return Ok(());
+        }
+        watch.until(|| {
+            worker.progress();
+            self.retire()?;
+            Ok(self.pending.len() <= most)
+        })
+    }
+
+    /// Takes what a call of UCX's returned, and waits for nothing.
+    pub(super) fn hold(&mut self, returned: ucs_status_ptr_t) -> Result<(), Failure> {
+        match returned.is_null() {
+            true => Ok(()),
+            false if UCS_PTR_IS_PTR(returned) => {
+                self.pending.push_back(returned);
+                Ok(())
+            }
+            false => check(self.ucx, "does not send", UCS_PTR_STATUS(returned)),
+        }
+    }
+
+    /// Frees those that are done.
+    pub(super) fn retire(&mut self) -> Result<(), Failure> {
+        while let Some(oldest) = self.pending.front() {
+            // SAFETY: a request that was not freed.
+            let status = unsafe { self.ucx.ucp_request_check_status(*oldest) };
+            if status == UCS_INPROGRESS {
+                break;
+            }
+            // SAFETY: as above, and forgotten here.
+            unsafe { self.ucx.ucp_request_free(*oldest) };
+            self.pending.pop_front();
+            if status != UCS_OK {
+                return check(self.ucx, "did not send", status);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        for request in self.pending.drain(..) {
+            // SAFETY: requests that were not freed. Those that are not done UCX frees when they are.
+            unsafe { self.ucx.ucp_request_free(request) };
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Memory of one side that the other writes: by plain stores where UCX gives a pointer to it, and by puts.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::rc::Rc;
+use std::slice;
+
+use farjump_ucx_sys::{
+    UCP_MEM_ATTR_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_FLAGS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, Ucx,
+    ucp_context_h, ucp_ep_h, ucp_mem_attr_t, ucp_mem_h, ucp_mem_map_params_t, ucp_request_param_t,
+    ucp_rkey_h,
+};
+
+use super::Opening;
+use super::context::{Worker, check};
+use super::lanes::lanes;
+use super::requests::Requests;
+use crate::failure::Failure;
+use crate::perf::message::Offer;
+use crate::perf::ring::{Ring, Writer};
+use crate::perf::side::Peer;
+use crate::perf::stores::Stores;
+use crate::perf::watch::Watch;
+
+/// `UCP_MEM_MAP_ALLOCATE` of `ucp/api/ucp.h`: of an enumeration without a name, which the bindings do not have.
+const UCP_MEM_MAP_ALLOCATE: u32 = 1 << 1;
+
+/// Memory that UCX has allocated for others to write to.
+pub(super) struct Region {
+    ucx: &'static Ucx,
+    context: ucp_context_h,
+    handle: ucp_mem_h,
+    start: *mut u8,
+    len: usize,
+}
+
+impl Region {
+    /// Of `len` bytes, zeroed. It has to go before `worker`.
+    pub(super) fn allocate(worker: &Worker, len: usize) -> Result<Region, Failure> {
+        let (ucx, context) = (worker.ucx, worker.context);
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS);
+        params.length = len;
+        params.flags = UCP_MEM_MAP_ALLOCATE;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the context is there, and there is room for what is made.
+        let status = unsafe { ucx.ucp_mem_map(context, &params, &mut handle) };
+        check(ucx, "allocates no memory", status)?;
+        let mut region = Region { ucx, context, handle, start: ptr::null_mut(), len };
+        // SAFETY: as above.
+        let mut attributes: ucp_mem_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        attributes.field_mask = u64::from(UCP_MEM_ATTR_FIELD_ADDRESS);
+        // SAFETY: the handle was made above.
+        let status = unsafe { ucx.ucp_mem_query(handle, &mut attributes) };
+        check(ucx, "does not say where memory is", status)?;
+        region.start = attributes.address.cast();
+        // SAFETY: UCX has allocated as many bytes there, which nobody else knows yet.
+        unsafe { region.start.write_bytes(0, len) };
+        Ok(region)
+    }
+
+    pub(super) fn start(&self) -> u64 {
+        self.start.addr() as u64
+    }
+
+    /// By which the other side reaches it.
+    pub(super) fn key(&self) -> Result<Vec<u8>, Failure> {
+        let (mut start, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: context and memory are there, and there is room for both.
+        let status = unsafe { self.ucx.ucp_rkey_pack(self.context, self.handle, &mut start, &mut len) };
+        check(self.ucx, "gives no key", status)?;
+        // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
+        let bytes = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
+        // SAFETY: from the call above, and used no more.
+        unsafe { self.ucx.ucp_rkey_buffer_release(start) };
+        Ok(bytes)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: made by `allocate` in this context, which is there until the worker goes.
+        unsafe { self.ucx.ucp_mem_unmap(self.context, self.handle) };
+    }
+}
+
+/// A key to the other side's region.
+struct Key {
+    ucx: &'static Ucx,
+    handle: ucp_rkey_h,
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        // SAFETY: made by `join`, for an end that goes with the worker, which is dropped later.
+        unsafe { self.ucx.ucp_rkey_destroy(self.handle) };
+    }
+}
+
+/// One end of a ring in such memory.
+pub(in crate::perf) struct Written<W> {
+    // Dropped in this order: each needs those behind it.
+    ring: Ring<W>,
+    _key: Key,
+    _region: Region,
+    end: ucp_ep_h,
+    worker: Rc<Worker>,
+}
+
+impl<W: Writer> Written<W> {
+    /// Joins the other side, whose region is as long as this one.
+    fn join(
+        opening: Opening,
+        offer: &Offer,
+        writer: impl FnOnce(&Rc<Worker>, ucp_ep_h, ucp_rkey_h, u64, usize) -> Result<W, Failure>,
+    ) -> Result<Written<W>, Failure> {
+        let Opening { worker, region } = opening;
+        let region = region.ok_or_else(|| Failure::new("there is no memory to be written"))?;
+        let end = worker.connect(&offer.worker)?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the end is there, and the key is one that this UCX made in the other process.
+        let status = unsafe { worker.ucx.ucp_ep_rkey_unpack(end, offer.key.as_ptr().cast(), &mut handle) };
+        check(worker.ucx, "does not take the other side's key", status)?;
+        let key = Key { ucx: worker.ucx, handle };
+        let writer = writer(&worker, end, handle, offer.start, region.len)?;
+        // SAFETY: the region stays until the ring is dropped, is as long as `region_len` said on both sides, starts at a page
+        // as all memory does that UCX shares, and only the other side's writer knows it.
+        let ring = unsafe { Ring::new(writer, region.start, region.len) };
+        Ok(Written { ring, _key: key, _region: region, end, worker })
+    }
+
+    /// The transports of the end.
+    pub(in crate::perf) fn lanes(&self) -> Option<String> {
+        lanes(&self.worker, self.end)
+    }
+}
+
+impl Written<Stores> {
+    /// Writes by plain stores.
+    pub(in crate::perf) fn by_stores(
+        opening: Opening,
+        offer: &Offer,
+        longest: usize,
+    ) -> Result<Self, Failure> {
+        Written::join(opening, offer, |worker, _, key, start, len| {
+            let mut local = ptr::null_mut();
+            // SAFETY: the key is of that memory, and there is room for the pointer.
+            let status = unsafe { worker.ucx.ucp_rkey_ptr(key, start, &mut local) };
+            check(worker.ucx, "gives no pointer to the other side's memory", status)?;
+            // SAFETY: UCX has mapped the other side's region there, which is as long, until the key is destroyed, after the
+            // ring is dropped.
+            Ok(unsafe { Stores::new(local.cast(), len, longest) })
+        })
+    }
+}
+
+impl Written<Puts> {
+    /// Writes by puts.
+    pub(in crate::perf) fn by_puts(opening: Opening, offer: &Offer, longest: usize) -> Result<Self, Failure> {
+        Written::join(opening, offer, |worker, end, key, start, len| {
+            // SAFETY: UCX looks at the fields that the mask names: none.
+            let params = unsafe { MaybeUninit::zeroed().assume_init() };
+            Ok(Puts {
+                requests: Requests::new(worker.ucx),
+                tellings: Requests::new(worker.ucx),
+                end,
+                key,
+                start,
+                len,
+                params,
+                payload: vec![7; longest].leak(),
+                signals: vec![0; SIGNALS].leak(),
+                next: 0,
+                telling: Box::leak(Box::new(0)),
+                worker: worker.clone(),
+            })
+        })
+    }
+}
+
+impl<W: Writer> Peer for Written<W> {
+    fn prepare(&mut self, sent: usize, taken: usize, streams: bool) {
+        Peer::prepare(&mut self.ring, sent, taken, streams);
+    }
+
+    #[inline]
+    fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
+        Peer::send(&mut self.ring, watch)
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<u64, Failure> {
+        Peer::look(&mut self.ring)
+    }
+
+    #[inline]
+    fn came(&self) -> u64 {
+        self.ring.came()
+    }
+
+    fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
+        Peer::settle(&mut self.ring, watch)
+    }
+}
+
+/// How many signals there is room for while UCX has not sent them.
+const SIGNALS: usize = 1024;
+
+/// Writes by put, fence, and put of the signal.
+pub(in crate::perf) struct Puts {
+    requests: Requests,
+    /// Of words that are told: one at a time.
+    tellings: Requests,
+    end: ucp_ep_h,
+    key: ucp_rkey_h,
+    /// The other side's region, in its own address space.
+    start: u64,
+    len: usize,
+    params: ucp_request_param_t,
+    // What UCX reads stays to the end of the process: nobody knows when a put that was given up is done with.
+    payload: &'static [u8],
+    signals: &'static mut [u64],
+    telling: &'static mut u64,
+    next: usize,
+    worker: Rc<Worker>,
+}
+
+impl Puts {
+    /// # Safety
+    /// `from` is `len` bytes that stay as they are until UCX has sent them.
+    #[inline]
+    unsafe fn put(&self, from: *const u8, len: usize, at: usize) -> farjump_ucx_sys::ucs_status_ptr_t {
+        assert!(at + len <= self.len);
+        let to = self.start + at as u64;
+        // SAFETY: end and key are of the same worker and there; the bytes land in the other side's region by the assertion.
+        unsafe { self.worker.ucx.ucp_put_nbx(self.end, from.cast(), len, to, self.key, &self.params) }
+    }
+}
+
+impl Writer for Puts {
+    #[inline]
+    fn write(
+        &mut self,
+        at: usize,
+        len: usize,
+        signal_at: usize,
+        signal: u64,
+        watch: &Watch,
+    ) -> Result<(), Failure> {
+        if len > 0 {
+            let payload = &self.payload[..len];
+            // SAFETY: the payload never changes and stays for ever.
+            let returned = unsafe { self.put(payload.as_ptr(), len, at) };
+            self.requests.take(returned, &self.worker, watch)?;
+            // SAFETY: the worker is there.
+            let status = unsafe { self.worker.ucx.ucp_worker_fence(self.worker.handle) };
+            check(self.worker.ucx, "does not keep puts in order", status)?;
+        }
+        if self.next == SIGNALS {
+            self.requests.wait(0, &self.worker, watch)?;
+            self.next = 0;
+        }
+        self.signals[self.next] = signal;
+        let from: *const u64 = &self.signals[self.next];
+        // SAFETY: the word is written again only after all requests are done.
+        let returned = unsafe { self.put(from.cast(), 8, signal_at) };
+        self.next += 1;
+        self.requests.take(returned, &self.worker, watch)
+    }
+
+    fn tell(&mut self, at: usize, word: u64) -> Result<bool, Failure> {
+        self.tellings.retire()?;
+        if !self.tellings.is_empty() {
+            return Ok(false);
+        }
+        *self.telling = word;
+        // SAFETY: the word is written again only after its request is done.
+        let returned = unsafe { self.put(ptr::from_ref::<u64>(self.telling).cast(), 8, at) };
+        self.tellings.hold(returned)?;
+        Ok(true)
+    }
+
+    #[inline]
+    fn fetch(&mut self, _at: usize) {}
+
+    #[inline]
+    fn work(&mut self) -> Result<(), Failure> {
+        self.worker.progress();
+        Ok(())
+    }
+
+    fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
+        // SAFETY: the end is there, and the parameters name nothing.
+        let returned = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &self.params) };
+        self.requests.hold(returned)?;
+        self.requests.wait(0, &self.worker, watch)
+    }
+}

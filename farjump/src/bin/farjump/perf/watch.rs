@@ -1,0 +1,77 @@
+//! Waiting for the other process, but not for ever.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::failure::Failure;
+
+/// How long one message may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Looks between looks at the clock and at the other process.
+const LOOKS: u32 = 1 << 14;
+
+/// Sees whether the other process is there. While something is measured it says nothing on the socket, unless it has failed.
+pub(super) struct Watch {
+    socket: OwnedFd,
+    failed: Cell<bool>,
+}
+
+impl Watch {
+    /// Of the process at the other end of `socket`.
+    pub(super) fn of(socket: &UnixStream) -> io::Result<Watch> {
+        Ok(Watch { socket: socket.try_clone()?.into(), failed: Cell::new(false) })
+    }
+
+    /// Looks until something is so.
+    ///
+    /// # Errors
+    /// Those of `look`; when the other process is gone or has failed; when it takes too long.
+    #[inline]
+    pub(super) fn until(&self, mut look: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+        let mut since = None;
+        loop {
+            for _ in 0..LOOKS {
+                if look()? {
+                    return Ok(());
+                }
+            }
+            self.go_on(&mut since)?;
+        }
+    }
+
+    #[cold]
+    fn go_on(&self, since: &mut Option<Instant>) -> Result<(), Failure> {
+        self.still_there()?;
+        match since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            true => Err(Failure::new(format!(
+                "a message was not answered within {} s: is one of the two processors busy with something else?",
+                PATIENCE.as_secs()
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// When the other process is gone or has failed.
+    #[cold]
+    pub(super) fn still_there(&self) -> Result<(), Failure> {
+        let mut sockets = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut sockets, Some(&Timespec::default())) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
+            _ => {
+                self.failed.set(true);
+                Err(Failure::new("the other process ended in the middle of a measurement"))
+            }
+        }
+    }
+
+    /// Whether the other process was found gone or failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.get()
+    }
+}
