@@ -121,7 +121,7 @@ fn what_cannot_be_shown_is_said_in_a_sentence() {
 }
 
 /// The program in a folder of its own, as if it was installed there, so that nobody else's traces are found.
-fn installed(bench: &Workbench) -> PathBuf {
+pub(crate) fn installed(bench: &Workbench) -> PathBuf {
     let folder = bench.path("installed");
     fs::create_dir(&folder).expect("a folder can be made");
     bench.executable("installed/farjump", Path::new(env!("CARGO_BIN_EXE_farjump")))
@@ -180,7 +180,7 @@ fn held_up(bench: &Workbench) -> (Watched, u32) {
     (demo, target)
 }
 
-fn child_of(parent: u32) -> Option<u32> {
+pub(crate) fn child_of(parent: u32) -> Option<u32> {
     let parent = parent.to_string();
     let processes = entries(Path::new("/proc")).into_iter();
     let mut pids = processes.filter_map(|path| path.file_name()?.to_str()?.parse::<u32>().ok());

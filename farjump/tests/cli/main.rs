@@ -10,6 +10,7 @@ mod invoking;
 mod keyed;
 mod large;
 mod limiting;
+mod measuring;
 mod networks;
 mod paths;
 mod samples;

@@ -51,8 +51,8 @@ pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
     let cpus = machine::choose(arguments.cpus)?;
     let stage = Stage::set("perf")?;
     let libraries = Libraries::build(arguments, &stage)?;
-    machine::pin(cpus.source)?;
     let mut report = Report { machine: Machine::look(cpus), rounds: Vec::new(), rows: Vec::new() };
+    machine::pin(cpus.source)?;
     let mut bench = Bench::set(arguments, &stage, cpus, &transports, &against, &libraries)?;
     let measured = bench.run(&mut report);
     let ended = measured.and_then(|()| bench.end());

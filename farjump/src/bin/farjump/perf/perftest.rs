@@ -75,8 +75,8 @@ pub(super) fn run(
 /// The figure in the last line of its CSV: its columns are iterations, latencies (median, average, overall; us), bandwidths
 /// (average, overall; MB/s), message rates (average, overall; 1/s).
 fn figure(text: &str, metric: Metric) -> Option<f64> {
-    let lines = text.lines().map(str::trim_start);
-    let line = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_digit())).last()?;
+    let mut lines = text.lines().map(str::trim_start);
+    let line = lines.rfind(|line| line.starts_with(|first: char| first.is_ascii_digit()))?;
     let numbers: Vec<f64> =
         line.split(',').map(|number| number.trim().parse().ok()).collect::<Option<_>>()?;
     let [_, latency, _, _, _, bandwidth, _, rate] = numbers[..] else { return None };

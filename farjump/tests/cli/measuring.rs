@@ -1,0 +1,374 @@
+//! `perf`: that it measures what it was asked to and says so, what it says of what is not there, and that nothing of it stays.
+//! How fast anything is, is not looked at.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::demonstrating::{child_of, installed};
+use crate::workbench::{Done, Watched, Workbench, finish, kill, runs, wait_for};
+
+/// Few calls: it is measured, but not well.
+const FEW: [&str; 6] = ["--rounds", "2", "--iterations", "70", "--warmup", "3"];
+
+fn perf(bench: &Workbench, args: &[&str]) -> Command {
+    begin(bench.farjump(), args)
+}
+
+fn begin(mut command: Command, args: &[&str]) -> Command {
+    command.arg("perf").args(args).args(FEW);
+    command
+}
+
+fn json(command: &mut Command) -> Value {
+    let done = finish(command.arg("--json")).worked();
+    serde_json::from_slice(&done.out).expect("it is JSON")
+}
+
+fn rows(report: &Value) -> &Vec<Value> {
+    report["rows"].as_array().expect("a list")
+}
+
+/// The keys in the table that follows `words` in docs/perf.md.
+fn documented(words: &str) -> Vec<String> {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/perf.md");
+    let document = fs::read_to_string(document).expect("the document is there");
+    let (_, rest) = document.split_once(words).unwrap_or_else(|| panic!("{words:?} is not in the document"));
+    let table =
+        rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    table.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect()
+}
+
+fn keys(object: &Value) -> Vec<String> {
+    object.as_object().unwrap_or_else(|| panic!("{object} is no object")).keys().cloned().collect()
+}
+
+/// A row has figures of both sides, and a ratio between the smallest and the largest.
+#[track_caller]
+fn check_measured(row: &Value) {
+    for figure in ["median", "reference_median", "ratio", "ratio_min", "ratio_max"] {
+        assert!(row[figure].as_f64().is_some_and(|number| number > 0.0), "{figure} of {row}");
+    }
+    assert!(row["ratio_min"].as_f64() <= row["ratio"].as_f64(), "{row}");
+    assert!(row["ratio"].as_f64() <= row["ratio_max"].as_f64(), "{row}");
+    assert_eq!(row["missing"], Value::Null);
+}
+
+/// Whether UCX is there; if not that is said.
+fn has_ucx(bench: &Workbench) -> bool {
+    let listed = bench.run(["transports", "--json"]).worked();
+    let listed: Value = serde_json::from_slice(&listed.out).expect("it is JSON");
+    let backends = listed.as_array().expect("a list");
+    let ucx = backends.iter().find(|backend| backend["transport"] == "ucx-am").expect("it is listed");
+    if ucx["usable"] != true {
+        eprintln!("skipped: {}", ucx["why"]);
+    }
+    ucx["usable"] == true
+}
+
+/// Whether there are two processors to measure with; if not that is said.
+fn has_processors() -> bool {
+    let enough = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
+    if !enough {
+        eprintln!("skipped: there is one processor only");
+    }
+    enough
+}
+
+#[test]
+fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let args = [
+        "latency",
+        "--sizes",
+        "0,8..16,4K",
+        "--mode",
+        "cached,always,local,in-place",
+        "--against",
+        "raw,memcpy",
+    ];
+    // Where it is not beside cargo's files, and what it leaves would be found.
+    let report = json(&mut begin(bench.program(installed(&bench)), &args));
+    let rows = rows(&report);
+    let found: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (row["size"].to_string(), row["mode"].to_string(), row["reference"].to_string()))
+        .collect();
+    assert_eq!((rows.len(), found.len()), (4 * 4 * 2, 4 * 4 * 2));
+    for row in rows {
+        check_measured(row);
+        assert_eq!((&row["metric"], &row["unit"]), (&"latency".into(), &"us".into()));
+        assert_eq!((&row["transport"], &row["arrival"]), (&"shm".into(), &"stores".into()));
+        assert_eq!(row["iterations"], 70);
+        let percentiles = ["p50", "p99", "p999", "max"].map(|name| row[name].as_f64().expect("a number"));
+        assert!(percentiles.is_sorted() && percentiles[0] > 0.0, "{row}");
+    }
+    let rounds = report["rounds"].as_array().expect("a list");
+    assert_eq!(rounds.len(), 4 * 2);
+    for round in rounds {
+        let line = round["line_ns"].as_f64().expect("a number");
+        let state = if line < 40.0 {
+            "near"
+        } else if line > 150.0 {
+            "far"
+        } else {
+            "middle"
+        };
+        assert_eq!(round["state"], state, "{round}");
+    }
+    let machine = &report["machine"];
+    assert_ne!(machine["source_cpu"], machine["target_cpu"]);
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn each_metric_has_figures_in_its_unit_beside_its_usual_reference() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    for (metric, unit, reference) in [
+        ("latency", "us", "raw"),
+        ("rate", "million/s", "raw"),
+        ("bandwidth", "MB/s", "memcpy"),
+        ("first-call", "us", "dlopen"),
+    ] {
+        let report = json(&mut perf(&bench, &[metric, "--sizes", "64"]));
+        let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+        check_measured(row);
+        assert_eq!([&row["metric"], &row["unit"], &row["reference"]], [metric, unit, reference]);
+        // Only what is called one by one has percentiles.
+        assert_eq!(row["p99"].is_number(), unit == "us", "{row}");
+    }
+}
+
+#[test]
+fn json_and_csv_have_the_keys_that_are_documented() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let report = json(&mut perf(&bench, &["rate"]));
+    assert_eq!(keys(&report), documented("prints one object"));
+    assert_eq!(keys(&report["machine"]), documented("`machine` has"));
+    assert_eq!(keys(&report["rounds"][0]), documented("Each of `rounds` has"));
+    assert_eq!(keys(&report["rows"][0]), documented("Each of `rows` has"));
+    let done = finish(perf(&bench, &["rate", "--sizes", "8,16"]).arg("--csv")).worked();
+    let lines: Vec<_> = done.text().lines().collect();
+    assert_eq!(lines[0].split(',').collect::<Vec<_>>(), documented("Each of `rows` has"));
+    assert_eq!(lines.len(), 3);
+    assert!(lines[1..].iter().all(|line| line.starts_with("rate,million/s,farjump,shm,cached,stores,")));
+}
+
+#[test]
+fn the_table_is_for_people_and_standard_error_is_left_alone_where_it_is_no_terminal() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let done = finish(&mut perf(&bench, &["latency", "--sizes", "8,1K"])).worked();
+    let lines: Vec<_> = done.text().lines().collect();
+    assert!(
+        lines[0].contains("source on processor") && lines[1].contains("latency in us"),
+        "{}",
+        done.text()
+    );
+    assert!(lines[2].contains("transport") && lines[2].contains("ratio"), "{}", done.text());
+    assert!(lines[3].contains("raw") && lines[4].contains(" 1K "), "{}", done.text());
+    assert_eq!((lines.len(), &*done.err), (5, ""));
+}
+
+#[test]
+fn every_reference_over_ucx_has_figures_and_names_its_lanes() {
+    let bench = Workbench::new();
+    if !has_processors() || !has_ucx(&bench) {
+        return;
+    }
+    for metric in ["latency", "rate", "bandwidth"] {
+        let args = [
+            metric,
+            "--transports",
+            "ucx-am,shm",
+            "--sizes",
+            "8,64K",
+            "--against",
+            "ucx-am,ucx-stores,ucx-put",
+        ];
+        let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
+        assert_eq!(rows(&report).len(), 2 * 2 * 3);
+        for row in rows(&report) {
+            check_measured(row);
+            assert_eq!(row["reference_lane"], "posix", "{row}");
+        }
+        assert_eq!(report["machine"]["ucx_tls"], "posix");
+    }
+    let args = ["rate", "--transports", "ucx-am", "--against", "ucx-am,ucx-stores,ucx-put"];
+    let report = json(perf(&bench, &args).env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", "lo"));
+    let [messages, stores, puts] = &rows(&report)[..] else { panic!("{report:#}") };
+    check_measured(messages);
+    check_measured(puts);
+    assert_eq!(messages["reference_lane"], "tcp");
+    let why = stores["missing"].as_str().expect("nobody can store over TCP");
+    assert!(why.contains("UCX") && stores["reference_median"].is_null(), "{why}");
+}
+
+#[test]
+fn active_messages_are_held_against_ucxs_own_tool_in_a_row_of_their_own() {
+    let bench = Workbench::new();
+    if !has_processors() || !has_ucx(&bench) {
+        return;
+    }
+    let report = json(perf(&bench, &["latency", "--against", "perftest"]).env("UCX_TLS", "posix"));
+    let [ours, row] = &rows(&report)[..] else { panic!("{report:#}") };
+    assert_eq!((&ours["subject"], &ours["reference"]), (&"farjump".into(), &"ucx-am".into()));
+    assert_eq!((&row["subject"], &row["reference"]), (&"ucx-am".into(), &"perftest".into()));
+    if Command::new("ucx_perftest").arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok() {
+        check_measured(row);
+        let within = row["ratio"].as_f64().is_some_and(|ratio| (0.85..=1.15).contains(&ratio));
+        assert_eq!(row["agrees"], within);
+    } else {
+        assert!(row["missing"].as_str().is_some_and(|why| why.contains("ucx_perftest")), "{row}");
+    }
+}
+
+#[test]
+fn without_ucx_its_references_say_why_and_all_else_is_measured() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    // What stands in its place is found first, and is none.
+    let library = bench.plain_library("other", "int other;");
+    fs::rename(library, bench.path("libucp.so.0")).expect("a file can be renamed");
+    let args = ["latency", "--against", "ucx-am,ucx-put,raw"];
+    let report = json(perf(&bench, &args).env("LD_LIBRARY_PATH", bench.path("")));
+    let [messages, puts, raw] = &rows(&report)[..] else { panic!("{report:#}") };
+    for row in [messages, puts] {
+        assert!(row["missing"].as_str().is_some_and(|why| why.contains("UCX")), "{row}");
+        assert!(
+            row["median"].is_number() && row["reference_median"].is_null() && row["ratio"].is_null(),
+            "{row}"
+        );
+    }
+    check_measured(raw);
+    assert_eq!(report["machine"]["ucx"], Value::Null);
+    let done = finish(perf(&bench, &args).env("LD_LIBRARY_PATH", bench.path(""))).worked();
+    assert!(done.text().lines().any(|line| line.starts_with("ucx-am: ")), "{}", done.text());
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_in_a_sentence() {
+    let bench = Workbench::new();
+    let refused = |args: &[&str], code: i32, part: &str| {
+        let done = finish(&mut perf(&bench, args));
+        assert!(done.error(code).contains(part), "{args:?}: {}", done.err);
+        assert!(done.out.is_empty());
+    };
+    refused(&["latency", "--sizes", "8..1"], 2, "a range goes from 1 or more upwards");
+    refused(&["latency", "--sizes", "65M"], 2, "64M at most");
+    refused(&["latency", "--sizes", "few"], 2, "no number of bytes");
+    refused(&["latency", "--mode", "never"], 2, "no mode");
+    refused(&["speed"], 2, "invalid value");
+    refused(&["latency", "--against", "pigeon"], 2, "invalid value");
+    refused(&["latency", "--cpus", "0,0"], 2, "need a processor each");
+    refused(&["latency", "--ring", "16"], 2, "at least 4K");
+    refused(&["latency", "--against", "dlopen"], 1, "the reference for first-call");
+    refused(&["first-call", "--against", "raw"], 1, "no reference but dlopen");
+    refused(&["first-call", "--mode", "local"], 1, "no code comes");
+    refused(&["latency", "--transports", "pigeon"], 1, "no transport `pigeon`");
+    refused(&["latency", "--transports", "verbs-send"], 1, "verbs-send");
+    if has_processors() {
+        refused(&["latency", "--cpus", "0,1023"], 1, "processor 1023");
+        let mut command = begin(bench.program(installed(&bench)), &["latency"]);
+        let done = finish(command.env("FARJUMP_CC", "no-such-cc"));
+        assert!(done.error(1).contains("Install a C compiler"), "{}", done.err);
+    }
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn one_processor_is_not_enough() {
+    let bench = Workbench::new();
+    let mut taskset = bench.program("taskset");
+    taskset.args(["-c", "0", env!("CARGO_BIN_EXE_farjump"), "perf", "latency"]);
+    if Command::new("taskset").arg("-V").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: taskset is not installed");
+        return;
+    }
+    let done = finish(&mut taskset);
+    assert!(done.error(1).contains("there is only 0"), "{}", done.err);
+}
+
+#[test]
+fn a_mode_that_a_transport_does_not_have_is_missing_and_the_others_are_measured() {
+    let bench = Workbench::new();
+    if !has_processors() || !has_ucx(&bench) {
+        return;
+    }
+    let args = ["latency", "--transports", "all", "--mode", "in-place,cached"];
+    let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
+    for row in rows(&report) {
+        let missing = (&row["transport"], &row["mode"]) == (&"ucx-am".into(), &"in-place".into());
+        assert_eq!(row["missing"].is_string(), missing, "{row}");
+        assert_eq!(row["median"].is_null(), missing, "{row}");
+    }
+    let transports: BTreeSet<_> = rows(&report).iter().filter_map(|row| row["transport"].as_str()).collect();
+    assert!(transports.contains("shm") && transports.contains("ucx-am"), "{transports:?}");
+}
+
+/// A run that does not end by itself and has some rounds behind it, and its other process.
+fn under_way(bench: &Workbench) -> (Watched, u32) {
+    let mut command = bench.program(installed(bench));
+    command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "10000"]);
+    let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let pid = run.pid();
+    let other = wait_for("the rounds", || {
+        assert!(runs(pid), "it has ended");
+        let other = child_of(pid)?;
+        let status = fs::read_to_string(format!("/proc/{other}/status")).ok()?;
+        // It waits for orders, of which a round has some.
+        let waited = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        let is_other = fs::read_to_string(format!("/proc/{other}/cmdline")).ok()?.contains("perf-other");
+        (is_other && waited.trim().parse::<u32>().ok()? > 100).then_some(other)
+    });
+    (run, other)
+}
+
+#[test]
+fn a_process_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let (run, other) = under_way(&bench);
+    kill(other, Signal::KILL);
+    let done: Done = run.finish();
+    done.error(done.code);
+    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON all the same");
+    let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+    check_measured(row);
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn a_run_that_is_interrupted_or_killed_leaves_no_process_and_no_folder() {
+    if !has_processors() {
+        return;
+    }
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::KILL, 137)] {
+        let bench = Workbench::new();
+        let (run, other) = under_way(&bench);
+        run.signal(signal);
+        assert_eq!(run.finish().code, code);
+        wait_for("the other process to end", || (!runs(other)).then_some(()));
+        // Where the run was killed that is the other process's to do.
+        wait_for("the folder to go", || bench.leftovers().is_empty().then_some(()));
+    }
+}
