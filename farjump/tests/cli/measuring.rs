@@ -326,7 +326,7 @@ fn a_mode_that_a_transport_does_not_have_is_missing_and_the_others_are_measured(
 /// A run that does not end by itself and has some rounds behind it, and its other process.
 fn under_way(bench: &Workbench) -> (Watched, u32) {
     let mut command = bench.program(installed(bench));
-    command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "10000"]);
+    command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "500"]);
     let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let pid = run.pid();
     let other = wait_for("the rounds", || {

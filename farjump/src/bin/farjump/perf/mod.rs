@@ -28,9 +28,12 @@ mod stores;
 mod ucx;
 mod watch;
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use farjump::{Library, Mode};
+use rustix::stdio::dup2_stdout;
 
 use crate::compiled::{self, Source};
 use crate::failure::Failure;
@@ -47,6 +50,7 @@ const COMPILERS: usize = 8;
 /// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
 pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
     let against = references_of(arguments)?;
+    let aside = Aside::put()?;
     let transports = transports_of(arguments)?;
     let cpus = machine::choose(arguments.cpus)?;
     let stage = Stage::set("perf")?;
@@ -56,8 +60,34 @@ pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
     let mut bench = Bench::set(arguments, &stage, cpus, &transports, &against, &libraries)?;
     let measured = bench.run(&mut report);
     let ended = measured.and_then(|()| bench.end());
+    aside.restore()?;
     report.print(arguments)?;
     ended
+}
+
+/// Standard output, while standard error is in its place: UCX writes there what it has to say, and that is no part of a report.
+struct Aside(OwnedFd);
+
+impl Aside {
+    fn put() -> Result<Aside, Failure> {
+        let aside = || {
+            let out = io::stdout().as_fd().try_clone_to_owned()?;
+            dup2_stdout(io::stderr())?;
+            Ok(Aside(out))
+        };
+        aside().map_err(cannot_put)
+    }
+
+    fn restore(self) -> Result<(), Failure> {
+        // Nothing of this process's own was written meanwhile; what C libraries hold back goes where it was meant to go.
+        // SAFETY: flushing every stream is what a null one asks for.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        dup2_stdout(&self.0).map_err(|error| cannot_put(error.into()))
+    }
+}
+
+fn cannot_put(error: io::Error) -> Failure {
+    Failure::new(format!("standard output cannot be kept from what UCX says: {error}"))
 }
 
 /// What is injected.

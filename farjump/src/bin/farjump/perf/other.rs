@@ -35,16 +35,17 @@ pub(crate) fn run(arguments: &PerfOther) -> Result<(), Failure> {
     let memory = Memory::inherit(arguments.memory)?;
     let mut talk = Talk::new(socket).map_err(failed)?;
     let Some(Order::Set(set)) = talk.hear()? else { return Ok(()) };
-    match obey(&set, &mut talk, &memory, &watch) {
-        Ok(End::Told) => Ok(()),
-        // Whoever started this says it.
-        Err(failure) if !watch.has_failed() => talk.say(&Answer::Failed(failure.to_string())),
+    let gone = match obey(&set, &mut talk, &memory, &watch) {
+        Ok(End::Told) => false,
+        Ok(End::Gone) => true,
+        // Whoever started this says it, if there is anybody.
+        Err(failure) => watch.has_failed() || talk.say(&Answer::Failed(failure.to_string())).is_err(),
+    };
+    if gone {
         // The source's process was killed, and leaves its folder to this one.
-        Ok(End::Gone) | Err(_) => {
-            let _ = fs::remove_dir_all(&set.folder);
-            Ok(())
-        }
+        let _ = fs::remove_dir_all(&set.folder);
     }
+    Ok(())
 }
 
 /// How the orders ended.

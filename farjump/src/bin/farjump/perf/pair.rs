@@ -52,14 +52,15 @@ impl Pair {
         }
     }
 
-    /// Has it join this process's sides while `own` does the same here. For each: whether it could.
+    /// Joins the sides here by `own`, then has the other process do the same. For each: whether it could. One after the other: a
+    /// side that cannot is gone at once, and UCX complains where one looks for it.
     pub(super) fn join<T>(
         &mut self,
         offers: Vec<Option<Offer>>,
         own: impl FnOnce(&Memory) -> T,
     ) -> Result<(Vec<Result<(), String>>, T), Failure> {
-        self.talk.say(&Order::Join(offers))?;
         let own = own(&self.memory);
+        self.talk.say(&Order::Join(offers))?;
         match self.hear()? {
             Answer::Joined(joined) => Ok((joined, own)),
             other => Err(unexpected(&other)),
