@@ -54,7 +54,7 @@ pub(crate) struct Perf {
     #[arg(value_name = "METRIC")]
     pub(super) metric: Metric,
     /// Transports, separated by commas; `all` are those that are usable here [default: the one that would be taken]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(super) transports: Vec<String>,
     /// Bytes of payload: numbers and ranges, in which each number is twice the one before
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_sizes, default_value = "8")]
@@ -69,10 +69,10 @@ pub(crate) struct Perf {
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
     /// Calls in each measurement [default: 10000, for rate and bandwidth 200000; fewer of more than 1K]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(super) iterations: Option<u32>,
     /// Calls before each measurement that do not count
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub(super) warmup: u32,
     /// The processors of source and target [default: two that may be used, of different cores if there are such]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]

@@ -63,6 +63,8 @@ impl Half {
         source: bool,
         longest: usize,
     ) -> Result<Joined, Failure> {
+        #[cfg(not(feature = "ucx"))]
+        let _ = offer;
         match self {
             Half::Raw => {
                 let (first, second, len) = memory.regions();

@@ -17,9 +17,9 @@ const HEAD: usize = 4096;
 /// How many lines ahead of what is written lines are fetched for writing: as many as farjump's mailbox.
 const AHEAD: usize = 12 * LINE;
 
-/// Bytes of a region with a ring of `ring` bytes, in which a payload of `longest` bytes fits four times.
+/// Bytes of a region with a ring of `ring` bytes, in which a payload of `longest` bytes fits twice.
 pub(super) fn region_len(ring: usize, longest: usize) -> usize {
-    HEAD + ring.max(4 * slot_len(longest)).next_multiple_of(HEAD)
+    HEAD + ring.max(2 * slot_len(longest)).next_multiple_of(HEAD)
 }
 
 fn slot_len(payload: usize) -> usize {
