@@ -18,29 +18,30 @@ use crate::arguments::parse_mailbox;
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Metrics:
-  latency     microseconds one way, from injecting to having run: of a round trip in which the function's
-              empty reply comes back, half, as ucx_perftest has it. Payloads of more than 40 bytes go one way
-              only: from their round trip half of one without payload is taken, measured just before. Every
-              reference is answered and counted the same way
+  latency     us one way, from injecting to having run. A round trip is timed, in which the
+              function's empty reply comes back, and half of it taken, as ucx_perftest does. Longer
+              payloads than 40 bytes go one way only: from their round trip half of one without
+              payload is taken, measured just before. References are answered the same way
   rate        million messages a second, from the first sent to the last run
-  bandwidth   the same in MB/s of payload (1 MB = 1048576 bytes, as in ucx_perftest)
-  first-call  microseconds at the target from the arrival of code that it has never seen to its return
+  bandwidth   the same in MB/s of payload (1 MB is 1048576 bytes, as for ucx_perftest)
+  first-call  us at the target, from the arrival of code that it has never seen to its return
 
 References:
-  raw         two processes and memory of both: a line there and a line back; longer messages and streams through a
-              ring, copied, the signal last with release
-  memcpy      one process that copies as many bytes into such a ring. Nobody is told
+  raw         memory of two processes: bytes copied, the signal last, and the same back
+  memcpy      one process that copies as many bytes into such memory. Nobody is told
   ucx-am      UCX's active messages (ucp_am_send_nbx); their handler counts
-  ucx-stores  plain stores through ucp_rkey_ptr into memory of UCX, the signal last with release
-  ucx-put     ucp_put_nbx of the bytes, ucp_worker_fence, ucp_put_nbx of the signal
-  perftest    ucx_perftest, against which ucx-am is held: a row of its own says whether they agree within 15 %
-  dlopen      dlopen, dlsym and one call of the same library: for first-call, and there the only one
-UCX takes its transport from UCX_TLS, as everywhere. What is not there is said, and all else measured.
+  ucx-stores  as raw, in memory of UCX, through ucp_rkey_ptr
+  ucx-put     the same by ucp_put_nbx, ucp_worker_fence, and ucp_put_nbx of the signal
+  perftest    ucx_perftest: a row of its own says whether ucx-am is within 15 % of it
+  dlopen      dlopen, dlsym and one call of the same library; for first-call, and there alone
+UCX takes its transport from UCX_TLS, as everywhere. What is not there is said, and all else
+measured.
 
-Each row has the medians over the rounds, and the median of the rounds' ratios (farjump's figure by the reference's)
-with the smallest and the largest. Percentiles are of single calls, each with the 20 ns or so of a look at the clock.
-A round's state says how long a line takes from one processor to the other: near (less than 40 ns), middle,
-far (more than 150 ns). Ratios of different states are not comparable.
+A row has the medians over the rounds, and the median of the rounds' ratios (farjump's figure by
+the reference's) with the smallest and the largest. Percentiles are of single calls, each with
+the 20 ns or so of a look at the clock. The state says how long a line takes from one processor
+to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of different states
+cannot be compared.
 
 Examples:
   farjump perf latency

@@ -88,8 +88,9 @@ struct Way {
 impl Way {
     fn prepare(&mut self, payload: usize, one: bool, region_len: usize) {
         let slot = slot_len(payload);
-        // A message that fits one line and waits for its answer needs no other line.
-        let slots = if one && slot == LINE { 1 } else { ((region_len - HEAD) / slot) as u64 };
+        // A message that waits for its answer needs one slot, and where it is the same each time that is quickest: farjump's
+        // calls that come alone stay near the ring's start, too (docs/decisions/frames-apart.md).
+        let slots = if one { 1 } else { ((region_len - HEAD) / slot) as u64 };
         *self = Way { last: self.last, first: self.last, payload, slot, slots, next: 0 };
     }
 
@@ -156,8 +157,7 @@ impl<W: Writer> Peer for Ring<W> {
 
     #[inline]
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
-        let streams = self.room != u64::MAX;
-        if streams {
+        if self.room != u64::MAX {
             if self.under_way() >= self.room {
                 self.wait_for_room(watch)?;
             }
@@ -169,11 +169,6 @@ impl<W: Writer> Peer for Ring<W> {
         let (at, signal_at) = (self.sent.at(), self.sent.signal_at());
         self.writer.write(at, self.sent.payload, signal_at, self.sent.last + 1, watch)?;
         self.sent.advance();
-        if !streams && self.sent.slots > 1 {
-            // While the answer is on its way.
-            let next = self.sent.at();
-            (0..self.sent.slot.min(AHEAD)).step_by(LINE).for_each(|line| self.writer.fetch(next + line));
-        }
         Ok(())
     }
 
