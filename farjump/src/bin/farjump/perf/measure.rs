@@ -346,6 +346,7 @@ impl<'a> Bench<'a> {
                 transport: own.0.transport(),
                 mode: own.0.mode(),
                 arrival: self.arrival(own.0),
+                lane: self.lanes(own.0),
                 size,
                 iterations: self.iterations(size),
                 median: one.median(),
@@ -388,6 +389,9 @@ impl<'a> Bench<'a> {
     fn lanes(&self, contestant: &Contestant<'_>) -> Option<String> {
         match contestant {
             Contestant::Both { subject, .. } => self.sides.get(*subject)?.as_ref()?.lanes(),
+            Contestant::Farjump { link, .. } => {
+                Some(self.links[*link].path().route.over).filter(|over| !over.is_empty())
+            }
             _ => None,
         }
     }

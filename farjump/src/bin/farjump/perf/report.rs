@@ -37,6 +37,8 @@ pub(super) struct Row {
     pub(super) transport: Option<String>,
     pub(super) mode: Option<&'static str>,
     pub(super) arrival: Option<String>,
+    /// What its frames travel over, where the transport tells.
+    pub(super) lane: Option<String>,
     /// Bytes of payload.
     pub(super) size: usize,
     pub(super) iterations: u32,

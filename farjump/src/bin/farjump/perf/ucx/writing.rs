@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::slice;
 
 use farjump_ucx_sys::{
-    UCP_MEM_ATTR_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_FLAGS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, Ucx,
-    ucp_context_h, ucp_ep_h, ucp_mem_attr_t, ucp_mem_h, ucp_mem_map_params_t, ucp_request_param_t,
-    ucp_rkey_h,
+    UCP_MEM_ATTR_FIELD_ADDRESS, UCP_MEM_MAP_ALLOCATE, UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+    UCP_MEM_MAP_PARAM_FIELD_LENGTH, Ucx, ucp_context_h, ucp_ep_h, ucp_mem_attr_t, ucp_mem_h,
+    ucp_mem_map_params_t, ucp_request_param_t, ucp_rkey_h,
 };
 
 use super::Opening;
@@ -21,9 +21,6 @@ use crate::perf::ring::{Ring, Writer};
 use crate::perf::side::Peer;
 use crate::perf::stores::Stores;
 use crate::perf::watch::Watch;
-
-/// `UCP_MEM_MAP_ALLOCATE` of `ucp/api/ucp.h`: of an enumeration without a name, which the bindings do not have.
-const UCP_MEM_MAP_ALLOCATE: u32 = 1 << 1;
 
 /// Memory that UCX has allocated for others to write to.
 pub(super) struct Region {
