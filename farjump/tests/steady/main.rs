@@ -3,6 +3,7 @@
 #![cfg(all(feature = "shm", feature = "build"))]
 
 mod counting;
+mod peers;
 mod refused;
 #[path = "../support/mod.rs"]
 mod support;
