@@ -94,9 +94,12 @@ pub(super) struct Inbox {
     pub(super) max_frame: u64,
     /// Where the process runs.
     pub(super) place: Place,
-    /// By which UCX reaches its worker.
+    /// By which UCX reaches its worker without TCP; empty if it has none.
     #[serde(with = "serde_bytes")]
-    pub(super) worker: Vec<u8>,
+    pub(super) near: Vec<u8>,
+    /// By which UCX reaches its worker that has TCP; empty if it has none, or if the end knows that it is not needed.
+    #[serde(with = "serde_bytes")]
+    pub(super) far: Vec<u8>,
 }
 
 impl Told for Inbox {
@@ -106,7 +109,7 @@ impl Told for Inbox {
         if self.max_frame == 0 || self.window == 0 {
             return Err(format!("it holds {} bytes and takes frames of {}", self.window, self.max_frame));
         }
-        has_worker(&self.worker)
+        has_worker(if self.near.is_empty() { &self.far } else { &self.near })
     }
 }
 
@@ -163,7 +166,7 @@ mod tests {
     const OWN: Version = Version { major: 1, minor: 13, release: 1 };
 
     fn inbox() -> Inbox {
-        Inbox { window: 8192, max_frame: 4096, place: Place::own(), worker: (0..100).collect() }
+        Inbox { window: 8192, max_frame: 4096, place: Place::own(), near: (0..100).collect(), far: vec![1] }
     }
 
     fn mailbox() -> Mailbox {
@@ -214,6 +217,8 @@ mod tests {
             let bytes = Inbox { window, max_frame, ..inbox() }.to_bytes(OWN).unwrap();
             assert!(Inbox::from_bytes(&bytes, OWN).is_err(), "{window} {max_frame}");
         }
+        let nowhere = Inbox { near: vec![], far: vec![], ..inbox() }.to_bytes(OWN).unwrap();
+        assert!(Inbox::from_bytes(&nowhere, OWN).is_err());
         for lie in [
             Mailbox { len: 0, ..mailbox() },
             Mailbox { address: u64::MAX - 5, ..mailbox() },
@@ -227,7 +232,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_too_long_is_not_told() {
-        let long = Inbox { worker: vec![0; LONGEST], ..inbox() };
+        let long = Inbox { far: vec![0; LONGEST], ..inbox() };
         assert!(matches!(long.to_bytes(OWN), Err(Cause::System(_))));
     }
 }

@@ -11,31 +11,37 @@ use std::collections::VecDeque;
 use std::env;
 use std::ffi::{c_uint, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, InboxKind, Messages, OpenRequest,
-    Opening, Operation, Route, Threading, Transport, TransportError, WakeSource,
+    ArrivalRules, Capabilities, Cause, Descriptor, InboxKind, Messages, OpenRequest, Opening, Operation,
+    Route, Threading, Transport, TransportError, WakeSource,
 };
 use farjump_ucx_sys::{
-    UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_request_param_t, ucs_status_ptr_t,
+    UCP_AM_SEND_FLAG_EAGER, UCP_OP_ATTR_FIELD_FLAGS, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h,
+    ucp_request_param_t, ucs_status_ptr_t,
 };
 
-use super::address::{Inbox as ToldInbox, Told};
+use super::address::Inbox as ToldInbox;
 use super::buffer::Buffer;
+use super::choice::Reach;
 use super::context::Context;
 use super::inbox::{ASK, FRAME, Inbox, TELL};
 use super::lanes::Lanes;
 use super::moving;
+use super::opening::AmOpening;
 use super::parting::{self, Parting};
-use super::place::Place;
-use super::worker::{PARTING, TURNS, Worker, status_of};
+use super::station::Station;
+use super::worker::{PARTING, TURNS, status_of};
 
 /// The backend's name.
 pub const NAME: &str = "ucx-am";
+
+/// Frames of up to so many bytes are copied twice rather than asked for by the receiver, which takes a round trip; unless the user
+/// says where UCX is to begin with that (`UCX_RNDV_THRESH`).
+const EAGER: usize = 64 << 10;
 
 /// The backend. It holds nothing: the process has one context of UCX's, and all else is in the ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,7 +58,11 @@ impl Am {
     /// # Errors
     /// A sentence for people.
     pub fn usable() -> Result<Capabilities, String> {
-        Context::for_messages().map(|_| Am.capabilities())
+        let near = Context::for_messages(Reach::Near);
+        match Context::for_messages(Reach::Far)? {
+            Some(_) => Ok(Am.capabilities()),
+            None => near.map(|_| Am.capabilities()),
+        }
     }
 }
 
@@ -74,101 +84,7 @@ impl Transport for Am {
         if request.max_frame > MAX_FRAME {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: MAX_FRAME }));
         }
-        let station = Station::open(request).map_err(failed)?;
-        Ok(Box::new(station))
-    }
-}
-
-/// One end: a worker, and what comes through it. Before the peer is known it is the opening.
-pub(super) struct Station {
-    /// Owned, behind a pointer because callbacks have it too.
-    inbox: NonNull<Inbox>,
-    descriptor: Descriptor,
-    address: Vec<u8>,
-}
-
-// SAFETY: the inbox belongs to the value alone, and its worker's callbacks run on whatever thread uses the value.
-unsafe impl Send for Station {}
-
-impl Station {
-    fn open(request: &OpenRequest) -> Result<Station, Cause> {
-        parting::tend();
-        let context = Context::for_messages().map_err(Cause::System)?;
-        let worker = Worker::create(context)?;
-        let descriptor = worker.descriptor()?;
-        let max_frame = request.max_frame.max(LINE);
-        let window = request.region_len.max(LINE) as u64;
-        let told =
-            ToldInbox { window, max_frame: max_frame as u64, place: Place::own(), worker: worker.address()? };
-        let address = told.to_bytes(worker.ucx.version())?;
-        let inbox = NonNull::from(Box::leak(Box::new(Inbox::new(worker, max_frame, window))));
-        let station = Station { inbox, descriptor, address };
-        // SAFETY: it stays in its box until `drop` has ended the worker.
-        unsafe { station.inbox().listen()? };
-        Ok(station)
-    }
-
-    #[inline]
-    pub(super) fn inbox(&self) -> &Inbox {
-        // SAFETY: in its box as long as this value; only shared references to it are ever made.
-        unsafe { self.inbox.as_ref() }
-    }
-}
-
-impl Drop for Station {
-    fn drop(&mut self) {
-        self.inbox().clear();
-        // SAFETY: from the box that `open` leaked. The worker is the inbox's first field, so it ends before what its
-        // callbacks use and what UCX fetches into.
-        drop(unsafe { Box::from_raw(self.inbox.as_ptr()) });
-    }
-}
-
-impl Opening for Station {
-    fn address(&self) -> Address {
-        Address { bytes: self.address.clone(), descriptors: Vec::new() }
-    }
-
-    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        Ok(Endpoint::TwoSided(Box::new(self.join(peer)?)))
-    }
-}
-
-impl Station {
-    fn join(self, peer: Address) -> Result<Post, TransportError> {
-        let failed = |cause| error(Operation::Connect, cause);
-        for descriptor in &peer.descriptors {
-            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close.
-            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
-        }
-        if !peer.descriptors.is_empty() {
-            return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
-        }
-        let inbox = self.inbox();
-        let ucx = inbox.worker().ucx;
-        let told = ToldInbox::from_bytes(&peer.bytes, ucx.version()).map_err(failed)?;
-        let note = inbox.spares.borrow_mut().take(0).map_err(failed)?;
-        let set = env::var("UCX_TLS").ok();
-        let apart = Place::own().apart(&told.place, set.as_deref());
-        let unreachable = || {
-            format!(
-                "UCX has no transport by which both sides reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}"
-            )
-        };
-        let end = inbox.worker().connect(&told.worker, unreachable).map_err(failed)?;
-        inbox.outward.borrow_mut().open(told.window);
-        Ok(Post {
-            ucx,
-            end,
-            max_frame: usize::try_from(told.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
-            aside: ptr::null_mut(),
-            asked: None,
-            station: ManuallyDrop::new(self),
-            room: None,
-            sending: VecDeque::new(),
-            note: ManuallyDrop::new(note),
-            apart,
-        })
+        Ok(Box::new(AmOpening::open(request).map_err(failed)?))
     }
 }
 
@@ -180,11 +96,13 @@ pub(super) struct Sending {
 }
 
 /// A connected end.
-struct Post {
+pub(super) struct Post {
     ucx: &'static Ucx,
     end: ucp_ep_h,
     /// Longest frame that the peer takes, in bytes.
     max_frame: usize,
+    /// Frames of up to so many bytes are sent at once, however UCX would send them; longer ones as it sees fit.
+    eager: usize,
     /// The request of what was sent beside frames last.
     aside: *mut c_void,
     /// How many frames the peer had consumed when it was asked last for room.
@@ -205,6 +123,32 @@ struct Post {
 unsafe impl Send for Post {}
 
 impl Post {
+    /// Over `end` of the station's worker, to a peer that said `told`; `apart` says why it may share no memory with this process.
+    pub(super) fn new(
+        station: Station,
+        end: ucp_ep_h,
+        told: &ToldInbox,
+        apart: String,
+    ) -> Result<Post, Cause> {
+        let inbox = station.inbox();
+        let ucx = inbox.worker().ucx;
+        let note = inbox.spares.borrow_mut().take(0)?;
+        inbox.outward.borrow_mut().open(told.window);
+        Ok(Post {
+            ucx,
+            end,
+            max_frame: usize::try_from(told.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
+            eager: if env::var_os("UCX_RNDV_THRESH").is_some() { 0 } else { EAGER },
+            aside: ptr::null_mut(),
+            asked: None,
+            station: ManuallyDrop::new(station),
+            room: None,
+            sending: VecDeque::new(),
+            note: ManuallyDrop::new(note),
+            apart,
+        })
+    }
+
     #[inline]
     fn inbox(&self) -> &Inbox {
         self.station.inbox()
@@ -222,8 +166,12 @@ impl Post {
     /// # Safety
     /// `header` and `data` stay as they are until the request that is returned is done, if one is.
     unsafe fn send(&self, id: c_uint, header: &[u8], data: *const c_void, len: usize) -> ucs_status_ptr_t {
-        // SAFETY: UCX looks at the fields that the mask names: none.
-        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        if len <= self.eager {
+            params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+            params.flags = UCP_AM_SEND_FLAG_EAGER;
+        }
         // SAFETY: the end is connected, and the caller keeps header and data.
         unsafe {
             self.ucx.ucp_am_send_nbx(self.end, id, header.as_ptr().cast(), header.len(), data, len, &params)
@@ -434,7 +382,7 @@ impl Drop for Post {
     }
 }
 
-fn error(operation: Operation, cause: Cause) -> TransportError {
+pub(super) fn error(operation: Operation, cause: Cause) -> TransportError {
     TransportError::new(NAME, operation, cause)
 }
 

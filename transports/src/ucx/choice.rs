@@ -6,11 +6,33 @@
 
 use std::env;
 
-/// For active messages: what `UCX_TLS` has to be; `None` if it is well as it is.
-pub(super) fn for_messages() -> Option<String> {
+/// How far the transports of a context for active messages reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reach {
+    /// Without TCP: this machine, and RDMA devices. A worker that has TCP asks the system at each progress (measured: 250 ns
+    /// instead of 6), and UCX takes it for long messages within a machine too, where they go round by the kernel.
+    Near,
+    /// With TCP.
+    Far,
+}
+
+/// For active messages of this reach: what `UCX_TLS` has to be. `None` where there is none of it: nothing is left, or without
+/// TCP there is nothing that Near has not.
+pub(super) fn for_messages(reach: Reach) -> Option<String> {
     let set = env::var("UCX_TLS").ok();
-    // Alone it carries nothing, which UCX says.
-    without(set.as_deref(), &["cma"])
+    messages(set.as_deref(), reach)
+}
+
+fn messages(set: Option<&str>, reach: Reach) -> Option<String> {
+    let near = without(set, &["tcp", "cma"]);
+    match reach {
+        Reach::Near => near,
+        // `cma` alone, or nothing but this process, is nothing that would carry anything: UCX says so.
+        Reach::Far => {
+            let far = without(set, &["cma"]).unwrap_or_else(|| set.unwrap_or("all").to_owned());
+            (near.as_ref() != Some(&far)).then_some(far)
+        }
+    }
 }
 
 /// For memory that peers write: what `UCX_TLS` has to be, or why nothing is left.
@@ -52,6 +74,22 @@ fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_go_without_tcp_where_that_leaves_something_and_with_it_where_it_was_wanted() {
+        for (set, near, far) in [
+            (None, Some("^tcp,cma"), Some("^cma")),
+            (Some("posix,tcp"), Some("posix"), Some("posix,tcp")),
+            (Some("posix"), Some("posix"), None),
+            (Some("^tcp"), Some("^tcp,cma"), None),
+            (Some("tcp,self"), None, Some("tcp,self")),
+            (Some("cma"), None, Some("cma")),
+            (Some("nonsense"), Some("nonsense"), None),
+        ] {
+            assert_eq!(messages(set, Reach::Near).as_deref(), near, "{set:?}");
+            assert_eq!(messages(set, Reach::Far).as_deref(), far, "{set:?}");
+        }
+    }
 
     #[test]
     fn what_is_left_out_is_left_out_of_whatever_is_wanted_and_the_rest_stays() {

@@ -1,4 +1,4 @@
-//! UCX's contexts: one a process for active messages and one for memory that peers write, each made when it is first asked for
+//! UCX's contexts: for active messages without and with TCP, and for memory that peers write, one a process of each, made when it is first asked for
 //! and kept to the end.
 
 use std::ffi::CString;
@@ -11,7 +11,7 @@ use farjump_ucx_sys::{
     UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, ucp_config_t, ucp_context_h, ucp_params_t,
 };
 
-use super::choice;
+use super::choice::{self, Reach};
 use super::words;
 
 /// A context of UCX's.
@@ -27,12 +27,18 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// The context for active messages, and nothing else: with `UCP_FEATURE_RMA` UCX would carry out writes of its peers to
-    /// any address that they name, in software, on transports that cannot do it themselves. Why there is none, and the mend, as
-    /// a sentence.
-    pub(super) fn for_messages() -> Result<&'static Context, String> {
-        static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
-        let make = || Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, choice::for_messages().as_deref());
-        CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
+    /// any address that they name, in software, on transports that cannot do it themselves. `None` where none of this reach is
+    /// to be had. Why it cannot be made, and the mend, as a sentence.
+    pub(super) fn for_messages(reach: Reach) -> Result<Option<&'static Context>, String> {
+        static NEAR: OnceLock<Option<Result<Context, String>>> = OnceLock::new();
+        static FAR: OnceLock<Option<Result<Context, String>>> = OnceLock::new();
+        let place = match reach {
+            Reach::Near => &NEAR,
+            Reach::Far => &FAR,
+        };
+        let make = |transports: String| Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &transports);
+        let made = place.get_or_init(|| choice::for_messages(reach).map(make));
+        made.as_ref().map(Result::as_ref).transpose().map_err(Clone::clone)
     }
 
     /// The context for memory that peers write, without TCP, on which UCX carries writes out in software, and with active
@@ -41,13 +47,13 @@ impl Context {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
             let transports = choice::for_memory()?;
-            Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, Some(&transports))
+            Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &transports)
         };
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
     /// One with these features, and these transports instead of those that UCX would use.
-    fn make(features: u32, transports: Option<&str>) -> Result<Context, String> {
+    fn make(features: u32, transports: &str) -> Result<Context, String> {
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
         let failed = |what: &str, status| {
             let (version, said) = (ucx.version(), words(ucx, status));
@@ -62,7 +68,7 @@ impl Context {
             return Err(failed("does not understand its settings", status));
         }
         let config = Config { ucx, handle: config };
-        if let Some(value) = transports.and_then(|names| CString::new(names).ok()) {
+        if let Ok(value) = CString::new(transports) {
             // SAFETY: the configuration is there, and both are texts that end.
             let status = unsafe { ucx.ucp_config_modify(config.handle, c"TLS".as_ptr(), value.as_ptr()) };
             if status != UCS_OK {

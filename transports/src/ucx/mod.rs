@@ -15,12 +15,14 @@ mod inbox;
 mod lanes;
 mod mappings;
 mod native;
+mod opening;
 mod parting;
 mod peer;
 mod place;
 pub mod put;
 mod region;
 mod settings;
+mod station;
 mod window;
 mod worker;
 

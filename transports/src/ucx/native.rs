@@ -26,10 +26,7 @@ pub(super) fn ways() -> Result<Ways, String> {
 fn look() -> Result<Ways, String> {
     let context = Context::for_memory()?;
     let map = can_map(context)?;
-    // SAFETY: the context lives as long as the process, and the stream is one that `printed` made.
-    let text = printed(|stream| unsafe { context.ucx.ucp_context_print_info(context.handle, stream) });
-    let devices = text.lines().filter_map(transport).filter(|name| is_rdma(name)).count();
-    if !map && devices == 0 {
+    if !map && !has_rdma(context) {
         return Err(format!(
             "UCX {} finds neither memory that processes of this machine can share (is /dev/shm there, with room? do UCX_TLS or \
              UCX_ALLOC_PRIO leave shm out?) nor an RDMA device: use ucx-am",
@@ -37,6 +34,13 @@ fn look() -> Result<Ways, String> {
         ));
     }
     Ok(Ways { map })
+}
+
+/// Whether a context has a transport of an RDMA device's.
+pub(super) fn has_rdma(context: &Context) -> bool {
+    // SAFETY: the context lives as long as the process, and the stream is one that `printed` made.
+    let text = printed(|stream| unsafe { context.ucx.ucp_context_print_info(context.handle, stream) });
+    text.lines().filter_map(transport).any(is_rdma)
 }
 
 /// Whether a region of this process is one that others could map.

@@ -10,8 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_PTR_IS_PTR};
 
-use super::am::{Sending, Station};
+use super::am::Sending;
 use super::buffer::Buffer;
+use super::station::Station;
 use super::worker::status_of;
 
 /// An end that is being closed, and all that UCX may still read.

@@ -1,0 +1,56 @@
+//! A worker of `ucx-am`, and what comes through it.
+
+use std::ptr::NonNull;
+
+use farjump_core::frame::LINE;
+use farjump_core::transport::{Cause, Descriptor, OpenRequest};
+
+use super::context::Context;
+use super::inbox::Inbox;
+use super::worker::Worker;
+
+/// One that frames can come to.
+pub(super) struct Station {
+    /// Owned, behind a pointer because callbacks have it too.
+    inbox: NonNull<Inbox>,
+    /// What to sleep on.
+    pub(super) descriptor: Descriptor,
+    /// By which UCX reaches the worker.
+    pub(super) address: Vec<u8>,
+}
+
+// SAFETY: the inbox belongs to the value alone, and its worker's callbacks run on whatever thread uses the value.
+unsafe impl Send for Station {}
+
+impl Station {
+    pub(super) fn open(context: &'static Context, request: &OpenRequest) -> Result<Station, Cause> {
+        let worker = Worker::create(context)?;
+        let (descriptor, address) = (worker.descriptor()?, worker.address()?);
+        let inbox = Inbox::new(worker, request.max_frame.max(LINE), window(request));
+        let inbox = NonNull::from(Box::leak(Box::new(inbox)));
+        let station = Station { inbox, descriptor, address };
+        // SAFETY: it stays in its box until `drop` has ended the worker.
+        unsafe { station.inbox().listen()? };
+        Ok(station)
+    }
+
+    #[inline]
+    pub(super) fn inbox(&self) -> &Inbox {
+        // SAFETY: in its box as long as this value; only shared references to it are ever made.
+        unsafe { self.inbox.as_ref() }
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        self.inbox().clear();
+        // SAFETY: from the box that `open` leaked. The worker is the inbox's first field, so it ends before what its
+        // callbacks use and what UCX fetches into.
+        drop(unsafe { Box::from_raw(self.inbox.as_ptr()) });
+    }
+}
+
+/// How many bytes an end holds undelivered for which this is asked.
+pub(super) fn window(request: &OpenRequest) -> u64 {
+    request.region_len.max(LINE) as u64
+}
