@@ -22,6 +22,7 @@ use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Operation, Rou
 
 mod in_place;
 mod line;
+mod lines;
 mod one_sided;
 mod received;
 mod stamp;
@@ -29,6 +30,7 @@ mod two_sided;
 
 pub use in_place::InPlace;
 pub use line::Line;
+pub use lines::Lines;
 use one_sided::OneSided;
 pub use received::Received;
 pub use stamp::Stamp;

@@ -229,6 +229,19 @@ impl OneSided {
         self.look_at_peer()
     }
 
+    /// Sends the frame at `at`, for which there is room and whose payload of `len` bytes was written from its second line on. Only
+    /// in a mapped ring.
+    #[inline(always)]
+    pub(super) fn send_lines(
+        &mut self,
+        at: usize,
+        plan: &Plan<'_>,
+        len: usize,
+    ) -> Result<(), TransportError> {
+        self.out.send_lines(at, plan, len);
+        self.look_at_peer()
+    }
+
     /// Hands the finished frame to the backend, from where it stopped.
     fn move_pending(&mut self) -> Result<(), SendError> {
         let Some(Pending { frame, mut step }) = self.pending else { return Ok(()) };

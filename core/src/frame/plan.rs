@@ -186,6 +186,13 @@ impl Plan<'_> {
         self.header_of(frame_len as u32, payload_len as u32, flags)
     }
 
+    /// The header of a frame whose payload starts with its second line. The frame may be longer.
+    #[inline(always)]
+    pub(crate) fn lines_header(&self, frame_len: usize, payload_len: usize) -> Header {
+        let flags = Flags::from_bits_retain(DEFAULT_ALIGN_LOG2);
+        self.header_of(frame_len as u32, payload_len as u32, flags)
+    }
+
     #[inline(always)]
     fn header_of(&self, frame_len: u32, payload_len: u32, mut flags: Flags) -> Header {
         flags.set(Flags::WANTS_REPLY, self.wants_reply);

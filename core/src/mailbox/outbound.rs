@@ -225,6 +225,16 @@ impl<M: Memory> Outbound<M> {
         }
     }
 
+    /// As [`Outbound::send_line`], for a frame whose payload starts with its second line.
+    #[inline(always)]
+    pub(crate) fn send_lines(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
+        let least = frame::LINE + payload_len.next_multiple_of(frame::LINE);
+        let len = self.stretched(least, plan.alone);
+        // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`, as `publish` does.
+        self.ring.signal_line(at, self.signal, plan.lines_header(len, payload_len).to_words());
+        self.advance(len);
+    }
+
     /// How long a frame is made that was laid out, in a mapped ring, where it need not end with its contents. One of a line, which
     /// [`Outbound::line`] is for, stays as it is.
     #[inline]

@@ -150,7 +150,40 @@ impl Inner {
                 };
             }
         }
+        if let Some(token) = self.inject_lines(library, args, wants_reply)? {
+            return Ok(token as usize);
+        }
         Ok(self.inject_slowly(library, args, wants_reply, wait)? as usize)
+    }
+
+    /// As the quick way, for payloads that do not fit a line. `None` if another way has to be gone: nothing was sent then.
+    #[inline(never)]
+    fn inject_lines(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        wants_reply: bool,
+    ) -> Result<Option<u32>, Box<Error>> {
+        let Some(index) = self.codes.quick(library) else { return Ok(None) };
+        let max = library.payload_max_size(args);
+        if max <= INLINE_PAYLOAD || max as u64 > self.limits.payload {
+            return Ok(None);
+        }
+        let Some(lines) = self.channel.lines(max.saturating_add(CANARY_LEN)) else { return Ok(None) };
+        // SAFETY: the lines lend `max + CANARY_LEN` bytes.
+        let used = unsafe { run_payload_init(library, lines.payload().as_ptr(), max, args)? };
+        let alone = wants_reply && self.calls.none_in_flight();
+        let token = if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) };
+        let Some(token) = token else { return Ok(None) };
+        let kind = Kind::Call;
+        let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+        let sent = lines.send(&plan, used);
+        self.stats.frames += 1;
+        self.stats.payload_bytes += used as u64;
+        match sent {
+            Ok(()) => Ok(Some(token)),
+            Err(error) => Err(self.broken(&error).into()),
+        }
     }
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Memory for messages: on a page, with a line of ours behind it, and used again.
+//! Memory for messages: on a line or a page, with a line of ours behind it, and used again.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -6,15 +6,17 @@ use std::ptr::NonNull;
 use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
 
-/// What buffers are aligned to and the shortest has, in bytes.
+/// What buffers of so many bytes and more are aligned to; shorter ones start on a line.
 const PAGE: usize = 4096;
+/// What the shortest has, in bytes: a small frame is all that most sources ever send.
+const LEAST: usize = 256;
 /// Bytes kept for the next messages; and one longer buffer, until its side goes to sleep.
 const SPARE: usize = 8 << 20;
 
 /// Memory for one message. It stays where it is while it moves between owners.
 pub(super) struct Buffer {
     start: NonNull<u8>,
-    /// For the message: whole pages; up to `SPARE`, a power of two.
+    /// For the message: up to `SPARE` a power of two, beyond whole pages.
     len: usize,
 }
 
@@ -25,7 +27,7 @@ impl Buffer {
     fn new(len: usize) -> Result<Buffer, Cause> {
         let lacking = || Cause::System(format!("there is no memory for a message of {len} bytes"));
         let len = match len {
-            0..=SPARE => len.max(PAGE).next_power_of_two(),
+            0..=SPARE => len.max(LEAST).next_power_of_two(),
             _ => len.checked_next_multiple_of(PAGE).ok_or_else(lacking)?,
         };
         let layout = Buffer::layout(len).ok_or_else(lacking)?;
@@ -38,10 +40,10 @@ impl Buffer {
     }
 
     fn layout(len: usize) -> Option<Layout> {
-        Layout::from_size_align(len.checked_add(LINE)?, PAGE).ok()
+        Layout::from_size_align(len.checked_add(LINE)?, if len < PAGE { LINE } else { PAGE }).ok()
     }
 
-    /// Where the message starts: on a page.
+    /// Where the message starts: on a line, or on a page if it is as long as one.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -79,7 +81,7 @@ pub(super) struct Spares {
 impl Spares {
     /// A buffer for a message of `len` bytes: one that is there if it is long enough and not far too long.
     pub(super) fn take(&mut self, len: usize) -> Result<Buffer, Cause> {
-        let fits = |buffer: &Buffer| buffer.len() >= len && buffer.len() / 4 < len.max(PAGE);
+        let fits = |buffer: &Buffer| buffer.len() >= len && buffer.len() / 4 < len.max(LEAST);
         match self.buffers.iter().rposition(fits) {
             Some(index) => {
                 let buffer = self.buffers.remove(index);
@@ -118,10 +120,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_starts_on_a_page_and_its_note_lies_behind_it() {
+    fn a_buffer_starts_on_a_line_or_a_page_and_its_note_lies_behind_it() {
         for len in [0, 1, 4096, 4097, 70_000] {
             let buffer = Buffer::new(len).unwrap();
-            assert!(buffer.start().addr().get().is_multiple_of(PAGE));
+            let align = if len < PAGE { LINE } else { PAGE };
+            assert!(buffer.start().addr().get().is_multiple_of(align));
             assert!(buffer.len() >= len);
             assert_eq!(buffer.note().addr().get(), buffer.start().addr().get() + buffer.len());
         }
@@ -148,7 +151,7 @@ mod tests {
         spares.rest();
         assert_eq!((spares.buffers.len(), spares.bytes), (0, 0));
         for _ in 0..2 * SPARE / PAGE {
-            spares.give(Buffer::new(1).unwrap());
+            spares.give(Buffer::new(PAGE).unwrap());
         }
         assert_eq!((spares.buffers.len(), spares.bytes), (SPARE / PAGE, SPARE));
         spares.rest();

@@ -163,7 +163,7 @@ impl Opening for PutOpening {
             ucx: worker.ucx,
             sending: VecDeque::new(),
             ringing: ptr::null_mut(),
-            words: Box::new([0; QUEUE]),
+            words: None,
             next_word: 0,
             peer: reached,
             worker,
@@ -202,8 +202,8 @@ struct Works {
     sending: VecDeque<Sending>,
     /// The request of the ring that was sent last.
     ringing: *mut c_void,
-    /// Words that are being put. One is used again after `QUEUE` others, when it is done.
-    words: Box<[u64; QUEUE]>,
+    /// Words that are being put, once any was. One is used again after `QUEUE` others, when it is done.
+    words: Option<Box<[u64; QUEUE]>>,
     next_word: usize,
     // Dropped in this order.
     peer: Peer,
@@ -387,8 +387,9 @@ unsafe impl RemoteMemory for PutRemote {
         }
         let slot = works.next_word;
         works.next_word = (slot + 1) % QUEUE;
-        works.words[slot] = word.to_le();
-        let from = works.words[slot..].as_ptr().cast();
+        let words = works.words.get_or_insert_with(|| Box::new([0; QUEUE]));
+        words[slot] = word.to_le();
+        let from = words[slot..].as_ptr().cast();
         // SAFETY: the word's place is used again after `QUEUE` puts, of which fewer are under way at a time.
         unsafe { works.put(offset, from, size_of::<u64>(), frame) }
             .map_err(|cause| error(Operation::Put, cause).with_frame(frame))

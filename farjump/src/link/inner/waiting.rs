@@ -13,8 +13,8 @@ use super::super::Deadline;
 use super::super::calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
 use super::news::MAX_TEXT;
+use crate::Error;
 use crate::sleep::{borrow, timespec};
-use crate::{Error, Mode};
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -53,10 +53,7 @@ impl Inner {
                     Glance::Nothing => {}
                     Glance::Frame(frame) if is_done(frame, token) => {
                         // The next call is likely to follow at once.
-                        match self.settings.mode {
-                            Mode::Cached => self.channel.prefetch(),
-                            _ => self.channel.prefetch_reserved(),
-                        }
+                        self.channel.prefetch_reserved();
                         self.calls.close(token);
                         return self.take_reply();
                     }
