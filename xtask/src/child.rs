@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::iter;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -127,6 +128,12 @@ impl<'i> Run<'i> {
     /// Runs in another directory.
     pub(crate) fn directory(mut self, directory: &std::path::Path) -> Self {
         self.command.current_dir(directory);
+        self
+    }
+
+    /// Gives it this as its standard input.
+    pub(crate) fn input(mut self, input: OwnedFd) -> Self {
+        self.command.stdin(input);
         self
     }
 

@@ -49,8 +49,8 @@ const STEPS: [Step; 10] = [
 /// When interrupted.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let lacking = match options.no_install {
-        true => packages::missing(),
-        false => packages::install(interrupt)?,
+        true => packages::missing(packages::TESTS),
+        false => packages::install(packages::TESTS, interrupt)?,
     };
     let mut lines = Vec::new();
     let mut all_passed = true;
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     all_passed &= word != "FAILED";
     lines.push(format!("{word:6}  without UCX ({} s): {said}", begun.elapsed().as_secs()));
     let begun = Instant::now();
-    let mut tally: Tally = test::all(&[], interrupt)?;
+    let mut tally: Tally = test::all(&[], None, interrupt)?;
     test::charge(&mut tally, &lacking);
     all_passed &= tally.failed.is_empty();
     let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };

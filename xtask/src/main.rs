@@ -6,6 +6,7 @@ mod ci;
 mod packages;
 mod tally;
 mod test;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -30,6 +31,15 @@ enum Chore {
     /// checks of what the crates promise to do without. Where this user may have mount namespaces (root), farjump is built and
     /// tested once more with UCX taken away.
     Ci(ci::Options),
+    /// Runs what needs an RDMA device in virtual machines that have one in software.
+    ///
+    /// Debian's kernels and RDMA tools are downloaded by apt, kept in target/vm, and not installed; QEMU boots them without
+    /// KVM, as any user. On each of two kernels, and on two machines with a cable between them, run the
+    /// distribution's own tests of the device, and farjump's conformance suite. docs/vm-test.md has more.
+    ///
+    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this too. With `-- COMMAND…` that runs
+    /// instead, as root, in /job.
+    VmTest(vm::Options),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +47,7 @@ fn main() -> ExitCode {
     let done = child::Interrupt::install().and_then(|interrupt| match chore {
         Chore::Test(options) => test::run(&options, &interrupt),
         Chore::Ci(options) => ci::run(&options, &interrupt),
+        Chore::VmTest(options) => vm::run(&options, &interrupt),
     });
     match done {
         Ok(true) => ExitCode::SUCCESS,

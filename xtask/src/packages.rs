@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::child::{Failed, Interrupt, Run};
 
 /// What the tests use besides Rust. Debian and Ubuntu name the packages alike.
-const NEEDED: [Needed; 14] = [
+pub(crate) const TESTS: &[Needed] = &[
     Needed::new("cc", "gcc", "links everything"),
     Needed::new("gcc", "gcc", "compiles ifuncs in C"),
     Needed::new("readelf", "binutils", "links images, and shows what a program needs"),
@@ -24,6 +24,13 @@ const NEEDED: [Needed; 14] = [
     Needed::new(LIBCLANG, "libclang1", "reads these headers").owed(),
     Needed::new("ucx_perftest", "ucx-utils", "measures messages of UCX without farjump").owed(),
     Needed::new("ip", "iproute2", "makes the networks between which frames travel").owed(),
+];
+
+/// What virtual machines use besides.
+pub(crate) const MACHINES: &[Needed] = &[
+    Needed::new("qemu-system-x86_64", "qemu-system-x86", "boots machines with an RDMA device"),
+    Needed::new("xz", "xz-utils", "unpacks their kernels"),
+    Needed::new("zstd", "zstd", "unpacks newer kernels"),
 ];
 
 /// Clang as a library. It lies beside the rest of LLVM, where the C compiler does not look.
@@ -85,18 +92,18 @@ pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
-/// What is not there, with nothing installed.
-pub(crate) fn missing() -> Lacking {
-    let needed = NEEDED.into_iter().filter(|needed| !needed.is_there()).collect();
+/// What is not there of `wanted`, with nothing installed.
+pub(crate) fn missing(wanted: &[Needed]) -> Lacking {
+    let needed = wanted.iter().copied().filter(|needed| !needed.is_there()).collect();
     Lacking { needed, tried: false }
 }
 
-/// Installs what is missing where that can be done without asking, and returns what is still missing then.
+/// Installs what is missing of `wanted` where that can be done without asking, and returns what is still missing then.
 ///
 /// # Errors
 /// When interrupted. That apt fails is no error: what it did not install is returned.
-pub(crate) fn install(interrupt: &Interrupt) -> Result<Lacking, Failed> {
-    let lacking = missing();
+pub(crate) fn install(wanted: &[Needed], interrupt: &Interrupt) -> Result<Lacking, Failed> {
+    let lacking = missing(wanted);
     if lacking.needed.is_empty() {
         return Ok(lacking);
     }
@@ -110,7 +117,17 @@ pub(crate) fn install(interrupt: &Interrupt) -> Result<Lacking, Failed> {
             println!("apt-get {} failed: the tests go on with what is there", arguments[0]);
         }
     }
-    Ok(Lacking { tried: true, ..missing() })
+    Ok(Lacking { tried: true, ..missing(wanted) })
+}
+
+/// Has apt look for what is new; `false` if this user may not, or that did not work.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn update(interrupt: &Interrupt) -> Result<bool, Failed> {
+    let Some(prefix) = privileged(interrupt) else { return Ok(false) };
+    let words = [prefix, &["apt-get", "update"]].concat();
+    Ok(Run::new(words[0], interrupt).args(&words[1..]).limit(LIMIT).run()?.status.success())
 }
 
 /// What a person would type to have these.
@@ -138,7 +155,8 @@ fn privileged(interrupt: &Interrupt) -> Option<&'static [&'static str]> {
     may.then_some(&["sudo", "-n"])
 }
 
-fn in_path(program: &str) -> bool {
+/// Whether there is a program of this name.
+pub(crate) fn in_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
 }

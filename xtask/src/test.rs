@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages::{self, Lacking};
 use crate::tally::Tally;
+use crate::vm;
 use crate::workspace::{Workspace, root};
 
 /// How long building and running one suite may take. Tests have limits of their own, far below this.
@@ -16,7 +17,11 @@ pub(crate) struct Options {
     /// Install nothing; name what is missing and go on.
     #[arg(long)]
     pub(crate) no_install: bool,
-    /// Run only tests whose name contains one of these. The models of the protocol run if one of them is `loom`.
+    /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Run only tests whose name contains one of these. The models of the protocol run if one of them is `loom`, the virtual
+    /// machines if one is `vm`.
     pub(crate) filters: Vec<String>,
 }
 
@@ -26,30 +31,33 @@ pub(crate) struct Options {
 /// When interrupted, or cargo cannot be run.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let lacking = match options.no_install {
-        true => packages::missing(),
-        false => packages::install(interrupt)?,
+        true => packages::missing(packages::TESTS),
+        false => packages::install(packages::TESTS, interrupt)?,
     };
-    let mut tally = all(&options.filters, interrupt)?;
+    let mut tally = all(&options.filters, options.device.as_deref(), interrupt)?;
     charge(&mut tally, &lacking);
     summarise(&tally, &lacking);
     Ok(tally.failed.is_empty())
 }
 
-/// Runs every suite.
+/// Runs every suite; with `device`, on that RDMA device.
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run. A suite that fails is noted in the tally.
-pub(crate) fn all(filters: &[String], interrupt: &Interrupt) -> Result<Tally, Failed> {
+pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrupt) -> Result<Tally, Failed> {
     let target = Workspace::load(false, interrupt)?.target();
     let cargo = || Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
     let models = filters.is_empty() || filters.iter().any(|filter| filter == "loom");
-    let others = filters != ["loom"];
+    // They take long where the processor cannot be lent to them, so they are started when they are asked for.
+    let machines = filters.iter().any(|filter| filter == "vm");
+    let others = filters.is_empty() || filters.iter().any(|filter| filter != "loom" && filter != "vm");
 
     let mut tally = Tally::default();
     if others {
         // Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests run.
         let run =
             cargo().args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]).args(filters);
+        let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
         tally.add(suite("tests", run, filters.is_empty())?);
     }
     if models {
@@ -59,6 +67,11 @@ pub(crate) fn all(filters: &[String], interrupt: &Interrupt) -> Result<Tally, Fa
             .env("RUSTFLAGS", "--cfg loom")
             .env("CARGO_TARGET_DIR", target.join("loom"));
         tally.add(suite("models of the protocol (loom)", run, true)?);
+    }
+    if machines && let Some(device) = device {
+        tally.skipped.push(("virtual machines".to_owned(), format!("{device} is there instead")));
+    } else if machines {
+        tally.add(vm::all(interrupt)?);
     }
     if tally.is_empty() {
         tally.fail(format!("no test has a name with {}", filters.join(" or ")));

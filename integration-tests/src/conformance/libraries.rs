@@ -1,4 +1,5 @@
-//! The functions that are injected: farjump's samples, and those of the suite. Built once in each process.
+//! The functions that are injected: farjump's samples, and those of the suite. Built once in each process, unless they were
+//! brought along.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -8,6 +9,7 @@ use farjump::Library;
 use farjump::build::{Options, build};
 
 use super::failure::Failure;
+use super::settings;
 
 /// Libraries, opened.
 #[derive(Debug)]
@@ -44,42 +46,58 @@ const NAMES: [(&str, &str); 10] = [
 /// The libraries of this process.
 pub(super) fn libraries() -> Result<&'static Libraries, Failure> {
     static BUILT: OnceLock<Result<Libraries, Failure>> = OnceLock::new();
-    BUILT.get_or_init(build_all).as_ref().map_err(Clone::clone)
+    let get = || match settings::libraries() {
+        Some(folder) => open_all(&folder),
+        None => {
+            // They stay mapped when their files are gone.
+            let folder = tempfile::tempdir()?;
+            build_into(folder.path())?;
+            open_all(folder.path())
+        }
+    };
+    BUILT.get_or_init(get).as_ref().map_err(Clone::clone)
 }
 
-fn build_all() -> Result<Libraries, Failure> {
-    // They stay mapped when their files are gone.
-    let folder = tempfile::tempdir()?;
-    let built = thread::scope(|scope| {
+/// Builds the functions that the suite injects into `folder`, for a machine that has no compiler: there the variable
+/// `CONFORMANCE_LIBRARIES` names the folder.
+///
+/// # Errors
+/// There is no compiler or linker, or the folder cannot be written.
+pub fn build_into(folder: &Path) -> Result<(), Failure> {
+    thread::scope(|scope| {
         let halves = NAMES.chunks(NAMES.len().div_ceil(2)).map(|half| {
-            let folder = folder.path();
-            scope.spawn(move || {
-                half.iter().map(|(from, name)| open(from, name, folder)).collect::<Result<Vec<_>, _>>()
-            })
+            scope.spawn(move || half.iter().try_for_each(|(from, name)| build_one(from, name, folder)))
         });
         let threads: Vec<_> = halves.collect();
-        let mut built = Vec::new();
-        for thread in threads {
-            let half = thread.join().unwrap_or_else(|_| Err(Failure::new("building libraries panicked")));
-            built.extend(half?);
-        }
-        Ok::<_, Failure>(built)
-    })?;
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Failure::new("building libraries panicked")))
+        })
+    })
+}
+
+fn open_all(folder: &Path) -> Result<Libraries, Failure> {
+    let mut opened = Vec::new();
     let mut files = Vec::new();
-    for (_, name) in NAMES.into_iter().filter(|(_, name)| *name != "missing") {
-        let file = format!("lib{name}.so");
-        files.push((file.clone(), std::fs::read(folder.path().join(file))?));
+    for (_, name) in NAMES {
+        let file = file_of(name);
+        let path = folder.join(&file);
+        opened.push(Library::open(&path).map_err(|error| Failure::from(error).at(name))?);
+        if name != "missing" {
+            files.push((file, std::fs::read(path)?));
+        }
     }
     let [counter, hello, histogram, grep, crc32, echo, fill, witness, panics, missing] =
-        <[Library; NAMES.len()]>::try_from(built)
-            .map_err(|built| Failure::new(format!("{} libraries were built", built.len())))?;
+        <[Library; NAMES.len()]>::try_from(opened)
+            .map_err(|opened| Failure::new(format!("{} libraries were opened", opened.len())))?;
     Ok(Libraries { counter, hello, histogram, grep, crc32, echo, fill, witness, panics, missing, files })
 }
 
-fn open(from: &str, name: &str, folder: &Path) -> Result<Library, Failure> {
+fn build_one(from: &str, name: &str, folder: &Path) -> Result<(), Failure> {
     let source: PathBuf = Path::new(from).join(format!("{name}.c"));
-    let output = folder.join(format!("lib{name}.so"));
-    let options = Options { inputs: vec![source], output, ..Options::default() };
-    let report = build(&options).map_err(|error| Failure::from(error).at(name))?;
-    Ok(Library::open(report.library)?)
+    let options = Options { inputs: vec![source], output: folder.join(file_of(name)), ..Options::default() };
+    build(&options).map(drop).map_err(|error| Failure::from(error).at(name))
+}
+
+fn file_of(name: &str) -> String {
+    format!("lib{name}.so")
 }

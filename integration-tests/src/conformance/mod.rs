@@ -26,7 +26,8 @@
 //! outcome.assert_conforms();
 //! ```
 //!
-//! Building the functions that are injected takes a C compiler and GNU ld or lld.
+//! Building the functions that are injected takes a C compiler and GNU ld or lld. Where there is none they can be brought along,
+//! and where all is slow there can be less to do: `settings.rs` has the variables.
 //!
 //! # What is not tested
 //! Speed; what happens when a machine fails; rights of other users. That a backend notices by itself what its
@@ -39,15 +40,16 @@ mod libraries;
 mod links;
 mod outcome;
 mod pattern;
+mod settings;
 mod subject;
 mod subjects;
 
 use std::any::Any;
 use std::sync::mpsc;
-use std::time::Duration;
 
 pub use failure::Failure;
 pub use farjump::Mode;
+pub use libraries::build_into;
 pub use outcome::{Cell, Level, Matrix, Outcome, Verdict};
 pub use subject::{Pair, Subject};
 pub use subjects::{Candidate, candidates};
@@ -55,20 +57,26 @@ pub use subjects::{Candidate, candidates};
 use failure::Counted;
 use host::Stage;
 
-/// How long one check may take before it counts as hanging.
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// Puts `subject` to the test. Takes seconds to a minute; a check that hangs counts as failed after a minute.
 ///
 /// In a process that the suite itself started ([`Subject::between_processes`]) it plays the target instead, and ends the
 /// process. For other subjects than the one it was started for it then does nothing, and the outcome is empty.
 pub fn run(subject: &Subject) -> Outcome {
+    run_telling(subject, |_| ())
+}
+
+/// [`run`], and tells what each check found as soon as it has ended.
+pub fn run_telling(subject: &Subject, mut tell: impl FnMut(&Cell)) -> Outcome {
     let mut cells = Vec::new();
+    let mut add = |cell: Cell| {
+        tell(&cell);
+        cells.push(cell);
+    };
     if !host::is_child() {
-        channel_level(subject, &mut cells);
+        channel_level(subject, &mut add);
         for mode in Mode::ALL {
-            link_level(subject, Level::Threads(mode), &mut cells);
-            link_level(subject, Level::Processes(mode), &mut cells);
+            link_level(subject, Level::Threads(mode), &mut add);
+            link_level(subject, Level::Processes(mode), &mut add);
         }
     } else if host::is_child_for(subject) {
         host::play(subject);
@@ -76,15 +84,15 @@ pub fn run(subject: &Subject) -> Outcome {
     Outcome { subject: subject.name().to_owned(), rule: subject.rule().describe(), cells }
 }
 
-fn channel_level(subject: &Subject, cells: &mut Vec<Cell>) {
+fn channel_level(subject: &Subject, add: &mut impl FnMut(Cell)) {
     for (check, try_it) in channels::CHECKS {
         let tried = subject.clone();
         let verdict = timed(subject, check, move || try_it(&tried));
-        cells.push(Cell { level: Level::Channels, check, verdict });
+        add(Cell { level: Level::Channels, check, verdict });
     }
 }
 
-fn link_level(subject: &Subject, level: Level, cells: &mut Vec<Cell>) {
+fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
     let skip = match level {
         _ if level.mode() == Some(Mode::InPlace) && !subject.in_place() => {
             Some("its mailbox cannot be executed")
@@ -105,31 +113,32 @@ fn link_level(subject: &Subject, level: Level, cells: &mut Vec<Cell>) {
                 })
             }
         };
-        cells.push(Cell { level, check, verdict });
+        add(Cell { level, check, verdict });
     }
     if let (Level::Threads(_), Some(count)) = (level, subject.instruments()) {
         let verdict = verdict(Ok(Ok(count)));
-        cells.push(Cell { level, check: "instrument", verdict });
+        add(Cell { level, check: "instrument", verdict });
     }
 }
 
 /// Runs one check on a thread of its own, which is given up if it hangs.
 fn timed(subject: &Subject, check: &str, try_it: impl FnOnce() -> Counted + Send + 'static) -> Verdict {
     let (done, ended) = mpsc::channel();
+    let limit = settings::limit();
     let name = format!("{}: {check}", subject.name());
     let started = std::thread::Builder::new().name(name).spawn(move || {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(try_it));
         // Nobody listens any more to one that took too long.
         let _ = done.send(result);
     });
-    match (started, ended.recv_timeout(LIMIT)) {
+    match (started, ended.recv_timeout(limit)) {
         (Err(error), _) => Verdict::Failed(format!("no thread for it: {error}")),
         (Ok(thread), Ok(result)) => {
             // So that a child's parent thread has not ended before the child is reaped.
             let _ = thread.join();
             verdict(result)
         }
-        (Ok(_), Err(_)) => Verdict::Failed(format!("it hangs: no end in {} s", LIMIT.as_secs())),
+        (Ok(_), Err(_)) => Verdict::Failed(format!("it hangs: no end in {} s", limit.as_secs())),
     }
 }
 

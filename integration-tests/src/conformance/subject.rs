@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use farjump_core::transport::{ArrivalRules, Transport};
 
+use super::settings;
+
 /// Two transports, one for each side of a link.
 #[must_use]
 pub struct Pair {
@@ -142,7 +144,8 @@ impl Subject {
 
     /// Frames for a check that is content with `share` of a thousand of the volume, and needs at least `least`.
     pub(super) fn frames(&self, share: u64, least: u64) -> u64 {
-        (self.inner.volume.saturating_mul(share) / 1000).max(least)
+        let volume = self.inner.volume.min(settings::volume());
+        (volume.saturating_mul(share) / 1000).max(least)
     }
 
     /// Arguments that make this program run the subject in another process.

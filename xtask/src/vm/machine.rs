@@ -1,0 +1,137 @@
+//! One virtual machine: QEMU without KVM, for a machine that is itself virtual may have none that works.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::log::Log;
+use crate::child::{Failed, Interrupt, Run};
+
+/// QEMU.
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+
+/// What a machine is made of.
+#[derive(Debug)]
+pub(super) struct Machine<'a> {
+    /// The kernel, an ELF file.
+    pub(super) kernel: &'a Path,
+    /// Its file system.
+    pub(super) initramfs: &'a Path,
+    /// Where its console is kept.
+    pub(super) log: &'a Path,
+    /// The cable to another machine, and whether this is the one that serves.
+    pub(super) pair: Option<(OwnedFd, Side)>,
+    /// How long it may run.
+    pub(super) limit: Duration,
+}
+
+/// Which of two machines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    /// The one that asks.
+    Asks,
+    /// The one that serves.
+    Serves,
+}
+
+impl Side {
+    fn address(self) -> &'static str {
+        match self {
+            Side::Asks => "10.9.0.1",
+            Side::Serves => "10.9.0.2",
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Side::Asks => 1,
+            Side::Serves => 2,
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// Boots it, and waits until it is off. Of a single machine the console is shown as it comes.
+    ///
+    /// # Errors
+    /// Interrupted, or there is no QEMU. A machine that does not come to its end is told by its log.
+    pub(super) fn run(self, interrupt: &Interrupt) -> Result<Log, Failed> {
+        let log = self.log.display();
+        let mut options = format!(
+            "-machine q35 -accel tcg,thread=multi -cpu max,la57=off -smp 2 -m 1536 -nodefaults -no-user-config \
+             -display none -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=0x04 -serial chardev:console"
+        );
+        let own = match &self.pair {
+            None => "vm.here=10.9.0.1 vm.device=dummy0".to_owned(),
+            Some((_, side)) => {
+                let there = if *side == Side::Asks { Side::Serves } else { Side::Asks };
+                let serves = if *side == Side::Serves { "yes" } else { "no" };
+                // The cable is standard input: the only descriptor that a child inherits without anything unsafe.
+                options += &format!(
+                    " -netdev socket,id=cable,fd=0 -device virtio-net-pci,netdev=cable,mac=52:54:00:09:00:{:02x}",
+                    side.number()
+                );
+                let (here, there) = (side.address(), there.address());
+                format!("vm.here={here} vm.there={there} vm.serves={serves} vm.device=eth0")
+            }
+        };
+        // The frequency: an emulated machine measures a wrong one when this one is busy, and lives too fast ever after.
+        let append = format!(
+            "console=ttyS0 quiet panic=-1 reboot=t mitigations=off nokaslr tsc=reliable tsc_early_khz={} no_timer_check \
+             random.trust_cpu=on {own}",
+            kilohertz()
+        );
+        let alone = self.pair.is_none();
+        let run = Run::new(QEMU, interrupt)
+            .args(options.split_whitespace())
+            .args(["-chardev", &format!("file,id=console,path=/dev/stdout,logfile={log}")])
+            .args([
+                "-kernel".as_ref(),
+                self.kernel.as_os_str(),
+                "-initrd".as_ref(),
+                self.initramfs.as_os_str(),
+            ])
+            .args(["-append", &append])
+            .limit(self.limit);
+        let run = if alone { run } else { run.quiet() };
+        let run = match self.pair {
+            Some((cable, _)) => run.input(cable),
+            None => run,
+        };
+        let ended = match run.run() {
+            Ok(ended) => ended,
+            Err(error) if error.is_interrupt() => return Err(error),
+            Err(Failed::Because(why)) => {
+                let text = std::fs::read(self.log).unwrap_or_default();
+                return Ok(Log::read(&String::from_utf8_lossy(&text), Some(why)));
+            }
+            Err(error) => return Err(error),
+        };
+        // The value 0 written to the port: QEMU shifts it and adds 1.
+        let why = (ended.status.code() != Some(1)).then(|| {
+            let last = ended.output.lines().next_back().unwrap_or("");
+            format!("QEMU ended with {}; the console's last line: {last}", ended.status)
+        });
+        Ok(Log::read(&ended.output, why))
+    }
+}
+
+/// The frequency of this machine's time stamp counter, which an emulated machine has too, in kHz.
+#[cfg(target_arch = "x86_64")]
+fn kilohertz() -> u128 {
+    let now = || {
+        // SAFETY: every processor on which this is compiled has the instruction, and Linux lets programs use it.
+        let ticks = unsafe { std::arch::x86_64::_rdtsc() };
+        (ticks, Instant::now())
+    };
+    let (from, begun) = now();
+    std::thread::sleep(Duration::from_millis(200));
+    let (to, ended) = now();
+    u128::from(to.wrapping_sub(from)) * 1_000_000 / (ended - begun).as_nanos().max(1)
+}
+
+/// Other machines have no such counter, and are not emulated.
+#[cfg(not(target_arch = "x86_64"))]
+fn kilohertz() -> u128 {
+    0
+}

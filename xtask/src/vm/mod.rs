@@ -1,0 +1,348 @@
+//! `cargo xtask vm-test`: virtual machines with an RDMA device in software (Linux's Soft-RoCE), and what is tested in them.
+//!
+//! `debian.rs` gets packages, `kernel.rs` and `initramfs.rs` make of them what boots, `machine.rs` boots it, `init.sh` is
+//! the machine's first process, `table.rs` has what it runs, and `log.rs` reads what it said. `docs/vm-test.md` describes it for
+//! people.
+
+mod debian;
+mod initramfs;
+mod kernel;
+mod log;
+mod machine;
+mod table;
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::packages;
+use crate::tally::Tally;
+use crate::test::summarise;
+use crate::workspace::{Workspace, root};
+use debian::{Kernel, Store};
+use initramfs::Archive;
+use log::{Log, Verdict};
+use machine::{Machine, QEMU, Side};
+use table::Command;
+
+/// The kernels: on the first one RDMA writes land in order, on the second they do not.
+const SERIES: [&str; 2] = ["6.1", "6.12"];
+
+/// The programs that it takes, besides apt.
+const PROGRAMS: [&str; 5] = [QEMU, "dpkg-deb", "strip", "xz", "zstd"];
+
+/// How long a machine may take to come up and to go, besides what it runs.
+const BOOT: Duration = Duration::from_secs(120);
+
+/// The first process of a machine.
+const INIT: &str = include_str!("init.sh");
+
+/// Something, or why it cannot be had here.
+#[derive(Debug)]
+enum Outcome<T> {
+    Here(T),
+    Missing(String),
+}
+
+/// What to run in which machines.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct Options {
+    /// Install nothing; name what is missing and go on.
+    #[arg(long)]
+    no_install: bool,
+    /// Only with this kernel. Otherwise with each, and with a pair of machines that have one each.
+    #[arg(long, value_parser = SERIES)]
+    kernel: Option<String>,
+    /// Only two machines joined by a cable.
+    #[arg(long)]
+    pair: bool,
+    /// Copies a file into the machines, where it is found by its name.
+    #[arg(long, value_name = "FILE")]
+    copy: Vec<PathBuf>,
+    /// Kills COMMAND after so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    limit: u32,
+    /// Runs this line of a shell instead of the tests; of two machines, in both.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Runs the chore; `true` if nothing failed.
+///
+/// # Errors
+/// When interrupted, or something of the project's own cannot be built.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let lacking = match options.no_install {
+        true => packages::missing(packages::MACHINES),
+        false => packages::install(packages::MACHINES, interrupt)?,
+    };
+    let tally = tested(options, interrupt)?;
+    summarise(&tally, &lacking);
+    Ok(tally.failed.is_empty())
+}
+
+/// All tests of all machines, for those who run other tests too.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
+    tested(&Options { limit: 300, ..Options::default() }, interrupt)
+}
+
+fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
+    println!("\n== virtual machines");
+    let mut tally = Tally::default();
+    if let Some(why) = impossible() {
+        tally.skipped.push(("virtual machines".to_owned(), why));
+        return Ok(tally);
+    }
+    let folder = Workspace::load(false, interrupt)?.target().join("vm");
+    let store = Store::new(&folder, interrupt);
+    let userland = match store.userland()? {
+        Outcome::Here(userland) => userland,
+        Outcome::Missing(why) => {
+            tally.skipped.push(("virtual machines".to_owned(), why));
+            return Ok(tally);
+        }
+    };
+    let job = Job::prepare(options, interrupt)?;
+    let bench = Bench { folder, userland, job, interrupt };
+    let mut kernels = Vec::new();
+    for series in
+        SERIES.into_iter().filter(|series| options.kernel.as_deref().is_none_or(|only| only == *series))
+    {
+        match store.kernel(series)? {
+            Outcome::Here(kernel) => kernels.push(kernel),
+            Outcome::Missing(why) => tally.skipped.push((format!("virtual machine, kernel {series}"), why)),
+        }
+    }
+    if !options.pair {
+        for kernel in &kernels {
+            tally.add(bench.alone(kernel, options)?);
+        }
+    }
+    if let (Some(asks), Some(serves)) = (kernels.first(), kernels.last())
+        && (options.pair || (options.kernel.is_none() && options.command.is_empty()))
+    {
+        tally.add(bench.pair(asks, serves, options)?);
+    }
+    Ok(tally)
+}
+
+/// Why there are no machines here.
+fn impossible() -> Option<String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Some("only on x86-64".to_owned());
+    }
+    let lacking =
+        PROGRAMS.into_iter().chain(["apt-get", "apt-cache"]).find(|program| !packages::in_path(program));
+    lacking.map(|program| format!("{program} is not there"))
+}
+
+/// What machines run, besides their system.
+#[derive(Debug)]
+struct Job {
+    /// Names under which files are found there, and the files.
+    files: Vec<(String, PathBuf)>,
+    /// Where those are that were made for this.
+    _made: tempfile::TempDir,
+}
+
+impl Job {
+    /// Builds farjump's programs and what they inject.
+    fn prepare(options: &Options, interrupt: &Interrupt) -> Result<Job, Failed> {
+        let made =
+            tempfile::tempdir().map_err(|error| Failed::Because(format!("a temporary folder: {error}")))?;
+        let mut files = Vec::new();
+        for file in &options.copy {
+            let Some(name) = file.file_name() else {
+                return Err(Failed::Because(format!("{} has no name", file.display())));
+            };
+            files.push((format!("programs/{}", name.to_string_lossy()), file.clone()));
+        }
+        if !options.command.is_empty() {
+            return Ok(Job { files, _made: made });
+        }
+        let built = Workspace::load(false, interrupt)?.target().join("debug");
+        for (package, program) in [("farjump", "farjump"), ("farjump-integration-tests", "conformance")] {
+            let build = Run::cargo(interrupt)
+                .args(["build", "--package", package, "--bin", program])
+                .directory(root())
+                .limit(Duration::from_secs(25 * 60));
+            succeed(build, "it does not build")?;
+            // Nine parts of ten are for debuggers.
+            let stripped = made.path().join(program);
+            let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, &built.join(program)]);
+            succeed(strip.quiet(), "strip failed")?;
+            files.push((format!("programs/{program}"), stripped));
+        }
+        // The machines have no compiler.
+        let libraries = made.path().join("libraries");
+        let failed = |error| Failed::Because(format!("{}: {error}", libraries.display()));
+        fs::create_dir(&libraries).map_err(failed)?;
+        let build = Run::new(built.join("conformance"), interrupt).args(["--libraries"]).args([&libraries]);
+        succeed(build, "the functions to inject do not build")?;
+        for entry in fs::read_dir(&libraries).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            files.push((format!("libraries/{name}"), path.clone()));
+        }
+        Ok(Job { files, _made: made })
+    }
+}
+
+fn succeed(run: Run<'_>, otherwise: &str) -> Result<(), Failed> {
+    let ended = run.run()?;
+    match ended.status.success() {
+        true => Ok(()),
+        false => Err(Failed::Because(format!("{otherwise}: {}", ended.output.trim_end()))),
+    }
+}
+
+/// All that machines are made of, but for the kernel.
+struct Bench<'i> {
+    folder: PathBuf,
+    userland: PathBuf,
+    job: Job,
+    interrupt: &'i Interrupt,
+}
+
+impl Bench<'_> {
+    /// Runs a machine.
+    fn alone(&self, kernel: &Kernel, options: &Options) -> Result<Tally, Failed> {
+        let name = format!("virtual machine, {}", kernel.release);
+        let commands = chosen(options).unwrap_or_else(table::alone);
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let parts = self.build(kernel, &commands)?;
+        let log = self.folder.join(format!("{}.log", kernel.release));
+        let machine = Machine {
+            kernel: &parts.kernel,
+            initramfs: &parts.initramfs,
+            log: &log,
+            pair: None,
+            limit: limit(&commands),
+        };
+        let read = machine.run(self.interrupt)?;
+        println!("{name}: {} s; the console is kept in {}", begun.elapsed().as_secs(), log.display());
+        Ok(counted(&name, &commands, &read))
+    }
+
+    /// Runs two machines with a cable between them.
+    fn pair(&self, asks: &Kernel, serves: &Kernel, options: &Options) -> Result<Tally, Failed> {
+        let name = format!("virtual machines, {} and {}", asks.release, serves.release);
+        let commands = chosen(options).unwrap_or_else(table::pair);
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let ends =
+            UnixStream::pair().map_err(|error| Failed::Because(format!("a pair of sockets: {error}")))?;
+        let machine = |kernel: &Kernel, side: Side, end: UnixStream| -> Result<(Log, PathBuf), Failed> {
+            let parts = self.build(kernel, &commands)?;
+            let word = if side == Side::Asks { "asks" } else { "serves" };
+            let log = self.folder.join(format!("pair-{word}.log"));
+            let machine = Machine {
+                kernel: &parts.kernel,
+                initramfs: &parts.initramfs,
+                log: &log,
+                pair: Some((OwnedFd::from(end), side)),
+                limit: limit(&commands),
+            };
+            Ok((machine.run(self.interrupt)?, log))
+        };
+        let (asked, served) = thread::scope(|scope| {
+            let other = scope.spawn(|| machine(serves, Side::Serves, ends.1));
+            let asked = machine(asks, Side::Asks, ends.0);
+            let served = other
+                .join()
+                .unwrap_or_else(|_| Err(Failed::Because("the second machine's thread panicked".into())));
+            (asked, served)
+        });
+        let (asked, served) = (asked?, served?);
+        for (side, (_, log)) in [("asks", &asked), ("serves", &served)] {
+            println!("\n-- the machine that {side} ({})", log.display());
+            print!("{}", String::from_utf8_lossy(&fs::read(log).unwrap_or_default()));
+        }
+        println!("{name}: {} s", begun.elapsed().as_secs());
+        let mut tally = counted(&name, &commands, &asked.0);
+        // The other side says the same again where all is well.
+        tally.failed.extend(counted(&format!("{name}, serving"), &commands, &served.0).failed);
+        Ok(tally)
+    }
+
+    /// Makes what boots.
+    fn build(&self, kernel: &Kernel, commands: &[Command]) -> Result<Parts, Failed> {
+        let folder = tempfile::tempdir_in(&self.folder)
+            .map_err(|error| Failed::Because(format!("{}: {error}", self.folder.display())))?;
+        let parts = Parts {
+            kernel: folder.path().join("kernel"),
+            initramfs: folder.path().join("initramfs"),
+            _folder: folder,
+        };
+        kernel.unpack(&parts.kernel, self.interrupt)?;
+        let mut archive = Archive::create(&parts.initramfs)?;
+        archive.add_userland(&self.userland)?;
+        archive.add_bytes("init", INIT.as_bytes())?;
+        let modules = kernel.modules(self.interrupt)?;
+        let order: String = modules.iter().map(|module| format!("{}\n", module.name)).collect();
+        archive.add_bytes("modules/order", order.as_bytes())?;
+        for module in &modules {
+            archive.add_bytes(&format!("modules/{}", module.name), &module.bytes)?;
+        }
+        archive.add_folder("job/libraries")?;
+        archive.add_bytes("job/environment", table::environment().as_bytes())?;
+        for (name, file) in &self.job.files {
+            archive.add_file(&format!("job/{name}"), file)?;
+        }
+        for (number, command) in commands.iter().enumerate() {
+            archive.add_bytes(&format!("job/{number}.sh"), command.script.as_bytes())?;
+            archive.add_bytes(&format!("job/{number}.limit"), command.limit.to_string().as_bytes())?;
+            if let Some((script, port)) = &command.serving {
+                archive.add_bytes(&format!("job/{number}.there.sh"), script.as_bytes())?;
+                archive.add_bytes(&format!("job/{number}.port"), port.to_string().as_bytes())?;
+            }
+        }
+        archive.finish()?;
+        Ok(parts)
+    }
+}
+
+/// What one machine boots; gone when dropped.
+struct Parts {
+    kernel: PathBuf,
+    initramfs: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// The command that was asked for instead of the tests.
+fn chosen(options: &Options) -> Option<Vec<Command>> {
+    let script = options.command.join(" ");
+    let command = Command { name: script.clone(), script, serving: None, limit: options.limit };
+    (!options.command.is_empty()).then(|| vec![command])
+}
+
+/// How long a machine may run that runs these.
+fn limit(commands: &[Command]) -> Duration {
+    let seconds: u64 = commands.iter().map(|command| u64::from(command.limit)).sum();
+    BOOT + Duration::from_secs(seconds)
+}
+
+/// What came of the commands in a machine.
+fn counted(machine: &str, commands: &[Command], log: &Log) -> Tally {
+    let mut tally = Tally::default();
+    for (number, command) in commands.iter().enumerate() {
+        let name = format!("{machine}: {}", command.name);
+        match log.verdict(number) {
+            Verdict::Passed => tally.passed += 1,
+            Verdict::Failed(why) => tally.fail(format!("{name}: {why}")),
+            Verdict::Skipped(why) => tally.skipped.push((name, why)),
+        }
+    }
+    if let Some(why) = log.broke.as_ref().filter(|_| tally.failed.is_empty()) {
+        tally.fail(format!("{machine}: {why}"));
+    }
+    tally
+}
