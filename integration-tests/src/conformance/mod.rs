@@ -87,13 +87,17 @@ pub fn run_telling(subject: &Subject, mut tell: impl FnMut(&Cell)) -> Outcome {
 fn channel_level(subject: &Subject, add: &mut impl FnMut(Cell)) {
     for (check, try_it) in channels::CHECKS {
         let tried = subject.clone();
-        let verdict = timed(subject, check, move || try_it(&tried));
+        let verdict = match settings::includes(Level::Channels) {
+            true => timed(subject, check, move || try_it(&tried)),
+            false => Verdict::Skipped(settings::LEFT_OUT.to_owned()),
+        };
         add(Cell { level: Level::Channels, check, verdict });
     }
 }
 
 fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
     let skip = match level {
+        _ if !settings::includes(level) => Some(settings::LEFT_OUT),
         _ if level.mode() == Some(Mode::InPlace) && !subject.in_place() => {
             Some("its mailbox cannot be executed")
         }
@@ -115,7 +119,9 @@ fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
         };
         add(Cell { level, check, verdict });
     }
-    if let (Level::Threads(_), Some(count)) = (level, subject.instruments()) {
+    if let (Level::Threads(_), Some(count)) = (level, subject.instruments())
+        && settings::includes(level)
+    {
         let verdict = verdict(Ok(Ok(count)));
         add(Cell { level, check: "instrument", verdict });
     }

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `CONFORMANCE_VOLUME` | the most frames that the longest check sends | a subject's own volume |
 //! | `CONFORMANCE_LIMIT` | after how many seconds a check counts as hanging | 60 |
+//! | `CONFORMANCE_PARTS` | which parts run: `channels`, and links in the modes named, by commas | all |
 //! | `CONFORMANCE_LIBRARIES` | a folder with the functions that are injected, as `conformance --libraries FOLDER` builds them | they are built |
 
 use std::env;
@@ -12,9 +13,15 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::outcome::Level;
+
 const VOLUME: &str = "CONFORMANCE_VOLUME";
 const LIMIT: &str = "CONFORMANCE_LIMIT";
+const PARTS: &str = "CONFORMANCE_PARTS";
 const LIBRARIES: &str = "CONFORMANCE_LIBRARIES";
+
+/// Why a part does not run that is not among those that are set.
+pub(super) const LEFT_OUT: &str = "CONFORMANCE_PARTS leaves it out";
 
 /// The most frames that the longest check of any subject sends.
 ///
@@ -37,6 +44,18 @@ pub(super) fn limit() -> Duration {
 /// The folder that has the libraries already.
 pub(super) fn libraries() -> Option<PathBuf> {
     env::var_os(LIBRARIES).map(PathBuf::from)
+}
+
+/// Whether a part of the suite is to run.
+pub(super) fn includes(level: Level) -> bool {
+    static SET: OnceLock<Option<String>> = OnceLock::new();
+    match SET.get_or_init(|| env::var(PARTS).ok()) {
+        None => true,
+        Some(parts) => {
+            let name = level.mode().map_or_else(|| "channels".to_owned(), |mode| mode.to_string());
+            parts.split(',').any(|part| part.trim() == name)
+        }
+    }
 }
 
 /// A setting that is not understood would have something else tested than was asked for: that ends the run.

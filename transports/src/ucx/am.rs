@@ -337,7 +337,9 @@ impl Messages for Post {
             if !self.sending.is_empty() || self.inbox().must_tell() || !self.inbox().is_empty() {
                 return Ok(false);
             }
-            if self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))? {
+            let armed = self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))?;
+            // An RDMA device rings for what comes once it is armed, and not for what came since the last look.
+            if armed && !self.work()? {
                 // A long message may be the last for a long time.
                 self.inbox().spares.borrow_mut().rest();
                 return Ok(true);

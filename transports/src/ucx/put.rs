@@ -455,9 +455,16 @@ unsafe impl LocalMemory for PutLocal {
     }
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
+        // Where UCX shares no memory it takes what the system gives it, which has no second mapping.
+        if !native::ways().is_ok_and(|ways| ways.map) {
+            return Err(error(
+                Operation::Open,
+                Cause::Unsupported("a second mapping of memory that is not shared"),
+            ));
+        }
         let twin = match self.twin.take() {
             Some(twin) => twin,
-            // SAFETY: a region is whole pages of one mapping; `Capabilities::in_place` says that it is a shared one.
+            // SAFETY: a region is whole pages of one mapping; it is a shared one, where UCX has that.
             None => unsafe { Twin::of(self.region.base(), self.region.len()) }
                 .map_err(|cause| error(Operation::Open, cause))?,
         };
@@ -481,7 +488,9 @@ unsafe impl LocalMemory for PutLocal {
                 return Ok(false);
             }
             // Armed before core's look for a frame: a ring that comes after it is heard.
-            if works.worker.arm().map_err(|cause| error(Operation::Wake, cause))? {
+            let armed = works.worker.arm().map_err(|cause| error(Operation::Wake, cause))?;
+            // An RDMA device rings for what comes once it is armed, and not for what came since the last look.
+            if armed && !works.work()? {
                 drop(works);
                 return Ok(barrier::between_sleeping_and_looking(self.peer_has_no_fence));
             }

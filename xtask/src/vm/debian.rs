@@ -112,8 +112,10 @@ impl<'i> Store<'i> {
     fn fetch_listed(&self, arguments: &[&str]) -> Result<Outcome<Vec<PathBuf>>, Failed> {
         let folder = self.folder.join("packages");
         fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
-        let apt = || Run::new("apt-get", self.interrupt).directory(&folder).env("LC_ALL", "C").quiet();
-        let listed = apt().args(["--print-uris"]).args(arguments).limit(THINK).run()?;
+        let apt =
+            |directory| Run::new("apt-get", self.interrupt).directory(directory).env("LC_ALL", "C").quiet();
+        // Elsewhere: of a package whose file is there apt-get tells nothing.
+        let listed = apt(&self.folder).args(["--print-uris"]).args(arguments).limit(THINK).run()?;
         let wanted: Vec<_> = listed.output.lines().filter_map(Wanted::read).collect();
         if !listed.status.success() || wanted.is_empty() {
             return Ok(Outcome::Missing(format!(
@@ -128,7 +130,7 @@ impl<'i> Store<'i> {
         if !lacking.is_empty() {
             println!("downloading {} packages", lacking.len());
             let names = lacking.iter().map(|wanted| wanted.package());
-            let ended = apt().args(["download"]).args(names).limit(DOWNLOAD).run()?;
+            let ended = apt(&folder).args(["download"]).args(names).limit(DOWNLOAD).run()?;
             if !ended.status.success() {
                 return Ok(Outcome::Missing(format!(
                     "packages cannot be downloaded: {}",

@@ -11,6 +11,7 @@ use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::PATIENCE;
 use super::commands::{Asked, Command, Counts, Questions};
 use crate::conformance::failure::Failure;
 
@@ -69,7 +70,8 @@ pub(super) fn serve(
             .transport(&name)
             .export("printf", printf as unsafe extern "C" fn(_, _, _, _, _) -> _)
             .modes(&Mode::ALL)
-            .mailbox(MAILBOX);
+            .mailbox(MAILBOX)
+            .meeting_limit(PATIENCE);
         local.iter().fold(target, |target, library| target.local(library))
     };
     match args {
