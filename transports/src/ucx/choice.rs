@@ -48,6 +48,21 @@ pub(super) fn for_memory() -> Result<String, String> {
     })
 }
 
+/// Where memory that peers write is to come from: what `UCX_ALLOC_PRIO` has to be.
+pub(super) fn of_memory() -> String {
+    without_heap(env::var("UCX_ALLOC_PRIO").ok().as_deref())
+}
+
+/// UCX_ALLOC_PRIO, as it is `set`, without the ways that take memory from this process's heap (`thp` does so too). UCX keeps
+/// memory that it gave back registered with a device as long as the system does not take it, so that a late write of a peer, or
+/// one of a peer that means harm, would land in whatever the heap had made of it.
+fn without_heap(set: Option<&str>) -> String {
+    let set = set.unwrap_or("md:sysv,md:posix,huge,md:*,mmap");
+    let ways: Vec<_> =
+        set.split(',').map(str::trim).filter(|way| !matches!(*way, "" | "heap" | "thp")).collect();
+    if ways.is_empty() { "mmap".to_owned() } else { ways.join(",") }
+}
+
 /// UCX_TLS, as it is `set`, without some transports: a list of names, one with `^` before it that names what is left out, or
 /// `all`. `None` if nothing is left that reaches another process.
 fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
@@ -88,6 +103,19 @@ mod tests {
         ] {
             assert_eq!(messages(set, Reach::Near).as_deref(), near, "{set:?}");
             assert_eq!(messages(set, Reach::Far).as_deref(), far, "{set:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_peers_write_is_never_taken_from_the_heap() {
+        for (set, used) in [
+            (None, "md:sysv,md:posix,huge,md:*,mmap"),
+            (Some("md:sysv,thp,md:*,mmap,heap"), "md:sysv,md:*,mmap"),
+            (Some("md:posix"), "md:posix"),
+            (Some(" heap "), "mmap"),
+            (Some(""), "mmap"),
+        ] {
+            assert_eq!(without_heap(set), used, "{set:?}");
         }
     }
 

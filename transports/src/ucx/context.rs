@@ -1,7 +1,7 @@
 //! UCX's contexts: for active messages without and with TCP, and for memory that peers write, one a process of each, made when it is first asked for
 //! and kept to the end.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
@@ -36,24 +36,27 @@ impl Context {
             Reach::Near => &NEAR,
             Reach::Far => &FAR,
         };
-        let make = |transports: String| Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &transports);
+        let make = |transports: String| {
+            Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &[(c"TLS", &transports)])
+        };
         let made = place.get_or_init(|| choice::for_messages(reach).map(make));
         made.as_ref().map(Result::as_ref).transpose().map_err(Clone::clone)
     }
 
-    /// The context for memory that peers write, without TCP, on which UCX carries writes out in software, and with active
-    /// messages for doorbells.
+    /// The context for memory that peers write: without TCP, on which UCX carries writes out in software; with active
+    /// messages for doorbells; and with memory from the system alone, for a device may go on writing what was given back.
     pub(super) fn for_memory() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
-            let transports = choice::for_memory()?;
-            Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &transports)
+            let (transports, memory) = (choice::for_memory()?, choice::of_memory());
+            let settings = [(c"TLS", &*transports), (c"ALLOC_PRIO", &*memory)];
+            Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings)
         };
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    /// One with these features, and these transports instead of those that UCX would use.
-    fn make(features: u32, transports: &str) -> Result<Context, String> {
+    /// One with these features, and these settings, by UCX's names for them, instead of those that UCX would use.
+    fn make(features: u32, settings: &[(&CStr, &str)]) -> Result<Context, String> {
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
         let failed = |what: &str, status| {
             let (version, said) = (ucx.version(), words(ucx, status));
@@ -68,11 +71,13 @@ impl Context {
             return Err(failed("does not understand its settings", status));
         }
         let config = Config { ucx, handle: config };
-        if let Ok(value) = CString::new(transports) {
+        for (name, value) in settings {
+            // What comes from the environment has no zeros.
+            let Ok(value) = CString::new(*value) else { continue };
             // SAFETY: the configuration is there, and both are texts that end.
-            let status = unsafe { ucx.ucp_config_modify(config.handle, c"TLS".as_ptr(), value.as_ptr()) };
+            let status = unsafe { ucx.ucp_config_modify(config.handle, name.as_ptr(), value.as_ptr()) };
             if status != UCS_OK {
-                return Err(failed("does not let its transports be chosen", status));
+                return Err(failed("does not let its transports and its memory be chosen", status));
             }
         }
         // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.

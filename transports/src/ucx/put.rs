@@ -163,10 +163,10 @@ impl Opening for PutOpening {
             ucx: worker.ucx,
             sending: VecDeque::new(),
             ringing: ptr::null_mut(),
-            words: None,
             next_word: 0,
             peer: reached,
             worker,
+            words: None,
         };
         let works = Arc::new(Mutex::new(works));
         Ok(Endpoint::OneSided {
@@ -202,12 +202,13 @@ struct Works {
     sending: VecDeque<Sending>,
     /// The request of the ring that was sent last.
     ringing: *mut c_void,
-    /// Words that are being put, once any was. One is used again after `QUEUE` others, when it is done.
-    words: Option<Box<[u64; QUEUE]>>,
     next_word: usize,
     // Dropped in this order.
     peer: Peer,
     worker: Worker,
+    /// Words that are being put, once any was. One is used again after `QUEUE` others, when it is done; what is not done goes on until
+    /// the worker is gone.
+    words: Option<Box<[u64; QUEUE]>>,
 }
 
 // SAFETY: requests, peer and words belong to the worker, which may move between threads and is owned here.

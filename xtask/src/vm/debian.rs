@@ -41,6 +41,8 @@ pub(super) struct Store<'i> {
 /// A kernel, unpacked.
 #[derive(Debug)]
 pub(super) struct Kernel {
+    /// The series that it is of: `6.1`.
+    pub(super) series: String,
     /// What it calls itself: `6.1.0-56-amd64`.
     pub(super) release: String,
     /// Its package's files.
@@ -95,7 +97,7 @@ impl<'i> Store<'i> {
         };
         let root = self.unpack(&format!("kernel-{series}"), &files)?;
         let release = package.trim_start_matches("linux-image-").to_owned();
-        Ok(Outcome::Here(Kernel { release, root }))
+        Ok(Outcome::Here(Kernel { series: series.to_owned(), release, root }))
     }
 
     /// Downloads what `apt-get ARGUMENTS` would, as far as it is not there; or why that cannot be done.

@@ -55,7 +55,6 @@ chmod 666 /dev/infiniband/*
 echo "@@ up $(uptime) $(uname -r)"
 
 cd /job || off 1
-. ./environment
 number=0
 while [ -e "$number.sh" ]; do
     echo "@@ begin $number"

@@ -27,10 +27,7 @@ use debian::{Kernel, Store};
 use initramfs::Archive;
 use log::{Log, Verdict};
 use machine::{Machine, QEMU, Side};
-use table::Command;
-
-/// The kernels: on the first one RDMA writes land in order, on the second they do not.
-const SERIES: [&str; 2] = ["6.1", "6.12"];
+use table::{Command, KERNELS};
 
 /// The programs that it takes, besides apt.
 const PROGRAMS: [&str; 5] = [QEMU, "dpkg-deb", "strip", "xz", "zstd"];
@@ -55,11 +52,14 @@ pub(crate) struct Options {
     #[arg(long)]
     no_install: bool,
     /// Only with this kernel. Otherwise with each, and with a pair of machines that have one each.
-    #[arg(long, value_parser = SERIES)]
+    #[arg(long, value_parser = KERNELS)]
     kernel: Option<String>,
     /// Only two machines joined by a cable.
     #[arg(long)]
     pair: bool,
+    /// All modes and all parts of the conformance suite, on each kernel: half an hour instead of minutes.
+    #[arg(long)]
+    whole: bool,
     /// Copies a file into the machines, where it is found by its name.
     #[arg(long, value_name = "FILE")]
     copy: Vec<PathBuf>,
@@ -113,7 +113,7 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
     let bench = Bench { folder, userland, job, interrupt };
     let mut kernels = Vec::new();
     for series in
-        SERIES.into_iter().filter(|series| options.kernel.as_deref().is_none_or(|only| only == *series))
+        KERNELS.into_iter().filter(|series| options.kernel.as_deref().is_none_or(|only| only == *series))
     {
         match store.kernel(series)? {
             Outcome::Here(kernel) => kernels.push(kernel),
@@ -216,7 +216,7 @@ impl Bench<'_> {
     /// Runs a machine.
     fn alone(&self, kernel: &Kernel, options: &Options) -> Result<Tally, Failed> {
         let name = format!("virtual machine, {}", kernel.release);
-        let commands = chosen(options).unwrap_or_else(table::alone);
+        let commands = chosen(options).unwrap_or_else(|| table::alone(&kernel.series, options.whole));
         println!("\n== {name}");
         let begun = Instant::now();
         let parts = self.build(kernel, &commands)?;
@@ -294,7 +294,6 @@ impl Bench<'_> {
             archive.add_bytes(&format!("modules/{}", module.name), &module.bytes)?;
         }
         archive.add_folder("job/libraries")?;
-        archive.add_bytes("job/environment", table::environment().as_bytes())?;
         for (name, file) in &self.job.files {
             archive.add_file(&format!("job/{name}"), file)?;
         }
@@ -320,9 +319,8 @@ struct Parts {
 
 /// The command that was asked for instead of the tests.
 fn chosen(options: &Options) -> Option<Vec<Command>> {
-    let script = options.command.join(" ");
-    let command = Command { name: script.clone(), script, serving: None, limit: options.limit };
-    (!options.command.is_empty()).then(|| vec![command])
+    let line = options.command.join(" ");
+    (!options.command.is_empty()).then(|| vec![Command::asked(&line, options.limit)])
 }
 
 /// How long a machine may run that runs these.
