@@ -39,6 +39,19 @@ listening() {
     return 1
 }
 
+# Runs the script $2, and kills it and all that it started after $1 seconds, or when it has ended.
+bounded() {
+    setsid sh "$2" &
+    group=$!
+    { sleep "$1" && kill -s KILL -- "-$group"; } 2>/dev/null &
+    guard=$!
+    wait $group
+    ended=$?
+    kill $guard 2>/dev/null
+    kill -s KILL -- "-$group" 2>/dev/null
+    return $ended
+}
+
 for module in $(cat /modules/order); do
     insmod "/modules/$module" || echo "module $module is refused"
 done
@@ -60,11 +73,11 @@ while [ -e "$number.sh" ]; do
     echo "@@ begin $number"
     limit=$(cat "$number.limit") port=$(cat "$number.port" 2>/dev/null)
     if [ -z "$there" ] || [ -z "$port" ]; then
-        timeout -s KILL "$limit" sh "$number.sh"
+        bounded "$limit" "$number.sh"
         status=$?
     elif [ "$(told vm.serves)" = yes ]; then
         # In a group of its own, to end all of it.
-        setsid timeout -s KILL "$limit" sh "$number.there.sh" &
+        setsid sh "$number.there.sh" &
         child=$!
         listening "$port"
         tell "$number"
@@ -78,7 +91,7 @@ while [ -e "$number.sh" ]; do
         kill -s KILL -- -$child 2>/dev/null || { wait $child; status=$?; }
     else
         await "$number" "$limit"
-        timeout -s KILL "$limit" sh "$number.sh"
+        bounded "$limit" "$number.sh"
         status=$?
         tell $((number + 500)) || echo "the other machine is gone"
     fi

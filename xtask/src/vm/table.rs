@@ -14,7 +14,7 @@ set -e
 cd /job
 export FARJUMP_DEVICE=rxe0:1
 # An emulated machine is a hundred times slower, and shares its processors with its own device.
-export CONFORMANCE_LIBRARIES=/job/libraries CONFORMANCE_VOLUME=2000 CONFORMANCE_LIMIT=120
+export CONFORMANCE_LIBRARIES=/job/libraries CONFORMANCE_VOLUME=2000 CONFORMANCE_LIMIT=240
 over_ucx() { UCX_TLS=rc_v,ud_v,self UCX_NET_DEVICES=rxe0:1 UCX_IB_GID_INDEX=0 \"$@\"; }
 # Runs a program that serves, and goes on when it listens at TCP port $1, or at the socket $1.
 serves() {
@@ -60,7 +60,7 @@ const ALONE: [(&str, On, &str, u32); 9] = [
     ),
     ("conformance, verbs-write", On::Each, "PARTS channels,cached,in-place; conformance verbs-write", 300),
     ("conformance, verbs-send", On::Each, "PARTS channels,cached; conformance verbs-send", 300),
-    ("conformance, ucx-put over the device", On::Disorder, "PARTS channels,cached; over_ucx conformance ucx-put", 300),
+    ("conformance, ucx-put over the device", On::Disorder, "PARTS cached; over_ucx conformance ucx-put", 600),
     ("conformance, ucx-am over the device", On::Disorder, "PARTS channels; over_ucx conformance ucx-am", 300),
     (
         "serve and inject, ucx-put over the device",
