@@ -22,6 +22,8 @@ pub(crate) const TESTS: &[Needed] = &[
     Needed::new("libucp.so", "libucx-dev", "has the headers that the bindings of UCX are compared with")
         .owed(),
     Needed::new(LIBCLANG, "libclang1", "reads these headers").owed(),
+    Needed::new("libibverbs.so.1", "libibverbs1", "drives RDMA devices"),
+    Needed::new("libibverbs.so", "libibverbs-dev", "has the headers that the bindings of verbs are compared with"),
     Needed::new("ucx_perftest", "ucx-utils", "measures messages of UCX without farjump").owed(),
     Needed::new("ip", "iproute2", "makes the networks between which frames travel").owed(),
 ];

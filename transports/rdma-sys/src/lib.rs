@@ -1,0 +1,37 @@
+//! RDMA verbs, opened when the program runs.
+//!
+//! [`Verbs::open`] loads `libibverbs.so.1` of rdma-core and gives its functions, which have the names, types and rules of
+//! `infiniband/verbs.h` of rdma-core 44. Building needs no rdma-core; where a machine has none, an error says what is missing
+//! and what brings it. `docs/decisions/rdma-sys.md` says why no published crate is used.
+//!
+//! What the header has as inline functions and macros is here too, under the same names: [`ibv_post_send`], [`ibv_poll_cq`]
+//! and others, which go through the table of operations of the device's context and call no library at all;
+//! [`Verbs::query_port`] and [`Verbs::query_gid_ex`], which the header also wraps.
+//!
+//! ```
+//! match farjump_rdma_sys::Verbs::open() {
+//!     Ok(_) => println!("there is a libibverbs"),
+//!     Err(error) => println!("{error}"),
+//! }
+//! ```
+
+// Made by bindgen from the header, which documents every name; `tests/bindings.rs` compares.
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    clippy::all,
+    dead_code,
+    unreachable_pub,
+    unsafe_op_in_unsafe_fn,
+    unused_imports
+)]
+#[rustfmt::skip]
+mod bindings;
+mod inline;
+mod open;
+
+pub use bindings::*;
+pub use inline::{ibv_poll_cq, ibv_post_recv, ibv_post_send, ibv_post_srq_recv, ibv_req_notify_cq};
+pub use open::{OpenError, Verbs};

@@ -1,0 +1,248 @@
+//! Loading the library: once, never unloaded, with each function in the version that the bindings are of.
+
+use std::error::Error;
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library as File, RTLD_LOCAL, RTLD_NOW};
+
+use crate::{Library, ibv_qp, ibv_wr_opcode};
+
+/// The library's file. Its number is that of the binary interface, the same since 2005.
+const FILE: &str = "libibverbs.so.1";
+
+/// Functions that the library has in more than one version, of which the older ones take other structures: the names are not
+/// enough. All others have one.
+const VERSIONED: [&CStr; 20] = [
+    c"ibv_ack_async_event",
+    c"ibv_ack_cq_events",
+    c"ibv_alloc_pd",
+    c"ibv_close_device",
+    c"ibv_create_cq",
+    c"ibv_create_qp",
+    c"ibv_create_srq",
+    c"ibv_dealloc_pd",
+    c"ibv_dereg_mr",
+    c"ibv_destroy_cq",
+    c"ibv_destroy_qp",
+    c"ibv_destroy_srq",
+    c"ibv_free_device_list",
+    c"ibv_get_async_event",
+    c"ibv_get_cq_event",
+    c"ibv_get_device_list",
+    c"ibv_modify_qp",
+    c"ibv_open_device",
+    c"ibv_query_device",
+    c"ibv_reg_mr",
+];
+/// The version of those that the bindings are of.
+const VERSION: &CStr = c"IBVERBS_1.1";
+
+/// Why verbs are not to be had on this machine. The text says what to do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The library, or one that it needs, is not there.
+    #[error(
+        "the verbs library is not installed ({said}): install packages libibverbs1 and ibverbs-providers of Debian and Ubuntu, libibverbs of Fedora"
+    )]
+    Missing {
+        /// What the dynamic linker said.
+        said: String,
+    },
+    /// It lacks functions, or has them in other versions only.
+    #[error(
+        "this {FILE} cannot be used ({said}): install rdma-core 28 or later, packages libibverbs1 and ibverbs-providers of Debian and Ubuntu"
+    )]
+    Incomplete {
+        /// What the dynamic linker said.
+        said: String,
+    },
+}
+
+type DataInOrder = unsafe extern "C" fn(*mut ibv_qp, ibv_wr_opcode, u32) -> c_int;
+
+/// The verbs library. Its functions are those of [`Library`], to which it dereferences.
+pub struct Verbs {
+    library: Library,
+    data_in_order: Option<DataInOrder>,
+}
+
+impl Verbs {
+    /// Loads the library, the first time that it is called; later the answer is the same. It is never unloaded, because
+    /// the providers that it loads are not made for that.
+    ///
+    /// # Errors
+    /// When there is no library, or when it lacks functions.
+    pub fn open() -> Result<&'static Verbs, OpenError> {
+        static VERBS: OnceLock<Result<Verbs, OpenError>> = OnceLock::new();
+        VERBS.get_or_init(|| Verbs::load(OsStr::new(FILE))).as_ref().map_err(Clone::clone)
+    }
+
+    /// Whether the device promises that data of operations of this kind becomes visible in ascending order at the side of
+    /// `qp`. `false` also where the library is too old to ask (before rdma-core 41).
+    ///
+    /// # Safety
+    /// As `ibv_query_qp_data_in_order` in the header: `qp` is valid.
+    pub unsafe fn query_qp_data_in_order(&self, qp: *mut ibv_qp, operation: ibv_wr_opcode) -> bool {
+        // SAFETY: the caller keeps the header's rules. Flags of 0 ask for yes or no.
+        self.data_in_order.is_some_and(|ask| unsafe { ask(qp, operation, 0) } == 1)
+    }
+
+    fn load(path: &OsStr) -> Result<Verbs, OpenError> {
+        // SAFETY: loading runs the initialisers of the library, made to be run when a program starts or loads it.
+        let file = unsafe { File::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        let file = file.map_err(|error| OpenError::Missing { said: said(&error) })?;
+        let incomplete = |said| OpenError::Incomplete { said };
+        let file = has_versions(file).map_err(incomplete)?;
+        // SAFETY: the function has had this type since it came.
+        let data_in_order = unsafe { file.get::<DataInOrder>(b"ibv_query_qp_data_in_order\0") };
+        let data_in_order = data_in_order.ok().map(|found| *found);
+        // SAFETY: the functions are there in the version that the bindings are of, and the file number says that those with
+        // one version have the types that they have always had.
+        let library = unsafe { Library::from_library(file) }.map_err(|error| incomplete(said(&error)))?;
+        Ok(Verbs { library, data_in_order })
+    }
+}
+
+impl Deref for Verbs {
+    type Target = Library;
+
+    fn deref(&self) -> &Library {
+        &self.library
+    }
+}
+
+impl fmt::Debug for Verbs {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Verbs")
+            .field("data_in_order", &self.data_in_order.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Checks that what the name of each versioned function gives is its version that the bindings are of. Hands the file back.
+fn has_versions(file: File) -> Result<File, String> {
+    let handle = file.into_raw();
+    let wrong = VERSIONED.into_iter().find_map(|name| {
+        // SAFETY: the handle is that of an open library, and the names are C strings.
+        let (named, versioned) =
+            unsafe { (libc::dlsym(handle, name.as_ptr()), versioned(handle, name, VERSION)) };
+        let shown = name.to_string_lossy();
+        if versioned.is_null() {
+            Some(format!("it has no {shown} of version {}", VERSION.to_string_lossy()))
+        } else if named != versioned {
+            Some(format!("its {shown} is of a later version than {}", VERSION.to_string_lossy()))
+        } else {
+            None
+        }
+    });
+    // SAFETY: from `into_raw` above.
+    let file = unsafe { File::from_raw(handle) };
+    wrong.map_or(Ok(file), Err)
+}
+
+/// A function in a certain version; null if there is none.
+///
+/// # Safety
+/// As of dlvsym(3): `handle` is that of an open library.
+unsafe fn versioned(handle: *mut c_void, name: &CStr, version: &CStr) -> *mut c_void {
+    // SAFETY: the caller says that the library is open.
+    unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) }
+}
+
+/// What the dynamic linker said, which is behind what libloading says.
+fn said(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use super::*;
+
+    /// A library of this C code with these versions, or `None`, said, where there is no compiler.
+    fn stub(folder: &Path, code: &str, versions: &str) -> Option<PathBuf> {
+        let [source, script, library] = ["stub.c", "stub.map", FILE].map(|name| folder.join(name));
+        std::fs::write(&source, code).unwrap();
+        std::fs::write(&script, versions).unwrap();
+        let script = format!("-Wl,--version-script={}", script.display());
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(script)
+            .arg(&source)
+            .status();
+        match built {
+            Ok(status) => {
+                assert!(status.success(), "{code}");
+                Some(library)
+            }
+            Err(error) => {
+                println!("skipped: no C compiler: cc: {error}");
+                None
+            }
+        }
+    }
+
+    /// C code that has every versioned function.
+    fn all() -> String {
+        VERSIONED.iter().map(|name| format!("void {}(void) {{}}\n", name.to_string_lossy())).collect()
+    }
+
+    fn refused(path: &Path) -> String {
+        Verbs::load(path.as_os_str()).expect_err("it cannot be used").to_string()
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named_with_the_packages_that_bring_it() {
+        let text = refused(Path::new("libibverbs.so.not-there"));
+        assert!(text.contains("libibverbs.so.not-there") && text.contains("libibverbs1"), "{text}");
+    }
+
+    #[test]
+    fn a_library_whose_functions_are_of_an_older_version_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(library) = stub(folder.path(), &all(), "IBVERBS_1.0 { global: *; };") else { return };
+        let text = refused(&library);
+        assert!(text.contains("it has no ibv_ack_async_event of version IBVERBS_1.1"), "{text}");
+    }
+
+    #[test]
+    fn a_function_that_has_a_later_version_too_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let code = all().replace("ibv_reg_mr(", "old_reg_mr(")
+            + "void new_reg_mr(void) {}\n\
+               __asm__(\".symver old_reg_mr,ibv_reg_mr@IBVERBS_1.1\");\n\
+               __asm__(\".symver new_reg_mr,ibv_reg_mr@@IBVERBS_9.9\");\n";
+        let versions = "IBVERBS_1.1 { global: ibv_*; local: *; };\nIBVERBS_9.9 { } IBVERBS_1.1;\n";
+        let Some(library) = stub(folder.path(), &code, versions) else { return };
+        let text = refused(&library);
+        assert!(text.contains("ibv_reg_mr is of a later version than IBVERBS_1.1"), "{text}");
+    }
+
+    #[test]
+    fn a_library_that_lacks_a_function_is_refused_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(library) = stub(folder.path(), &all(), "IBVERBS_1.1 { global: *; };") else { return };
+        let text = refused(&library);
+        assert!(text.contains("undefined symbol: "), "{text}");
+    }
+
+    #[test]
+    fn the_library_of_this_machine_is_opened_once_and_is_whole() {
+        let verbs = match Verbs::open() {
+            Ok(verbs) => verbs,
+            Err(OpenError::Missing { said }) => return println!("skipped: no libibverbs: {said}"),
+            Err(error) => panic!("{error}"),
+        };
+        assert!(std::ptr::eq(verbs, Verbs::open().unwrap()));
+        // SAFETY: every number is taken.
+        let words = unsafe { CStr::from_ptr(verbs.ibv_wc_status_str(crate::IBV_WC_RETRY_EXC_ERR)) };
+        assert_eq!(words.to_string_lossy(), "transport retry counter exceeded");
+    }
+}

@@ -1,0 +1,137 @@
+//! The kept bindings are those that bindgen makes of the header.
+//!
+//! Where rdma-core's headers or libclang are not there, that is said and nothing is compared. After a change of what is bound,
+//! `FARJUMP_WRITE_BINDINGS=1 cargo test -p farjump-rdma-sys` writes them anew; it takes the header of Debian 12's rdma-core 44.
+
+use std::path::Path;
+
+/// The header.
+const HEADER: &str = "/usr/include/infiniband/verbs.h";
+/// What it says for rdma-core 44: the number of libibverbs.
+const VERSION: &str = "Version: 1.14.44.0";
+
+/// What is called, and with it the types that these take.
+const FUNCTIONS: [&str; 34] = [
+    "_ibv_query_gid_ex",
+    "ibv_ack_async_event",
+    "ibv_ack_cq_events",
+    "ibv_alloc_pd",
+    "ibv_close_device",
+    "ibv_create_comp_channel",
+    "ibv_create_cq",
+    "ibv_create_qp",
+    "ibv_create_srq",
+    "ibv_dealloc_pd",
+    "ibv_dereg_mr",
+    "ibv_destroy_comp_channel",
+    "ibv_destroy_cq",
+    "ibv_destroy_qp",
+    "ibv_destroy_srq",
+    "ibv_event_type_str",
+    "ibv_free_device_list",
+    "ibv_get_async_event",
+    "ibv_get_cq_event",
+    "ibv_get_device_list",
+    "ibv_get_device_name",
+    "ibv_modify_qp",
+    "ibv_modify_srq",
+    "ibv_node_type_str",
+    "ibv_open_device",
+    "ibv_port_state_str",
+    "ibv_query_device",
+    "ibv_query_pkey",
+    "ibv_query_port",
+    "ibv_query_qp",
+    "ibv_query_srq",
+    "ibv_reg_mr",
+    "ibv_reg_mr_iova2",
+    "ibv_wc_status_str",
+];
+
+/// Types that no function above names, or whose constants are used.
+const TYPES: [&str; 14] = [
+    "ibv_access_flags",
+    "ibv_async_event",
+    "ibv_gid_entry",
+    "ibv_gid_type",
+    "ibv_port_attr",
+    "ibv_qp_attr_mask",
+    "ibv_recv_wr",
+    "ibv_send_flags",
+    "ibv_send_wr",
+    "ibv_srq_attr_mask",
+    "ibv_wc",
+    "ibv_wc_flags",
+    "ibv_wr_opcode",
+    "verbs_context",
+];
+
+/// Constants of enumerations without a name.
+const CONSTANTS: &str = "IBV_LINK_LAYER_.*|IBV_ACCESS_OPTIONAL_(FIRST|LAST)";
+
+fn made() -> Result<String, bindgen::BindgenError> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut builder = bindgen::Builder::default()
+        .header(manifest.join("src/wrapper.h").to_str().expect("the path is text"))
+        .dynamic_library_name("Library")
+        .dynamic_link_require_all(true)
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .generate_comments(false)
+        .layout_tests(true)
+        .merge_extern_blocks(true)
+        .blocklist_type("pthread_.*|__pthread_.*|__atomic_wide_counter.*|timespec")
+        .raw_line("use libc::{pthread_cond_t, pthread_mutex_t, timespec};")
+        .formatter(bindgen::Formatter::Prettyplease);
+    for function in FUNCTIONS {
+        builder = builder.allowlist_function(function);
+    }
+    for kind in TYPES {
+        builder = builder.allowlist_type(kind);
+    }
+    // Extensions of verbs that are not called: their places in the table of operations are kept, their types are not.
+    for kind in ["ibv_flow_.*", "ibv_wq_.*", "ibv_ops_.*", "ibv_tm_.*", "ibv_counters.*"] {
+        builder = builder.opaque_type(kind);
+    }
+    builder = builder.allowlist_var(CONSTANTS);
+    Ok(builder.generate()?.to_string())
+}
+
+/// Whether libclang, which bindgen loads, is here.
+fn clang() -> Result<(), String> {
+    match std::panic::catch_unwind(bindgen::clang_version) {
+        Ok(version) if version.parsed.is_some() => Ok(()),
+        Ok(version) => Err(version.full),
+        Err(panic) => Err(panic.downcast_ref::<String>().cloned().unwrap_or_default()),
+    }
+}
+
+#[test]
+fn the_kept_bindings_are_what_bindgen_makes_of_the_header_of_rdma_core_44() {
+    // The header has no version of its own: the package beside it says which one it is.
+    let package = format!("/usr/lib/{}-linux-gnu/pkgconfig/libibverbs.pc", std::env::consts::ARCH);
+    let (Ok(_), Ok(package)) = (std::fs::metadata(HEADER), std::fs::read_to_string(&package)) else {
+        return println!(
+            "skipped: no headers of verbs ({HEADER}, {package}): apt-get install libibverbs-dev"
+        );
+    };
+    if !package.lines().any(|line| line == VERSION) {
+        let found = package.lines().find(|line| line.starts_with("Version"));
+        return println!(
+            "skipped: the headers of verbs here are of {found:?}, and the bindings of {VERSION}"
+        );
+    }
+    if let Err(error) = clang() {
+        return println!("skipped: no libclang ({error}): apt-get install libclang-14-dev");
+    }
+    let made = made().expect("the header is C");
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bindings.rs");
+    if std::env::var_os("FARJUMP_WRITE_BINDINGS").is_some() {
+        std::fs::write(&kept, made).expect("the sources can be written");
+        return;
+    }
+    assert!(
+        std::fs::read_to_string(kept).expect("they are kept") == made,
+        "see the head of tests/bindings.rs"
+    );
+}
