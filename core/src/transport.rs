@@ -319,7 +319,7 @@ impl Route {
 /// Core writes through what [`RemoteMemory::mapped`] returns without asking again. An implementation promises that the
 /// pointer it returns stays valid for reads and writes of [`RemoteMemory::len`] bytes, is aligned to 4096 bytes, and
 /// points to memory that other processes may write but that does not vanish (a mapped file must be sealed against
-/// shrinking), until the value is dropped.
+/// shrinking), until the value is dropped. What [`RemoteMemory::staging`] returns is memory of so many bytes as it says there.
 pub unsafe trait RemoteMemory: Send {
     /// Length of the peer's region in bytes.
     fn len(&self) -> usize;
@@ -401,6 +401,18 @@ pub unsafe trait RemoteMemory: Send {
     /// What writes travel over. For people; may take long.
     fn route(&self) -> Route {
         Route::default()
+    }
+
+    /// Memory of `len` bytes, a multiple of 4096, in which core lays out the frames that it then puts from there, where the
+    /// backend would rather have them in memory of its own: registered with a device, for one. Aligned to 4096 bytes, zero,
+    /// valid for reads and writes of core's until this value is dropped. Asked for once, when the link is made and the peer's
+    /// memory is not written by plain stores. Puts from elsewhere must be carried out too. `None`: core takes memory as any other.
+    ///
+    /// # Errors
+    /// When the backend wants it and there is not enough of it. Final for the link.
+    fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
+        let _ = len;
+        Ok(None)
     }
 }
 

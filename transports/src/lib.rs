@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `shm` (default) | `shm`: memory shared between processes of one machine |
 //! | `ucx` (default) | `ucx-put`: memory of UCX's that the peer writes; `ucx-am`: its active messages. The library is opened at run time |
+//! | `verbs` (default) | `verbs-write`: registered memory that the peer's RDMA device writes; `verbs-send`: messages. The library is opened at run time |
 
 #[cfg(any(feature = "shm", feature = "ucx"))]
 mod barrier;
@@ -15,10 +16,12 @@ pub mod meet;
 mod registry;
 #[cfg(feature = "shm")]
 pub mod shm;
-#[cfg(any(feature = "shm", feature = "ucx"))]
+#[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
 mod twin;
 #[cfg(feature = "ucx")]
 pub mod ucx;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 pub use error::Error;
 pub use registry::{BackendInfo, Chosen, available, make, make_all, make_usable, preferred, transports_for};

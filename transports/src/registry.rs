@@ -10,7 +10,12 @@ const BACKENDS: [Backend; 5] = [
     Backend { name: "shm", reaches: ONE_MACHINE, maker: SHM, instead: "build with --features shm" },
     Backend { name: "ucx-put", reaches: UCX_NATIVE, maker: UCX_PUT, instead: "build with --features ucx" },
     Backend { name: "ucx-am", reaches: UCX, maker: UCX_AM, instead: "build with --features ucx" },
-    Backend { name: "verbs-write", reaches: RDMA, maker: None, instead: NOT_YET },
+    Backend {
+        name: "verbs-write",
+        reaches: RDMA,
+        maker: VERBS_WRITE,
+        instead: "build with --features verbs",
+    },
     Backend { name: "verbs-send", reaches: RDMA, maker: None, instead: NOT_YET },
 ];
 
@@ -37,6 +42,12 @@ const UCX_AM: Option<Maker> =
     Some(Maker { usable: crate::ucx::Am::usable, make: || Box::new(crate::ucx::Am::new()) });
 #[cfg(not(feature = "ucx"))]
 const UCX_AM: Option<Maker> = None;
+
+#[cfg(feature = "verbs")]
+const VERBS_WRITE: Option<Maker> =
+    Some(Maker { usable: crate::verbs::Write::usable, make: || Box::new(crate::verbs::Write::new()) });
+#[cfg(not(feature = "verbs"))]
+const VERBS_WRITE: Option<Maker> = None;
 
 /// A name for several backends, the one that is to be preferred first.
 const UCX_FAMILY: (&str, [&str; 2]) = ("ucx", ["ucx-put", "ucx-am"]);

@@ -64,7 +64,7 @@ struct Page([u8; 4096]);
 impl OneSided {
     pub(super) fn new(
         local: Box<dyn LocalMemory>,
-        remote: Box<dyn RemoteMemory>,
+        mut remote: Box<dyn RemoteMemory>,
         terms: &Terms,
         trailer: Trailer,
     ) -> Result<Self, TransportError> {
@@ -94,13 +94,19 @@ impl OneSided {
         let mapped = base.map(|base| unsafe { Region::new(base, remote.len()) });
         let (twin, staging) = match mapped {
             Some(region) => (Twin(Vec::new()), region.part(CONTROL_LEN, out_ring)),
-            None => {
-                let mut pages = alloc::vec![Page([0; 4096]); out_ring / 4096];
-                let base = NonNull::new(pages.as_mut_ptr().cast()).expect("a vector's pointer is not null");
-                // SAFETY: the vector's buffer holds `out_ring` bytes, does not move while `Twin` owns it untouched, and is
-                // dropped with this value.
-                (Twin(pages), unsafe { Region::new(base, out_ring) })
-            }
+            None => match remote.staging(out_ring)? {
+                // SAFETY: `RemoteMemory::staging` promises so many bytes until it is dropped, and this value's regions are used
+                // no longer than that.
+                Some(base) => (Twin(Vec::new()), unsafe { Region::new(base, out_ring) }),
+                None => {
+                    let mut pages = alloc::vec![Page([0; 4096]); out_ring / 4096];
+                    let base =
+                        NonNull::new(pages.as_mut_ptr().cast()).expect("a vector's pointer is not null");
+                    // SAFETY: the vector's buffer holds `out_ring` bytes, does not move while `Twin` owns it untouched, and is
+                    // dropped with this value.
+                    (Twin(pages), unsafe { Region::new(base, out_ring) })
+                }
+            },
         };
         Ok(OneSided {
             out: Outbound::new(staging, returns, terms.send_key, terms.send_limit),

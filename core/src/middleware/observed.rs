@@ -170,6 +170,10 @@ unsafe impl RemoteMemory for ObservedRemote {
     fn route(&self) -> Route {
         self.inner.route()
     }
+
+    fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
+        self.inner.staging(len)
+    }
 }
 
 struct ObservedLocal {

@@ -1,0 +1,249 @@
+//! What an end tells its peer: where its queue pair is, and which memory of it the peer may write.
+//!
+//! Little-endian: version (`u16`, 1), backend (`u16`: 1 writes, 2 messages), CRC-32 of all else (`u32`), and a [`Told`] in
+//! postcard's encoding. The checksum is against damage; what a peer makes up is checked number by number.
+
+use farjump_core::transport::Cause;
+use serde::{Deserialize, Serialize};
+
+use super::device::Device;
+use super::options::{address_of, bytes_of_mtu, code_of_mtu};
+
+const VERSION: u16 = 1;
+const HEAD: usize = 8;
+/// Longest address, in bytes; a real one has about 80.
+const LONGEST: usize = 512;
+/// Numbers of queue pairs and of packets have so many bits (InfiniBand Architecture Specification, 9.2).
+pub(super) const BITS: u32 = 24;
+
+/// Which backend an end is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub(super) enum Backend {
+    Write = 1,
+    Send = 2,
+}
+
+/// What an end tells.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Told {
+    /// Number of the queue pair.
+    pub(super) queue: u32,
+    /// Number of the first packet that it sends.
+    pub(super) packet: u32,
+    /// On Ethernet (RoCE), or InfiniBand.
+    pub(super) is_ethernet: bool,
+    pub(super) lid: u16,
+    pub(super) gid: [u8; 16],
+    /// Packets to it have a global header.
+    pub(super) is_global: bool,
+    /// Longest packet, in bytes.
+    pub(super) mtu: u16,
+    pub(super) partition: u16,
+    /// Writes to it become visible in ascending order.
+    pub(super) in_order: bool,
+    /// Receives that it keeps posted.
+    pub(super) receives: u32,
+    /// Longest frame that it takes, in bytes; of messages alone.
+    pub(super) max_frame: u64,
+    /// The word in which it is told how many receives the peer has posted again.
+    pub(super) desk: Place,
+    /// The region that frames are written into; of writes alone.
+    pub(super) region: Place,
+}
+
+/// Memory that a peer may write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) address: u64,
+    pub(super) len: u64,
+    pub(super) key: u32,
+}
+
+impl Place {
+    fn check(&self, what: &str, least: u64) -> Result<(), String> {
+        let whole = self.address.checked_add(self.len).is_some() && usize::try_from(self.len).is_ok();
+        if self.len < least || !whole || !self.address.is_multiple_of(8) {
+            return Err(format!("its {what} has {} bytes at {:#x}", self.len, self.address));
+        }
+        Ok(())
+    }
+}
+
+impl Told {
+    /// As bytes for a peer.
+    pub(super) fn to_bytes(&self, backend: Backend) -> Result<Vec<u8>, Cause> {
+        let body = postcard::to_stdvec(self)
+            .map_err(|error| Cause::System(format!("this end's address cannot be written: {error}")))?;
+        let mut bytes = Vec::with_capacity(HEAD + body.len());
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend((backend as u16).to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(body);
+        let sum = sum(&bytes);
+        bytes[4..HEAD].copy_from_slice(&sum);
+        Ok(bytes)
+    }
+
+    /// From a peer.
+    pub(super) fn from_bytes(bytes: &[u8], backend: Backend) -> Result<Told, Cause> {
+        let wrong = |what: String| Err(Cause::Address(what));
+        let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
+            return wrong(format!("it has {} bytes, and its head alone {HEAD}", bytes.len()));
+        };
+        if bytes.len() > LONGEST {
+            return wrong(format!("it has {} bytes, and at most {LONGEST} make sense", bytes.len()));
+        }
+        let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+        if (short(0), short(2)) != (VERSION, backend as u16) {
+            return wrong(format!("it is of version {} and backend {}", short(0), short(2)));
+        }
+        if sum(bytes) != head[4..] {
+            return wrong("it is damaged: its checksum is another".to_owned());
+        }
+        match postcard::take_from_bytes::<Told>(body) {
+            Ok((told, [])) => told.check(backend).map_err(Cause::Address).map(|()| told),
+            Ok((_, rest)) => wrong(format!("{} bytes stand behind it", rest.len())),
+            Err(error) => wrong(format!("what it says cannot be read: {error}")),
+        }
+    }
+
+    fn check(&self, backend: Backend) -> Result<(), String> {
+        if self.queue >> BITS != 0 || self.packet >> BITS != 0 {
+            return Err(format!("its queue pair is {:#x}, its first packet {:#x}", self.queue, self.packet));
+        }
+        if code_of_mtu(self.mtu).is_none() {
+            return Err(format!("its packets have {} bytes", self.mtu));
+        }
+        if self.receives == 0 {
+            return Err("it receives nothing".to_owned());
+        }
+        self.desk.check("desk", 8)?;
+        match backend {
+            Backend::Write => self.region.check("region", 1),
+            Backend::Send if self.max_frame == 0 => Err("it takes no frame".to_owned()),
+            Backend::Send => Ok(()),
+        }
+    }
+
+    /// Whether packets can pass between it and a port of this side, as far as that can be told beforehand.
+    pub(super) fn meets(&self, own: &Device) -> Result<(), Cause> {
+        let port = &own.port;
+        let kind = |is_ethernet| if is_ethernet { "Ethernet" } else { "InfiniBand" };
+        if self.is_ethernet != port.is_ethernet {
+            return Err(Cause::Address(format!(
+                "the peer's port is on {} and {}:{} on {}: choose devices of one network (FARJUMP_DEVICE)",
+                kind(self.is_ethernet),
+                own.name,
+                port.number,
+                kind(port.is_ethernet)
+            )));
+        }
+        // The highest bit says how much of a member each is; of two limited members neither hears the other.
+        let (ours, theirs) = (port.partition.1, self.partition);
+        if ours & 0x7fff != theirs & 0x7fff || (ours | theirs) & 0x8000 == 0 {
+            return Err(Cause::Address(format!(
+                "the peer is in partition {theirs:#06x} and this side in {ours:#06x}: choose one for both (pkey= in FARJUMP_VERBS)"
+            )));
+        }
+        let (own_address, address) = (address_of(port.gid.raw), address_of(self.gid));
+        if port.is_ethernet && own_address.is_ipv4() != address.is_ipv4() {
+            return Err(Cause::Address(format!(
+                "the peer's GID is {address} and this side's {own_address}: choose GIDs of one kind (gid= in FARJUMP_VERBS)"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The number by which verbs name the longest packet that both ports take.
+    pub(super) fn mtu_with(&self, own: u16) -> u32 {
+        let both = self.mtu.min(own);
+        (1..=5).rev().find(|code| bytes_of_mtu(*code) <= both).unwrap_or(1)
+    }
+}
+
+/// The checksum of all but itself.
+fn sum(bytes: &[u8]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&bytes[..4]);
+    hasher.update(&bytes[HEAD..]);
+    hasher.finalize().to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told() -> Told {
+        Told {
+            queue: 17,
+            packet: 0xab_cdef,
+            is_ethernet: true,
+            lid: 0,
+            gid: [1; 16],
+            is_global: true,
+            mtu: 1024,
+            partition: 0xffff,
+            in_order: false,
+            receives: 256,
+            max_frame: 1 << 20,
+            desk: Place { address: 1 << 40, len: 8, key: 7 },
+            region: Place { address: 1 << 41, len: 8192, key: u32::MAX },
+        }
+    }
+
+    #[test]
+    fn an_address_is_understood_as_it_was_told_by_the_same_backend_only() {
+        let bytes = told().to_bytes(Backend::Write).unwrap();
+        assert_eq!(Told::from_bytes(&bytes, Backend::Write), Ok(told()));
+        let error = Told::from_bytes(&bytes, Backend::Send).unwrap_err();
+        assert!(error.to_string().contains("backend 1"), "{error}");
+    }
+
+    #[test]
+    fn one_that_is_cut_off_longer_or_has_any_bit_turned_is_refused() {
+        let bytes = told().to_bytes(Backend::Send).unwrap();
+        assert!(bytes.len() < LONGEST);
+        for len in 0..bytes.len() {
+            let cut = Told::from_bytes(&bytes[..len], Backend::Send);
+            assert!(matches!(cut, Err(Cause::Address(_))), "{len}");
+        }
+        for more in [1, LONGEST] {
+            assert!(Told::from_bytes(&[&bytes[..], &vec![0; more]].concat(), Backend::Send).is_err());
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut turned = bytes.clone();
+            turned[bit / 8] ^= 1 << (bit % 8);
+            assert!(Told::from_bytes(&turned, Backend::Send).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_though_its_checksum_is_right() {
+        let lies = [
+            Told { queue: 1 << 24, ..told() },
+            Told { packet: u32::MAX, ..told() },
+            Told { mtu: 1500, ..told() },
+            Told { receives: 0, ..told() },
+            Told { desk: Place { len: 7, ..told().desk }, ..told() },
+            Told { desk: Place { address: u64::MAX - 7, ..told().desk }, ..told() },
+            Told { desk: Place { address: 4, ..told().desk }, ..told() },
+        ];
+        for lie in &lies {
+            for backend in [Backend::Write, Backend::Send] {
+                let bytes = lie.to_bytes(backend).unwrap();
+                assert!(matches!(Told::from_bytes(&bytes, backend), Err(Cause::Address(_))), "{lie:?}");
+            }
+        }
+        let nowhere = Told { region: Place::default(), ..told() }.to_bytes(Backend::Write).unwrap();
+        assert!(Told::from_bytes(&nowhere, Backend::Write).is_err());
+        let nothing = Told { max_frame: 0, ..told() }.to_bytes(Backend::Send).unwrap();
+        assert!(Told::from_bytes(&nothing, Backend::Send).is_err());
+    }
+
+    #[test]
+    fn packets_are_as_long_as_both_ports_take() {
+        assert_eq!(told().mtu_with(4096), 3);
+        assert_eq!(told().mtu_with(512), 2);
+    }
+}

@@ -1,0 +1,180 @@
+//! Completion queues: taking completions, sleeping on them, and what a failed one means in words.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use farjump_core::transport::{Cause, Descriptor};
+use farjump_rdma_sys::{
+    IBV_WC_LOC_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR,
+    IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
+    IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc, ibv_wc_status,
+};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::device::Device;
+use super::memory::last_error;
+
+/// Completions that are taken at a time.
+pub(super) const BATCH: usize = 16;
+
+/// What [`Completions::take`] fills.
+pub(super) type Batch = [MaybeUninit<ibv_wc>; BATCH];
+
+/// A completion queue, with a channel where somebody sleeps on it.
+pub(super) struct Completions {
+    cq: NonNull<ibv_cq>,
+    channel: Option<NonNull<ibv_comp_channel>>,
+    device: Arc<Device>,
+}
+
+// SAFETY: objects of verbs may be used by any thread.
+unsafe impl Send for Completions {}
+
+impl Completions {
+    /// A queue that holds `len` completions.
+    pub(super) fn create(device: &Arc<Device>, len: u32, sleeps: bool) -> Result<Completions, Cause> {
+        let failed = |what: &str| Cause::System(format!("{} makes no {what}: {}", device.name, last_error()));
+        let channel = if sleeps {
+            // SAFETY: the context is open.
+            let channel = unsafe { device.verbs.ibv_create_comp_channel(device.context()) };
+            Some(NonNull::new(channel).ok_or_else(|| failed("completion channel"))?)
+        } else {
+            None
+        };
+        let at = channel.map_or(ptr::null_mut(), NonNull::as_ptr);
+        // SAFETY: the context is open, and the channel its own.
+        let cq =
+            unsafe { device.verbs.ibv_create_cq(device.context(), len as c_int, ptr::null_mut(), at, 0) };
+        let Some(cq) = NonNull::new(cq) else {
+            let cause = failed(&format!("completion queue for {len}"));
+            if let Some(channel) = channel {
+                // SAFETY: made above, and used no more.
+                unsafe { device.verbs.ibv_destroy_comp_channel(channel.as_ptr()) };
+            }
+            return Err(cause);
+        };
+        let made = Completions { cq, channel, device: Arc::clone(device) };
+        if let Some(Descriptor(number)) = made.descriptor() {
+            // SAFETY: the channel's descriptor, which is open as long as it.
+            let channel = unsafe { BorrowedFd::borrow_raw(number) };
+            fcntl_getfl(channel).and_then(|flags| fcntl_setfl(channel, flags | OFlags::NONBLOCK)).map_err(
+                |errno| {
+                    Cause::System(format!(
+                        "a completion channel cannot be looked at without waiting: {errno}"
+                    ))
+                },
+            )?;
+        }
+        Ok(made)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_cq {
+        self.cq.as_ptr()
+    }
+
+    /// Takes what is done, at most [`BATCH`]; fewer than that only if there was no more.
+    #[inline]
+    pub(super) fn take<'a>(&self, batch: &'a mut Batch) -> Result<&'a [ibv_wc], Cause> {
+        // SAFETY: the queue is there, and there is room for so many.
+        let taken = unsafe { ibv_poll_cq(self.cq.as_ptr(), BATCH as c_int, batch.as_mut_ptr().cast()) };
+        match usize::try_from(taken) {
+            // SAFETY: so many were written.
+            Ok(taken) => Ok(unsafe { std::slice::from_raw_parts(batch.as_ptr().cast(), taken.min(BATCH)) }),
+            Err(_) => Err(Cause::System(format!("{} cannot say what is done ({taken})", self.device.name))),
+        }
+    }
+
+    /// What becomes readable once something is done after [`Completions::arm`].
+    pub(super) fn descriptor(&self) -> Option<Descriptor> {
+        // SAFETY: the channel is there.
+        self.channel.map(|channel| Descriptor(unsafe { channel.as_ref() }.fd))
+    }
+
+    /// Asks for the channel to tell of the next completion. What came before has to be looked for after this.
+    pub(super) fn arm(&self) -> Result<(), Cause> {
+        // SAFETY: the queue is there.
+        match unsafe { ibv_req_notify_cq(self.cq.as_ptr(), false) } {
+            0 => Ok(()),
+            errno => Err(Cause::System(format!(
+                "{} cannot tell of completions: {}",
+                self.device.name,
+                std::io::Error::from_raw_os_error(errno)
+            ))),
+        }
+    }
+
+    /// Empties the channel. Does not wait.
+    pub(super) fn disarm(&self) {
+        let Some(channel) = self.channel else { return };
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel is there and does not wait; there is room for both. Each event is answered, once.
+        unsafe {
+            while self.device.verbs.ibv_get_cq_event(channel.as_ptr(), &mut cq, &mut context) == 0 {
+                self.device.verbs.ibv_ack_cq_events(cq, 1);
+            }
+        }
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        // An event that nobody has answered would have the next call wait.
+        self.disarm();
+        // SAFETY: no queue pair uses it any more (see `Queue`). That either fails cannot be mended.
+        unsafe {
+            self.device.verbs.ibv_destroy_cq(self.cq.as_ptr());
+            if let Some(channel) = self.channel {
+                self.device.verbs.ibv_destroy_comp_channel(channel.as_ptr());
+            }
+        }
+    }
+}
+
+/// Why a request came to nothing: what the device calls it, and what that mostly means. `beside` is what it told by an event.
+#[cold]
+pub(super) fn failure(device: &Device, done: &ibv_wc, beside: Option<String>) -> Cause {
+    // SAFETY: every number is taken.
+    let words = device.words(|verbs| unsafe { verbs.ibv_wc_status_str(done.status) });
+    Cause::System(explain(&device.name, done.status, done.vendor_err, &words, beside))
+}
+
+fn explain(device: &str, status: ibv_wc_status, vendor: u32, words: &str, beside: Option<String>) -> String {
+    let means = match status {
+        IBV_WC_RETRY_EXC_ERR => {
+            "the peer did not answer: it ended, or the link or a switch between is down, or the GIDs do not reach each other"
+        }
+        IBV_WC_RNR_RETRY_EXC_ERR => "the peer has nothing posted to receive into",
+        IBV_WC_REM_ACCESS_ERR => {
+            "the peer's device refused the access: its memory is gone, or key, range or rights are others"
+        }
+        IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_OP_ERR => "the peer's side could not carry out the request",
+        IBV_WC_LOC_QP_OP_ERR => "this side's queue pair could not carry it out: is its own link down?",
+        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => "this side's memory is not registered for it",
+        IBV_WC_WR_FLUSH_ERR => "the queue pair was shut after an earlier fault",
+        _ => "the device gave the request up",
+    };
+    let beside = beside.map(|what| format!("; {what}")).unwrap_or_default();
+    format!("{device} says: {words} (status {status}, vendor error {vendor:#x}): {means}{beside}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_request_is_told_by_status_and_vendor_error_in_words() {
+        let text = explain("rxe0", IBV_WC_RETRY_EXC_ERR, 0x81, "transport retry counter exceeded", None);
+        assert_eq!(
+            text,
+            "rxe0 says: transport retry counter exceeded (status 12, vendor error 0x81): the peer did not answer: it ended, or the \
+             link or a switch between is down, or the GIDs do not reach each other"
+        );
+        let beside = Some("rxe0:1: the port went down".to_owned());
+        let text = explain("rxe0", IBV_WC_LOC_QP_OP_ERR, 0, "local QP operation error", beside);
+        assert!(text.ends_with("; rxe0:1: the port went down"), "{text}");
+        assert!(explain("rxe0", 99, 0, "unknown", None).contains("gave the request up"));
+    }
+}

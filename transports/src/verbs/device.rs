@@ -1,0 +1,267 @@
+//! A device that is open, one port of it, and what it says of itself without being asked.
+
+use std::ffi::{CStr, c_int};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use farjump_rdma_sys::{
+    IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR,
+    IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_ERR, IBV_QPT_RC, IBV_WR_RDMA_WRITE, Verbs,
+    ibv_async_event, ibv_context, ibv_device_attr, ibv_event_type, ibv_pd, ibv_qp, ibv_qp_init_attr,
+};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::memory::last_error;
+use super::options::Options;
+use super::port::{self, Port};
+use super::search;
+
+/// Most bytes that are tried as the limit of what travels inside a work request. More is worth nothing.
+const INLINE: u32 = 512;
+/// Faults that are kept for those who have not asked yet.
+const KEPT: usize = 64;
+
+/// A port of an open device, shared by all ends that use it.
+pub(super) struct Device {
+    pub(super) verbs: &'static Verbs,
+    pub(super) name: String,
+    pub(super) options: Options,
+    pub(super) port: Port,
+    /// Bytes that can travel inside a work request.
+    pub(super) max_inline: u32,
+    /// The bytes of a write become visible here in ascending order.
+    pub(super) in_order: bool,
+    limits: ibv_device_attr,
+    events: Mutex<Events>,
+    domain: NonNull<ibv_pd>,
+    context: NonNull<ibv_context>,
+}
+
+// SAFETY: objects of verbs may be used by any thread at any time; what is changed here is behind mutexes.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// What was told of the device and its objects.
+#[derive(Default)]
+struct Events {
+    /// How many there were before those that are kept.
+    forgotten: u64,
+    kept: Vec<(Concerns, &'static str)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Concerns {
+    All,
+    Queue(usize),
+}
+
+/// A place in the list of faults, to be told of those that come behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since(u64);
+
+impl Device {
+    /// The device of these options, opened when the first end needs it and closed with the last.
+    pub(super) fn open(options: &Options) -> Result<Arc<Device>, String> {
+        static OPEN: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
+        let mut open = locked(&OPEN);
+        open.retain(|device| device.strong_count() > 0);
+        let same = open.iter().filter_map(Weak::upgrade).find(|device| device.options == *options);
+        // One whose device is gone or whose port is down is looked for anew.
+        if let Some(device) = same.filter(|device| device.check().is_ok()) {
+            return Ok(device);
+        }
+        let device = Arc::new(Device::find(options)?);
+        open.push(Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    fn find(options: &Options) -> Result<Device, String> {
+        let verbs = Verbs::open().map_err(|error| error.to_string())?;
+        let found = search::find(verbs, options)?;
+        let (name, context, port) = (found.name.clone(), found.context, found.port.clone());
+        let mut limits = MaybeUninit::uninit();
+        // SAFETY: the context is open, and there is room.
+        if unsafe { verbs.ibv_query_device(context.as_ptr(), limits.as_mut_ptr()) } != 0 {
+            return Err(format!("{name} does not say what it can: {}", last_error()));
+        }
+        // SAFETY: the call succeeded, so they are written.
+        let limits = unsafe { limits.assume_init() };
+        // SAFETY: the context is open; the number is its descriptor's.
+        let events = unsafe { std::os::fd::BorrowedFd::borrow_raw(context.as_ref().async_fd) };
+        fcntl_getfl(events)
+            .and_then(|flags| fcntl_setfl(events, flags | OFlags::NONBLOCK))
+            .map_err(|errno| format!("{name}: its events cannot be looked at without waiting: {errno}"))?;
+        // SAFETY: the context is open.
+        let domain = unsafe { verbs.ibv_alloc_pd(context.as_ptr()) };
+        let Some(domain) = NonNull::new(domain) else {
+            return Err(format!("{name} has no protection domain left: {}", last_error()));
+        };
+        // From here on the device is closed whatever happens.
+        let mut device = Device {
+            verbs,
+            name,
+            options: options.clone(),
+            port,
+            max_inline: 0,
+            in_order: false,
+            limits,
+            events: Mutex::default(),
+            domain,
+            context: found.keep(),
+        };
+        device.probe()?;
+        Ok(device)
+    }
+
+    /// Finds out by a queue pair what is only known of one.
+    fn probe(&mut self) -> Result<(), String> {
+        // SAFETY: the context is open.
+        let cq = unsafe { self.verbs.ibv_create_cq(self.context(), 1, ptr::null_mut(), ptr::null_mut(), 0) };
+        if cq.is_null() {
+            return Err(format!("{} has no completion queue left: {}", self.name, last_error()));
+        }
+        let mut answer = Err(String::new());
+        for inline in [INLINE, 220, 128, 64, 0] {
+            // SAFETY: pointers and numbers, for which zero will do.
+            let mut asked: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+            (asked.send_cq, asked.recv_cq, asked.qp_type) = (cq, cq, IBV_QPT_RC);
+            (asked.cap.max_send_wr, asked.cap.max_send_sge, asked.cap.max_inline_data) = (1, 1, inline);
+            // SAFETY: the domain and the completion queue are this context's.
+            let qp = unsafe { self.verbs.ibv_create_qp(self.domain(), &mut asked) };
+            if qp.is_null() {
+                answer = Err(format!("{} makes no queue pair: {}", self.name, last_error()));
+                continue;
+            }
+            // Of writes of a frame, with or without immediate data.
+            // SAFETY: the queue pair was made above.
+            let in_order = unsafe { self.verbs.query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE) };
+            answer = Ok((asked.cap.max_inline_data.min(INLINE), in_order));
+            // SAFETY: as above, and used no more.
+            unsafe { self.verbs.ibv_destroy_qp(qp) };
+            break;
+        }
+        // SAFETY: made above, and no queue pair uses it any more.
+        unsafe { self.verbs.ibv_destroy_cq(cq) };
+        (self.max_inline, self.in_order) = answer?;
+        Ok(())
+    }
+
+    /// The open context.
+    pub(super) fn context(&self) -> *mut ibv_context {
+        self.context.as_ptr()
+    }
+
+    /// The protection domain of all that is made.
+    pub(super) fn domain(&self) -> *mut ibv_pd {
+        self.domain.as_ptr()
+    }
+
+    /// Most work requests that a queue of `wanted` can have here, a power of two.
+    pub(super) fn depth(&self, wanted: u32) -> u32 {
+        let most = u32::try_from(self.limits.max_qp_wr.min(self.limits.max_cqe)).unwrap_or(0).max(1);
+        wanted.min(1 << most.ilog2())
+    }
+
+    /// Most bytes of one operation.
+    pub(super) fn max_message(&self) -> usize {
+        self.port.max_message as usize
+    }
+
+    /// Whether device and port still do their work.
+    fn check(&self) -> Result<(), String> {
+        port::look(self.verbs, self.context, &self.name, self.port.number).and_then(|state| state.usable())
+    }
+
+    /// From when on faults concern who asks now.
+    pub(super) fn since(&self) -> Since {
+        let mut events = locked(&self.events);
+        self.read(&mut events);
+        Since(events.forgotten + events.kept.len() as u64)
+    }
+
+    /// The first fault since then of the device, of its port, or of `queue`, in words. Does not wait.
+    pub(super) fn fault(&self, since: Since, queue: *const ibv_qp) -> Option<String> {
+        let mut events = locked(&self.events);
+        self.read(&mut events);
+        let behind = since.0.saturating_sub(events.forgotten) as usize;
+        let mine =
+            |concerns: Concerns| concerns == Concerns::All || concerns == Concerns::Queue(queue.addr());
+        let (_, what) = events.kept.iter().skip(behind).find(|(concerns, _)| mine(*concerns))?;
+        Some(format!("{}:{}: {what}", self.name, self.port.number))
+    }
+
+    /// Takes what the device has told.
+    fn read(&self, events: &mut Events) {
+        loop {
+            let mut event = MaybeUninit::<ibv_async_event>::uninit();
+            // SAFETY: the context is open, and there is room. The descriptor does not wait.
+            if unsafe { self.verbs.ibv_get_async_event(self.context(), event.as_mut_ptr()) } != 0 {
+                return;
+            }
+            // SAFETY: the call succeeded, so it is written.
+            let mut event = unsafe { event.assume_init() };
+            if let Some(what) = words(event.event_type) {
+                let concerns = match event.event_type {
+                    IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
+                        // SAFETY: events of queue pairs name one.
+                        Concerns::Queue(unsafe { event.element.qp }.addr())
+                    }
+                    IBV_EVENT_PORT_ERR => {
+                        // SAFETY: events of ports name one.
+                        let port = unsafe { event.element.port_num };
+                        if port == c_int::from(self.port.number) { Concerns::All } else { Concerns::Queue(0) }
+                    }
+                    _ => Concerns::All,
+                };
+                events.kept.push((concerns, what));
+                if events.kept.len() > KEPT {
+                    events.kept.remove(0);
+                    events.forgotten += 1;
+                }
+            }
+            // SAFETY: it came from this context and is answered once.
+            unsafe { self.verbs.ibv_ack_async_event(&mut event) };
+        }
+    }
+
+    /// What the library calls a number, as `text` says it.
+    pub(super) fn words(&self, text: impl FnOnce(&'static Verbs) -> *const std::ffi::c_char) -> String {
+        // SAFETY: the library's texts are constants.
+        unsafe { CStr::from_ptr(text(self.verbs)) }.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: all that was made of them holds the device, and is gone. That it fails cannot be mended.
+        unsafe {
+            self.verbs.ibv_dealloc_pd(self.domain());
+            self.verbs.ibv_close_device(self.context());
+        }
+    }
+}
+
+/// What an event means for a link, if it is a fault.
+fn words(event: ibv_event_type) -> Option<&'static str> {
+    Some(match event {
+        IBV_EVENT_DEVICE_FATAL => "the device failed or was removed",
+        IBV_EVENT_PORT_ERR => "the port went down: is the link unplugged, or the network interface down?",
+        IBV_EVENT_CQ_ERR => "a completion queue overran or failed",
+        IBV_EVENT_SRQ_ERR => "the shared receive queue failed",
+        IBV_EVENT_QP_FATAL => "the queue pair failed",
+        IBV_EVENT_QP_REQ_ERR => {
+            "the peer sent a request that cannot be carried out, and the queue pair was shut"
+        }
+        IBV_EVENT_QP_ACCESS_ERR => {
+            "the peer asked for memory that it may not have (key, range or rights), and the queue pair was shut"
+        }
+        _ => return None,
+    })
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in it is left half done by a panic: there is none between two steps that belong together.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

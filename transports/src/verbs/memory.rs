@@ -1,0 +1,225 @@
+//! Memory that a device reads and writes.
+//!
+//! It is mapped as shared, so that it can have a second, executable mapping (`twin.rs`), and so that a fork leaves it where the
+//! device knows it. It is registered once, with all of its pages: nothing is asked of a device but what every one can.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use farjump_core::transport::Cause;
+use farjump_rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, ibv_mr};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::process::{Resource, getrlimit};
+
+use super::device::Device;
+
+/// What regions start on and are multiples of, in bytes.
+pub(super) const PAGE: usize = 4096;
+/// From this length on memory is worth huge pages, in bytes.
+const HUGE: usize = 2 << 20;
+
+/// Who may write to memory besides this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Written {
+    /// The device, with what this side receives.
+    Here,
+    /// Peers that have the key.
+    ByPeer,
+}
+
+/// Zeroed pages.
+struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Pages {
+    fn map(len: usize) -> Result<Pages, Cause> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the system chooses an address at which nothing is.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::SHARED) };
+        let start =
+            start.map_err(|errno| Cause::System(format!("mapping {len} bytes of memory failed: {errno}")))?;
+        if len >= HUGE {
+            // Where the system has none for shared memory, small ones do.
+            // SAFETY: it changes no byte of the mapping, which is new.
+            let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
+        }
+        Ok(Pages { start: NonNull::new(start.cast()).expect("the system maps nothing at address 0"), len })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and used no more. It fails only for arguments that are not a mapping's.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A registration: a device may use memory until this is dropped.
+pub(super) struct Registration {
+    mr: NonNull<ibv_mr>,
+    device: Arc<Device>,
+}
+
+// SAFETY: verbs objects may be used by any thread.
+unsafe impl Send for Registration {}
+// SAFETY: as above; it is only read.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Registers `len` bytes at `start`, for reading alone where `written` is `None`.
+    ///
+    /// # Safety
+    /// They stay mapped until this is dropped. With `written`, nothing in this process relies on what they hold.
+    pub(super) unsafe fn of(
+        device: &Arc<Device>,
+        start: *const u8,
+        len: usize,
+        written: Option<Written>,
+    ) -> Result<Registration, Cause> {
+        let access = match written {
+            None => 0,
+            Some(Written::Here) => IBV_ACCESS_LOCAL_WRITE,
+            Some(Written::ByPeer) => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        };
+        // SAFETY: the domain is the device's, and the caller keeps the memory.
+        let mr = unsafe {
+            device.verbs.ibv_reg_mr(device.domain(), start.cast_mut().cast::<c_void>(), len, access as c_int)
+        };
+        match NonNull::new(mr) {
+            Some(mr) => Ok(Registration { mr, device: Arc::clone(device) }),
+            None => Err(Cause::System(refused(&device.name, len, Errno::from_io_error(&last_error())))),
+        }
+    }
+
+    /// The key by which this side's requests name it.
+    #[inline]
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: registered until the value is dropped.
+        unsafe { self.mr.as_ref().lkey }
+    }
+
+    /// The key by which peers name it.
+    pub(super) fn remote_key(&self) -> u32 {
+        // SAFETY: registered until the value is dropped.
+        unsafe { self.mr.as_ref().rkey }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: registered by `of`, and used no more. That it fails cannot be mended, and costs memory alone.
+        let _ = unsafe { self.device.verbs.ibv_dereg_mr(self.mr.as_ptr()) };
+    }
+}
+
+/// Zeroed memory of its own, registered.
+pub(super) struct Memory {
+    // Dropped before the pages that it is of.
+    registration: Registration,
+    pages: Pages,
+}
+
+// SAFETY: the pages belong to the value alone.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Maps and registers `len` bytes, a positive multiple of [`PAGE`].
+    pub(super) fn create(device: &Arc<Device>, len: usize, written: Written) -> Result<Memory, Cause> {
+        if len == 0 || !len.is_multiple_of(PAGE) {
+            let what = format!("a region of {len} bytes is not a positive number of pages of {PAGE} bytes");
+            return Err(Cause::System(what));
+        }
+        let pages = Pages::map(len)?;
+        // SAFETY: the pages stay until after the registration is dropped, and are looked at as what anybody may have written.
+        let registration = unsafe { Registration::of(device, pages.start.as_ptr(), len, Some(written))? };
+        Ok(Memory { registration, pages })
+    }
+
+    /// Where it begins: on a page.
+    #[inline]
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.pages.start
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.pages.len
+    }
+
+    /// As [`Registration::local_key`].
+    #[inline]
+    pub(super) fn local_key(&self) -> u32 {
+        self.registration.local_key()
+    }
+
+    /// As [`Registration::remote_key`].
+    pub(super) fn remote_key(&self) -> u32 {
+        self.registration.remote_key()
+    }
+
+    /// Whether all of `bytes` lies in it.
+    #[inline]
+    pub(super) fn holds(&self, bytes: *const u8, len: usize) -> bool {
+        let start = self.pages.start.addr().get();
+        bytes.addr().checked_sub(start).is_some_and(|at| at <= self.pages.len && len <= self.pages.len - at)
+    }
+}
+
+/// What the system said to the last call of this thread. Most functions of verbs that return a pointer leave it there.
+pub(super) fn last_error() -> std::io::Error {
+    std::io::Error::last_os_error()
+}
+
+/// Why memory was not registered, and the mend.
+fn refused(device: &str, len: usize, errno: Option<Errno>) -> String {
+    let limit = getrlimit(Resource::Memlock).current;
+    match (errno, limit) {
+        (Some(Errno::NOMEM | Errno::AGAIN), Some(limit)) => {
+            let kib = len.div_ceil(1024).next_power_of_two().max(64 << 10);
+            format!(
+                "{device} was not given {len} bytes of memory: this process may lock {limit} bytes (RLIMIT_MEMLOCK), which is too \
+                 little with what it has locked already: raise it with `ulimit -l {kib}` (or unlimited) as root, in \
+                 /etc/security/limits.conf or by LimitMEMLOCK= of systemd, or give the program CAP_IPC_LOCK"
+            )
+        }
+        (Some(Errno::NOMEM), None) => {
+            format!("{device} was not given {len} bytes of memory: there is not so much that can be locked")
+        }
+        (Some(errno), _) => format!("{device} does not take {len} bytes of memory: {errno}"),
+        (None, _) => format!("{device} does not take {len} bytes of memory"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_low_a_limit_of_locked_memory_is_named_with_the_bytes_and_the_command() {
+        let text = refused("rxe0", 4 << 20, Some(Errno::NOMEM));
+        match getrlimit(Resource::Memlock).current {
+            Some(limit) => {
+                assert!(text.contains(&format!("{limit} bytes (RLIMIT_MEMLOCK)")), "{text}");
+                assert!(text.contains("4194304 bytes") && text.contains("ulimit -l 65536"), "{text}");
+            }
+            None => assert!(text.contains("4194304 bytes") && !text.contains("ulimit"), "{text}"),
+        }
+        assert!(refused("rxe0", 1, Some(Errno::FAULT)).contains("rxe0 does not take 1 bytes of memory: "));
+    }
+
+    #[test]
+    fn pages_are_zero_and_go_with_their_owner() {
+        let pages = Pages::map(2 * PAGE).unwrap();
+        // SAFETY: mapped, and nobody else has them.
+        assert!(
+            unsafe { std::slice::from_raw_parts(pages.start.as_ptr(), pages.len) }
+                .iter()
+                .all(|byte| *byte == 0)
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! RDMA devices, driven through verbs without anything between: `rdma-core` is all that a machine needs, and nothing of it is
+//! needed to build.
+//!
+//! [`write`] is the backend `verbs-write`, which writes frames into memory of the peer's; [`send`] is `verbs-send`, which sends
+//! each frame as a message. [`Options`] says what can be chosen, and how. What is decided, and why, is in
+//! `docs/decisions/verbs.md`.
+
+mod address;
+mod completions;
+mod device;
+mod ledger;
+mod memory;
+mod options;
+mod port;
+mod queue;
+mod receives;
+mod search;
+pub mod write;
+
+pub use options::{DEVICE_VARIABLE, Gid, OPTIONS_VARIABLE, Options, choose_device};
+pub use write::Write;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use device::Device;
+use farjump_core::transport::Route;
+
+/// The device that a backend uses: opened when it is first needed, and looked for anew once it failed.
+#[derive(Default)]
+struct Chosen {
+    options: Option<Options>,
+    open: Mutex<Option<Arc<Device>>>,
+}
+
+impl Chosen {
+    fn by(options: Option<Options>) -> Chosen {
+        Chosen { options, open: Mutex::new(None) }
+    }
+
+    /// The device, or why there is none.
+    fn device(&self) -> Result<Arc<Device>, String> {
+        let options = match &self.options {
+            Some(options) => options.clone(),
+            None => Options::of_process()?,
+        };
+        let device = Device::open(&options)?;
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&device));
+        Ok(device)
+    }
+
+    /// The device that was opened last, if any was or can be.
+    fn known(&self) -> Option<Arc<Device>> {
+        let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        known.or_else(|| self.device().ok())
+    }
+}
+
+/// What frames of a backend travel over.
+fn route(device: &Device, how: &str) -> Route {
+    let port = &device.port;
+    let notes = vec![
+        how.to_owned(),
+        format!("{}, packets of {} bytes, partition {:#06x}", port.gid, port.mtu, port.partition.1),
+    ];
+    Route::new(format!("{}:{}", device.name, port.number), notes)
+}

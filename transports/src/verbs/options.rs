@@ -1,0 +1,239 @@
+//! What can be chosen: the device and its port, how packets are addressed, and when a peer that does not answer is given up.
+
+use std::env;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+
+/// The variable that names device and port: `rxe0`, `rxe0:1`.
+pub const DEVICE_VARIABLE: &str = "FARJUMP_DEVICE";
+/// The variable with all else, as [`Options::with`] reads it: `gid=10.9.0.1,timeout=14`.
+pub const OPTIONS_VARIABLE: &str = "FARJUMP_VERBS";
+
+/// How verbs are used. [`Options::default`] takes the first port that is active and gives a silent peer up after two to eight
+/// seconds, as the device counts them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The device's name; the first with a port that is active if none.
+    pub device: Option<String>,
+    /// The port's number, from 1; the first that is active if none.
+    pub port: Option<u8>,
+    /// Which of the port's GIDs this side has.
+    pub gid: Gid,
+    /// The partition's key; the first of the port's table if none. The highest bit, full membership, is not compared.
+    pub partition: Option<u16>,
+    /// Service level, 0 to 15.
+    pub service_level: u8,
+    /// Traffic class of packets with a global header, which RoCE has always: DSCP and ECN.
+    pub traffic_class: u8,
+    /// Longest packet in bytes: 256, 512, 1024, 2048 or 4096. At most what the port has at the moment, and if none that.
+    pub mtu: Option<u16>,
+    /// How long an acknowledgement is waited for, 1 to 31: 4.096 microseconds times 2 to this power, and up to four times that.
+    pub timeout: u8,
+    /// How often a packet is sent again, 0 to 6. Not 7: some devices take it as "for ever".
+    pub retries: u8,
+}
+
+/// Which of a port's GIDs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Gid {
+    /// On Ethernet the first of RoCE v2 with an IPv4 address, else with a global IPv6 address, else any of RoCE v2, else any. On
+    /// InfiniBand the first.
+    #[default]
+    Best,
+    /// The one at this index of the port's table.
+    Index(u8),
+    /// The one of RoCE v2 with this address.
+    Address(IpAddr),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            device: None,
+            port: None,
+            gid: Gid::Best,
+            partition: None,
+            service_level: 0,
+            traffic_class: 0,
+            mtu: None,
+            timeout: 16,
+            retries: 6,
+        }
+    }
+}
+
+/// What [`choose_device`] was told.
+static CHOSEN: Mutex<Option<String>> = Mutex::new(None);
+
+/// Has backends of this process that are made from now on use this device, whatever [`DEVICE_VARIABLE`] says: `rxe0`, `rxe0:1`.
+///
+/// # Errors
+/// When it names none; whether there is such a device is not looked at.
+pub fn choose_device(device: &str) -> Result<(), String> {
+    Options::default().on(device)?;
+    *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(device.to_owned());
+    Ok(())
+}
+
+impl Options {
+    /// As [`choose_device`] and the environment say ([`DEVICE_VARIABLE`], [`OPTIONS_VARIABLE`]).
+    ///
+    /// # Errors
+    /// What of it makes no sense.
+    pub fn of_process() -> Result<Options, String> {
+        let of = |variable: &str, error: String| format!("{variable}: {error}");
+        let mut options = Options::default();
+        if let Ok(text) = env::var(OPTIONS_VARIABLE) {
+            options = options.with(&text).map_err(|error| of(OPTIONS_VARIABLE, error))?;
+        }
+        if let Some(device) = &*CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) {
+            return options.on(device);
+        }
+        match env::var(DEVICE_VARIABLE) {
+            Ok(device) => options.on(&device).map_err(|error| of(DEVICE_VARIABLE, error)),
+            Err(_) => Ok(options),
+        }
+    }
+
+    /// The same on this device: `rxe0`, or `rxe0:1` with its port.
+    ///
+    /// # Errors
+    /// When the text names no device or port.
+    pub fn on(mut self, device: &str) -> Result<Options, String> {
+        let (name, port) = match device.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (device, None),
+        };
+        if name.is_empty() {
+            return Err(format!("`{device}` names no device: write NAME or NAME:PORT, as in rxe0:1"));
+        }
+        self.port = match port.map(str::parse) {
+            None => None,
+            Some(Ok(port)) if port > 0 => Some(port),
+            Some(_) => {
+                return Err(format!("`{device}` names no port: ports are numbers from 1, as in rxe0:1"));
+            }
+        };
+        self.device = Some(name.to_owned());
+        Ok(self)
+    }
+
+    /// The same with these changes: `gid=INDEX` or `gid=ADDRESS`, `pkey=HEX`, `sl=0..15`, `tclass=0..255`, `mtu=BYTES`,
+    /// `timeout=1..31`, `retries=0..6`, joined by commas.
+    ///
+    /// # Errors
+    /// What of it makes no sense.
+    pub fn with(mut self, changes: &str) -> Result<Options, String> {
+        for change in changes.split(',').map(str::trim).filter(|change| !change.is_empty()) {
+            let Some((name, value)) = change.split_once('=') else {
+                return Err(format!("`{change}` is no option: write NAME=VALUE, as in timeout=14"));
+            };
+            match name {
+                "gid" => self.gid = gid(value)?,
+                "pkey" => {
+                    let digits = value.strip_prefix("0x").unwrap_or(value);
+                    let key = u16::from_str_radix(digits, 16);
+                    self.partition =
+                        Some(key.map_err(|_| wrong(change, "a hexadecimal number, as in 8001"))?);
+                }
+                "sl" => self.service_level = number(change, value, 0..=15)?,
+                "tclass" => self.traffic_class = number(change, value, 0..=255)?,
+                "timeout" => self.timeout = number(change, value, 1..=31)?,
+                "retries" => self.retries = number(change, value, 0..=6)?,
+                "mtu" => {
+                    let bytes = value.parse().ok().filter(|bytes| code_of_mtu(*bytes).is_some());
+                    let what = "256, 512, 1024, 2048 or 4096";
+                    self.mtu = Some(bytes.ok_or_else(|| wrong(change, what))?);
+                }
+                other => {
+                    return Err(format!(
+                        "there is no option `{other}`: there are gid, pkey, sl, tclass, mtu, timeout and retries"
+                    ));
+                }
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn wrong(change: &str, what: &str) -> String {
+    format!("`{change}` cannot be: the value is {what}")
+}
+
+fn number(change: &str, value: &str, range: std::ops::RangeInclusive<u8>) -> Result<u8, String> {
+    let found = value.parse().ok().filter(|number| range.contains(number));
+    found.ok_or_else(|| wrong(change, &format!("a number from {} to {}", range.start(), range.end())))
+}
+
+fn gid(value: &str) -> Result<Gid, String> {
+    if let Ok(index) = value.parse() {
+        return Ok(Gid::Index(index));
+    }
+    value.parse().map(Gid::Address).map_err(|_| {
+        format!("`gid={value}` cannot be: the value is an index from 0 to 255, or an IP address, as in gid=10.9.0.1")
+    })
+}
+
+/// The number by which verbs name a length of packets (`enum ibv_mtu`).
+pub(super) fn code_of_mtu(bytes: u16) -> Option<u32> {
+    (1..=5).find(|code| bytes_of_mtu(*code) == bytes)
+}
+
+/// The length of packets that verbs name by this number, in bytes; 0 for one that they do not.
+pub(super) fn bytes_of_mtu(code: u32) -> u16 {
+    if (1..=5).contains(&code) { 128 << code } else { 0 }
+}
+
+/// The IP address in a GID of RoCE v2 (an IPv4 address is mapped into it).
+pub(super) fn address_of(gid: [u8; 16]) -> IpAddr {
+    let long = Ipv6Addr::from(gid);
+    long.to_ipv4_mapped().map_or(IpAddr::V6(long), IpAddr::V4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_with_or_without_its_port() {
+        let on = |text: &str| Options::default().on(text).map(|options| (options.device, options.port));
+        assert_eq!(on("rxe0"), Ok((Some("rxe0".to_owned()), None)));
+        assert_eq!(on("mlx5_1:2"), Ok((Some("mlx5_1".to_owned()), Some(2))));
+        for text in ["", ":1", "rxe0:", "rxe0:0", "rxe0:256", "rxe0:one"] {
+            assert!(on(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_option_is_read_and_what_is_out_of_range_is_refused_with_the_range() {
+        let text = "gid=10.9.0.1, pkey=0x8001,sl=3,tclass=106,mtu=1024,timeout=14,retries=2";
+        let options = Options::default().with(text).unwrap();
+        assert_eq!(options.gid, Gid::Address("10.9.0.1".parse().unwrap()));
+        assert_eq!(options.partition, Some(0x8001));
+        assert_eq!((options.service_level, options.traffic_class), (3, 106));
+        assert_eq!((options.mtu, options.timeout, options.retries), (Some(1024), 14, 2));
+        assert_eq!(Options::default().with("gid=1").unwrap().gid, Gid::Index(1));
+        for (text, said) in [
+            ("retries=7", "from 0 to 6"),
+            ("timeout=0", "from 1 to 31"),
+            ("sl=16", "from 0 to 15"),
+            ("mtu=1500", "1024"),
+            ("gid=eth0", "IP address"),
+            ("pkey=xyz", "hexadecimal"),
+            ("speed=9", "there is no option `speed`"),
+            ("timeout", "NAME=VALUE"),
+        ] {
+            let error = Options::default().with(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_packets_are_named_by_numbers_both_ways() {
+        for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
+            assert_eq!((bytes_of_mtu(code), code_of_mtu(bytes)), (bytes, Some(code)));
+        }
+        assert_eq!((bytes_of_mtu(0), bytes_of_mtu(6), code_of_mtu(0)), (0, 0, None));
+    }
+}

@@ -1,0 +1,260 @@
+//! A port: its state, and the addresses by which peers reach it.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::ptr::NonNull;
+
+use farjump_rdma_sys::{
+    IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_ARMED,
+    IBV_PORT_DOWN, IBV_PORT_INIT, Verbs, ibv_context, ibv_gid_entry, ibv_port_attr,
+};
+
+use super::options::{Gid, Options, address_of, bytes_of_mtu};
+
+/// The port's flag that every packet has a global header (`IB_UVERBS_QPF_GRH_REQUIRED` in rdma/ib_user_ioctl_verbs.h).
+const GLOBAL_HEADER: u8 = 1;
+
+/// What a port said when it was asked.
+pub(super) struct State {
+    name: String,
+    number: u8,
+    attributes: ibv_port_attr,
+}
+
+/// Asks a port.
+pub(super) fn look(
+    verbs: &Verbs,
+    context: NonNull<ibv_context>,
+    name: &str,
+    number: u8,
+) -> Result<State, String> {
+    let mut attributes = MaybeUninit::uninit();
+    // SAFETY: the context is open, and there is room.
+    match unsafe { verbs.query_port(context.as_ptr(), number, attributes.as_mut_ptr()) } {
+        // SAFETY: the call succeeded, so they are written.
+        0 => Ok(State { name: name.to_owned(), number, attributes: unsafe { attributes.assume_init() } }),
+        errno => {
+            let errno = std::io::Error::from_raw_os_error(errno);
+            Err(format!("{name} does not say how its port {number} is: {errno}"))
+        }
+    }
+}
+
+impl State {
+    /// Whether packets pass.
+    ///
+    /// # Errors
+    /// Why they do not, and the mend.
+    pub(super) fn usable(&self) -> Result<(), String> {
+        let State { name, number, attributes } = self;
+        match attributes.state {
+            IBV_PORT_ACTIVE => Ok(()),
+            IBV_PORT_DOWN if self.is_ethernet() => Err(format!(
+                "port {number} of {name} is down: take its network interface up (`rdma link` shows which, `ip link set NAME up`)"
+            )),
+            IBV_PORT_DOWN => Err(format!("port {number} of {name} is down: is the cable plugged in?")),
+            IBV_PORT_INIT | IBV_PORT_ARMED => {
+                Err(format!("port {number} of {name} waits for a subnet manager: start one (opensm)"))
+            }
+            other => Err(format!("port {number} of {name} is in state {other}, which carries nothing")),
+        }
+    }
+
+    fn is_ethernet(&self) -> bool {
+        u32::from(self.attributes.link_layer) == IBV_LINK_LAYER_ETHERNET
+    }
+}
+
+/// A GID that was chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Chosen {
+    /// Its place in the port's table.
+    pub(super) index: u8,
+    /// Its bytes.
+    pub(super) raw: [u8; 16],
+    /// Its type (`enum ibv_gid_type`).
+    kind: u32,
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
+            IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
+            _ => "InfiniBand",
+        };
+        write!(out, "GID {} {} ({kind})", self.index, address_of(self.raw))
+    }
+}
+
+/// A port that is used, as the options choose.
+#[derive(Clone, Debug)]
+pub(super) struct Port {
+    pub(super) number: u8,
+    pub(super) is_ethernet: bool,
+    /// Packets to it have a global header, with GIDs.
+    pub(super) is_global: bool,
+    pub(super) lid: u16,
+    pub(super) gid: Chosen,
+    /// Longest packet, in bytes.
+    pub(super) mtu: u16,
+    /// Longest operation, in bytes.
+    pub(super) max_message: u32,
+    /// Where the partition's key stands in the port's table, and the key.
+    pub(super) partition: (u16, u16),
+}
+
+impl Port {
+    /// The port that `state` is of, with what the options choose.
+    pub(super) fn of(
+        verbs: &Verbs,
+        context: NonNull<ibv_context>,
+        state: &State,
+        options: &Options,
+    ) -> Result<Port, String> {
+        let State { name, number, attributes } = state;
+        let at = |what: String| format!("port {number} of {name}: {what}");
+        let gids = gids(verbs, context, *number, attributes);
+        let gid = choose(&gids, options.gid, state.is_ethernet()).map_err(at)?;
+        let keys = (0..attributes.pkey_tbl_len).filter_map(|index| {
+            let mut key = 0;
+            // SAFETY: the context is open, and there is room.
+            let asked =
+                unsafe { verbs.ibv_query_pkey(context.as_ptr(), *number, i32::from(index), &mut key) };
+            (asked == 0).then(|| (index, u16::from_be(key)))
+        });
+        let partition = partition(keys, options.partition).map_err(at)?;
+        let active = bytes_of_mtu(attributes.active_mtu);
+        let mtu = options.mtu.map_or(active, |mtu| mtu.min(active));
+        if mtu == 0 {
+            return Err(at(format!("packets of MTU code {} are not known", attributes.active_mtu)));
+        }
+        Ok(Port {
+            number: *number,
+            is_ethernet: state.is_ethernet(),
+            is_global: state.is_ethernet() || attributes.flags & GLOBAL_HEADER != 0,
+            lid: attributes.lid,
+            gid,
+            mtu,
+            max_message: attributes.max_msg_sz.max(u32::from(mtu)),
+            partition,
+        })
+    }
+}
+
+/// All GIDs of a port.
+fn gids(verbs: &Verbs, context: NonNull<ibv_context>, number: u8, attributes: &ibv_port_attr) -> Vec<Chosen> {
+    let most = attributes.gid_tbl_len.clamp(0, 256) as u32;
+    let entries = (0..most).filter_map(|index| {
+        let mut entry = MaybeUninit::<ibv_gid_entry>::uninit();
+        // SAFETY: the context is open, and there is room.
+        let asked = unsafe { verbs.query_gid_ex(context.as_ptr(), number.into(), index, entry.as_mut_ptr()) };
+        // SAFETY: the call succeeded, so it is written; all of a GID are bytes.
+        (asked == 0).then(|| unsafe {
+            let entry = entry.assume_init();
+            Chosen { index: index as u8, raw: entry.gid.raw, kind: entry.gid_type }
+        })
+    });
+    entries.filter(|gid| gid.raw != [0; 16]).collect()
+}
+
+/// The GID that is asked for.
+fn choose(gids: &[Chosen], asked: Gid, is_ethernet: bool) -> Result<Chosen, String> {
+    let shown = || gids.iter().map(Chosen::to_string).collect::<Vec<_>>().join(", ");
+    let second = |gid: &&Chosen| gid.kind == IBV_GID_TYPE_ROCE_V2;
+    let found = match asked {
+        Gid::Index(index) => gids.iter().find(|gid| gid.index == index),
+        Gid::Address(address) => {
+            gids.iter().find(|gid| address_of(gid.raw) == address && (second(gid) || !is_ethernet))
+        }
+        Gid::Best if is_ethernet => {
+            let mapped = |gid: &&Chosen| second(gid) && address_of(gid.raw).is_ipv4();
+            let global = |gid: &&Chosen| {
+                second(gid)
+                    && matches!(address_of(gid.raw), IpAddr::V6(long) if !long.is_unicast_link_local())
+            };
+            let mut all = gids.iter();
+            let by = |rule: &dyn Fn(&&Chosen) -> bool| gids.iter().find(rule);
+            by(&mapped).or_else(|| by(&global)).or_else(|| by(&second)).or_else(|| all.next())
+        }
+        Gid::Best => gids.first(),
+    };
+    found.copied().ok_or_else(|| match asked {
+        Gid::Best => {
+            "it has no GID: give its network interface an address, or start a subnet manager".to_owned()
+        }
+        _ => format!("it has no GID as was asked for (gid=): it has {}", shown()),
+    })
+}
+
+/// Where the partition that is asked for stands in the port's table, and its key.
+fn partition(mut keys: impl Iterator<Item = (u16, u16)>, asked: Option<u16>) -> Result<(u16, u16), String> {
+    // The highest bit says how much of a member the port is.
+    const KEY: u16 = 0x7fff;
+    let found = keys.find(|(_, key)| match asked {
+        Some(asked) => key & KEY == asked & KEY,
+        None => key & KEY != 0,
+    });
+    found.ok_or_else(|| match asked {
+        Some(asked) => format!("it is in no partition {asked:#06x} (pkey=)"),
+        None => "it is in no partition: its table of keys is empty".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn gid(index: u8, kind: u32, address: &str) -> Chosen {
+        let raw = match address.parse().unwrap() {
+            IpAddr::V4(short) => Ipv4Addr::to_ipv6_mapped(&short).octets(),
+            IpAddr::V6(long) => long.octets(),
+        };
+        Chosen { index, raw, kind }
+    }
+
+    #[test]
+    fn of_an_ethernet_port_a_gid_of_roce_v2_with_an_ipv4_address_is_taken_first() {
+        let local = gid(1, IBV_GID_TYPE_ROCE_V2, "fe80::1");
+        let global = gid(2, IBV_GID_TYPE_ROCE_V2, "2001:db8::1");
+        let mapped = gid(3, IBV_GID_TYPE_ROCE_V2, "10.9.0.1");
+        let old = gid(0, IBV_GID_TYPE_ROCE_V1, "10.9.0.1");
+        let best = |gids: &[Chosen]| choose(gids, Gid::Best, true).map(|gid| gid.index);
+        assert_eq!(best(&[old, local, global, mapped]), Ok(3));
+        assert_eq!(best(&[old, local, global]), Ok(2));
+        assert_eq!(best(&[old, local]), Ok(1));
+        assert_eq!(best(&[old]), Ok(0));
+        assert!(best(&[]).unwrap_err().contains("no GID"));
+        let all = [old, local, global, mapped];
+        assert_eq!(choose(&all, Gid::Address("10.9.0.1".parse().unwrap()), true), Ok(mapped));
+        assert_eq!(choose(&all, Gid::Index(1), true), Ok(local));
+        let error = choose(&all, Gid::Index(9), true).unwrap_err();
+        assert!(error.contains("GID 3 10.9.0.1 (RoCE v2)"), "{error}");
+    }
+
+    #[test]
+    fn a_partition_is_found_by_its_key_whatever_the_membership() {
+        let keys = || [(0, 0), (1, 0xffff), (2, 0x0012)].into_iter();
+        assert_eq!(partition(keys(), None), Ok((1, 0xffff)));
+        assert_eq!(partition(keys(), Some(0x8012)), Ok((2, 0x0012)));
+        assert!(partition(keys(), Some(0x13)).unwrap_err().contains("0x0013"));
+        assert!(partition([].into_iter(), None).is_err());
+    }
+
+    #[test]
+    fn a_port_that_carries_nothing_says_what_to_do() {
+        let state = |state, link_layer| {
+            // SAFETY: numbers, for which zero will do.
+            let mut attributes: ibv_port_attr = unsafe { std::mem::zeroed() };
+            (attributes.state, attributes.link_layer) = (state, link_layer);
+            State { name: "rxe0".to_owned(), number: 1, attributes }.usable()
+        };
+        assert_eq!(state(IBV_PORT_ACTIVE, 2), Ok(()));
+        assert!(state(IBV_PORT_DOWN, 2).unwrap_err().contains("ip link set"));
+        assert!(state(IBV_PORT_DOWN, 1).unwrap_err().contains("cable"));
+        assert!(state(IBV_PORT_INIT, 1).unwrap_err().contains("subnet manager"));
+    }
+}

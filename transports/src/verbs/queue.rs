@@ -1,0 +1,391 @@
+//! A connected queue pair (RC), the account of its send queue, and the desk beside it.
+//!
+//! The desk is a little registered memory: a word in which the peer tells how many receives it has posted again, and room for
+//! words that are sent on devices that take none inside a request.
+
+use std::ffi::c_int;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farjump_core::transport::Cause;
+use farjump_rdma_sys::{
+    IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC,
+    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
+    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
+    IBV_SEND_SOLICITED, IBV_WC_SUCCESS, ibv_ah_attr, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_send_wr, ibv_sge, ibv_srq, ibv_wr_opcode,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::address::{BITS, Place, Told};
+use super::completions::{BATCH, Batch, Completions, failure};
+use super::device::{Device, Since};
+use super::ledger::Ledger;
+use super::memory::{Memory, PAGE, Written, last_error};
+
+/// Work requests that a send queue holds, if the device can.
+const DEPTH: u32 = 512;
+/// How long a peer that has nothing to receive into is left alone: 0.64 ms (InfiniBand Architecture Specification, 9.7.5.2.8).
+/// Windows keep that from happening in the steady state.
+const RNR_TIMER: u8 = 12;
+/// How often it is tried again then.
+const RNR_RETRIES: u8 = 6;
+/// Where packets end that went astray.
+const HOPS: u8 = 64;
+/// Requests that are posted at a time.
+pub(super) const CHAIN: usize = 4;
+/// How many rounds of work pass until the device is asked what it has told of itself.
+const ROUNDS: u32 = 4096;
+
+/// One work request.
+#[derive(Clone, Copy)]
+pub(super) struct Request {
+    pub(super) operation: ibv_wr_opcode,
+    pub(super) from: *const u8,
+    pub(super) len: usize,
+    /// Key of the memory at `from`; not looked at for what fits inside a request.
+    pub(super) key: u32,
+    /// Where in the peer's memory, and its key; of writes alone.
+    pub(super) to: u64,
+    pub(super) remote_key: u32,
+    /// What the peer is told with it; of operations with immediate data alone.
+    pub(super) told: u32,
+    /// Wakes a peer that waits for what is solicited.
+    pub(super) solicited: bool,
+    /// Asks for a completion.
+    pub(super) tells: bool,
+    /// The frame that it belongs to.
+    pub(super) frame: u64,
+}
+
+/// A queue pair, with what it needs.
+pub(super) struct Queue {
+    qp: NonNull<ibv_qp>,
+    ledger: Ledger,
+    // Dropped after the queue pair, in `drop`, that uses them.
+    sent: Completions,
+    /// Of what is received.
+    pub(super) received: Completions,
+    desk: Memory,
+    since: Since,
+    rounds: u32,
+    packet: u32,
+    peer_desk: Place,
+    max_inline: usize,
+    pub(super) device: Arc<Device>,
+}
+
+// SAFETY: objects of verbs may be used by any thread; the pointers are to this value's own.
+unsafe impl Send for Queue {}
+
+/// What receives what is sent to a queue pair.
+#[derive(Clone, Copy)]
+pub(super) enum Receives {
+    /// A queue of its own, of so many requests.
+    Own(u32),
+    /// A shared one; so many are this queue pair's at most.
+    Shared(*mut ibv_srq, u32),
+}
+
+impl Queue {
+    /// A queue pair that can be posted receives for and is not connected.
+    pub(super) fn create(device: &Arc<Device>, receives: Receives) -> Result<Queue, Cause> {
+        let since = device.since();
+        let depth = device.depth(DEPTH);
+        let (own, most, srq) = match receives {
+            Receives::Own(count) => (count, count, ptr::null_mut()),
+            Receives::Shared(srq, count) => (0, count, srq),
+        };
+        if depth < 16 {
+            return Err(Cause::System(format!("{} has send queues of only {depth} requests", device.name)));
+        }
+        let sent = Completions::create(device, depth, false)?;
+        let received = Completions::create(device, most, true)?;
+        let desk =
+            Memory::create(device, PAGE + (depth as usize * 8).next_multiple_of(PAGE), Written::ByPeer)?;
+        // SAFETY: pointers and numbers, for which zero will do.
+        let mut asked: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        (asked.send_cq, asked.recv_cq, asked.srq) = (sent.as_ptr(), received.as_ptr(), srq);
+        asked.qp_type = IBV_QPT_RC;
+        (asked.cap.max_send_wr, asked.cap.max_send_sge, asked.cap.max_inline_data) =
+            (depth, 1, device.max_inline);
+        (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (own, u32::from(own != 0));
+        // SAFETY: all of it is of this device.
+        let qp = unsafe { device.verbs.ibv_create_qp(device.domain(), &mut asked) };
+        let Some(qp) = NonNull::new(qp) else {
+            return Err(Cause::System(format!(
+                "{} makes no further queue pair: {}; each link needs one: fewer links, or another device",
+                device.name,
+                last_error()
+            )));
+        };
+        let mut packet = [0; 4];
+        // Where the system has no randomness yet, the number is guessable and nothing is worse than that.
+        let _ = getrandom(&mut packet[..], GetRandomFlags::NONBLOCK);
+        let queue = Queue {
+            qp,
+            ledger: Ledger::new(depth),
+            sent,
+            received,
+            desk,
+            since,
+            rounds: 0,
+            packet: u32::from_le_bytes(packet) >> (32 - BITS),
+            peer_desk: Place::default(),
+            max_inline: device.max_inline as usize,
+            device: Arc::clone(device),
+        };
+        // SAFETY: numbers and optional ones, for which zero will do.
+        let mut to: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        (to.qp_state, to.port_num, to.pkey_index) =
+            (IBV_QPS_INIT, device.port.number, device.port.partition.0);
+        to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+        queue.modify(
+            "made ready",
+            &mut to,
+            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+        )?;
+        Ok(queue)
+    }
+
+    /// What the peer is told; the backend fills in what is its own.
+    pub(super) fn told(&self, receives: u32) -> Told {
+        let port = &self.device.port;
+        Told {
+            // SAFETY: the queue pair is there.
+            queue: unsafe { self.qp.as_ref() }.qp_num,
+            packet: self.packet,
+            is_ethernet: port.is_ethernet,
+            lid: port.lid,
+            gid: port.gid.raw,
+            is_global: port.is_global,
+            mtu: port.mtu,
+            partition: port.partition.1,
+            in_order: self.device.in_order,
+            receives,
+            max_frame: 0,
+            desk: Place {
+                address: self.desk.start().addr().get() as u64,
+                len: 8,
+                key: self.desk.remote_key(),
+            },
+            region: Place::default(),
+        }
+    }
+
+    /// Connects to the queue pair of a peer. Waits for nothing.
+    pub(super) fn connect(&mut self, peer: &Told) -> Result<(), Cause> {
+        peer.meets(&self.device)?;
+        let (port, options) = (&self.device.port, &self.device.options);
+        // SAFETY: as above.
+        let mut to: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        to.qp_state = IBV_QPS_RTR;
+        to.path_mtu = peer.mtu_with(port.mtu);
+        (to.dest_qp_num, to.rq_psn) = (peer.queue, peer.packet);
+        (to.max_dest_rd_atomic, to.min_rnr_timer) = (1, RNR_TIMER);
+        // SAFETY: as above.
+        let mut path: ibv_ah_attr = unsafe { std::mem::zeroed() };
+        (path.dlid, path.sl, path.port_num) = (peer.lid, options.service_level, port.number);
+        // In another subnet of InfiniBand (the first half of the GID) a peer is reached by routers.
+        let is_apart = peer.gid[..8] != port.gid.raw[..8];
+        if port.is_global || peer.is_global || is_apart {
+            path.is_global = 1;
+            path.grh.dgid.raw = peer.gid;
+            (path.grh.sgid_index, path.grh.hop_limit, path.grh.traffic_class) =
+                (port.gid.index, HOPS, options.traffic_class);
+        }
+        to.ah_attr = path;
+        let to_receive = IBV_QP_STATE
+            | IBV_QP_AV
+            | IBV_QP_PATH_MTU
+            | IBV_QP_DEST_QPN
+            | IBV_QP_RQ_PSN
+            | IBV_QP_MAX_DEST_RD_ATOMIC
+            | IBV_QP_MIN_RNR_TIMER;
+        self.modify("connected", &mut to, to_receive)?;
+        to.qp_state = IBV_QPS_RTS;
+        (to.timeout, to.retry_cnt, to.rnr_retry) = (options.timeout, options.retries, RNR_RETRIES);
+        (to.sq_psn, to.max_rd_atomic) = (self.packet, 1);
+        let to_send = IBV_QP_STATE
+            | IBV_QP_TIMEOUT
+            | IBV_QP_RETRY_CNT
+            | IBV_QP_RNR_RETRY
+            | IBV_QP_SQ_PSN
+            | IBV_QP_MAX_QP_RD_ATOMIC;
+        self.modify("made ready to send", &mut to, to_send)?;
+        self.peer_desk = peer.desk;
+        Ok(())
+    }
+
+    fn modify(&self, what: &str, to: &mut ibv_qp_attr, fields: u32) -> Result<(), Cause> {
+        let device = &self.device;
+        // SAFETY: the queue pair is there, and the fields that are named are filled.
+        match unsafe { device.verbs.ibv_modify_qp(self.qp.as_ptr(), to, fields as c_int) } {
+            0 => Ok(()),
+            errno => Err(Cause::System(format!(
+                "a queue pair of {}:{} ({}) is not {what}: {}: do the GIDs of both sides reach each other? (gid= in FARJUMP_VERBS)",
+                device.name,
+                device.port.number,
+                device.port.gid,
+                std::io::Error::from_raw_os_error(errno)
+            ))),
+        }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_qp {
+        self.qp.as_ptr()
+    }
+
+    /// How many requests can be posted now.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        self.ledger.room()
+    }
+
+    /// Whether the queue holds at most so many requests at a time.
+    #[inline]
+    pub(super) fn next(&self) -> u64 {
+        self.ledger.next()
+    }
+
+    /// All requests below this number are done.
+    pub(super) fn done(&self) -> u64 {
+        self.ledger.done()
+    }
+
+    /// What the peer wrote into the word of the desk.
+    #[inline]
+    pub(super) fn told_by_peer(&self) -> u64 {
+        // SAFETY: the first word of registered memory, aligned; the device writes it in one piece.
+        let word = unsafe { AtomicU64::from_ptr(self.desk.start().as_ptr().cast()) };
+        // Acquire: what the peer did before it told is done.
+        u64::from_le(word.load(Ordering::Acquire))
+    }
+
+    /// A request that writes a word to `to` of the peer's. To be posted next, before any other.
+    #[inline]
+    pub(super) fn word(&self, word: &u64, to: u64, remote_key: u32, frame: u64, behind: usize) -> Request {
+        let mut request = Request {
+            operation: farjump_rdma_sys::IBV_WR_RDMA_WRITE,
+            from: ptr::from_ref(word).cast(),
+            len: size_of::<u64>(),
+            key: self.desk.local_key(),
+            to,
+            remote_key,
+            told: 0,
+            solicited: false,
+            tells: false,
+            frame,
+        };
+        if request.len > self.max_inline {
+            let depth = (self.desk.len() - PAGE) / size_of::<u64>();
+            let place = (self.ledger.next() as usize + behind) % depth;
+            // SAFETY: a place behind the desk's first page. It is used again after as many requests as the queue holds.
+            unsafe {
+                let at = self.desk.start().cast::<u64>().add(PAGE / size_of::<u64>() + place);
+                at.write(*word);
+                request.from = at.as_ptr().cast();
+            }
+        }
+        request
+    }
+
+    /// A request that tells the peer how many receives were posted again.
+    pub(super) fn tell(&self, posted: &u64) -> Request {
+        self.word(posted, self.peer_desk.address, self.peer_desk.key, 0, 0)
+    }
+
+    /// Posts requests, at most [`CHAIN`] and at most as many as there is room for, in one go.
+    ///
+    /// # Safety
+    /// What each one is of stays as it is until it is done, or as long as it takes to post it if it fits inside.
+    #[inline]
+    pub(super) unsafe fn post(&mut self, requests: &[Request]) -> Result<(), Cause> {
+        debug_assert!(requests.len() <= CHAIN && requests.len() <= self.room());
+        // SAFETY: pointers, numbers and unions of them, for which zero will do.
+        let (mut list, mut parts): ([ibv_send_wr; CHAIN], [ibv_sge; CHAIN]) = unsafe { std::mem::zeroed() };
+        let first = list.as_mut_ptr();
+        for (index, request) in requests.iter().enumerate() {
+            let entry = self.ledger.enter(request.frame);
+            parts[index] =
+                ibv_sge { addr: request.from.addr() as u64, length: request.len as u32, lkey: request.key };
+            let mut flags = 0;
+            if entry.tells || request.tells {
+                flags |= IBV_SEND_SIGNALED;
+            }
+            if request.len <= self.max_inline {
+                flags |= IBV_SEND_INLINE;
+            }
+            if request.solicited {
+                flags |= IBV_SEND_SOLICITED;
+            }
+            let wr = &mut list[index];
+            wr.wr_id = entry.number;
+            wr.sg_list = &mut parts[index];
+            wr.num_sge = c_int::from(request.len != 0);
+            wr.opcode = request.operation;
+            wr.send_flags = flags;
+            wr.__bindgen_anon_1.imm_data = request.told.to_be();
+            wr.wr.rdma.remote_addr = request.to;
+            wr.wr.rdma.rkey = request.remote_key;
+            if index + 1 < requests.len() {
+                // SAFETY: inside the list.
+                wr.next = unsafe { first.add(index + 1) };
+            }
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the list is whole and ends, its parts are there, and the caller keeps what they are of.
+        match unsafe { ibv_post_send(self.qp.as_ptr(), first, &mut bad) } {
+            0 => Ok(()),
+            errno => Err(Cause::System(format!(
+                "{} does not take a request: {}",
+                self.device.name,
+                std::io::Error::from_raw_os_error(errno)
+            ))),
+        }
+    }
+
+    /// Takes what is done off the send queue. An error comes with the frame that it concerns.
+    #[inline]
+    pub(super) fn work(&mut self) -> Result<(), (Cause, Option<u64>)> {
+        let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
+        for done in self.sent.take(&mut batch).map_err(|cause| (cause, None))? {
+            if done.status != IBV_WC_SUCCESS {
+                let frame = self.ledger.frame(done.wr_id);
+                return Err((failure(&self.device, done, self.fault()), frame));
+            }
+            if !self.ledger.complete(done.wr_id) {
+                let what =
+                    format!("{} completed request {}, which is not under way", self.device.name, done.wr_id);
+                return Err((Cause::System(what), None));
+            }
+        }
+        self.rounds += 1;
+        if self.rounds >= ROUNDS {
+            self.rounds = 0;
+            self.check().map_err(|cause| (cause, None))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the device told of a fault of itself, of its port or of this queue pair.
+    #[cold]
+    pub(super) fn check(&self) -> Result<(), Cause> {
+        self.fault().map_or(Ok(()), |what| Err(Cause::System(what)))
+    }
+
+    /// The same in words.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.device.fault(self.since, self.qp.as_ptr())
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: used no more; what it uses is dropped after this. Requests that are under way end with it. That it fails cannot
+        // be mended.
+        unsafe { self.device.verbs.ibv_destroy_qp(self.qp.as_ptr()) };
+    }
+}

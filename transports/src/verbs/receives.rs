@@ -1,0 +1,162 @@
+//! Receives for writes with immediate data: they are kept posted, counted, and the sender has no more under way than there are.
+//!
+//! Neither side ever waits for the other's device to try again: who sends knows how many receives were posted, first from the
+//! address and then from a word that the receiver writes.
+
+use std::ptr;
+
+use farjump_core::transport::Cause;
+use farjump_rdma_sys::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS, ibv_post_recv, ibv_recv_wr};
+
+use super::completions::{BATCH, Batch, failure};
+use super::queue::Queue;
+
+/// What a write of a frame tells.
+pub(super) const FRAME: u32 = 0;
+/// What a doorbell tells.
+pub(super) const RING: u32 = 1;
+
+/// Both directions of one link.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Receives of this side.
+    receives: u32,
+    /// Receives that have to be posted again.
+    used: u32,
+    /// Receives posted again since the start, and how many of them the peer was told of.
+    posted: u64,
+    told: u64,
+    /// Frames received.
+    frames: u64,
+    /// Receives of the peer's, and how many of them were taken since the start.
+    theirs: u64,
+    taken: u64,
+}
+
+impl Window {
+    /// Of a side with so many receives.
+    pub(super) fn of(receives: u32) -> Window {
+        Window { receives, used: 0, posted: 0, told: 0, frames: 0, theirs: 0, taken: 0 }
+    }
+
+    /// The peer has so many.
+    pub(super) fn open(&mut self, theirs: u32) {
+        self.theirs = u64::from(theirs);
+    }
+
+    /// Whether the peer has a receive left, that says that it has posted `posted` again. It may lie: more than were taken are not
+    /// believed.
+    #[inline]
+    pub(super) fn has_room(&self, posted: u64) -> bool {
+        self.taken - posted.min(self.taken) < self.theirs
+    }
+
+    /// Takes one of the peer's receives. `false`: there is none.
+    #[inline]
+    pub(super) fn take(&mut self, posted: u64) -> bool {
+        let has_room = self.has_room(posted);
+        self.taken += u64::from(has_room);
+        has_room
+    }
+
+    /// Frames received since the start.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// How many receives were posted again, if the peer is to be told of it now: a quarter of them, so that it need not wait.
+    pub(super) fn due(&self) -> Option<u64> {
+        (self.posted - self.told >= u64::from(self.receives / 4)).then_some(self.posted)
+    }
+
+    /// The peer was told of so many.
+    pub(super) fn told(&mut self, posted: u64) {
+        self.told = posted;
+    }
+
+    /// Posts so many receives, of nothing: what comes goes elsewhere.
+    pub(super) fn post(&self, queue: &Queue, many: u32) -> Result<(), Cause> {
+        let mut left = many as usize;
+        while left > 0 {
+            let now = left.min(BATCH);
+            // SAFETY: pointers and numbers, for which zero will do.
+            let mut list: [ibv_recv_wr; BATCH] = unsafe { std::mem::zeroed() };
+            let first = list.as_mut_ptr();
+            for (index, wr) in list[..now - 1].iter_mut().enumerate() {
+                // SAFETY: inside the list.
+                wr.next = unsafe { first.add(index + 1) };
+            }
+            let mut bad = ptr::null_mut();
+            // SAFETY: the queue pair is there, the list is whole and ends.
+            match unsafe { ibv_post_recv(queue.as_ptr(), first, &mut bad) } {
+                0 => left -= now,
+                errno => {
+                    return Err(Cause::System(format!(
+                        "{} does not take a receive: {}",
+                        queue.device.name,
+                        std::io::Error::from_raw_os_error(errno)
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has come, counts it, and posts receives again, many at a time.
+    pub(super) fn receive(&mut self, queue: &Queue) -> Result<(), Cause> {
+        let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
+        loop {
+            let done = queue.received.take(&mut batch)?;
+            for done in done {
+                if done.status != IBV_WC_SUCCESS {
+                    return Err(failure(&queue.device, done, queue.fault()));
+                }
+                if done.opcode != IBV_WC_RECV_RDMA_WITH_IMM {
+                    let what = "the peer sent a message into a mailbox that is only written".to_owned();
+                    return Err(Cause::System(what));
+                }
+                // SAFETY: the operation has immediate data.
+                let told = u32::from_be(unsafe { done.__bindgen_anon_1.imm_data });
+                self.frames += u64::from(told == FRAME);
+                self.used += 1;
+            }
+            let more = done.len() == BATCH;
+            if self.used >= self.receives / 8 {
+                self.post(queue, self.used)?;
+                self.posted += u64::from(self.used);
+                self.used = 0;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_receives_are_taken_than_the_peer_has_posted_whatever_it_says() {
+        let mut window = Window::of(16);
+        assert!(!window.take(0), "before the peer is known it has none");
+        window.open(4);
+        assert!((0..4).all(|_| window.take(0)) && !window.take(0));
+        assert!(window.take(2) && window.take(2) && !window.take(2));
+        // Six were taken: to say that more were posted again gives back six.
+        assert!((0..4).all(|_| window.take(u64::MAX)));
+        assert!(window.has_room(u64::MAX) && !window.has_room(6));
+    }
+
+    #[test]
+    fn the_peer_is_told_once_for_a_quarter_of_the_receives() {
+        let mut window = Window::of(16);
+        window.posted = 3;
+        assert_eq!(window.due(), None);
+        window.posted = 4;
+        assert_eq!(window.due(), Some(4));
+        window.told(4);
+        assert_eq!(window.due(), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! On a device: between two ends of one port. Where there is none that is said, and nothing is tested.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+
+/// How long anything may take before a test gives up. Nothing is said about how long it should.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+struct End {
+    local: Box<dyn LocalMemory>,
+    remote: Box<dyn RemoteMemory>,
+}
+
+/// Two ends that write into each other's regions of `len` bytes; `None`, said, without a device.
+fn pair(len: usize) -> Option<[End; 2]> {
+    let mut write = device()?;
+    let [mut one, other] = [(); 2].map(|()| write.open(&OpenRequest::new(len, 4096)).unwrap());
+    assert!(!one.arrival_with(&other.address().bytes).unwrap().is_empty());
+    assert_eq!(one.address(), one.address());
+    let addresses = [one.address(), other.address()];
+    let [of_one, of_other] = addresses;
+    Some([one.connect(of_other, 1000).unwrap(), other.connect(of_one, 1000).unwrap()].map(|end| match end {
+        Endpoint::OneSided { local, remote } => End { local, remote },
+        Endpoint::TwoSided(_) => panic!("it is one-sided"),
+    }))
+}
+
+fn device() -> Option<Write> {
+    match Write::usable() {
+        Ok(_) => Some(Write::new()),
+        Err(why) => {
+            println!("skipped: no RDMA device: {why}");
+            None
+        }
+    }
+}
+
+/// Bytes that no two places have the same of.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32).flat_map(|number| number.wrapping_mul(0x9e37_79b9).to_le_bytes()).take(len).collect()
+}
+
+fn bytes(end: &End, offset: usize, len: usize) -> Vec<u8> {
+    assert!(offset + len <= end.local.len());
+    // SAFETY: inside the region. The device may still write to it: then another look is taken.
+    unsafe { std::slice::from_raw_parts(end.local.base().as_ptr().add(offset), len) }.to_vec()
+}
+
+fn word(end: &End, offset: usize) -> u64 {
+    // SAFETY: inside the region, and aligned.
+    let at = unsafe { std::sync::atomic::AtomicU64::from_ptr(end.local.base().as_ptr().add(offset).cast()) };
+    at.load(std::sync::atomic::Ordering::Acquire)
+}
+
+/// Calls `done` until it says so.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + WATCHDOG;
+    while !done() {
+        assert!(Instant::now() < end, "{what} did not come");
+        std::thread::yield_now();
+    }
+}
+
+/// Calls `attempt`, which may find the queue full, until it has gone through.
+fn through(end: &mut End, mut attempt: impl FnMut(&mut dyn RemoteMemory) -> Result<(), TransportError>) {
+    until("room", || match attempt(&mut *end.remote) {
+        Ok(()) => true,
+        Err(error) if error.is_full() => {
+            end.remote.progress().unwrap();
+            false
+        }
+        Err(error) => panic!("{error}"),
+    });
+}
+
+#[test]
+fn what_is_put_is_there_before_the_word_that_is_put_behind_it_from_any_memory_and_of_any_length() {
+    const LEN: usize = 32 << 20;
+    let Some([mut one, other]) = pair(LEN) else { return };
+    let staging = one.remote.staging(LEN / 2).unwrap().unwrap();
+    let mut number = 0;
+    for len in [1, 7, 8, 63, 64, 200, 505, 512, 513, 4096, 70_001, 9 << 20] {
+        let content = pattern(len);
+        // SAFETY: nothing else uses it, and it is long enough.
+        let staged = unsafe {
+            staging.as_ptr().copy_from_nonoverlapping(content.as_ptr(), len);
+            std::slice::from_raw_parts(staging.as_ptr(), len)
+        };
+        for from in [&content[..], staged] {
+            for at in [4096 + 8, 4096 + 64] {
+                number += 1;
+                through(&mut one, |remote| remote.put(at, from, number));
+                one.remote.fence().unwrap();
+                through(&mut one, |remote| remote.put_word(4096, number, number));
+                until("the word", || word(&other, 4096) == number.to_le());
+                assert!(bytes(&other, at, len) == content, "{len} bytes at {at}");
+                // Kept until the word behind it has come.
+                let zeros = vec![0; len];
+                through(&mut one, |remote| remote.put(at, &zeros, number));
+                through(&mut one, |remote| remote.put_word(4096, 0, number));
+                until("zeros", || word(&other, 4096) == 0);
+                assert!(bytes(&other, at, len) == zeros, "{len} zeros at {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_send_queue_is_never_overrun_and_every_word_arrives_in_turn() {
+    let Some([mut one, other]) = pair(8192) else { return };
+    let mut last = 0;
+    for number in 1..=5000_u64 {
+        through(&mut one, |remote| remote.put_word(4096, number, number));
+        let seen = u64::from_le(word(&other, 4096));
+        assert!((last..=number).contains(&seen), "{seen} after {last}");
+        last = seen;
+    }
+    until("the last word", || u64::from_le(word(&other, 4096)) == 5000);
+}
+
+#[test]
+fn a_put_without_a_word_behind_it_goes_when_the_backend_works() {
+    let Some([mut one, other]) = pair(8192) else { return };
+    one.remote.put(4096 + 8, &[7; 16], 1).unwrap();
+    until("the put", || {
+        one.remote.progress().unwrap();
+        bytes(&other, 4096 + 8, 16) == [7; 16]
+    });
+}
+
+#[test]
+fn writes_with_completion_are_counted_in_order_and_find_no_room_when_the_peer_does_not_look() {
+    let Some([mut one, mut other]) = pair(1 << 20) else { return };
+    assert_eq!(other.local.completions().unwrap(), 0);
+    let mut sent = 0_u64;
+    for _ in 0..3 {
+        let content = pattern(64);
+        let before = sent;
+        loop {
+            let at = 4096 + 64 * (sent as usize % 4096);
+            match one.remote.put_with_completion(at, &content, sent) {
+                Ok(()) => sent += 1,
+                Err(error) if error.is_full() && sent - before >= u64::from(RECEIVES / 2) => break,
+                Err(error) if error.is_full() => one.remote.progress().unwrap(),
+                Err(error) => panic!("{error}"),
+            }
+            assert!(sent - before <= u64::from(RECEIVES) * 2, "more than the peer has receives");
+        }
+        until("completions", || other.local.completions().unwrap() == sent);
+        assert_eq!(bytes(&other, 4096, 64), content);
+        // The peer tells of receives that it has posted again.
+        until("room", || match one.remote.put_with_completion(4096, &content, sent) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(error.is_full(), "{error}");
+                other.local.completions().unwrap();
+                one.remote.progress().unwrap();
+                false
+            }
+        });
+        sent += 1;
+        until("the last", || other.local.completions().unwrap() == sent);
+    }
+}
+
+#[test]
+fn a_sleeper_that_counts_completions_is_woken_by_one_and_by_a_ring() {
+    let Some([mut one, mut other]) = pair(8192) else { return };
+    assert!(!other.local.before_sleep().unwrap(), "before it counts, nothing wakes it");
+    assert_eq!(other.local.completions().unwrap(), 0);
+    let Some(Descriptor(number)) = other.local.descriptor() else { panic!("there is a channel") };
+    // SAFETY: open as long as the end.
+    let channel = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let wakes = |seconds| {
+        let mut polled = [PollFd::new(&channel, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })).unwrap() == 1
+    };
+    for round in 1..4 {
+        assert!(other.local.before_sleep().unwrap() && !wakes(0), "round {round}");
+        one.remote.put_with_completion(4096, &[1; 64], round).unwrap();
+        assert!(wakes(60), "round {round}");
+        other.local.after_sleep().unwrap();
+        assert_eq!(other.local.completions().unwrap(), round);
+        assert!(other.local.before_sleep().unwrap() && !wakes(0), "round {round}");
+        one.remote.ring().unwrap();
+        assert!(wakes(60), "round {round}");
+        other.local.after_sleep().unwrap();
+        assert_eq!(other.local.completions().unwrap(), round, "a ring is no frame");
+    }
+}
+
+#[test]
+fn more_rings_than_the_peer_has_receives_harm_nothing() {
+    let Some([mut one, other]) = pair(8192) else { return };
+    for _ in 0..RECEIVES * 3 {
+        one.remote.ring().unwrap();
+        one.remote.progress().unwrap();
+    }
+    through(&mut one, |remote| remote.put_word(4096, 9, 9));
+    until("the word", || word(&other, 4096) == 9_u64.to_le());
+}
+
+#[test]
+fn a_peer_that_is_gone_and_one_whose_key_is_another_are_errors_that_name_the_frame() {
+    let Some([mut one, other]) = pair(8192) else { return };
+    drop(other);
+    let failed = fails(&mut one);
+    assert!(failed.to_string().contains("status 1") && failed.frame() == Some(77), "{failed}");
+
+    let Some(mut write) = device() else { return };
+    let [here, there] = [(); 2].map(|()| write.open(&OpenRequest::new(8192, 4096)).unwrap());
+    let mut told = Told::from_bytes(&there.address().bytes, Backend::Write).unwrap();
+    told.region.key ^= 0x5a00;
+    let lie = Address { bytes: told.to_bytes(Backend::Write).unwrap(), descriptors: Vec::new() };
+    let address = here.address();
+    let Ok(Endpoint::OneSided { local, remote }) = here.connect(lie, 1000) else { panic!("it connects") };
+    let _there = there.connect(address, 1000).unwrap();
+    let failed = fails(&mut End { local, remote });
+    assert!(failed.to_string().contains("remote access error"), "{failed}");
+}
+
+/// Puts until that fails.
+fn fails(end: &mut End) -> TransportError {
+    let mut failed = None;
+    until("an error", || {
+        let result = end.remote.put_word(4096, 1, 77).and_then(|()| end.remote.progress());
+        failed = result.err().filter(|error| !error.is_full());
+        failed.is_some()
+    });
+    failed.unwrap()
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_it_is_posted() {
+    let Some([mut one, _other]) = pair(8192) else { return };
+    for (offset, len) in [(8192, 1), (8185, 8), (usize::MAX, 2), (0, 8193)] {
+        let error = one.remote.put(offset, &vec![0; len], 5).unwrap_err();
+        assert!(matches!(error.cause(), Cause::OutOfRegion { region: 8192, .. }), "{error}");
+    }
+    assert!(one.remote.put_word(8188, 0, 0).is_err() && one.remote.put_word(4100, 0, 0).is_err());
+    one.remote.put(8192, &[], 0).unwrap();
+}
+
+#[test]
+fn a_region_is_zero_and_has_an_executable_twin() {
+    let Some([mut one, mut other]) = pair(8192) else { return };
+    assert!(bytes(&other, 0, 8192).iter().all(|byte| *byte == 0));
+    let twin = other.local.executable().unwrap();
+    assert_eq!(twin, other.local.executable().unwrap());
+    through(&mut one, |remote| remote.put_word(4096, 0x1234, 1));
+    until("the word", || word(&other, 4096) == 0x1234_u64.to_le());
+    // SAFETY: the twin is as long as the region.
+    assert_eq!(unsafe { twin.cast::<u64>().add(512).read_volatile() }, 0x1234_u64.to_le());
+}
+
+#[test]
+fn a_route_shows_device_port_and_gid() {
+    let Some([one, _other]) = pair(8192) else { return };
+    let route = one.remote.route();
+    assert!(route.over.contains(':') && route.notes[1].contains("GID "), "{route:?}");
+}
+
+#[test]
+fn a_hundred_ends_come_and_go() {
+    for _ in 0..100 {
+        if pair(8192).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn addresses_that_make_no_sense_and_descriptors_are_refused() {
+    let Some(mut write) = device() else { return };
+    for bytes in [vec![], vec![0; 100], vec![0xff; 400]] {
+        let end = write.open(&OpenRequest::new(8192, 4096)).unwrap();
+        let error = end.connect(Address { bytes, descriptors: Vec::new() }, 1000).unwrap_err();
+        assert!(matches!(error.cause(), Cause::Address(_)), "{error}");
+    }
+}
