@@ -627,6 +627,9 @@ pub enum Cause {
     /// What the system or a library said, in words.
     #[error("{0}")]
     System(String),
+    /// The peer ended or cannot be reached; the text says by what that was noticed.
+    #[error("the peer cannot be reached: {0}")]
+    Unreachable(String),
 }
 
 /// A failure of a transport: peer, operation and cause, and the frame if it concerns one.

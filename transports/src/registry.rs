@@ -16,14 +16,13 @@ const BACKENDS: [Backend; 5] = [
         maker: VERBS_WRITE,
         instead: "build with --features verbs",
     },
-    Backend { name: "verbs-send", reaches: RDMA, maker: None, instead: NOT_YET },
+    Backend { name: "verbs-send", reaches: RDMA, maker: VERBS_SEND, instead: "build with --features verbs" },
 ];
 
 const ONE_MACHINE: &str = "this machine";
 const UCX: &str = "whatever UCX finds";
 const UCX_NATIVE: &str = "this machine, and RDMA that UCX finds";
 const RDMA: &str = "machines with RDMA devices";
-const NOT_YET: &str = "this version of farjump has no such backend; between processes of one machine use shm";
 
 #[cfg(feature = "shm")]
 const SHM: Option<Maker> =
@@ -48,6 +47,12 @@ const VERBS_WRITE: Option<Maker> =
     Some(Maker { usable: crate::verbs::Write::usable, make: || Box::new(crate::verbs::Write::new()) });
 #[cfg(not(feature = "verbs"))]
 const VERBS_WRITE: Option<Maker> = None;
+
+#[cfg(feature = "verbs")]
+const VERBS_SEND: Option<Maker> =
+    Some(Maker { usable: crate::verbs::Send::usable, make: || Box::new(crate::verbs::Send::new()) });
+#[cfg(not(feature = "verbs"))]
+const VERBS_SEND: Option<Maker> = None;
 
 /// A name for several backends, the one that is to be preferred first.
 const UCX_FAMILY: (&str, [&str; 2]) = ("ucx", ["ucx-put", "ucx-am"]);

@@ -152,7 +152,7 @@ impl From<TransportError> for Stop {
     #[cold]
     fn from(error: TransportError) -> Self {
         match error.cause() {
-            Cause::PeerGone => End::Gone(error.to_string()).into(),
+            Cause::PeerGone | Cause::Unreachable(_) => End::Gone(error.to_string()).into(),
             _ => cut(error),
         }
     }

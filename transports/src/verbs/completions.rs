@@ -138,7 +138,8 @@ impl Drop for Completions {
 pub(super) fn failure(device: &Device, done: &ibv_wc, beside: Option<String>) -> Cause {
     // SAFETY: every number is taken.
     let words = device.words(|verbs| unsafe { verbs.ibv_wc_status_str(done.status) });
-    Cause::System(explain(&device.name, done.status, done.vendor_err, &words, beside))
+    let text = explain(&device.name, done.status, done.vendor_err, &words, beside);
+    if done.status == IBV_WC_RETRY_EXC_ERR { Cause::Unreachable(text) } else { Cause::System(text) }
 }
 
 fn explain(device: &str, status: ibv_wc_status, vendor: u32, words: &str, beside: Option<String>) -> String {

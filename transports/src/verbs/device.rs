@@ -5,15 +5,17 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use farjump_core::transport::Cause;
 use farjump_rdma_sys::{
     IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR,
     IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_ERR, IBV_QPT_RC, IBV_WR_RDMA_WRITE, Verbs,
-    ibv_async_event, ibv_context, ibv_device_attr, ibv_event_type, ibv_pd, ibv_qp, ibv_qp_init_attr,
+    ibv_async_event, ibv_context, ibv_device_attr, ibv_event_type, ibv_pd, ibv_qp_init_attr,
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::memory::last_error;
 use super::options::Options;
+use super::pool::Pool;
 use super::port::{self, Port};
 use super::search;
 
@@ -33,6 +35,8 @@ pub(super) struct Device {
     /// The bytes of a write become visible here in ascending order.
     pub(super) in_order: bool,
     limits: ibv_device_attr,
+    /// Receive buffers that ends of `verbs-send` share, while there are any.
+    pool: Mutex<Weak<Pool>>,
     events: Mutex<Events>,
     domain: NonNull<ibv_pd>,
     context: NonNull<ibv_context>,
@@ -54,7 +58,8 @@ struct Events {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Concerns {
     All,
-    Queue(usize),
+    /// The object at this address.
+    One(usize),
 }
 
 /// A place in the list of faults, to be told of those that come behind it.
@@ -107,6 +112,7 @@ impl Device {
             max_inline: 0,
             in_order: false,
             limits,
+            pool: Mutex::new(Weak::new()),
             events: Mutex::default(),
             domain,
             context: found.keep(),
@@ -164,6 +170,22 @@ impl Device {
         wanted.min(1 << most.ilog2())
     }
 
+    /// Most work requests that a shared receive queue can have.
+    pub(super) fn max_shared(&self) -> u32 {
+        u32::try_from(self.limits.max_srq_wr).unwrap_or(0)
+    }
+
+    /// The receive buffers that all ends share.
+    pub(super) fn pool(self: &Arc<Self>) -> Result<Arc<Pool>, Cause> {
+        let mut pool = locked(&self.pool);
+        if let Some(there) = pool.upgrade() {
+            return Ok(there);
+        }
+        let made = Arc::new(Pool::create(self)?);
+        *pool = Arc::downgrade(&made);
+        Ok(made)
+    }
+
     /// Most bytes of one operation.
     pub(super) fn max_message(&self) -> usize {
         self.port.max_message as usize
@@ -181,13 +203,15 @@ impl Device {
         Since(events.forgotten + events.kept.len() as u64)
     }
 
-    /// The first fault since then of the device, of its port, or of `queue`, in words. Does not wait.
-    pub(super) fn fault(&self, since: Since, queue: *const ibv_qp) -> Option<String> {
+    /// The first fault since then of the device, of its port, or of the objects at these addresses, in words. Does not wait.
+    pub(super) fn fault(&self, since: Since, objects: &[usize]) -> Option<String> {
         let mut events = locked(&self.events);
         self.read(&mut events);
         let behind = since.0.saturating_sub(events.forgotten) as usize;
-        let mine =
-            |concerns: Concerns| concerns == Concerns::All || concerns == Concerns::Queue(queue.addr());
+        let mine = |concerns| match concerns {
+            Concerns::All => true,
+            Concerns::One(object) => objects.contains(&object),
+        };
         let (_, what) = events.kept.iter().skip(behind).find(|(concerns, _)| mine(*concerns))?;
         Some(format!("{}:{}: {what}", self.name, self.port.number))
     }
@@ -206,13 +230,15 @@ impl Device {
                 let concerns = match event.event_type {
                     IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
                         // SAFETY: events of queue pairs name one.
-                        Concerns::Queue(unsafe { event.element.qp }.addr())
+                        Concerns::One(unsafe { event.element.qp }.addr())
                     }
                     IBV_EVENT_PORT_ERR => {
                         // SAFETY: events of ports name one.
                         let port = unsafe { event.element.port_num };
-                        if port == c_int::from(self.port.number) { Concerns::All } else { Concerns::Queue(0) }
+                        if port == c_int::from(self.port.number) { Concerns::All } else { Concerns::One(0) }
                     }
+                    // SAFETY: events of completion queues name one.
+                    IBV_EVENT_CQ_ERR => Concerns::One(unsafe { event.element.cq }.addr()),
                     _ => Concerns::All,
                 };
                 events.kept.push((concerns, what));

@@ -30,13 +30,17 @@ pub(super) enum Written {
 }
 
 /// Zeroed pages.
-struct Pages {
+pub(super) struct Pages {
     start: NonNull<u8>,
     len: usize,
 }
 
+// SAFETY: the mapping belongs to the value alone.
+unsafe impl Send for Pages {}
+
 impl Pages {
-    fn map(len: usize) -> Result<Pages, Cause> {
+    /// Maps `len` bytes.
+    pub(super) fn map(len: usize) -> Result<Pages, Cause> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the system chooses an address at which nothing is.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::SHARED) };
@@ -48,6 +52,16 @@ impl Pages {
             let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
         }
         Ok(Pages { start: NonNull::new(start.cast()).expect("the system maps nothing at address 0"), len })
+    }
+
+    /// Where they begin.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Their length in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -122,9 +136,6 @@ pub(super) struct Memory {
     registration: Registration,
     pages: Pages,
 }
-
-// SAFETY: the pages belong to the value alone.
-unsafe impl Send for Memory {}
 
 impl Memory {
     /// Maps and registers `len` bytes, a positive multiple of [`PAGE`].
@@ -213,13 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_zero_and_go_with_their_owner() {
+    fn pages_are_zero() {
         let pages = Pages::map(2 * PAGE).unwrap();
         // SAFETY: mapped, and nobody else has them.
-        assert!(
-            unsafe { std::slice::from_raw_parts(pages.start.as_ptr(), pages.len) }
-                .iter()
-                .all(|byte| *byte == 0)
-        );
+        let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
+        assert!(bytes.iter().all(|byte| *byte == 0));
     }
 }

@@ -8,16 +8,20 @@
 mod address;
 mod completions;
 mod device;
+mod inbox;
 mod ledger;
 mod memory;
 mod options;
+mod pool;
 mod port;
 mod queue;
 mod receives;
 mod search;
+pub mod send;
 pub mod write;
 
 pub use options::{DEVICE_VARIABLE, Gid, OPTIONS_VARIABLE, Options, choose_device};
+pub use send::Send;
 pub use write::Write;
 
 use std::sync::{Arc, Mutex, PoisonError};

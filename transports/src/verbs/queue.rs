@@ -13,9 +13,9 @@ use farjump_rdma_sys::{
     IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC,
     IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
     IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
-    IBV_SEND_SOLICITED, IBV_WC_SUCCESS, ibv_ah_attr, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
-    ibv_send_wr, ibv_sge, ibv_srq, ibv_wr_opcode,
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
+    IBV_SEND_SOLICITED, IBV_WC_SUCCESS, IBV_WR_RDMA_WRITE, ibv_ah_attr, ibv_post_send, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wr_opcode,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -43,6 +43,8 @@ const ROUNDS: u32 = 4096;
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     pub(super) operation: ibv_wr_opcode,
+    /// A word that is sent, instead of what is at `from`.
+    pub(super) word: Option<u64>,
     pub(super) from: *const u8,
     pub(super) len: usize,
     /// Key of the memory at `from`; not looked at for what fits inside a request.
@@ -58,6 +60,26 @@ pub(super) struct Request {
     pub(super) tells: bool,
     /// The frame that it belongs to.
     pub(super) frame: u64,
+}
+
+impl Request {
+    /// One that writes a word, as memory has it, to `to` of the peer's.
+    #[inline]
+    pub(super) fn word(word: u64, to: u64, remote_key: u32, frame: u64) -> Request {
+        Request {
+            operation: IBV_WR_RDMA_WRITE,
+            word: Some(word.to_le()),
+            from: ptr::null(),
+            len: size_of::<u64>(),
+            key: 0,
+            to,
+            remote_key,
+            told: 0,
+            solicited: false,
+            tells: false,
+            frame,
+        }
+    }
 }
 
 /// A queue pair, with what it needs.
@@ -96,7 +118,8 @@ impl Queue {
         let depth = device.depth(DEPTH);
         let (own, most, srq) = match receives {
             Receives::Own(count) => (count, count, ptr::null_mut()),
-            Receives::Shared(srq, count) => (0, count, srq),
+            // Room for those of a peer that does not keep to its window: it harms itself alone.
+            Receives::Shared(srq, count) => (0, count * 4, srq),
         };
         if depth < 16 {
             return Err(Cause::System(format!("{} has send queues of only {depth} requests", device.name)));
@@ -219,6 +242,15 @@ impl Queue {
         Ok(())
     }
 
+    /// Has nothing more come or go.
+    pub(super) fn shut(&self) {
+        // SAFETY: as above.
+        let mut to: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        to.qp_state = IBV_QPS_ERR;
+        // It fails where the device is gone, and nothing comes from that.
+        let _ = self.modify("shut", &mut to, IBV_QP_STATE);
+    }
+
     fn modify(&self, what: &str, to: &mut ibv_qp_attr, fields: u32) -> Result<(), Cause> {
         let device = &self.device;
         // SAFETY: the queue pair is there, and the fields that are named are filled.
@@ -244,7 +276,7 @@ impl Queue {
         self.ledger.room()
     }
 
-    /// Whether the queue holds at most so many requests at a time.
+    /// The number of the next request.
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.ledger.next()
@@ -264,43 +296,15 @@ impl Queue {
         u64::from_le(word.load(Ordering::Acquire))
     }
 
-    /// A request that writes a word to `to` of the peer's. To be posted next, before any other.
-    #[inline]
-    pub(super) fn word(&self, word: &u64, to: u64, remote_key: u32, frame: u64, behind: usize) -> Request {
-        let mut request = Request {
-            operation: farjump_rdma_sys::IBV_WR_RDMA_WRITE,
-            from: ptr::from_ref(word).cast(),
-            len: size_of::<u64>(),
-            key: self.desk.local_key(),
-            to,
-            remote_key,
-            told: 0,
-            solicited: false,
-            tells: false,
-            frame,
-        };
-        if request.len > self.max_inline {
-            let depth = (self.desk.len() - PAGE) / size_of::<u64>();
-            let place = (self.ledger.next() as usize + behind) % depth;
-            // SAFETY: a place behind the desk's first page. It is used again after as many requests as the queue holds.
-            unsafe {
-                let at = self.desk.start().cast::<u64>().add(PAGE / size_of::<u64>() + place);
-                at.write(*word);
-                request.from = at.as_ptr().cast();
-            }
-        }
-        request
-    }
-
     /// A request that tells the peer how many receives were posted again.
-    pub(super) fn tell(&self, posted: &u64) -> Request {
-        self.word(posted, self.peer_desk.address, self.peer_desk.key, 0, 0)
+    pub(super) fn tell(&self, posted: u64) -> Request {
+        Request::word(posted, self.peer_desk.address, self.peer_desk.key, 0)
     }
 
     /// Posts requests, at most [`CHAIN`] and at most as many as there is room for, in one go.
     ///
     /// # Safety
-    /// What each one is of stays as it is until it is done, or as long as it takes to post it if it fits inside.
+    /// What each one is `from` stays as it is until it is done, or as long as it takes to post it if it fits inside.
     #[inline]
     pub(super) unsafe fn post(&mut self, requests: &[Request]) -> Result<(), Cause> {
         debug_assert!(requests.len() <= CHAIN && requests.len() <= self.room());
@@ -309,8 +313,12 @@ impl Queue {
         let first = list.as_mut_ptr();
         for (index, request) in requests.iter().enumerate() {
             let entry = self.ledger.enter(request.frame);
-            parts[index] =
-                ibv_sge { addr: request.from.addr() as u64, length: request.len as u32, lkey: request.key };
+            let (from, key) = match &request.word {
+                None => (request.from, request.key),
+                Some(word) if request.len <= self.max_inline => (ptr::from_ref(word).cast(), 0),
+                Some(word) => (self.lay_down(entry.number, *word), self.desk.local_key()),
+            };
+            parts[index] = ibv_sge { addr: from.addr() as u64, length: request.len as u32, lkey: key };
             let mut flags = 0;
             if entry.tells || request.tells {
                 flags |= IBV_SEND_SIGNALED;
@@ -347,6 +355,18 @@ impl Queue {
         }
     }
 
+    /// Puts a word on the desk, from where the request with this number sends it.
+    fn lay_down(&self, number: u64, word: u64) -> *const u8 {
+        let places = (self.desk.len() - PAGE) / size_of::<u64>();
+        let at = PAGE / size_of::<u64>() + number as usize % places;
+        // SAFETY: a place behind the desk's first page. It is used again after as many requests as the queue holds.
+        unsafe {
+            let place = self.desk.start().cast::<u64>().add(at);
+            place.write(word);
+            place.as_ptr().cast()
+        }
+    }
+
     /// Takes what is done off the send queue. An error comes with the frame that it concerns.
     #[inline]
     pub(super) fn work(&mut self) -> Result<(), (Cause, Option<u64>)> {
@@ -378,7 +398,8 @@ impl Queue {
 
     /// The same in words.
     pub(super) fn fault(&self) -> Option<String> {
-        self.device.fault(self.since, self.qp.as_ptr())
+        let queues = [self.sent.as_ptr().addr(), self.received.as_ptr().addr()];
+        self.device.fault(self.since, &[self.qp.as_ptr().addr(), queues[0], queues[1]])
     }
 }
 

@@ -210,6 +210,7 @@ impl Works {
     fn request(&self, offset: usize, from: *const u8, len: usize, frame: u64) -> Request {
         Request {
             operation: IBV_WR_RDMA_WRITE,
+            word: None,
             from,
             len,
             key: 0,
@@ -327,9 +328,7 @@ impl Works {
         if !self.has_room(1 + usize::from(held.is_some()))? {
             return Err(full());
         }
-        let word = word.to_le();
-        let to = self.region.address + offset as u64;
-        let request = self.queue.word(&word, to, self.region.key, frame, usize::from(held.is_some()));
+        let request = Request::word(word, self.region.address + offset as u64, self.region.key, frame);
         match held {
             Some(held) => {
                 self.held = None;
@@ -376,7 +375,7 @@ impl Works {
         if let Some(posted) = self.window.due()
             && self.has_room(1)?
         {
-            self.post(&[self.queue.tell(&posted.to_le())])?;
+            self.post(&[self.queue.tell(posted)])?;
             self.window.told(posted);
         }
         Ok(())

@@ -43,7 +43,8 @@ pub(super) fn peer_gone(subject: &Subject) -> Counted {
         ensure!(receiver.taken() <= sender.sent(), "more frames came than were sent");
         match error {
             Some(error) => {
-                ensure!(*error.cause() == Cause::PeerGone, "the end of the peer shows as: {error}");
+                let is_gone = matches!(error.cause(), Cause::PeerGone | Cause::Unreachable(_));
+                ensure!(is_gone, "the end of the peer shows as: {error}");
                 ensure!(error.to_string().contains(error.transport()), "an error without a name: {error}");
             }
             None => ensure!(!notices, "it says that it notices the peer's end, and did not"),

@@ -1,0 +1,296 @@
+//! What an end of `verbs-send` receives: pieces, as completions bring them, and messages that are made of them.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use farjump_core::frame::{FrameError, LINE};
+use farjump_core::transport::Cause;
+use farjump_rdma_sys::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_wc};
+
+use super::completions::{BATCH, Batch, failure};
+use super::memory::Pages;
+use super::pool::{PIECE, Pool, WINDOW};
+use super::queue::Queue;
+
+/// Buffers that are given back at a time.
+const GIVEN_BACK: usize = 8;
+
+/// A piece of a message, in a buffer of the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Piece {
+    buffer: u32,
+    len: usize,
+    /// Lines of the whole message, with its first piece.
+    lines: Option<u32>,
+}
+
+/// A whole message.
+enum Front {
+    /// In a buffer of the pool.
+    Short(Piece),
+    /// Put together.
+    Long(Pages, usize),
+}
+
+/// A message of which some pieces have come.
+struct Part {
+    memory: Pages,
+    len: usize,
+    filled: usize,
+}
+
+/// The receiving half of an end.
+pub(super) struct Inbox {
+    pool: Arc<Pool>,
+    /// Where the pool's slabs begin, as far as they were looked at.
+    slabs: Vec<NonNull<u8>>,
+    max_frame: usize,
+    /// Oldest first.
+    pieces: VecDeque<Piece>,
+    part: Option<Part>,
+    front: Option<Front>,
+    /// Memory of the last message that was put together.
+    spare: Option<Pages>,
+    /// Buffers to be given back.
+    used: Vec<u32>,
+    /// Buffers given back since the start, and how many of them the peer was told of.
+    given: u64,
+    told: u64,
+}
+
+// SAFETY: the pointers are to memory of the pool, which the value has.
+unsafe impl Send for Inbox {}
+
+impl Inbox {
+    /// Of an end that has joined `pool` and takes frames of up to `max_frame` bytes.
+    pub(super) fn new(pool: Arc<Pool>, max_frame: usize) -> Inbox {
+        Inbox {
+            pool,
+            slabs: Vec::new(),
+            max_frame,
+            pieces: VecDeque::new(),
+            part: None,
+            front: None,
+            spare: None,
+            used: Vec::new(),
+            given: 0,
+            told: 0,
+        }
+    }
+
+    /// The message at the front, if it is whole: where it is and its length.
+    #[inline]
+    pub(super) fn front(&mut self) -> Option<(NonNull<u8>, usize)> {
+        match &self.front {
+            None => None,
+            Some(Front::Long(memory, len)) => Some((memory.start(), *len)),
+            Some(Front::Short(piece)) => {
+                let piece = *piece;
+                Some((self.buffer(piece.buffer), piece.len))
+            }
+        }
+    }
+
+    /// Whether nothing has come that was not looked at.
+    pub(super) fn is_empty(&self) -> bool {
+        self.front.is_none() && self.pieces.is_empty()
+    }
+
+    /// Done with the message at the front.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        match self.front.take() {
+            None => {}
+            Some(Front::Short(piece)) => self.used.push(piece.buffer),
+            Some(Front::Long(memory, _)) => self.spare = Some(memory),
+        }
+    }
+
+    /// Takes what has come, and puts the next message together.
+    #[inline]
+    pub(super) fn work(&mut self, queue: &Queue) -> Result<(), Cause> {
+        let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
+        for done in queue.received.take(&mut batch)? {
+            let piece = Piece::of(done);
+            if done.status != IBV_WC_SUCCESS || done.opcode != IBV_WC_RECV {
+                if (done.wr_id as usize) < self.slabs.len() * WINDOW as usize {
+                    self.used.push(piece.buffer);
+                }
+                return Err(failure(&queue.device, done, queue.fault()));
+            }
+            self.pieces.push_back(piece);
+        }
+        while self.front.is_none()
+            && let Some(piece) = self.pieces.pop_front()
+        {
+            self.take(piece)?;
+        }
+        if self.used.len() >= GIVEN_BACK {
+            self.give()?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, piece: Piece) -> Result<(), Cause> {
+        let step = step(self.part.as_ref().map(|part| part.len - part.filled), &piece, self.max_frame);
+        match step {
+            Err(cause) => {
+                self.used.push(piece.buffer);
+                return Err(cause);
+            }
+            Ok(Step::Whole) => {
+                self.front = Some(Front::Short(piece));
+                return Ok(());
+            }
+            Ok(Step::First(len)) => {
+                let spare = self.spare.take().filter(|spare| spare.len() >= len);
+                let memory = match spare {
+                    Some(spare) => Ok(spare),
+                    None => Pages::map(len.next_multiple_of(super::memory::PAGE)),
+                };
+                let memory = memory.inspect_err(|_| self.used.push(piece.buffer))?;
+                self.part = Some(Part { memory, len, filled: 0 });
+            }
+            Ok(Step::Next) => {}
+        }
+        let from = self.buffer(piece.buffer);
+        self.used.push(piece.buffer);
+        let Some(mut part) = self.part.take() else { return Ok(()) };
+        // SAFETY: the piece lies in its buffer, which nobody has but this end, and is no longer than what is missing.
+        unsafe { part.memory.start().add(part.filled).copy_from_nonoverlapping(from, piece.len) };
+        part.filled += piece.len;
+        if part.filled == part.len {
+            self.front = Some(Front::Long(part.memory, part.len));
+        } else {
+            self.part = Some(part);
+        }
+        Ok(())
+    }
+
+    /// Where a buffer begins.
+    #[inline]
+    fn buffer(&mut self, buffer: u32) -> NonNull<u8> {
+        let (slab, at) = ((buffer / WINDOW) as usize, (buffer % WINDOW) as usize * PIECE);
+        if slab >= self.slabs.len() {
+            self.slabs = self.pool.slabs();
+        }
+        // SAFETY: inside the slab: numbers of buffers come from the pool.
+        unsafe { self.slabs[slab].add(at) }
+    }
+
+    fn give(&mut self) -> Result<(), Cause> {
+        self.pool.give(&self.used)?;
+        self.given += self.used.len() as u64;
+        self.used.clear();
+        Ok(())
+    }
+
+    /// How many buffers were given back, if the peer is to be told of it now: a quarter of them, so that it need not wait.
+    pub(super) fn due(&self) -> Option<u64> {
+        (self.given - self.told >= u64::from(WINDOW / 4)).then_some(self.given)
+    }
+
+    /// The peer was told of so many.
+    pub(super) fn told(&mut self, given: u64) {
+        self.told = given;
+    }
+
+    /// Gives back all that came through `queue`, into which nothing more comes.
+    pub(super) fn clear(&mut self, queue: &Queue) {
+        self.release();
+        self.used.extend(self.pieces.drain(..).map(|piece| piece.buffer));
+        let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
+        while let Ok(done) = queue.received.take(&mut batch)
+            && !done.is_empty()
+        {
+            self.used.extend(done.iter().map(|done| done.wr_id as u32));
+        }
+        // What is not given back is missing until the last end of the pool is gone.
+        if let Err(cause) = self.give() {
+            log::warn!("{cause}");
+        }
+    }
+}
+
+impl Piece {
+    fn of(done: &ibv_wc) -> Piece {
+        let has = done.wc_flags & IBV_WC_WITH_IMM != 0;
+        // SAFETY: the flag says that there is immediate data.
+        let lines = has.then(|| u32::from_be(unsafe { done.__bindgen_anon_1.imm_data }));
+        Piece { buffer: done.wr_id as u32, len: done.byte_len as usize, lines }
+    }
+}
+
+/// What a piece is of the message that is being put together.
+#[derive(PartialEq, Eq, Debug)]
+enum Step {
+    /// All of one.
+    Whole,
+    /// The first of one of so many bytes.
+    First(usize),
+    /// One that continues.
+    Next,
+}
+
+/// What `piece` is, where so many bytes of a message are `missing`. A peer may send anything.
+fn step(missing: Option<usize>, piece: &Piece, max_frame: usize) -> Result<Step, Cause> {
+    let odd = |what: String| Err(Cause::System(format!("the peer broke the protocol of verbs-send: {what}")));
+    let (missing, step) = match (missing, piece.lines) {
+        (Some(missing), None) => (missing, Step::Next),
+        (None, Some(lines)) => {
+            let len = lines as usize * LINE;
+            if len > max_frame {
+                return Err(Cause::Protocol(FrameError::Overlong { frame: max_frame, found: len }));
+            }
+            (len, if len <= PIECE { Step::Whole } else { Step::First(len) })
+        }
+        (Some(missing), Some(_)) => {
+            return odd(format!("a message begins while {missing} bytes of another are missing"));
+        }
+        (None, None) => return odd("a piece comes of a message that has not begun".to_owned()),
+    };
+    if piece.len == 0 || piece.len != missing.min(PIECE) {
+        return odd(format!("a piece has {} bytes where {} are missing", piece.len, missing));
+    }
+    Ok(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(len: usize, lines: Option<u32>) -> Piece {
+        Piece { buffer: 0, len, lines }
+    }
+
+    #[test]
+    fn a_message_is_one_piece_or_begins_with_a_full_one_that_says_its_length() {
+        let max = 1 << 20;
+        assert_eq!(step(None, &piece(64, Some(1)), max), Ok(Step::Whole));
+        assert_eq!(step(None, &piece(PIECE, Some(256)), max), Ok(Step::Whole));
+        assert_eq!(step(None, &piece(PIECE, Some(257)), max), Ok(Step::First(PIECE + 64)));
+        assert_eq!(step(Some(64), &piece(64, None), max), Ok(Step::Next));
+        assert_eq!(step(Some(PIECE + 64), &piece(PIECE, None), max), Ok(Step::Next));
+    }
+
+    #[test]
+    fn pieces_that_are_out_of_turn_or_not_as_long_as_they_must_be_are_refused() {
+        let max = 1 << 20;
+        for (missing, piece) in [
+            (None, piece(64, None)),
+            (None, piece(64, Some(2))),
+            (None, piece(128, Some(1))),
+            (None, piece(0, Some(0))),
+            (None, piece(64, Some(257))),
+            (Some(64), piece(64, Some(1))),
+            (Some(64), piece(128, None)),
+            (Some(PIECE * 2), piece(64, None)),
+            (Some(64), piece(0, None)),
+        ] {
+            assert!(matches!(step(missing, &piece, max), Err(Cause::System(_))), "{missing:?} {piece:?}");
+        }
+        let long = step(None, &piece(PIECE, Some(u32::MAX)), max);
+        assert!(matches!(long, Err(Cause::Protocol(FrameError::Overlong { .. }))), "{long:?}");
+    }
+}

@@ -1,0 +1,373 @@
+//! `verbs-send`: each frame is a message, received into buffers that all links of a port share.
+//!
+//! A message of up to a buffer's length is one send, run where it was received. A longer one is sent in pieces and put together.
+//! No side sends more than the other has buffers for; how many it has given back it writes into a word of the sender's. Why
+//! not by rendezvous is in `docs/decisions/verbs.md`.
+
+use std::collections::VecDeque;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use farjump_core::frame::LINE;
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, FaultsNoticed, InboxKind, Messages,
+    OpenRequest, Opening, Operation, Route, Threading, Transport, TransportError, WakeSource,
+};
+use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
+
+use super::Chosen;
+use super::address::{Backend, Told};
+use super::device::Device;
+use super::inbox::Inbox;
+use super::memory::{Memory, PAGE, Written};
+use super::options::Options;
+use super::pool::{PIECE, Pool, WINDOW};
+use super::queue::{Queue, Receives, Request};
+
+/// The backend's name.
+pub const NAME: &str = "verbs-send";
+/// Longest frame, in bytes: 64 MiB of payload, and what goes around it.
+pub const MAX_FRAME: usize = (64 << 20) + (1 << 20);
+
+/// Rooms that are kept for messages to come, and those of them that may be longer than a piece.
+const SPARE: usize = 64;
+const LONG_SPARE: usize = 2;
+
+/// The backend: messages over one port of a device.
+#[derive(Default)]
+pub struct Send {
+    chosen: Chosen,
+}
+
+impl Send {
+    /// A backend that uses the device which [`Options::of_process`] says.
+    pub fn new() -> Send {
+        Send::default()
+    }
+
+    /// One that uses this device.
+    pub fn with_options(options: Options) -> Send {
+        Send { chosen: Chosen::by(Some(options)) }
+    }
+
+    /// Whether it works on this machine: what it can do, or why it cannot and the mend.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub fn usable() -> Result<Capabilities, String> {
+        Chosen::default().device().map(|device| capabilities(Some(&device)))
+    }
+}
+
+fn capabilities(device: Option<&Device>) -> Capabilities {
+    let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
+    capabilities.max_inline = device.map_or(0, |device| device.max_inline as usize);
+    capabilities.alignment = PAGE;
+    // That a peer died shows only at the next message to it.
+    capabilities.faults = FaultsNoticed::LINK_DOWN;
+    capabilities.wake = WakeSource::Descriptor;
+    capabilities.threading = Threading::PerEndpoint;
+    capabilities
+}
+
+impl Transport for Send {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities(self.chosen.known().as_deref())
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        let failed = |cause| error(Operation::Open, cause);
+        if request.max_frame > MAX_FRAME {
+            return Err(failed(Cause::TooLarge { len: request.max_frame, max: MAX_FRAME }));
+        }
+        let device = self.chosen.device().map_err(|why| failed(Cause::System(why)))?;
+        Ok(Box::new(Station::open(&device, request.max_frame.max(LINE)).map_err(failed)?))
+    }
+}
+
+/// A queue pair and what comes through it. Before the peer is known it is the opening.
+struct Station {
+    // Dropped in this order: the queue pair before the pool that it receives from.
+    queue: Queue,
+    inbox: Inbox,
+    pool: Arc<Pool>,
+    address: Vec<u8>,
+}
+
+impl Station {
+    fn open(device: &Arc<Device>, max_frame: usize) -> Result<Station, Cause> {
+        let pool = device.pool()?;
+        let queue = Queue::create(device, Receives::Shared(pool.as_ptr(), WINDOW))?;
+        let mut told = queue.told(WINDOW);
+        told.max_frame = max_frame as u64;
+        let address = told.to_bytes(Backend::Send)?;
+        pool.join()?;
+        let inbox = Inbox::new(Arc::clone(&pool), max_frame);
+        Ok(Station { queue, inbox, pool, address })
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        // So that nothing more comes.
+        self.queue.shut();
+        self.inbox.clear(&self.queue);
+        self.pool.leave();
+    }
+}
+
+impl Opening for Station {
+    fn address(&self) -> Address {
+        Address { bytes: self.address.clone(), descriptors: Vec::new() }
+    }
+
+    fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        let failed = |cause| error(Operation::Connect, cause);
+        for descriptor in &peer.descriptors {
+            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
+        }
+        if !peer.descriptors.is_empty() {
+            return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
+        }
+        let told = Told::from_bytes(&peer.bytes, Backend::Send).map_err(failed)?;
+        self.queue.connect(&told).map_err(failed)?;
+        Ok(Endpoint::TwoSided(Box::new(Post {
+            station: *self,
+            max_frame: usize::try_from(told.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
+            receives: u64::from(told.receives),
+            taken: 0,
+            room: None,
+            sending: None,
+            sent: VecDeque::new(),
+            spares: Vec::new(),
+            is_starved: false,
+        })))
+    }
+}
+
+/// A message of which not all pieces are posted.
+struct Sending {
+    room: Memory,
+    len: usize,
+    /// Bytes posted.
+    at: usize,
+    frame: u64,
+}
+
+/// A connected end.
+struct Post {
+    station: Station,
+    /// Longest frame that the peer takes, in bytes.
+    max_frame: usize,
+    /// Buffers of the peer's, and how many of them were taken since the start.
+    receives: u64,
+    taken: u64,
+    /// What `reserve` lends.
+    room: Option<Memory>,
+    sending: Option<Sending>,
+    /// Rooms that the device may still read, and the requests after which it does not. Oldest first.
+    sent: VecDeque<(u64, Memory)>,
+    spares: Vec<Memory>,
+    /// There was no room for a frame, and nobody tells when there is.
+    is_starved: bool,
+}
+
+impl Post {
+    /// Whether the peer has a buffer for one more piece. It may lie: more than were taken are not believed.
+    #[inline]
+    fn has_window(&self) -> bool {
+        let given = self.station.queue.told_by_peer().min(self.taken);
+        self.taken - given < self.receives
+    }
+
+    /// Posts pieces, as many as there is room for. `true`: all of them.
+    fn push(&mut self) -> Result<bool, TransportError> {
+        while let Some(sending) = &mut self.sending {
+            let given = self.station.queue.told_by_peer().min(self.taken);
+            if self.taken - given >= self.receives || self.station.queue.room() == 0 {
+                return Ok(false);
+            }
+            let len = (sending.len - sending.at).min(PIECE);
+            let is_last = sending.at + len == sending.len;
+            let inside = len <= self.station.queue.device.max_inline as usize;
+            let piece = Request {
+                operation: if sending.at == 0 { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND },
+                word: None,
+                from: sending.room.start().as_ptr().wrapping_add(sending.at),
+                len,
+                key: sending.room.local_key(),
+                to: 0,
+                remote_key: 0,
+                // No frame is longer than `MAX_FRAME`.
+                told: (sending.len / LINE) as u32,
+                solicited: is_last,
+                tells: is_last && !inside,
+                frame: sending.frame,
+            };
+            let frame = sending.frame;
+            sending.at += len;
+            // SAFETY: the room is kept until the request that was posted last for it is done.
+            unsafe { self.station.queue.post(&[piece]) }
+                .map_err(|cause| error(Operation::Send, cause).with_frame(frame))?;
+            self.taken += 1;
+            if is_last && let Some(Sending { room, len: all, .. }) = self.sending.take() {
+                if inside && all == len && self.room.is_none() {
+                    // Copied when it was posted.
+                    self.room = Some(room);
+                } else {
+                    self.sent.push_back((self.station.queue.next(), room));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn work(&mut self) -> Result<(), TransportError> {
+        self.station.queue.work().map_err(|(cause, frame)| {
+            let error = error(Operation::Send, cause);
+            frame.map_or(error.clone(), |frame| error.with_frame(frame))
+        })?;
+        let done = self.station.queue.done();
+        while self.sent.front().is_some_and(|(until, _)| *until <= done) {
+            if let Some((_, room)) = self.sent.pop_front() {
+                self.spare(room);
+            }
+        }
+        if self.sending.is_some() {
+            self.push()?;
+        }
+        self.station.inbox.work(&self.station.queue).map_err(|cause| error(Operation::Receive, cause))?;
+        if let Some(given) = self.station.inbox.due()
+            && self.station.queue.room() > 0
+        {
+            let tell = self.station.queue.tell(given);
+            // SAFETY: the word is in the request or on the desk.
+            unsafe { self.station.queue.post(&[tell]) }.map_err(|cause| error(Operation::Receive, cause))?;
+            self.station.inbox.told(given);
+        }
+        Ok(())
+    }
+
+    fn spare(&mut self, room: Memory) {
+        let long = |room: &Memory| room.len() > PIECE;
+        let keeps = if long(&room) {
+            self.spares.iter().filter(|room| long(room)).count() < LONG_SPARE
+        } else {
+            self.spares.len() < SPARE
+        };
+        if keeps {
+            self.spares.push(room);
+        }
+    }
+
+    /// A room of at least so many bytes.
+    fn take(&mut self, len: usize) -> Result<Memory, Cause> {
+        if let Some(at) = self.spares.iter().rposition(|room| room.len() >= len) {
+            return Ok(self.spares.swap_remove(at));
+        }
+        let len = len.max(PIECE).next_power_of_two();
+        Memory::create(&self.station.queue.device, len, Written::Here)
+    }
+}
+
+impl Messages for Post {
+    fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
+        if len > self.max_frame {
+            return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
+        }
+        if self.sending.is_some() || !self.has_window() || self.station.queue.room() == 0 {
+            self.work()?;
+            if self.sending.is_some() || !self.has_window() || self.station.queue.room() == 0 {
+                self.is_starved = true;
+                return Err(error(Operation::Send, Cause::Full));
+            }
+        }
+        self.is_starved = false;
+        let room = match self.room.take() {
+            Some(room) if room.len() >= len => room,
+            other => {
+                other.into_iter().for_each(|room| self.spare(room));
+                self.take(len).map_err(|cause| error(Operation::Send, cause))?
+            }
+        };
+        Ok(self.room.insert(room).start())
+    }
+
+    fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
+        let failed = |cause| error(Operation::Send, cause).with_frame(frame);
+        if self.sending.is_some() {
+            return Err(failed(Cause::Full));
+        }
+        if !len.is_multiple_of(LINE) || len == 0 {
+            return Err(failed(Cause::Unsupported("a message that is not whole lines")));
+        }
+        let Some(room) = self.room.take().filter(|room| len <= room.len()) else {
+            return Err(failed(Cause::Unsupported("committing without reserving")));
+        };
+        self.sending = Some(Sending { room, len, at: 0, frame });
+        // What finds no room now is posted by `work`: the message is accepted.
+        self.push().map(|_| ())
+    }
+
+    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        if let Some(front) = self.station.inbox.front() {
+            return Ok(Some(front));
+        }
+        self.work()?;
+        Ok(self.station.inbox.front())
+    }
+
+    fn release(&mut self) {
+        self.station.inbox.release();
+    }
+
+    fn progress(&mut self) -> Result<(), TransportError> {
+        self.work()
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        self.station.queue.received.descriptor()
+    }
+
+    fn arm(&mut self) -> Result<bool, TransportError> {
+        self.work()?;
+        self.station.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
+        if self.is_starved && self.has_window() {
+            self.is_starved = false;
+            return Ok(false);
+        }
+        // Nobody tells when the peer gives buffers back.
+        let waits = self.is_starved || self.sending.is_some() || self.station.inbox.due().is_some();
+        if waits || !self.station.inbox.is_empty() {
+            return Ok(false);
+        }
+        self.station.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
+        // What came before that tells nobody.
+        self.work()?;
+        Ok(self.station.inbox.is_empty())
+    }
+
+    fn disarm(&mut self) -> Result<(), TransportError> {
+        self.station.queue.received.disarm();
+        Ok(())
+    }
+
+    fn route(&self) -> Route {
+        let how = "each frame is a message that the devices deliver into buffers of the receiver's";
+        super::route(&self.station.queue.device, how)
+    }
+}
+
+fn error(operation: Operation, cause: Cause) -> TransportError {
+    TransportError::new(NAME, operation, cause)
+}
+
+#[cfg(test)]
+#[path = "send_tests.rs"]
+mod tests;

@@ -1,0 +1,213 @@
+//! On a device: between two ends of one port. Where there is none that is said, and nothing is tested.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+
+/// How long anything may take before a test gives up. Nothing is said about how long it should.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+type End = Box<dyn Messages>;
+
+fn device() -> Option<Send> {
+    match Send::usable() {
+        Ok(_) => Some(Send::new()),
+        Err(why) => {
+            println!("skipped: no RDMA device: {why}");
+            None
+        }
+    }
+}
+
+/// Two ends that send to each other; `None`, said, without a device.
+fn pair(max_frame: usize) -> Option<[End; 2]> {
+    let mut send = device()?;
+    let [one, other] = [(); 2].map(|()| send.open(&OpenRequest::new(1 << 20, max_frame)).unwrap());
+    let [of_one, of_other] = [one.address(), other.address()];
+    Some([one.connect(of_other, 1000).unwrap(), other.connect(of_one, 1000).unwrap()].map(|end| match end {
+        Endpoint::TwoSided(end) => end,
+        Endpoint::OneSided { .. } => panic!("it is two-sided"),
+    }))
+}
+
+/// Bytes that no two messages have the same of.
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let words = (0..len.div_ceil(8) as u64).map(|at| (seed << 32 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    words.flat_map(u64::to_le_bytes).take(len).collect()
+}
+
+/// Sends, or says that there is no room.
+fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportError> {
+    let room = match end.reserve(bytes.len()) {
+        Ok(room) => room,
+        Err(error) if error.is_full() => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    assert!(room.addr().get().is_multiple_of(PAGE));
+    // SAFETY: so much room was lent.
+    unsafe { room.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    match end.commit(bytes.len(), frame) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_full() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The message at the front, which is released.
+fn receive(end: &mut End) -> Option<Vec<u8>> {
+    let (start, len) = end.poll().unwrap()?;
+    assert!(start.addr().get().is_multiple_of(PAGE));
+    // SAFETY: lent until it is released.
+    let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
+    assert_eq!(end.poll().unwrap(), Some((start, len)), "the same until it is released");
+    end.release();
+    Some(bytes)
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + WATCHDOG;
+    while !done() {
+        assert!(Instant::now() < end, "{what} did not come");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn messages_of_all_lengths_arrive_whole_and_in_turn() {
+    let Some([mut one, mut other]) = pair(MAX_FRAME) else { return };
+    let lengths = [64, 128, 512, 576, PIECE - 64, PIECE, PIECE + 64, PIECE * 3, 1 << 20, (9 << 20) + 64];
+    for (number, len) in lengths.into_iter().enumerate() {
+        let sent = pattern(len, number as u64);
+        until("room", || try_send(&mut one, &sent, number as u64).unwrap());
+        let mut received = None;
+        until("the message", || {
+            one.progress().unwrap();
+            received = receive(&mut other);
+            received.is_some()
+        });
+        assert!(received.unwrap() == sent, "{len} bytes");
+    }
+}
+
+#[test]
+fn a_receiver_that_does_not_look_stops_the_sender_and_loses_nothing() {
+    let Some([mut one, mut other]) = pair(1 << 20) else { return };
+    let (mut sent, mut received) = (0_u64, 0_u64);
+    for round in 0..5 {
+        let before = sent;
+        // As many as fit, of lengths with one piece and with several.
+        loop {
+            let len = 64 * (1 + (sent as usize * 37) % 600);
+            if !try_send(&mut one, &pattern(len, sent), sent).unwrap() {
+                break;
+            }
+            sent += 1;
+            assert!(sent - before <= u64::from(WINDOW) * 2, "more than the peer has buffers");
+        }
+        assert!(sent > before, "round {round}");
+        until("all", || {
+            one.progress().unwrap();
+            if let Some(bytes) = receive(&mut other) {
+                let len = 64 * (1 + (received as usize * 37) % 600);
+                assert!(bytes == pattern(len, received), "message {received}");
+                received += 1;
+            }
+            received == sent
+        });
+    }
+}
+
+#[test]
+fn both_sides_send_at_once_for_many_windows() {
+    let Some([mut one, mut other]) = pair(1 << 20) else { return };
+    const MANY: u64 = 2000;
+    let (mut sent, mut received) = ([0; 2], [0; 2]);
+    until("all", || {
+        for (side, end) in [&mut one, &mut other].into_iter().enumerate() {
+            if sent[side] < MANY && try_send(end, &pattern(192, sent[side]), sent[side]).unwrap() {
+                sent[side] += 1;
+            }
+            if let Some(bytes) = receive(end) {
+                assert_eq!(bytes, pattern(192, received[side]));
+                received[side] += 1;
+            }
+        }
+        received == [MANY; 2]
+    });
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_message_and_does_not_sleep_over_one() {
+    let Some([mut one, mut other]) = pair(1 << 20) else { return };
+    let Some(Descriptor(number)) = other.descriptor() else { panic!("there is a channel") };
+    // SAFETY: open as long as the end.
+    let channel = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let wakes = |seconds| {
+        let mut polled = [PollFd::new(&channel, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })).unwrap() == 1
+    };
+    for round in 0..4 {
+        assert!(other.arm().unwrap() && !wakes(0), "round {round}");
+        assert!(try_send(&mut one, &pattern(64, round), round).unwrap());
+        assert!(wakes(60), "round {round}");
+        other.disarm().unwrap();
+        assert!(!other.arm().unwrap(), "it is there");
+        assert_eq!(receive(&mut other), Some(pattern(64, round)));
+        other.disarm().unwrap();
+    }
+}
+
+#[test]
+fn ends_of_one_port_share_their_buffers_and_get_only_what_is_theirs() {
+    let Some(pairs) = (0..8).map(|_| pair(1 << 20)).collect::<Option<Vec<_>>>() else { return };
+    let mut pairs = pairs;
+    for round in 0..20 {
+        for (number, [one, _]) in pairs.iter_mut().enumerate() {
+            let bytes = pattern(64 << ((number + round) % 10), (number * 1000 + round) as u64);
+            until("room", || try_send(one, &bytes, round as u64).unwrap());
+        }
+        for (number, [one, other]) in pairs.iter_mut().enumerate().rev() {
+            let bytes = pattern(64 << ((number + round) % 10), (number * 1000 + round) as u64);
+            let mut received = None;
+            until("the message", || {
+                one.progress().unwrap();
+                received = receive(other);
+                received.is_some()
+            });
+            assert!(received.unwrap() == bytes, "link {number}, round {round}");
+        }
+        if round % 5 == 4 {
+            // Others come and go in the middle of it, with messages that nobody has looked at.
+            let Some([mut one, mut other]) = pair(1 << 20) else { return };
+            for number in 0..10 {
+                assert!(try_send(&mut one, &pattern(640, number), number).unwrap());
+            }
+            until("one of them", || other.poll().unwrap().is_some());
+        }
+    }
+}
+
+#[test]
+fn a_message_that_the_peer_does_not_take_is_refused_and_a_peer_that_is_gone_is_an_error() {
+    let Some([mut one, other]) = pair(4096) else { return };
+    let error = one.reserve(4160).unwrap_err();
+    assert_eq!(error.cause(), &Cause::TooLarge { len: 4160, max: 4096 });
+    drop(other);
+    let mut failed = None;
+    until("an error", || {
+        failed = try_send(&mut one, &[0; 64], 7).and_then(|_| one.progress()).err();
+        failed.is_some()
+    });
+    let failed = failed.unwrap();
+    assert!(failed.to_string().contains("status 1") && failed.frame() == Some(7), "{failed}");
+}
+
+#[test]
+fn committing_what_was_not_reserved_or_is_not_whole_lines_is_refused() {
+    let Some([mut one, _other]) = pair(1 << 20) else { return };
+    assert!(one.commit(64, 0).is_err());
+    one.reserve(64).unwrap();
+    assert!(one.commit(65, 0).is_err() && one.commit(0, 0).is_err());
+}
