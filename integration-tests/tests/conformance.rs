@@ -128,6 +128,8 @@ subjects! {
     verbs_send
     ucx_put_fenced
     ucx_put_checked
+    verbs_write_write_imm
+    verbs_write_checked
     shm_traced
     shm_delayed
     fake_one_sided_stores

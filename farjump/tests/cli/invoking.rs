@@ -55,7 +55,9 @@ fn a_misspelt_variable_is_warned_about_with_the_nearest_and_a_known_one_is_not()
         "{}",
         done.err
     );
-    for known in ["FARJUMP_LOG", "FARJUMP_CC", "FARJUMP_LD", "FARJUMP_TRANSPORT"] {
+    for known in
+        ["FARJUMP_LOG", "FARJUMP_CC", "FARJUMP_LD", "FARJUMP_TRANSPORT", "FARJUMP_DEVICE", "FARJUMP_VERBS"]
+    {
         let done = finish(bench.farjump().arg("transports").env(known, "error")).worked();
         assert_eq!(done.err, "", "{known}");
     }

@@ -60,7 +60,7 @@ pub fn candidates(again: impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
             },
         });
     }
-    candidates.extend(put_under_other_rules(&again));
+    candidates.extend(under_other_rules(&again));
     if farjump_transports::make("shm").is_ok() {
         candidates.push(Candidate::Here(traced().between_processes(again(TRACED))));
         candidates.push(Candidate::Here(delayed().between_processes(again(DELAYED))));
@@ -79,25 +79,29 @@ fn plain(name: &'static str, rule: ArrivalRules) -> Subject {
     Subject::new(name, rule, move || Pair::new(backend(name), backend(name)))
 }
 
-/// `ucx-put` where it may not store into the mapping: UCX itself carries the bytes.
-fn put_under_other_rules(again: &impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
-    let names = [(PUT_FENCED, ArrivalRules::FENCED), (PUT_CHECKED, ArrivalRules::CHECKED)];
-    let why = farjump_transports::make("ucx-put").err().map(|error| error.to_string());
-    let candidate = |(name, rule)| match &why {
-        Some(why) => Candidate::Missing { name, why: why.clone() },
-        None => {
-            let side = move || {
-                Box::new(FaultInjector::new(backend("ucx-put"), 1, Faults::NONE).offering(rule)) as Box<_>
-            };
+/// Backends under rules that they do not take by themselves: `ucx-put` where it may not store into the mapping, so that UCX itself
+/// carries the bytes, and `verbs-write` where a frame and its signal are one write. Middleware offers the rule, and does not have
+/// frames laid out in memory of the backend's.
+fn under_other_rules(again: &impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
+    let candidate = |(name, of, rule)| match farjump_transports::make(of) {
+        Err(error) => Candidate::Missing { name, why: error.to_string() },
+        Ok(_) => {
+            let side =
+                move || Box::new(FaultInjector::new(backend(of), 1, Faults::NONE).offering(rule)) as Box<_>;
             let subject = Subject::new(name, rule, move || Pair::new(side(), side()));
             Candidate::Here(subject.volume(volume(name)).between_processes(again(name)))
         }
     };
-    names.map(candidate).into()
+    OTHER_RULES.map(candidate).into()
 }
 
-const PUT_FENCED: &str = "ucx-put, fenced";
-const PUT_CHECKED: &str = "ucx-put, checked";
+/// A subject's name, its backend and its rule.
+const OTHER_RULES: [(&str, &str, ArrivalRules); 4] = [
+    ("ucx-put, fenced", "ucx-put", ArrivalRules::FENCED),
+    ("ucx-put, checked", "ucx-put", ArrivalRules::CHECKED),
+    ("verbs-write, write-imm", "verbs-write", ArrivalRules::WRITE_IMM),
+    ("verbs-write, checked", "verbs-write", ArrivalRules::CHECKED),
+];
 const TRACED: &str = "shm, traced";
 const DELAYED: &str = "shm, delayed";
 

@@ -10,6 +10,7 @@ mod completions;
 mod device;
 mod inbox;
 mod ledger;
+mod listing;
 mod memory;
 mod options;
 mod pool;
@@ -20,6 +21,7 @@ mod search;
 pub mod send;
 pub mod write;
 
+pub use listing::{GidInfo, PortInfo, ports};
 pub use options::{DEVICE_VARIABLE, Gid, OPTIONS_VARIABLE, Options, choose_device};
 pub use send::Send;
 pub use write::Write;

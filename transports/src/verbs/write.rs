@@ -64,7 +64,8 @@ fn capabilities(device: Option<&Device>) -> Capabilities {
     let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
     capabilities.max_inline = device.map_or(0, |device| device.max_inline as usize);
     capabilities.alignment = PAGE;
-    capabilities.faults = FaultsNoticed::PEER_DEATH | FaultsNoticed::LINK_DOWN | FaultsNoticed::REMOTE_ACCESS;
+    // That a peer died shows only at the next write to it.
+    capabilities.faults = FaultsNoticed::LINK_DOWN | FaultsNoticed::REMOTE_ACCESS;
     capabilities.wake = WakeSource::Descriptor;
     capabilities.threading = Threading::PerEndpoint;
     capabilities.in_place = true;

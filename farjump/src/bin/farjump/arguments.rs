@@ -31,6 +31,10 @@ use crate::store::{Beginning, parse_beginning};
     max_term_width = 100
 )]
 pub(crate) struct Arguments {
+    /// The RDMA device that verbs-write and verbs-send use, with its port: rxe0, rxe0:1 [default: the first that is active]
+    #[cfg(feature = "verbs")]
+    #[arg(long, global = true, value_name = "NAME[:PORT]")]
+    pub(crate) device: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

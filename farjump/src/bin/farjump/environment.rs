@@ -12,11 +12,22 @@ Environment:
                      modules too, as in warn,farjump::target=debug
   FARJUMP_TRANSPORT  the transport, where --transport is not given
   FARJUMP_KEY        the file with the key for tcp: addresses, where --key is not given
+  FARJUMP_DEVICE     the RDMA device of verbs-write and verbs-send, where --device is not given
+  FARJUMP_VERBS      how they use it: gid=INDEX or ADDRESS, pkey=HEX, sl=0..15, tclass=0..255,
+                     mtu=BYTES, timeout=1..31, retries=0..6, joined by commas
   FARJUMP_CC         the C compiler, where --cc is not given
   FARJUMP_LD         the linker that makes images, where --linker is not given
   UCX_...            UCX reads its own; its log goes to standard error, where UCX_LOG_FILE is not set";
 
-const KNOWN: [&str; 5] = ["FARJUMP_LOG", "FARJUMP_TRANSPORT", "FARJUMP_KEY", "FARJUMP_CC", "FARJUMP_LD"];
+const KNOWN: [&str; 7] = [
+    "FARJUMP_LOG",
+    "FARJUMP_TRANSPORT",
+    "FARJUMP_KEY",
+    "FARJUMP_DEVICE",
+    "FARJUMP_VERBS",
+    "FARJUMP_CC",
+    "FARJUMP_LD",
+];
 const PREFIX: &str = "FARJUMP_";
 
 /// What UCX logs goes to standard error, unless the user has it go elsewhere: by default it writes to standard output, between the

@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use arguments::{Arguments, Command};
+use failure::Failure;
 
 fn main() -> ExitCode {
     #[cfg(feature = "ucx")]
@@ -39,7 +40,30 @@ fn main() -> ExitCode {
     }
     environment::warn_of_unknown();
     environment::start_log();
-    let outcome = match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    match choose_device(&arguments).and_then(|()| run(arguments.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::note(format_args!("error: {failure}"));
+            failure.exit().into()
+        }
+    }
+}
+
+/// Has the transports over RDMA use the device that is asked for.
+#[cfg(feature = "verbs")]
+fn choose_device(arguments: &Arguments) -> Result<(), Failure> {
+    let Some(device) = &arguments.device else { return Ok(()) };
+    farjump_transports::verbs::choose_device(device).map_err(|why| Failure::new(format!("--device: {why}")))
+}
+
+#[cfg(not(feature = "verbs"))]
+fn choose_device(_: &Arguments) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
         #[cfg(feature = "build")]
         Command::Build(arguments) => library::build(arguments),
         #[cfg(feature = "build")]
@@ -59,12 +83,5 @@ fn main() -> ExitCode {
         Command::Perf(arguments) => perf::run(&arguments),
         #[cfg(feature = "build")]
         Command::PerfOther(arguments) => perf::other::run(&arguments),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            output::note(format_args!("error: {failure}"));
-            failure.exit().into()
-        }
     }
 }

@@ -28,7 +28,30 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
         }
         rows.push(row);
     }
-    output::print(output::table(&rows))
+    output::print(output::table(&rows))?;
+    #[cfg(feature = "verbs")]
+    print_ports(&farjump_transports::verbs::ports())?;
+    Ok(())
+}
+
+/// Shows the ports that transports over RDMA can use, where there are any.
+#[cfg(feature = "verbs")]
+fn print_ports(ports: &[farjump_transports::verbs::PortInfo]) -> Result<(), Failure> {
+    if ports.is_empty() {
+        return Ok(());
+    }
+    let mut rows = vec![["device", "state", "network", "opened at", "GIDs"].map(String::from)];
+    for port in ports {
+        let gids: Vec<_> =
+            port.gids.iter().map(|gid| format!("{} {} ({})", gid.index, gid.address, gid.kind)).collect();
+        let node = match &port.node {
+            Ok(path) => path.display().to_string(),
+            Err(why) => why.clone(),
+        };
+        let device = format!("{}:{}", port.device, port.port);
+        rows.push([device, port.state.to_lowercase(), port.link.clone(), node, gids.join(", ")]);
+    }
+    output::print(format!("\n{}", output::table(&rows)))
 }
 
 fn as_row(backend: &BackendInfo) -> [String; 6] {

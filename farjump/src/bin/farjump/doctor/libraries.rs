@@ -31,7 +31,7 @@ const WANTED: [Wanted; 2] = [
     Wanted {
         name: "libibverbs",
         soname: "libibverbs.so.1",
-        serves: "the transports verbs-write and verbs-send of a later version",
+        serves: "the transports verbs-write and verbs-send",
         mend: "sudo apt-get install libibverbs1 ibverbs-providers",
     },
 ];

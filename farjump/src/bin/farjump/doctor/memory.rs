@@ -112,8 +112,7 @@ fn locked(limit: Option<u64>) -> Finding {
         None => Finding::new(NAME, Verdict::Ok, "unlimited", "RDMA devices could take any mailbox"),
         Some(limit) => {
             let found = format!("at most {}", show_rough(limit));
-            let means =
-                "shm locks nothing; RDMA devices, for a later version, lock each mailbox (4 MiB a source)";
+            let means = "shm locks nothing; RDMA devices lock each mailbox twice (4 MiB a source, and as much where it sends)";
             let roomy = limit >= 16 * MAILBOX;
             let verdict = if roomy { Verdict::Ok } else { Verdict::Note };
             let finding = Finding::new(NAME, verdict, found, means).figure("limit_bytes", limit);
