@@ -39,9 +39,19 @@ pub struct GidInfo {
     pub kind: String,
 }
 
+/// Where programs open devices.
+const NODES: &str = "/dev/infiniband";
+/// Where the system lists them, by kind.
+const CLASSES: &str = "/sys/class";
+
 /// All ports of all RDMA devices of this machine, by name and number.
 pub fn ports() -> Vec<PortInfo> {
-    ports_in(Path::new("/sys/class"), Path::new("/dev/infiniband"))
+    ports_in(Path::new(CLASSES), Path::new(NODES))
+}
+
+/// Where a device is opened, or why this process cannot and the mend.
+pub(super) fn node_of(device: &str) -> Result<PathBuf, String> {
+    node(device, Path::new(CLASSES), Path::new(NODES))
 }
 
 fn ports_in(classes: &Path, nodes: &Path) -> Vec<PortInfo> {
