@@ -1,7 +1,7 @@
 //! RDMA devices, driven through verbs without anything between: `rdma-core` is all that a machine needs, and nothing of it is
 //! needed to build.
 //!
-//! [`write`] is the backend `verbs-write`, which writes frames into memory of the peer's; [`send`] is `verbs-send`, which sends
+//! [`mod@write`] is the backend `verbs-write`, which writes frames into memory of the peer's; [`mod@send`] is `verbs-send`, which sends
 //! each frame as a message. [`Options`] says what can be chosen, and how. What is decided, and why, is in
 //! `docs/decisions/verbs.md`.
 

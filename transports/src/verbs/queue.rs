@@ -26,7 +26,7 @@ use super::ledger::Ledger;
 use super::memory::{Memory, PAGE, Written, last_error};
 
 /// Work requests that a send queue holds, if the device can.
-const DEPTH: u32 = 512;
+pub(super) const DEPTH: u32 = 512;
 /// How long a peer that has nothing to receive into is left alone: 0.64 ms (InfiniBand Architecture Specification, 9.7.5.2.8).
 /// Windows keep that from happening in the steady state.
 const RNR_TIMER: u8 = 12;

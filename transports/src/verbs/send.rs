@@ -228,11 +228,20 @@ impl Post {
         Ok(true)
     }
 
-    fn work(&mut self) -> Result<(), TransportError> {
+    /// Takes what is done off the send queue.
+    fn retire(&mut self) -> Result<(), TransportError> {
         self.station.queue.work().map_err(|(cause, frame)| {
             let error = error(Operation::Send, cause);
-            frame.map_or(error.clone(), |frame| error.with_frame(frame))
-        })?;
+            match frame {
+                Some(frame) => error.with_frame(frame),
+                None => error,
+            }
+        })
+    }
+
+    /// Everything that progress brings about.
+    fn work(&mut self) -> Result<(), TransportError> {
+        self.retire()?;
         let done = self.station.queue.done();
         while self.sent.front().is_some_and(|(until, _)| *until <= done) {
             if let Some((_, room)) = self.sent.pop_front() {
@@ -242,7 +251,11 @@ impl Post {
         if self.sending.is_some() {
             self.push()?;
         }
-        self.station.inbox.work(&self.station.queue).map_err(|cause| error(Operation::Receive, cause))?;
+        if let Err(cause) = self.station.inbox.work(&self.station.queue) {
+            // Receives end with the queue pair; what was sent last says why it did.
+            self.retire()?;
+            return Err(error(Operation::Receive, cause));
+        }
         if let Some(given) = self.station.inbox.due()
             && self.station.queue.room() > 0
         {

@@ -21,7 +21,7 @@ use super::address::{Backend, Place, Told};
 use super::device::Device;
 use super::memory::{Memory, PAGE, Registration, Written};
 use super::options::Options;
-use super::queue::{CHAIN, Queue, Receives, Request};
+use super::queue::{CHAIN, DEPTH, Queue, Receives, Request};
 use super::receives::{FRAME, RING, Window};
 use crate::twin::Twin;
 
@@ -57,11 +57,18 @@ impl Write {
     }
 }
 
+/// Half of the longest ring: a frame of half a ring always finds room in it, whatever lies before. And as many operations as a
+/// quarter of a send queue, so that it always finds room there.
+fn max_frame(device: Option<&Device>) -> usize {
+    let posted = device
+        .map_or(usize::MAX, |device| device.max_message().saturating_mul(device.depth(DEPTH) as usize / 4));
+    posted.min(MAX_FRAME / 2)
+}
+
 fn capabilities(device: Option<&Device>) -> Capabilities {
     let mut arrival = ArrivalRules::FENCED | ArrivalRules::WRITE_IMM | ArrivalRules::CHECKED;
     arrival.set(ArrivalRules::IN_ORDER, device.is_some_and(|device| device.in_order));
-    // Half of the longest ring: a frame of half a ring always finds room in it, whatever lies before.
-    let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
+    let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, max_frame(device));
     capabilities.max_inline = device.map_or(0, |device| device.max_inline as usize);
     capabilities.alignment = PAGE;
     // That a peer died shows only at the next write to it.
@@ -83,11 +90,11 @@ impl Transport for Write {
 
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
         let failed = |cause| error(Operation::Open, cause);
-        let max_frame = MAX_FRAME / 2;
-        if request.max_frame > max_frame {
-            return Err(failed(Cause::TooLarge { len: request.max_frame, max: max_frame }));
-        }
         let device = self.chosen.device().map_err(|why| failed(Cause::System(why)))?;
+        let max = max_frame(Some(&device));
+        if request.max_frame > max {
+            return Err(failed(Cause::TooLarge { len: request.max_frame, max }));
+        }
         Ok(Box::new(WriteOpening::open(&device, request.region_len).map_err(failed)?))
     }
 }
@@ -285,7 +292,10 @@ impl Works {
     fn put(&mut self, mut request: Request, told: Option<u32>) -> Result<(), Failed> {
         let most = self.queue.device.max_message();
         let many = request.len.div_ceil(most).max(1);
-        // A frame is at most 2 GiB, and an operation at least a packet: few enough, or the device is none for it.
+        let max = max_frame(Some(&self.queue.device));
+        if request.len > max {
+            return Err((Cause::TooLarge { len: request.len, max }, Some(request.frame)));
+        }
         if !self.release()? || !self.has_room(many)? {
             return Err(full());
         }
@@ -311,7 +321,7 @@ impl Works {
                 last.tells = request.tells;
                 if let Some(told) = told {
                     (last.operation, last.told) = (IBV_WR_RDMA_WRITE_WITH_IMM, told);
-                    (last.solicited) = true;
+                    last.solicited = true;
                 }
             }
             self.post(&parts[..filled])?;
@@ -372,7 +382,11 @@ impl Works {
 
     /// Takes what was received, posts it again, and tells the peer so.
     fn receive(&mut self) -> Result<(), Failed> {
-        self.window.receive(&self.queue).map_err(|cause| (cause, None))?;
+        if let Err(cause) = self.window.receive(&self.queue) {
+            // Receives end with the queue pair; what was sent last says why it did.
+            self.queue.work()?;
+            return Err((cause, None));
+        }
         if let Some(posted) = self.window.due()
             && self.has_room(1)?
         {
