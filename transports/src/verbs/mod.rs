@@ -19,6 +19,7 @@ mod queue;
 mod receives;
 mod search;
 pub mod send;
+mod works;
 pub mod write;
 
 pub use listing::{GidInfo, PortInfo, ports};

@@ -6,23 +6,22 @@
 //! `docs/decisions/verbs.md`.
 
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, FaultsNoticed, InboxKind, LocalMemory,
     OpenRequest, Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError, WakeSource,
 };
-use farjump_rdma_sys::{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 
 use super::Chosen;
 use super::address::{Backend, Place, Told};
 use super::device::Device;
-use super::memory::{Memory, PAGE, Registration, Written};
+use super::memory::{Memory, PAGE, Written};
 use super::options::Options;
-use super::queue::{CHAIN, DEPTH, Queue, Receives, Request};
-use super::receives::{FRAME, RING, Window};
+use super::queue::{Queue, Receives};
+use super::receives::{FRAME, Window};
+use super::works::{Failed, Works, max_frame};
 use crate::twin::Twin;
 
 /// The backend's name.
@@ -55,14 +54,6 @@ impl Write {
     pub fn usable() -> Result<Capabilities, String> {
         Chosen::default().device().map(|device| capabilities(Some(&device)))
     }
-}
-
-/// Half of the longest ring: a frame of half a ring always finds room in it, whatever lies before. And as many operations as a
-/// quarter of a send queue, so that it always finds room there.
-fn max_frame(device: Option<&Device>) -> usize {
-    let posted = device
-        .map_or(usize::MAX, |device| device.max_message().saturating_mul(device.depth(DEPTH) as usize / 4));
-    posted.min(MAX_FRAME / 2)
 }
 
 fn capabilities(device: Option<&Device>) -> Capabilities {
@@ -156,15 +147,7 @@ impl Opening for WriteOpening {
         let descriptor = queue.received.descriptor();
         // Checked when the address was read.
         let len = told.region.len as usize;
-        let works = Works {
-            queue,
-            window,
-            region: told.region,
-            held: None,
-            lent: Vec::new(),
-            ring_due: false,
-            staging: None,
-        };
+        let works = Works::new(queue, window, told.region);
         let works = Arc::new(Mutex::new(works));
         Ok(Endpoint::OneSided {
             local: Box::new(WriteLocal {
@@ -176,230 +159,6 @@ impl Opening for WriteOpening {
             }),
             remote: Box::new(WriteRemote { works, len }),
         })
-    }
-}
-
-/// Memory that was registered for one put.
-struct Lent {
-    /// The request that reads it last.
-    until: u64,
-    _registration: Registration,
-}
-
-/// What both halves of an end need.
-struct Works {
-    // Dropped in this order: the queue pair before what it reads.
-    queue: Queue,
-    window: Window,
-    /// The peer's region.
-    region: Place,
-    /// A put that waits for the word that goes before it.
-    held: Option<Request>,
-    /// Oldest first.
-    lent: Vec<Lent>,
-    /// A ring that found no room.
-    ring_due: bool,
-    /// Where core lays out frames.
-    staging: Option<Memory>,
-}
-
-// SAFETY: the pointers of what is held are to bytes that core keeps; all else is its own.
-unsafe impl Send for Works {}
-
-/// Why a call came to nothing, and the frame that it concerns.
-type Failed = (Cause, Option<u64>);
-
-fn full() -> Failed {
-    (Cause::Full, None)
-}
-
-impl Works {
-    /// A write of `len` bytes at `from` to `offset` of the peer's region.
-    fn request(&self, offset: usize, from: *const u8, len: usize, frame: u64) -> Request {
-        Request {
-            operation: IBV_WR_RDMA_WRITE,
-            word: None,
-            from,
-            len,
-            key: 0,
-            to: self.region.address + offset as u64,
-            remote_key: self.region.key,
-            told: 0,
-            solicited: false,
-            tells: false,
-            frame,
-        }
-    }
-
-    /// Has the device know the memory that `request` is of.
-    fn register(&mut self, request: &mut Request) -> Result<(), Failed> {
-        if request.len <= self.queue.device.max_inline as usize {
-            return Ok(());
-        }
-        if let Some(staging) = &self.staging
-            && staging.holds(request.from, request.len)
-        {
-            request.key = staging.local_key();
-            return Ok(());
-        }
-        // Whoever puts from elsewhere pays for it: middleware that holds frames back.
-        // SAFETY: core keeps the bytes until the peer returned credit for them, which is after the put, or until this value is
-        // dropped. They are only read.
-        let lent = unsafe { Registration::of(&self.queue.device, request.from, request.len, None) };
-        let lent = lent.map_err(|cause| (cause, Some(request.frame)))?;
-        request.key = lent.local_key();
-        request.tells = true;
-        self.lent.push(Lent { until: u64::MAX, _registration: lent });
-        Ok(())
-    }
-
-    /// Whether so many requests can be posted, behind what is held.
-    fn has_room(&mut self, many: usize) -> Result<bool, Failed> {
-        if self.queue.room() < many {
-            self.work()?;
-        }
-        Ok(self.queue.room() >= many)
-    }
-
-    /// Posts what is held. `false`: there is no room.
-    fn release(&mut self) -> Result<bool, Failed> {
-        let Some(held) = self.held else { return Ok(true) };
-        if !self.has_room(1)? {
-            return Ok(false);
-        }
-        self.held = None;
-        self.post(&[held])?;
-        self.lent();
-        Ok(true)
-    }
-
-    fn post(&mut self, requests: &[Request]) -> Result<(), Failed> {
-        // SAFETY: what they are of lies in staging memory, is core's to keep, or lies in the desk.
-        unsafe { self.queue.post(requests) }
-            .map_err(|cause| (cause, requests.first().map(|request| request.frame)))
-    }
-
-    /// What was lent is given back once all that was posted until now is done.
-    fn lent(&mut self) {
-        if let Some(last) = self.lent.last_mut()
-            && last.until == u64::MAX
-        {
-            last.until = self.queue.next();
-        }
-    }
-
-    /// Writes so many bytes, in as many operations as it takes, the last of them with what the peer is told.
-    fn put(&mut self, mut request: Request, told: Option<u32>) -> Result<(), Failed> {
-        let most = self.queue.device.max_message();
-        let many = request.len.div_ceil(most).max(1);
-        let max = max_frame(Some(&self.queue.device));
-        if request.len > max {
-            return Err((Cause::TooLarge { len: request.len, max }, Some(request.frame)));
-        }
-        if !self.release()? || !self.has_room(many)? {
-            return Err(full());
-        }
-        let behind_word = !(request.to as usize).is_multiple_of(LINE);
-        self.register(&mut request)?;
-        if many == 1 && told.is_none() && behind_word {
-            self.held = Some(request);
-            return Ok(());
-        }
-        let mut parts = [request; CHAIN];
-        let mut rest = request;
-        loop {
-            let mut filled = 0;
-            while filled < CHAIN && (rest.len > 0 || filled == 0) {
-                let len = rest.len.min(most);
-                parts[filled] = Request { len, tells: false, ..rest };
-                rest.from = rest.from.wrapping_add(len);
-                (rest.to, rest.len) = (rest.to + len as u64, rest.len - len);
-                filled += 1;
-            }
-            if rest.len == 0 {
-                let last = &mut parts[filled - 1];
-                last.tells = request.tells;
-                if let Some(told) = told {
-                    (last.operation, last.told) = (IBV_WR_RDMA_WRITE_WITH_IMM, told);
-                    last.solicited = true;
-                }
-            }
-            self.post(&parts[..filled])?;
-            if rest.len == 0 {
-                break;
-            }
-        }
-        self.lent();
-        Ok(())
-    }
-
-    /// Writes a word, together with the put that is held for it.
-    fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), Failed> {
-        let held = self.held;
-        if !self.has_room(1 + usize::from(held.is_some()))? {
-            return Err(full());
-        }
-        let request = Request::word(word, self.region.address + offset as u64, self.region.key, frame);
-        match held {
-            Some(held) => {
-                self.held = None;
-                self.post(&[held, request])?;
-                self.lent();
-                Ok(())
-            }
-            None => self.post(&[request]),
-        }
-    }
-
-    /// Wakes the peer by a write of nothing, which takes a receive of its. Where it has none left it has enough to wake up to.
-    fn ring(&mut self) -> Result<(), Failed> {
-        self.ring_due = true;
-        if !self.release()? || !self.has_room(1)? {
-            return Ok(());
-        }
-        self.ring_due = false;
-        if !self.window.take(self.queue.told_by_peer()) {
-            return Ok(());
-        }
-        let ring = Request {
-            operation: IBV_WR_RDMA_WRITE_WITH_IMM,
-            told: RING,
-            solicited: true,
-            ..self.request(0, ptr::null(), 0, 0)
-        };
-        self.post(&[ring])
-    }
-
-    /// Takes what is done off the send queue.
-    fn work(&mut self) -> Result<(), Failed> {
-        self.queue.work()?;
-        if !self.lent.is_empty() {
-            let done = self.queue.done();
-            self.lent.retain(|lent| lent.until > done);
-        }
-        Ok(())
-    }
-
-    /// Takes what was received, posts it again, and tells the peer so.
-    fn receive(&mut self) -> Result<(), Failed> {
-        if let Err(cause) = self.window.receive(&self.queue) {
-            // Receives end with the queue pair; what was sent last says why it did.
-            self.queue.work()?;
-            return Err((cause, None));
-        }
-        if let Some(posted) = self.window.due()
-            && self.has_room(1)?
-        {
-            self.post(&[self.queue.tell(posted)])?;
-            self.window.told(posted);
-        }
-        Ok(())
-    }
-
-    fn progress(&mut self) -> Result<(), Failed> {
-        self.work()?;
-        self.release()?;
-        if self.ring_due { self.ring() } else { Ok(()) }
     }
 }
 
@@ -548,7 +307,7 @@ unsafe impl LocalMemory for WriteLocal {
             return Ok(false);
         }
         works.progress().map_err(failed)?;
-        if works.held.is_some() || works.ring_due {
+        if !works.is_idle() {
             return Ok(false);
         }
         works.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
