@@ -136,8 +136,7 @@ impl Drop for Completions {
 /// Why a request came to nothing: what the device calls it, and what that mostly means. `beside` is what it told by an event.
 #[cold]
 pub(super) fn failure(device: &Device, done: &ibv_wc, beside: Option<String>) -> Cause {
-    // SAFETY: every number is taken.
-    let words = device.words(|verbs| unsafe { verbs.ibv_wc_status_str(done.status) });
+    let words = device.words(done.status);
     let text = explain(&device.name, done.status, done.vendor_err, &words, beside);
     if done.status == IBV_WC_RETRY_EXC_ERR { Cause::Unreachable(text) } else { Cause::System(text) }
 }

@@ -9,7 +9,7 @@ use farjump_core::transport::Cause;
 use farjump_rdma_sys::{
     IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR,
     IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_ERR, IBV_QPT_RC, IBV_WR_RDMA_WRITE, Verbs,
-    ibv_async_event, ibv_context, ibv_device_attr, ibv_event_type, ibv_pd, ibv_qp_init_attr,
+    ibv_async_event, ibv_context, ibv_device_attr, ibv_event_type, ibv_pd, ibv_qp_init_attr, ibv_wc_status,
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
@@ -226,21 +226,7 @@ impl Device {
             }
             // SAFETY: the call succeeded, so it is written.
             let mut event = unsafe { event.assume_init() };
-            if let Some(what) = words(event.event_type) {
-                let concerns = match event.event_type {
-                    IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
-                        // SAFETY: events of queue pairs name one.
-                        Concerns::One(unsafe { event.element.qp }.addr())
-                    }
-                    IBV_EVENT_PORT_ERR => {
-                        // SAFETY: events of ports name one.
-                        let port = unsafe { event.element.port_num };
-                        if port == c_int::from(self.port.number) { Concerns::All } else { Concerns::One(0) }
-                    }
-                    // SAFETY: events of completion queues name one.
-                    IBV_EVENT_CQ_ERR => Concerns::One(unsafe { event.element.cq }.addr()),
-                    _ => Concerns::All,
-                };
+            if let (Some(what), Some(concerns)) = (words(event.event_type), self.concerned(&event)) {
                 events.kept.push((concerns, what));
                 if events.kept.len() > KEPT {
                     events.kept.remove(0);
@@ -252,10 +238,28 @@ impl Device {
         }
     }
 
-    /// What the library calls a number, as `text` says it.
-    pub(super) fn words(&self, text: impl FnOnce(&'static Verbs) -> *const std::ffi::c_char) -> String {
-        // SAFETY: the library's texts are constants.
-        unsafe { CStr::from_ptr(text(self.verbs)) }.to_string_lossy().into_owned()
+    /// Whom an event concerns; nobody, if it is of a port that is not used.
+    fn concerned(&self, event: &ibv_async_event) -> Option<Concerns> {
+        match event.event_type {
+            IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
+                // SAFETY: events of queue pairs name one.
+                Some(Concerns::One(unsafe { event.element.qp }.addr()))
+            }
+            // SAFETY: events of completion queues name one.
+            IBV_EVENT_CQ_ERR => Some(Concerns::One(unsafe { event.element.cq }.addr())),
+            IBV_EVENT_PORT_ERR => {
+                // SAFETY: events of ports name one.
+                let port = unsafe { event.element.port_num };
+                (port == c_int::from(self.port.number)).then_some(Concerns::All)
+            }
+            _ => Some(Concerns::All),
+        }
+    }
+
+    /// What the library calls a status.
+    pub(super) fn words(&self, status: ibv_wc_status) -> String {
+        // SAFETY: every number is taken, and the library's texts are constants.
+        unsafe { CStr::from_ptr(self.verbs.ibv_wc_status_str(status)) }.to_string_lossy().into_owned()
     }
 }
 
