@@ -313,7 +313,8 @@ unsafe impl LocalMemory for WriteLocal {
         works.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
         // What came before that tells nobody; core looks for its frames after this.
         works.receive().map_err(failed)?;
-        Ok(true)
+        // A peer that was not told of receives could wait for them.
+        Ok(works.window.due().is_none())
     }
 
     fn after_sleep(&mut self) -> Result<(), TransportError> {
