@@ -23,7 +23,11 @@ pub(crate) const TESTS: &[Needed] = &[
         .owed(),
     Needed::new(LIBCLANG, "libclang1", "reads these headers").owed(),
     Needed::new("libibverbs.so.1", "libibverbs1", "drives RDMA devices"),
-    Needed::new("libibverbs.so", "libibverbs-dev", "has the headers that the bindings of verbs are compared with"),
+    Needed::new(
+        "libibverbs.so",
+        "libibverbs-dev",
+        "has the headers that the bindings of verbs are compared with",
+    ),
     Needed::new("ucx_perftest", "ucx-utils", "measures messages of UCX without farjump").owed(),
     Needed::new("ip", "iproute2", "makes the networks between which frames travel").owed(),
 ];

@@ -36,9 +36,8 @@ impl Context {
             Reach::Near => &NEAR,
             Reach::Far => &FAR,
         };
-        let make = |transports: String| {
-            Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &[(c"TLS", &transports)])
-        };
+        let make =
+            |transports: String| Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &[(c"TLS", &transports)]);
         let made = place.get_or_init(|| choice::for_messages(reach).map(make));
         made.as_ref().map(Result::as_ref).transpose().map_err(Clone::clone)
     }
