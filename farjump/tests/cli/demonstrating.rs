@@ -76,6 +76,18 @@ fn a_given_file_gets_the_answers_that_an_independent_computation_gives() {
 }
 
 #[test]
+fn the_target_is_started_by_the_words_that_are_given_and_a_launcher_that_is_not_there_is_named() {
+    let bench = Workbench::new();
+    bench.write("prose", "panic");
+    assert_eq!(demo_json(&bench, &["prose", "--launch", "nice -n 1"])["file"], "prose");
+    let done = bench.run(["demo", "prose", "--launch", "no-such-launcher here"]);
+    assert!(done.error(1).contains("by `no-such-launcher here`: No such file"), "{}", done.err);
+    // That a launcher runs, and nothing of the target comes of it, shows too.
+    assert!(bench.run(["demo", "prose", "--launch", "true"]).error(1).contains("did not get ready"));
+    assert!(bench.leftovers().is_empty());
+}
+
+#[test]
 fn an_empty_file_has_answers_too() {
     let bench = Workbench::new();
     bench.write("empty", "");

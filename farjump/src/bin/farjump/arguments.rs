@@ -476,6 +476,10 @@ pub(crate) struct Demo {
     /// Where the target listens, such as tcp:127.0.0.1:0 [default: a Unix socket]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
+    /// Words, as for a shell without quotes, that start the target on this machine, such as "ip netns exec far" for
+    /// another network
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) launch: Option<String>,
     #[command(flatten)]
     pub(crate) key: KeyFile,
     /// As JSON

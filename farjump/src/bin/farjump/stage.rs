@@ -115,6 +115,16 @@ pub(crate) fn this_program() -> Command {
     command
 }
 
+/// The same by way of another program, such as `ip netns exec far`, if there is any in `words`.
+pub(crate) fn this_program_by(words: &str) -> Command {
+    let mut words = words.split_whitespace();
+    let Some(launcher) = words.next() else { return this_program() };
+    let mut command = Command::new(launcher);
+    // What is `self` here is the launcher there.
+    command.args(words).arg(format!("/proc/{}/exe", process::id()));
+    command
+}
+
 /// A folder beside this program if that lies in cargo's target folder, so that nothing is written outside of it, and if
 /// its path is short enough for a socket; otherwise in the system's temporary folder.
 fn make_folder(command: &str) -> io::Result<TempDir> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::arguments::Demo;
 use crate::failure::Failure;
-use crate::stage::{Stage, this_program};
+use crate::stage::{Stage, this_program_by};
 
 /// How long the target may take to start, and then to go on sending the file.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,12 +24,16 @@ pub(super) fn start(
     arguments: &Demo,
     bytes: usize,
 ) -> Result<DemoTarget, Failure> {
-    let failed = |error| Failure::new(format!("cannot start the target process: {error}"));
+    let launch = arguments.launch.as_deref().unwrap_or_default();
+    let failed = |error| match launch {
+        "" => Failure::new(format!("cannot start the target process: {error}")),
+        launch => Failure::new(format!("cannot start the target process by `{launch}`: {error}")),
+    };
     let (stream, theirs) = UnixStream::pair().map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     let own = format!("unix:{}{}", stage.folder().display(), SOCKET);
     let address = arguments.listen.as_ref().unwrap_or(&own);
-    let mut command = this_program();
+    let mut command = this_program_by(launch);
     command.arg("demo-target").arg("--data").arg(file).arg("--listen").arg(address);
     command.arg("--folder").arg(stage.folder());
     if let Some(transport) = &arguments.transport {
