@@ -4,10 +4,8 @@
 //! |---|---|
 //! | [`conformance`] | what every transport has to stand: one suite, for any transport |
 //! | [`fakes`] | a transport of each family, inside one process, that does its worst within the contract |
-//! | [`namespaces`] | two networks of their own with a cable between them, for tests |
 //! | [`pair`] | two connected ends in one process |
 
 pub mod conformance;
 pub mod fakes;
-pub mod namespaces;
 pub mod pair;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use farjump_integration_tests::conformance::{Candidate, candidates, run};
-use farjump_integration_tests::namespaces::{DEVICE, Namespaces, Side};
+use farjump_namespaces::{DEVICE, Namespaces, Side};
 
 /// Words, one a line, by which the targets of a test's subject are started in another network namespace.
 const LAUNCHER: &str = "CONFORMANCE_TEST_LAUNCHER";

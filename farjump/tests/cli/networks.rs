@@ -1,122 +1,166 @@
 //! Two machines, as far as the network goes: a target and its sources in network namespaces of their own, joined by a cable.
 
-use std::process::{Command, Stdio, id};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Command, Stdio};
+
+use farjump_namespaces::{DEVICE, Namespaces, Side};
+use serde_json::Value;
 
 use crate::injecting::ECHO;
 use crate::keyed::{has_ucx, make_key};
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
 
-/// Two namespaces, of the target and of the sources, which are gone with the value.
-struct Networks([String; 2]);
+/// Where targets are; sources are at the other side.
+const TARGET: Side = Side::Right;
+const SOURCE: Side = Side::Left;
+/// What either side is given beside its own arguments.
+const KEYED: [&str; 4] = ["--key", "k", "--peer-timeout", "1s"];
+/// The same, where UCX chooses.
+const UCX: [&str; 6] = ["--transport", "ucx", "--key", "k", "--peer-timeout", "1s"];
 
-/// Address of the target's end of the cable; that of the sources' ends in 2.
-const TARGET: &str = "10.77.0.1";
-/// The cable's name at both ends.
-const CABLE: &str = "cable";
+/// A folder with a key, and two networks, in which UCX reaches across by TCP alone.
+struct Networks {
+    namespaces: Namespaces,
+    bench: Workbench,
+}
 
 impl Networks {
-    /// `None`, which it says, where they cannot be made.
+    /// `None`, which it says, where UCX or namespaces are not to be had.
     fn join() -> Option<Networks> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let networks = Networks(["t", "s"].map(|part| format!("farjump-{}-{number}-{part}", id())));
-        let [target, source] = &networks.0;
-        for args in [
-            format!("netns add {target}"),
-            format!("netns add {source}"),
-            format!("link add {CABLE} netns {target} type veth peer name {CABLE} netns {source}"),
-            format!("-n {target} addr add {TARGET}/24 dev {CABLE}"),
-            format!("-n {source} addr add 10.77.0.2/24 dev {CABLE}"),
-            format!("-n {target} link set {CABLE} up"),
-            format!("-n {source} link set {CABLE} up"),
-        ] {
-            if let Err(why) = ip(&args) {
-                println!("skipped: no networks can be made: ip {args}: {why}");
-                return None;
+        if !has_ucx() {
+            return None;
+        }
+        match Namespaces::new() {
+            Ok(namespaces) => {
+                let bench = Workbench::new();
+                make_key(&bench, "k");
+                Some(Networks { namespaces, bench })
+            }
+            Err(why) => {
+                println!("skipped: {why}");
+                None
             }
         }
-        // The system tells of a cable that came up when it finds the time for it, and UCX takes no device before.
-        for network in &networks.0 {
-            let show = format!("-n {network} -o link show {CABLE}");
-            wait_for("the cable to be up", || ip(&show).ok().filter(|said| said.contains("state UP")));
-        }
-        Some(networks)
     }
 
-    /// `farjump` in one of them.
-    fn farjump(&self, bench: &Workbench, of: usize, args: &[&str]) -> Command {
-        let mut command = bench.program("ip");
-        command.args(["netns", "exec", &self.0[of], env!("CARGO_BIN_EXE_farjump")]).args(args);
-        command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", CABLE);
+    /// `farjump` on one of them. Both are of one machine, whose memory UCX would find to be shared.
+    fn farjump(&self, side: Side, args: &[&str]) -> Command {
+        let words = self.namespaces.launcher(side);
+        let mut command = self.bench.program(&words[0]);
+        command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_farjump")).args(args);
+        command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", DEVICE);
         command
     }
 
-    fn source(&self, bench: &Workbench, args: &[&str]) -> Done {
-        finish(&mut self.farjump(bench, 1, args))
+    /// A target with these arguments, and its address.
+    fn serve(&self, more: &[&str]) -> (Serving, String) {
+        let listen = format!("tcp:{}:0", TARGET.address());
+        let serving =
+            Serving::start(&mut self.farjump(TARGET, &[&["serve", "--listen", &listen], more].concat()));
+        let address = serving.ready.split(' ').nth(1).expect("the address is in the line").to_owned();
+        (serving, address)
     }
 
-    fn cable(&self, state: &str) {
-        ip(&format!("-n {} link set {CABLE} {state}", self.0[0])).expect("it is there");
+    fn source(&self, args: &[&str]) -> Done {
+        finish(&mut self.farjump(SOURCE, args))
     }
-}
 
-impl Drop for Networks {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            // One that was not made is no error. The cable goes with its namespace.
-            let _ = ip(&format!("netns del {name}"));
-        }
-    }
-}
-
-/// Runs `ip`: what it says.
-fn ip(args: &str) -> Result<String, String> {
-    let output = Command::new("ip").args(args.split(' ')).output().map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    /// Bytes that came to either side.
+    fn received(&self) -> [u64; 2] {
+        [TARGET, SOURCE].map(|side| self.namespaces.received(side).expect("the cable is there"))
     }
 }
 
 #[test]
 fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
-    if !has_ucx() {
-        return;
-    }
     let Some(networks) = Networks::join() else { return };
-    let bench = Workbench::new();
+    let bench = &networks.bench;
     bench.library("echo", ECHO);
     bench.library(
         "wait",
         "FARJUMP_COPY_ARGS(wait)\nFARJUMP_IFUNC void wait_main(void *p, size_t n, void *t) { for (;;) __asm__ volatile(\"\"); }",
     );
-    make_key(&bench, "k");
-    let listen = format!("tcp:{TARGET}:0");
-    let with_key = ["--transport", "ucx-am", "--key", "k", "--peer-timeout", "1s"];
-    let serve = [&["serve", "--listen", &listen], &with_key[..]].concat();
-    let serving = Serving::start(&mut networks.farjump(&bench, 0, &serve));
-    let address = serving.ready.split(' ').nth(1).expect("the address is in the line").to_owned();
+    let with_key = [&["--transport", "ucx-am"], &KEYED[..]].concat();
+    let (serving, address) = networks.serve(&with_key);
 
     let echo = ["inject", "libecho.so", "--to", &address, "--args", "hello"];
-    assert_eq!(networks.source(&bench, &[&echo[..], &with_key].concat()).worked().text(), "hello");
-    let without = networks.source(&bench, &[&echo[..], &["--transport", "ucx-am"]].concat());
+    assert_eq!(networks.source(&[&echo[..], &with_key].concat()).worked().text(), "hello");
+    let without = networks.source(&[&echo[..], &["--transport", "ucx-am"]].concat());
     assert!(without.error(1).contains("there is no key"), "{}", without.err);
 
     let wait = ["inject", "libwait.so", "--to", &address, "--timeout", "60m"];
-    let mut command = networks.farjump(&bench, 1, &[&wait[..], &with_key].concat());
+    let mut command = networks.farjump(SOURCE, &[&wait[..], &with_key].concat());
     let waiting = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     // It runs: nothing else keeps a target of one thread from an answer.
     wait_for("the function to run", || {
         let stats = ["stats", "--to", &address, "--key", "k", "--timeout", "200ms"];
-        (networks.source(&bench, &stats).code == 4).then_some(())
+        (networks.source(&stats).code == 4).then_some(())
     });
-    networks.cable("down");
+    networks.namespaces.pull(TARGET).expect("it is there");
     let done = waiting.finish();
     let told = done.error(5);
     assert!(told.contains(&address) && told.contains("did not answer for 1 s"), "{}", done.err);
     // A new one says in time that it does not get through.
-    let cut = networks.source(&bench, &[&echo[..], &with_key, &["--timeout", "200ms"]].concat());
+    let cut = networks.source(&[&echo[..], &with_key, &["--timeout", "200ms"]].concat());
     assert!(cut.error(4).contains("did not come in time"), "{}", cut.err);
     serving.kill();
+}
+
+#[test]
+fn between_machines_ucx_takes_tcp_says_why_and_carries_all_that_is_injected() {
+    let Some(networks) = Networks::join() else { return };
+    let bench = &networks.bench;
+    let (serving, address) = networks.serve(&UCX);
+
+    let path = [&["transports", "--to", &address, "--json"], &UCX[..2], &KEYED[..2]].concat();
+    let shown: Value = serde_json::from_slice(&networks.source(&path).worked().out).expect("it is JSON");
+    assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-am".into(), &"delivered".into()));
+    assert_eq!(shown["over"], format!("tcp over {DEVICE}"));
+    assert!(shown["target"].as_str().is_some_and(|target| target.contains(TARGET.address())), "{shown}");
+    let notes = shown["notes"].to_string();
+    assert!(notes.contains("TCP, because nothing faster joins both sides"), "{shown}");
+    assert!(notes.contains("UCX_TLS=tcp,self"), "{shown}");
+    let passed = &shown["passed_over"][0];
+    assert_eq!(passed["transport"], "ucx-put");
+    assert!(passed["why"].as_str().is_some_and(|why| why.contains("emulates writes")), "{shown}");
+
+    bench.library("echo", ECHO);
+    // As long as a reply may be.
+    let payload: Vec<u8> =
+        (0..1_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    bench.write("args", &payload);
+    let before = networks.received();
+    let echo = ["inject", "libecho.so", "--to", &address, "--args-file", "args"];
+    let done = networks.source(&[&echo[..], &UCX].concat()).worked();
+    assert!(done.out == payload, "{} bytes came back, and others", done.out.len());
+    let after = networks.received();
+    for (before, after) in before.into_iter().zip(after) {
+        assert!(after - before >= 1_000_000, "{before} B, then {after}: the payload went another way");
+    }
+
+    let stats = [&["stats", "--to", &address, "--json"], &KEYED[..2]].concat();
+    let stats: Value = serde_json::from_slice(&networks.source(&stats).worked().out).expect("it is JSON");
+    assert_eq!(stats["calls"], 1);
+    serving.stop().worked();
+}
+
+#[test]
+fn the_demo_works_between_machines() {
+    let Some(networks) = Networks::join() else { return };
+    let (listen, launch) =
+        (format!("tcp:{}:0", TARGET.address()), networks.namespaces.launcher(TARGET).join(" "));
+    let demo =
+        ["demo", "--json", "--listen", &listen, "--launch", &launch, "--transport", "ucx", "--key", "k"];
+    let before = networks.received();
+    let done = networks.source(&demo).worked();
+    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    assert_eq!(report["transport"], "ucx-am");
+    let functions = report["functions"].as_array().expect("a list");
+    assert_eq!(functions.len(), 3);
+    let code: u64 = functions.iter().filter_map(|function| function["code_bytes"].as_u64()).sum();
+    for function in functions {
+        assert_eq!(function["answer"], function["expected"]);
+    }
+    let [to_target, to_source] = networks.received();
+    assert!(code > 0 && to_target - before[0] > code && to_source > before[1], "the code went another way");
+    assert!(networks.bench.leftovers().is_empty());
 }

@@ -6,13 +6,20 @@
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio, id};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What the names of all of them begin with, before the number of the process that made them.
 const PREFIX: &str = "farjump-";
 /// The name of the cable's end in either.
 pub const DEVICE: &str = "fj0";
+/// How long the system may take to notice that a cable is plugged in.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is asked.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// One of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +28,16 @@ pub enum Side {
     Left,
     /// 10.77.0.2.
     Right,
+}
+
+impl Side {
+    /// The address of its end of the cable.
+    pub const fn address(self) -> &'static str {
+        match self {
+            Side::Left => "10.77.0.1",
+            Side::Right => "10.77.0.2",
+        }
+    }
 }
 
 /// The two, each with a loopback device and an end of the cable, all up.
@@ -56,12 +73,32 @@ impl Namespaces {
         ip(&["netns", "add", left])?;
         ip(&["netns", "add", right])?;
         ip(&["link", "add", DEVICE, "netns", left, "type", "veth", "peer", "name", DEVICE, "netns", right])?;
-        for (name, address) in [(left, "10.77.0.1/24"), (right, "10.77.0.2/24")] {
-            ip(&["-n", name, "addr", "add", address, "dev", DEVICE])?;
+        for (name, side) in [(left, Side::Left), (right, Side::Right)] {
+            ip(&["-n", name, "addr", "add", &format!("{}/24", side.address()), "dev", DEVICE])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
         }
+        made.await_carrier()?;
         Ok(made)
+    }
+
+    /// Waits until both ends are in use. The system tells of a cable that came up when it finds the time for it, and UCX takes
+    /// no device before.
+    fn await_carrier(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        for name in &self.names {
+            loop {
+                let shown = ip(&["-n", name, "-o", "link", "show", DEVICE])?;
+                if shown.contains(" state UP ") {
+                    break;
+                }
+                if begun.elapsed() > PATIENCE {
+                    return Err(format!("the cable does not come up: {}", shown.trim()));
+                }
+                sleep(PAUSE);
+            }
+        }
+        Ok(())
     }
 
     /// Words that, before a program and its arguments, have it run in one of them, with the devices of that in `/sys`.
@@ -76,13 +113,23 @@ impl Namespaces {
         command
     }
 
-    /// Plugs the cable in or pulls it out.
+    /// Pulls the cable out of one of them. Nothing comes through from here on, either way.
     ///
     /// # Errors
     /// What `ip` said.
-    pub fn plug(&self, plugged: bool) -> Result<(), String> {
-        let state = if plugged { "up" } else { "down" };
-        ip(&["-n", self.name(Side::Left), "link", "set", DEVICE, state])
+    pub fn pull(&self, side: Side) -> Result<(), String> {
+        ip(&["-n", self.name(side), "link", "set", DEVICE, "down"]).map(drop)
+    }
+
+    /// Plugs it in again, and waits until both can use it.
+    ///
+    /// # Errors
+    /// What `ip` said, or that it does not come up.
+    pub fn plug(&self) -> Result<(), String> {
+        for name in &self.names {
+            ip(&["-n", name, "link", "set", DEVICE, "up"])?;
+        }
+        self.await_carrier()
     }
 
     /// Bytes that have come out of the cable on one side.
@@ -110,9 +157,10 @@ impl Drop for Namespaces {
     }
 }
 
-fn ip(arguments: &[&str]) -> Result<(), String> {
+/// Runs `ip`: what it prints.
+fn ip(arguments: &[&str]) -> Result<String, String> {
     match Command::new("ip").args(arguments).stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         Ok(output) => Err(format!(
             "no network namespaces can be made here: ip {}: {}",
             arguments.join(" "),
@@ -133,9 +181,9 @@ fn sweep() -> Result<(), String> {
         let name = name.to_string_lossy();
         let maker = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         let Some(maker) = maker.and_then(|maker| maker.parse::<u32>().ok()) else { continue };
-        if !std::path::Path::new(&format!("/proc/{maker}")).exists()
+        if !Path::new(&format!("/proc/{maker}")).exists()
             && let Err(why) = ip(&["netns", "del", &name])
-            && std::path::Path::new("/run/netns").join(&*name).exists()
+            && Path::new("/run/netns").join(&*name).exists()
         {
             return Err(why);
         }
