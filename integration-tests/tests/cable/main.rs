@@ -1,0 +1,93 @@
+//! Links over UCX between two network namespaces whose cable is pulled out while calls are under way.
+//!
+//! A target and a source are processes of their own, one in each namespace (`player.rs`, `roles.rs`). The target stands still
+//! while the source injects, so that nothing is answered before the cable is gone, on whichever side.
+
+mod player;
+mod roles;
+
+use farjump_namespaces::{Namespaces, Side};
+use tempfile::tempdir;
+
+use player::Player;
+
+/// The only transport of UCX's that goes by cable.
+const TRANSPORT: &str = "ucx-am";
+/// Where the source is, and where the target.
+const SOURCE: Side = Side::Left;
+const TARGET: Side = Side::Right;
+
+/// The name of the test that this is in, as its binary knows it.
+macro_rules! this_test {
+    () => {{
+        fn here() {}
+        let name = std::any::type_name_of_val(&here);
+        name.strip_suffix("::here").and_then(|name| name.split_once("::")).expect("inside a test").1
+    }};
+}
+
+/// How two sides meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Meeting {
+    /// Over the cable, with a key.
+    Tcp,
+    /// In the file system, which both share whatever their networks are.
+    Unix,
+}
+
+/// Pulls the cable at `side` between a source and a target that have met by `meeting`, and plugs it in again. `test` is the
+/// name of the test that calls this.
+fn pull(test: &str, meeting: Meeting, side: Side) {
+    if roles::plays(TRANSPORT) {
+        return;
+    }
+    let backend = farjump::available().into_iter().find(|backend| backend.name == TRANSPORT);
+    let usable = backend.map_or_else(|| Err("it is not in this build".to_owned()), |found| found.usable);
+    if let Err(why) = usable {
+        return println!("skipped: {TRANSPORT}: {why}");
+    }
+    let namespaces = match Namespaces::new() {
+        Ok(namespaces) => namespaces,
+        Err(why) => return println!("skipped: {TRANSPORT} between network namespaces: {why}"),
+    };
+    let folder = tempdir().unwrap();
+    let listen = match meeting {
+        Meeting::Tcp => format!("tcp:{}:0", TARGET.address()),
+        Meeting::Unix => format!("unix:{}", folder.path().join("t.sock").display()),
+    };
+    let mut target = Player::start(&namespaces, TARGET, test, &["target", &listen]);
+    let address = target.hear("ready ");
+    let mut source = Player::start(&namespaces, SOURCE, test, &["source", &address]);
+    source.hear("connected");
+    target.stop();
+    source.order("inject");
+    source.hear("under way");
+    namespaces.pull(side).unwrap();
+    target.go_on();
+    source.order("pulled");
+    source.hear("noticed");
+    if meeting == Meeting::Tcp {
+        let gone = target.hear("gone ");
+        assert!(gone.contains(SOURCE.address()) && gone.contains("did not answer for 1 s"), "{gone}");
+    }
+    namespaces.plug().unwrap();
+    source.order("plugged");
+    source.hear("done");
+    source.end();
+    target.end();
+}
+
+#[test]
+fn calls_end_when_the_targets_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
+    pull(this_test!(), Meeting::Tcp, TARGET);
+}
+
+#[test]
+fn calls_end_when_the_sources_own_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
+    pull(this_test!(), Meeting::Tcp, SOURCE);
+}
+
+#[test]
+fn calls_end_by_their_deadlines_where_only_frames_go_by_cable_and_a_new_link_works_when_it_is_back() {
+    pull(this_test!(), Meeting::Unix, TARGET);
+}

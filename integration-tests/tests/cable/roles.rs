@@ -1,0 +1,171 @@
+//! What the processes behind the cable do.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use farjump::build::{Options, build};
+use farjump::{Error, Key, Library, Link, LinkBuilder, Target};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+/// What a process of this program is to play: a role and an address, one a line.
+pub(crate) const ROLE: &str = "CABLE_ROLE";
+/// Before what it says.
+pub(crate) const MARK: char = '@';
+
+/// Longer than anything honest takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A wait that no test should ever see the end of.
+const FOREVER: Duration = Duration::from_secs(3600);
+/// Deadline of what cannot come.
+const SHORT: Duration = Duration::from_millis(500);
+/// How long a machine may be silent.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Of both sides.
+const KEY: [u8; 32] = [7; 32];
+/// Payloads of the calls that are under way: in a line, in one packet, in several, and fetched by the target.
+const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
+
+/// Plays the role that this process was started for, if it was for one.
+pub(crate) fn plays(transport: &str) -> bool {
+    let Ok(role) = std::env::var(ROLE) else { return false };
+    // Also where it is stopped at that moment.
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    std::thread::spawn(|| {
+        std::thread::sleep(3 * PATIENCE);
+        let _ = writeln!(std::io::stderr(), "a process behind the cable hangs");
+        std::process::abort();
+    });
+    match role.lines().collect::<Vec<_>>()[..] {
+        ["target", address] => play_target(address, transport),
+        ["source", address] => Source::new(address, transport).play(),
+        _ => panic!("no such role: {role}"),
+    }
+    true
+}
+
+fn say(words: &str) {
+    println!("{MARK}{words}");
+}
+
+fn await_order(expected: &str) {
+    let order = std::io::stdin().lines().next().expect("an order comes").unwrap();
+    assert_eq!(order, expected);
+}
+
+fn play_target(address: &str, transport: &str) {
+    let target = Target::listen(address).transport(transport).key(Key::from_bytes(KEY)).peer_timeout(SILENCE);
+    let mut target = target.on_peer_gone(|peer, why| say(&format!("gone {peer}: {why}"))).build().unwrap();
+    let stopper = target.stopper();
+    std::thread::spawn(move || {
+        std::io::stdin().lines().for_each(drop);
+        stopper.stop();
+    });
+    say(&format!("ready {}", target.address()));
+    target.run().unwrap();
+}
+
+/// A source, whose calls end one way or another.
+struct Source<'a> {
+    address: &'a str,
+    transport: &'a str,
+    echo: Library,
+}
+
+impl<'a> Source<'a> {
+    fn new(address: &'a str, transport: &'a str) -> Source<'a> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            inputs: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("ifuncs/echo.c")],
+            output: folder.path().join("libecho.so"),
+            ..Options::default()
+        };
+        let echo = Library::open(build(&options).unwrap().library).unwrap();
+        Source { address, transport, echo }
+    }
+
+    fn play(&self) {
+        let mut link = self.link().connect().unwrap();
+        self.all_answered(&link);
+        say("connected");
+        await_order("inject");
+        let calls: Vec<_> =
+            LENGTHS.iter().map(|len| link.inject(&self.echo, &vec![2; *len]).unwrap()).collect();
+        say("under way");
+        await_order("pulled");
+        if self.address.starts_with("tcp:") {
+            for call in calls {
+                self.silent(call.wait(FOREVER));
+            }
+            self.silent(link.inject(&self.echo, &[3; 10]));
+            let error = link.reconnect().unwrap_err().to_string();
+            assert!(error.contains(self.address), "{error}");
+            say("noticed");
+            await_order("plugged");
+            link.reconnect().unwrap();
+            self.all_answered(&link);
+        } else {
+            for call in calls {
+                self.late(call.wait(SHORT));
+            }
+            self.fill(&link);
+            self.late(link.flush(SHORT));
+            say("noticed");
+            await_order("plugged");
+            self.all_answered(&self.link().connect().unwrap());
+        }
+        self.all_answered(&self.link().connect().unwrap());
+        say("done");
+    }
+
+    fn link(&self) -> LinkBuilder {
+        Link::builder(self.address)
+            .transport(self.transport)
+            .key(Key::from_bytes(KEY))
+            .peer_timeout(SILENCE)
+            .reply_room(4 << 20)
+            .send_timeout(SHORT)
+            .connect_timeout(PATIENCE)
+    }
+
+    fn all_answered(&self, link: &Link) {
+        for len in LENGTHS {
+            let reply = link.inject(&self.echo, &vec![1; len]).unwrap().wait(PATIENCE).unwrap();
+            assert!(reply.len() == len && reply.iter().all(|byte| *byte == 1));
+        }
+    }
+
+    /// Sends until there is no room for more, short frames and long ones, which is told in time.
+    fn fill(&self, link: &Link) {
+        for len in LENGTHS {
+            let payload = vec![3; len];
+            let full = loop {
+                if let Err(error) = link.send(&self.echo, &payload) {
+                    break error;
+                }
+            };
+            self.late::<()>(Err(full));
+        }
+    }
+
+    /// It failed because the target's machine was silent, and says so.
+    fn silent<T>(&self, tried: Result<T, Error>) {
+        match tried {
+            Err(Error::PeerGone { peer, why }) => {
+                assert_eq!(peer, self.address);
+                assert!(why.contains("did not answer for 1 s"), "{why}");
+            }
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("something came through a cable that is not there"),
+        }
+    }
+
+    /// It failed by its deadline, and says with whom.
+    fn late<T>(&self, tried: Result<T, Error>) {
+        match tried {
+            Err(Error::Timeout { what }) => assert!(what.contains(self.address), "{what}"),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("something came through a cable that is not there"),
+        }
+    }
+}
