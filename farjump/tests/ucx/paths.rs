@@ -94,9 +94,9 @@ impl Path {
         actor
     }
 
-    /// A link to the place's target.
+    /// A link to the place's target, which waits as long as a busy machine needs.
     pub(crate) fn link(&self, place: &Place) -> LinkBuilder {
-        place.link().transport(self.transport)
+        place.link().transport(self.transport).connect_timeout(PATIENCE).send_timeout(PATIENCE)
     }
 }
 
