@@ -3,7 +3,7 @@
 use farjump::{Error, Link, RefusalCause};
 
 use crate::actor::this_test;
-use crate::paths::{Path, on_every_path};
+use crate::paths::{Path, on_every_path, on_every_path_of_messages};
 use crate::support::{PATIENCE, Place, library, to_words, words};
 
 /// Longest payload that a target takes unless told otherwise, in bytes.
@@ -117,7 +117,8 @@ fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
 
 #[test]
 fn what_one_source_can_have_held_is_bounded_by_the_targets_limits_and_told() {
-    on_every_path(this_test!(), |path, _| {
+    // Where mailboxes are written, bigger ones are made instead (`behaviour`).
+    on_every_path_of_messages(this_test!(), |path, _| {
         let mailbox = 1 << 16;
         for (limit, memory) in [(1 << 20, usize::MAX), (usize::MAX, 6 << 20)] {
             let place = Place::new();

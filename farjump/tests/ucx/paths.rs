@@ -40,10 +40,18 @@ const PATHS: [Path; 6] = [
     put("ucx-put over sysv", &[("UCX_TLS", "sysv,self")]),
 ];
 
+/// How many of them, from the first on, are of `ucx-am`.
+const MESSAGES: usize = 4;
+
 /// Plays `body` on every path, in a process for each; what is not there is skipped by name. `test` is the name of the test
 /// that calls this.
 pub(crate) fn on_every_path(test: &str, body: fn(&Path, &str)) {
     on_paths(test, &PATHS, body);
+}
+
+/// As [`on_every_path`], on those by which frames come whole, as messages of UCX's.
+pub(crate) fn on_every_path_of_messages(test: &str, body: fn(&Path, &str)) {
+    on_paths(test, &PATHS[..MESSAGES], body);
 }
 
 /// As [`on_every_path`], on `paths`.
