@@ -37,7 +37,7 @@ enum Chore {
     /// KVM, as any user. On each of two kernels, and on two machines with a cable between them, run the
     /// distribution's own tests of the device, and farjump's conformance suite. docs/vm-test.md has more.
     ///
-    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this too. With `-- COMMAND…` that runs
+    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this with the filter `vm`. With `-- COMMAND…` that runs
     /// instead, as root, in /job.
     VmTest(vm::Options),
 }
