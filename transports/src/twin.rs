@@ -21,11 +21,28 @@ pub(crate) struct Twin {
 unsafe impl Send for Twin {}
 
 impl Twin {
+    /// Where the twin in `slot` begins, which is made of the `len` bytes at `start` when it is first asked for.
+    ///
+    /// # Safety
+    /// As of [`Twin::of`], and always the same bytes for one slot.
+    pub(crate) unsafe fn kept(
+        slot: &mut Option<Twin>,
+        start: NonNull<u8>,
+        len: usize,
+    ) -> Result<NonNull<u8>, Cause> {
+        let twin = match slot.take() {
+            Some(twin) => twin,
+            // SAFETY: as the caller says.
+            None => unsafe { Twin::of(start, len) }?,
+        };
+        Ok(slot.insert(twin).start())
+    }
+
     /// Maps the `len` bytes at `start` a second time.
     ///
     /// # Safety
     /// They are whole pages of one shared mapping.
-    pub(crate) unsafe fn of(start: NonNull<u8>, len: usize) -> Result<Twin, Cause> {
+    unsafe fn of(start: NonNull<u8>, len: usize) -> Result<Twin, Cause> {
         let refused = |errno: Errno| {
             Cause::System(match errno {
                 Errno::ACCESS | Errno::PERM => format!(
@@ -52,7 +69,7 @@ impl Twin {
     }
 
     /// Where it begins.
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    fn start(&self) -> NonNull<u8> {
         self.start
     }
 }

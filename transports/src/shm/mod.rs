@@ -233,13 +233,9 @@ unsafe impl LocalMemory for ShmLocal {
     }
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
-        let twin = match self.twin.take() {
-            Some(twin) => twin,
-            // SAFETY: a region is whole pages of shared memory, mapped as long as this value.
-            None => unsafe { Twin::of(self.region.base(), self.region.len()) }
-                .map_err(|cause| error(Operation::Open, cause))?,
-        };
-        Ok(self.twin.insert(twin).start())
+        // SAFETY: a region is whole pages of shared memory, mapped as long as this value.
+        unsafe { Twin::kept(&mut self.twin, self.region.base(), self.region.len()) }
+            .map_err(|cause| error(Operation::Open, cause))
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

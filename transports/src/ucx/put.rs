@@ -463,13 +463,9 @@ unsafe impl LocalMemory for PutLocal {
                 Cause::Unsupported("a second mapping of memory that is not shared"),
             ));
         }
-        let twin = match self.twin.take() {
-            Some(twin) => twin,
-            // SAFETY: a region is whole pages of one mapping; it is a shared one, where UCX has that.
-            None => unsafe { Twin::of(self.region.base(), self.region.len()) }
-                .map_err(|cause| error(Operation::Open, cause))?,
-        };
-        Ok(self.twin.insert(twin).start())
+        // SAFETY: a region is whole pages of one mapping; it is a shared one, where UCX has that.
+        unsafe { Twin::kept(&mut self.twin, self.region.base(), self.region.len()) }
+            .map_err(|cause| error(Operation::Open, cause))
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

@@ -276,13 +276,9 @@ unsafe impl LocalMemory for WriteLocal {
     }
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
-        let twin = match self.twin.take() {
-            Some(twin) => twin,
-            // SAFETY: registered memory is whole pages of one shared mapping.
-            None => unsafe { Twin::of(self.region.start(), self.region.len()) }
-                .map_err(|cause| error(Operation::Open, cause))?,
-        };
-        Ok(self.twin.insert(twin).start())
+        // SAFETY: registered memory is whole pages of one shared mapping.
+        unsafe { Twin::kept(&mut self.twin, self.region.start(), self.region.len()) }
+            .map_err(|cause| error(Operation::Open, cause))
     }
 
     fn completions(&mut self) -> Result<u64, TransportError> {
