@@ -283,3 +283,22 @@ fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
     inject(&bench, around, &library, &[("UCX_TLS", "^posix")]).worked();
     serving.stop().worked();
 }
+
+#[test]
+fn where_memory_may_not_be_executed_mode_in_place_is_refused_with_the_reason_and_others_work() {
+    let Some(bench) = with_ucx() else { return };
+    let library = bench.sample("crc32");
+    let Some(mut target) = with_shm(&bench, "noexec,size=64m", false) else { return };
+    target.args(["serve", "--listen", &bench.address(), "--transport", "ucx-put"]);
+    target.args(["--mode", "cached,in-place"]).env("UCX_TLS", "posix,self");
+    let serving = Serving::start(&mut target);
+    let inject = |mode| {
+        let mut command = bench.farjump();
+        command.arg("inject").arg(&library).args(["--to", &bench.address(), "--transport", "ucx-put"]);
+        finish(command.args(["--mode", mode]).env("UCX_TLS", "posix,self"))
+    };
+    let refused = inject("in-place");
+    assert!(refused.error(3).contains("noexec (/dev/shm"), "{}", refused.err);
+    inject("cached").worked();
+    serving.stop().worked();
+}

@@ -73,7 +73,7 @@ fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
         return Some(format!("^{}", names.join(",")));
     }
     let names: Vec<_> = set.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-    if names.is_empty() || names.contains(&"all") {
+    if names.contains(&"all") {
         return Some(format!("^{}", left_out.join(",")));
     }
     let kept: Vec<_> = names
@@ -99,6 +99,7 @@ mod tests {
             (Some("^tcp"), Some("^tcp,cma"), None),
             (Some("tcp,self"), None, Some("tcp,self")),
             (Some("cma"), None, Some("cma")),
+            (Some(""), None, Some("")),
             (Some("nonsense"), Some("nonsense"), None),
         ] {
             assert_eq!(messages(set, Reach::Near).as_deref(), near, "{set:?}");
@@ -124,7 +125,7 @@ mod tests {
         for (set, messages, memory) in [
             (None, Some("^cma"), Some("^tcp,cma")),
             (Some("all"), Some("^cma"), Some("^tcp,cma")),
-            (Some(""), Some("^cma"), Some("^tcp,cma")),
+            (Some(""), None, None),
             (Some("all,tcp"), Some("^cma"), Some("^tcp,cma")),
             (Some("^ud"), Some("^ud,cma"), Some("^ud,tcp,cma")),
             (Some("^tcp,cma"), Some("^tcp,cma"), Some("^tcp,cma")),

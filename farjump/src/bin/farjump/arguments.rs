@@ -384,8 +384,8 @@ pub(crate) struct Transports {
     /// Connect to this target, unix:PATH or tcp:HOST:PORT, and show the path to it
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: Option<String>,
-    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: the best that both have]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, requires = "to")]
+    /// With --to, the transport; `ucx` for the better of ucx-put and ucx-am [default: the best that both have]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
     /// How long connecting may take, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]

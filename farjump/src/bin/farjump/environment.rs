@@ -87,7 +87,7 @@ mod tests {
             ("FARJUMP_log", "FARJUMP_LOG"),
             ("FARJUMP_TRANPORT", "FARJUMP_TRANSPORT"),
             ("FARJUMP_C", "FARJUMP_CC"),
-            ("FARJUMP_KEYFILE", "FARJUMP_KEY"),
+            ("FARJUMP_KEYS", "FARJUMP_KEY"),
             ("FARJUMP_LDD", "FARJUMP_LD"),
         ] {
             assert_eq!(nearest(misspelt), meant, "{misspelt}");
