@@ -25,7 +25,7 @@ const WANTED: [Wanted; 2] = [
     Wanted {
         name: "libucp",
         soname: "libucp.so.0",
-        serves: "the transport ucx-am",
+        serves: "the transports ucx-put and ucx-am",
         mend: "sudo apt-get install libucx0",
     },
     Wanted {

@@ -87,14 +87,14 @@ fn judge_dev_shm(found: Option<(u64, u64, bool)>) -> Finding {
     const NAME: &str = "/dev/shm";
     const SMALL: u64 = 64 << 20;
     let Some((size, free, no_exec)) = found else {
-        let means = "farjump's shm uses memfds and does without; UCX (ucx-am) may need it";
+        let means = "farjump's shm uses memfds and does without; UCX (ucx-put, ucx-am) may need it";
         return Finding::new(NAME, Verdict::Note, "not there", means)
             .mend("sudo mount -t tmpfs tmpfs /dev/shm");
     };
     let text =
         format!("{}, {} free{}", show_rough(size), show_rough(free), if no_exec { ", noexec" } else { "" });
     let finding = if free < SMALL {
-        let means = "farjump's shm uses memfds and does without; UCX (ucx-am) may need more";
+        let means = "farjump's shm uses memfds and does without; UCX (ucx-put, ucx-am) may need more";
         Finding::new(NAME, Verdict::Note, text, means).mend("sudo mount -o remount,size=1G /dev/shm")
     } else if no_exec {
         let means = "farjump's shm uses memfds and does without; in UCX's memory no code could run in place";
