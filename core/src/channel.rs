@@ -73,6 +73,10 @@ pub struct Reserved {
     position: u64,
 }
 
+// SAFETY: it is an address and lengths; whoever writes there does so by unsafe code of their own, from the thread that has the
+// channel.
+unsafe impl Send for Reserved {}
+
 /// Why a frame could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
@@ -295,6 +299,16 @@ impl Channel {
         }
     }
 
+    /// Says that a frame as long as this one will be written behind it: where the ring is mapped, its lines come over meanwhile.
+    #[inline]
+    pub fn prefetch_behind(&self, reserved: &Reserved) {
+        if let Path::OneSided(path) = &self.path
+            && path.is_mapped()
+        {
+            path.out.prefetch_behind(reserved.layout.frame_len);
+        }
+    }
+
     /// Sends a frame whose payload is `bytes`: reserve, copy and commit in one step.
     ///
     /// # Errors
@@ -468,6 +482,17 @@ impl Channel {
     #[inline]
     pub fn copy_payload_to(&self, into: &mut [u8]) -> usize {
         copy_to(self.payload_bytes(), into)
+    }
+
+    /// The first 8 bytes of the payload of the frame that `poll` returned last, read once, as a little-endian word; 0 where there
+    /// are not so many.
+    #[inline]
+    pub fn payload_word(&self) -> u64 {
+        let mut word = [0; 8];
+        match self.copy_payload_to(&mut word) {
+            8 => u64::from_le_bytes(word),
+            _ => 0,
+        }
     }
 
     #[inline]

@@ -36,11 +36,13 @@
 use crate::image::{CodeId, MAX_ALIGN_LOG2};
 
 mod error;
+mod messages;
 mod plan;
 mod template;
 mod view;
 
 pub use error::FrameError;
+pub use messages::{MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages};
 pub use plan::{Layout, Plan, PlanCode, Trailer};
 pub use template::Template;
 pub use view::FrameView;
@@ -87,6 +89,8 @@ pub enum Kind {
     CallInPlace = 8,
     /// The frame that is due here lies in the link's bigger mailbox, as the next one of that. What follows it is here again.
     Switch = 9,
+    /// Run the code bound to the code index once for each message in the payload ([`Messages`]), in their order.
+    Calls = 10,
 }
 
 impl Kind {
@@ -102,6 +106,7 @@ impl Kind {
             7 => Kind::CallLocal,
             8 => Kind::CallInPlace,
             9 => Kind::Switch,
+            10 => Kind::Calls,
             _ => return None,
         })
     }
@@ -220,6 +225,7 @@ impl Header {
                 7 => Kind::CallLocal,
                 8 => Kind::CallInPlace,
                 9 => Kind::Switch,
+                10 => Kind::Calls,
                 _ => Kind::Skip,
             },
             flags: Flags::from_bits_retain((rest >> 8) as u8),
@@ -244,7 +250,7 @@ impl Header {
         let header = Header::of_checked([lengths, rest]);
         let len = header.frame_len as usize;
         let most = if room < limit { room } else { limit };
-        if !matches!(rest as u8, 2 | 5 | 6) || len == 0 || !len.is_multiple_of(LINE) || len > most {
+        if !matches!(rest as u8, 2 | 5 | 6 | 10) || len == 0 || !len.is_multiple_of(LINE) || len > most {
             return None;
         }
         // Nearly all are like this: the payload is right behind the header, in its line.

@@ -38,7 +38,7 @@ pub use farjump_loader::{Library, LibraryImage};
 pub use farjump_transports::meet::{Key, PassedOver, PeerIdentity, RefusalCause};
 pub use farjump_transports::{BackendInfo, available, preferred};
 pub use held::HeldImage;
-pub use link::{Link, LinkBuilder, LinkStats, Path, Pending, Reply};
+pub use link::{Batch, Link, LinkBuilder, LinkStats, Path, Pending, Reply};
 pub use mode::Mode;
 pub use refusal::Refusal;
 pub use stats::{Stats, StoreStats};

@@ -73,6 +73,16 @@ pub enum FrameError {
     /// A name that is too long or does not fit.
     #[error("name of {0} bytes does not fit its frame, or is over 255")]
     Name(u16),
+    /// Messages in a payload that are none, too many, or reach past its end.
+    #[error("{count} messages of {len} bytes are not what a payload of {payload} bytes can hold (1 to 128, each at a multiple of 8)")]
+    Messages {
+        /// Length given of each.
+        len: u32,
+        /// Number given.
+        count: u32,
+        /// Length of the payload.
+        payload: u32,
+    },
     /// Reserved bytes that are not zero.
     #[error("reserved bytes of the frame are not zero")]
     Reserved,

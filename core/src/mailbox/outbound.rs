@@ -16,6 +16,9 @@ const PREFETCH_LINES: usize = 2 * (APART[0] + APART[1] + APART[2] + APART[3]);
 /// caches of both sides.
 const HOT: usize = 8 << 10;
 
+/// Most lines that are asked for at once: processors have room for about so many on their way.
+const AT_ONCE: usize = 16;
+
 /// Frames of up to so many lines lie apart; longer ones are read by fetching ahead.
 const SHORT_LINES: usize = 4;
 
@@ -152,6 +155,15 @@ impl<M: Memory> Outbound<M> {
         let at = self.offset();
         for line in 0..self.ahead {
             self.ring.prefetch_write((at + line * frame::LINE) & (self.ring.len() - 1));
+        }
+    }
+
+    /// Says that behind the frame of `len` bytes at the position as many lines are about to be written, up to a few.
+    #[inline]
+    pub(crate) fn prefetch_behind(&self, len: usize) {
+        let behind = self.offset() + len;
+        for line in 0..(len / frame::LINE).min(AT_ONCE) {
+            self.ring.prefetch_write((behind + line * frame::LINE) & (self.ring.len() - 1));
         }
     }
 

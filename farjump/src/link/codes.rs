@@ -132,6 +132,12 @@ impl Codes {
         self.quick.as_ref().filter(|(quick, _)| quick.is(library)).map(|(_, index)| *index)
     }
 
+    /// Whether `library` is the one used last, and its code has this index.
+    #[inline(always)]
+    pub(crate) fn is_recent(&self, library: &Library, index: u16) -> bool {
+        self.recent.as_ref().is_some_and(|(recent, its)| recent.is(library) && *its == index)
+    }
+
     /// The next call of any code is to go the long way.
     pub(crate) fn cool(&mut self) {
         self.quick = None;

@@ -1,9 +1,10 @@
-//! The working of a link: sending, and what is known. [`waiting`] takes answers, [`news`] what the target says beside them, and
-//! [`bigger`] sends what the link's own mailbox is too small for.
+//! The working of a link: sending, and what is known. [`waiting`] takes answers, [`news`] what the target says beside them,
+//! [`several`] puts small messages together, and [`bigger`] sends what the link's own mailbox is too small for.
 
 mod bigger;
 mod forward;
 mod news;
+mod several;
 mod waiting;
 
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use super::{Deadline, LinkStats, Path};
 use crate::policy::takes_lines;
 use crate::{Error, Mode};
 use bigger::Bigger;
+use several::Several;
 use waiting::Wait;
 
 /// Marks the tokens of frames for which nobody waits: no slot has so high a number ([`MAX_CALLS`]). The code index in the
@@ -58,6 +60,8 @@ pub(super) struct Inner {
     /// Why the target is gone.
     gone: Option<String>,
     bigger: Bigger,
+    /// The frame that messages are being put into. While there is one, no other frame may be begun.
+    several: Option<Several>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -90,6 +94,7 @@ impl Inner {
             unread: false,
             gone: None,
             bigger: Bigger::default(),
+            several: None,
             settings,
         })
     }
@@ -102,6 +107,7 @@ impl Inner {
         self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.into() });
         self.codes.unbind();
         self.bigger = Bigger::default();
+        self.several = None;
         self.channel = met.channel;
         self.control = met.control;
         self.machine = met.machine;
@@ -209,6 +215,7 @@ impl Inner {
         if self.gone.is_some() {
             return Err(self.gone_error().into());
         }
+        self.send_several()?;
         let mode = self.settings.mode;
         if mode != Mode::Cached
             && let Some(token) = self.inject_stamped(library, args, wants_reply)?
@@ -356,6 +363,7 @@ impl Inner {
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.settings.mode = mode;
         self.codes.cool();
+        self.close_several();
     }
 
     // ---- what is known ----

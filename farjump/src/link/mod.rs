@@ -1,5 +1,6 @@
 //! The source's side of a link: inject functions, wait for what they reply.
 
+mod batch;
 mod calls;
 mod codes;
 mod connect;
@@ -15,6 +16,7 @@ use farjump_core::transport::{ArrivalRules, Route};
 use farjump_loader::Library;
 use farjump_transports::meet::{PassedOver, PeerIdentity};
 
+pub use batch::Batch;
 pub(crate) use calls::ReplyBytes;
 pub use connect::LinkBuilder;
 pub(crate) use connect::{into_channel, joined_channel, ring_len};
@@ -142,6 +144,11 @@ impl Link {
     #[inline(always)]
     pub fn try_send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
         boxed(self.inner.borrow_mut().inject(library, args, false, false)).map(drop)
+    }
+
+    /// Begins a batch: messages that wait for each other to share a frame, where they are small.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(self)
     }
 
     /// Injects, and appends the reply to `into` once it is there: the call that allocates nothing, whatever the reply's

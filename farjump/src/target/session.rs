@@ -2,6 +2,7 @@
 
 mod forward;
 mod in_place;
+mod several;
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub(super) struct Session {
     pub(super) bigger: Bigger,
     /// What had come when it was last asked whether anything had.
     had_come: u64,
+    /// How many messages of the frame at the head have run, if it brings several and something has to be waited for before the rest.
+    several_done: u32,
 }
 
 /// What keeps a session from taking its next frame.
@@ -209,6 +212,7 @@ impl Session {
             watched_for_room: false,
             bigger: Bigger::absent(transport),
             had_come: 0,
+            several_done: 0,
         }
     }
 
@@ -229,7 +233,8 @@ impl Session {
         if self.is_blocked() && !self.can_go_on(shared)? {
             return Ok(0);
         }
-        for ran in 0..BATCH {
+        let mut ran = 0;
+        while ran < BATCH {
             match self.channel.glance() {
                 Glance::Nothing => return Ok(ran),
                 Glance::Frame(frame) => {
@@ -240,8 +245,19 @@ impl Session {
                     {
                         let payload = frame.payload().as_ptr();
                         self.run(&header, payload, code, shared)?;
+                        ran += 1;
                         if self.is_blocked() {
-                            return Ok(ran + 1);
+                            return Ok(ran);
+                        }
+                        continue;
+                    }
+                    if header.kind == Kind::Calls
+                        && let Some(code) = self.table.callable(header.index)
+                    {
+                        let frame = *frame;
+                        ran += self.run_several(&frame, code, shared)?;
+                        if self.is_blocked() {
+                            return Ok(ran);
                         }
                         continue;
                     }
@@ -249,23 +265,24 @@ impl Session {
                 Glance::Other => {
                     if let Some(done) = self.repeat(shared) {
                         done?;
+                        ran += 1;
                         if self.is_blocked() {
-                            return Ok(ran + 1);
+                            return Ok(ran);
                         }
                         continue;
                     }
                 }
             }
             match self.take(shared) {
-                Ok(true) => {}
-                Ok(false) => return Ok(ran),
+                Ok(Some(more)) => ran += more,
+                Ok(None) => return Ok(ran),
                 Err(stop) => return Err(stop.after(ran)),
             }
             if self.is_blocked() {
-                return Ok(ran + 1);
+                return Ok(ran);
             }
         }
-        Ok(BATCH)
+        Ok(ran)
     }
 
     /// Whether what was waited for has come.
@@ -384,23 +401,26 @@ impl Session {
         Some(self.run(&header, frame.payload().as_ptr(), code, shared))
     }
 
-    /// Takes whatever is next, the long way. `false` if no frame is whole.
+    /// Takes whatever is next, the long way. Returns how many calls that was, or `None` if no frame is whole.
     #[cold]
-    fn take(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
+    fn take(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
         let frame = match self.channel.poll_slowly()? {
             Polled::Frame(frame) => frame,
-            Polled::Nothing => return Ok(false),
+            Polled::Nothing => return Ok(None),
             Polled::Partial => {
                 self.stalled(shared.stall_limit)?;
-                return Ok(false);
+                return Ok(None);
             }
         };
         if frame.header().kind == Kind::Switch {
-            return self.take_switched(shared);
+            return Ok(self.take_switched(shared)?.then_some(1));
         }
         self.partial_since = None;
+        if frame.header().kind == Kind::Calls {
+            return self.call_several(&frame, shared).map(Some);
+        }
         self.dispatch(&frame, shared)?;
-        Ok(true)
+        Ok(Some(1))
     }
 
     /// Does what the frame asks for that is held, and releases it unless its code has to come first.
@@ -429,8 +449,8 @@ impl Session {
                 self.answer(header.token, ReplyStatus::Done, &[], false)?;
                 Ok(self.channel.release()?)
             }
-            Kind::Reply | Kind::Skip | Kind::Switch => {
-                let text = "a source sent a frame that only targets send, or one that leads nowhere";
+            Kind::Reply | Kind::Skip | Kind::Switch | Kind::Calls => {
+                let text = "a source sent a frame that only targets send, or one that leads nowhere, or several messages where one belongs";
                 self.refuse(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)?;
                 Ok(self.channel.release()?)
             }

@@ -20,12 +20,14 @@ pub(super) struct Calls<'a> {
     /// What the payload routines copy.
     args: Vec<u8>,
     size: usize,
+    /// How many messages of a stream are sent at a time, as a batch if more than one.
+    batch: u64,
 }
 
 impl<'a> Calls<'a> {
-    /// Calls of the function of `library`, with up to `longest` bytes.
-    pub(super) fn new(link: &'a Link, library: &'a Library, longest: usize) -> Calls<'a> {
-        Calls { link, library, args: vec![7; longest], size: 0 }
+    /// Calls of the function of `library`, with up to `longest` bytes, in streams `batch` at a time.
+    pub(super) fn new(link: &'a Link, library: &'a Library, longest: usize, batch: u32) -> Calls<'a> {
+        Calls { link, library, args: vec![7; longest], size: 0, batch: batch.into() }
     }
 
     /// One call with `size` bytes in `mode`, which the calls that follow are in, too. What cannot be measured fails here.
@@ -50,6 +52,27 @@ impl Source for Calls<'_> {
     #[inline]
     fn send(&mut self, _watch: &Watch) -> Result<(), Failure> {
         Ok(self.link.send(self.library, &self.args[..self.size])?)
+    }
+
+    fn stream(&mut self, count: u64, memory: &Memory, watch: &Watch) -> Result<Duration, Failure> {
+        let start = Instant::now();
+        if self.batch == 1 {
+            for _ in 0..count {
+                self.send(watch)?;
+            }
+        }
+        let mut left = if self.batch == 1 { 0 } else { count };
+        while left != 0 {
+            let mut batch = self.link.batch();
+            let some = left.min(self.batch);
+            for _ in 0..some {
+                batch.send(self.library, &self.args[..self.size])?;
+            }
+            batch.finish()?;
+            left -= some;
+        }
+        self.finish(memory, watch)?;
+        Ok(start.elapsed())
     }
 
     fn settle(&mut self, _watch: &Watch) -> Result<(), Failure> {

@@ -81,6 +81,9 @@ pub(crate) struct Perf {
     /// Length of the target's mailbox, and of the references' rings
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(super) ring: usize,
+    /// Messages that farjump is given at a time, to put them together into frames (Link::batch); for rate and bandwidth
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(super) batch: u32,
     /// As JSON
     #[arg(long, conflicts_with = "csv")]
     pub(super) json: bool,

@@ -1,0 +1,63 @@
+//! What is in the payload of a frame that brings several messages for one function ([`Kind::Calls`]).
+//!
+//! | offset in the payload | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | length of each message in bytes |
+//! | 4 | 4 | number of messages, 1 to [`MOST_MESSAGES`] |
+//! | 8 | | the messages, each at a multiple of 8 and at least 8 bytes behind the one before |
+
+use super::{Flags, FrameError, Header, Kind};
+
+/// Length of what stands before the messages, in bytes.
+pub const MESSAGES_HEAD_LEN: usize = 8;
+/// Most messages in one frame: whoever takes frames in turn knows how much one of them can be.
+pub const MOST_MESSAGES: u32 = 128;
+
+/// Messages in a payload, all of one length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Messages {
+    /// Length of each in bytes.
+    pub len: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Messages {
+    /// How far behind the start of a message of `len` bytes the next one starts, in bytes.
+    #[inline(always)]
+    pub const fn stride(len: usize) -> usize {
+        if len <= 8 { 8 } else { len.next_multiple_of(8) }
+    }
+
+    /// The word at the start of the payload.
+    #[inline(always)]
+    pub const fn to_word(self) -> u64 {
+        self.len as u64 | (self.count as u64) << 32
+    }
+
+    /// Reads the word at the start of a payload, of which `header` tells the length: the frame's, checked by
+    /// [`Header::check`] and of [`Kind::Calls`].
+    ///
+    /// # Errors
+    /// [`FrameError::Messages`] when they are none or too many or do not fit the payload, and [`FrameError::Flags`] when an answer is
+    /// wanted: there is none to so many calls.
+    #[inline]
+    pub fn of(header: &Header, word: impl FnOnce() -> u64) -> Result<Messages, FrameError> {
+        debug_assert!(header.kind == Kind::Calls);
+        if header.flags.contains(Flags::WANTS_REPLY) {
+            return Err(FrameError::Flags(header.flags.bits()));
+        }
+        let room = (header.payload_len as usize).checked_sub(MESSAGES_HEAD_LEN);
+        let word = if room.is_some() { word() } else { 0 };
+        let messages = Messages { len: word as u32, count: (word >> 32) as u32 };
+        let Messages { len, count } = messages;
+        let wrong = FrameError::Messages { len, count, payload: header.payload_len };
+        let Some(room) = room else { return Err(wrong) };
+        // Neither factor is over 2^33, so the product fits 64 bits.
+        let needed = u64::from(count) * (u64::from(len).max(1).next_multiple_of(8));
+        if count == 0 || count > MOST_MESSAGES || needed > room as u64 {
+            return Err(wrong);
+        }
+        Ok(messages)
+    }
+}

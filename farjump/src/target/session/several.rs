@@ -1,0 +1,91 @@
+//! Frames that bring several messages for one function.
+
+use farjump_core::channel::Received;
+use farjump_core::frame::{Header, MESSAGES_HEAD_LEN, Messages};
+use farjump_transports::meet::RefusalCause;
+
+use super::{Ended, Session, Shared, Stop};
+use crate::Refusal;
+use crate::execute::Callable;
+
+/// Alignment of messages in their frame, in bytes.
+const ALIGN: usize = 8;
+
+impl Session {
+    /// Runs the function for the messages of the frame that is held and releases it; if something comes in between that
+    /// has to be waited for, up to there, and from there when the frame is taken again. Returns how many ran, and at least 1.
+    #[cold]
+    pub(super) fn call_several(&mut self, frame: &Received, shared: &mut Shared) -> Result<usize, Stop> {
+        let header = frame.header();
+        match self.table.callable(header.index) {
+            Some(code) => self.run_several(frame, code, shared),
+            None => {
+                let ready = shared.executor.ready(&self.table, header.index);
+                self.not_ready(&header, ready, shared).map(|()| 1)
+            }
+        }
+    }
+
+    /// As [`Session::call_several`], of code that is bound.
+    #[inline(never)]
+    pub(super) fn run_several(
+        &mut self,
+        frame: &Received,
+        code: Callable,
+        shared: &mut Shared,
+    ) -> Result<usize, Stop> {
+        let header = frame.header();
+        let messages = match self.messages(&header, code, shared) {
+            Ok(messages) => messages,
+            Err(refusal) => {
+                self.refuse(header.token, refusal, shared)?;
+                self.channel.release()?;
+                return Ok(1);
+            }
+        };
+        let start = match frame.payload_is_aligned(ALIGN) {
+            true => frame.payload().as_ptr(),
+            false => shared.staging.align(&self.channel, header.payload_len as usize, ALIGN),
+        };
+        let len = messages.len as usize;
+        let stride = Messages::stride(len);
+        let first = std::mem::take(&mut self.several_done).min(messages.count);
+        let mut at = MESSAGES_HEAD_LEN + first as usize * stride;
+        for done in first..messages.count {
+            // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel lends until `release`
+            // below, or in the staging buffer; they are aligned to 8 bytes as the start is, and the code asks for no more
+            // (`messages`). The code is of this session's table, which holds it: nothing is unbound in between.
+            let ended =
+                unsafe { shared.executor.run(code, start.add(at).cast(), len, self.reply_limit) };
+            at += stride;
+            let told = match ended {
+                Ended::Returned => Ok(()),
+                ended => self.ended_otherwise(&header, code, ended, shared),
+            };
+            // SAFETY: as above.
+            unsafe { shared.executor.count(code) };
+            told?;
+            if self.is_blocked() && done + 1 < messages.count {
+                self.several_done = done + 1;
+                return Ok((done + 1 - first) as usize);
+            }
+        }
+        self.channel.release()?;
+        Ok((messages.count - first) as usize)
+    }
+
+    /// What the frame that is held says of its messages; or why they do not run.
+    #[inline]
+    fn messages(&self, header: &Header, code: Callable, shared: &Shared) -> Result<Messages, Refusal> {
+        let bad = |text: String| Refusal { cause: RefusalCause::BadFrame, text };
+        let messages = Messages::of(header, || self.channel.payload_word()).map_err(|error| bad(error.to_string()))?;
+        if code.align > ALIGN {
+            return Err(bad(format!(
+                "messages came together for a function that wants its payload aligned to {} bytes, and they are to {ALIGN}",
+                code.align
+            )));
+        }
+        shared.executor.policy.payload(messages.len as usize)?;
+        Ok(messages)
+    }
+}
