@@ -11,7 +11,7 @@ pub struct Stats {
     pub calls: u64,
     /// Of those, calls that were forwarded to a peer.
     pub forwarded: u64,
-    /// Frames taken: calls, refused or not, and questions whether all has run.
+    /// Frames taken: calls, refused or not, of which several may share a frame, and questions whether all has run.
     pub frames: u64,
     /// Bytes that they took in their mailboxes: headers, code, payload, and what was left unused between them.
     pub bytes: u64,

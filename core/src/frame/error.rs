@@ -74,7 +74,9 @@ pub enum FrameError {
     #[error("name of {0} bytes does not fit its frame, or is over 255")]
     Name(u16),
     /// Messages in a payload that are none, too many, or reach past its end.
-    #[error("{count} messages of {len} bytes are not what a payload of {payload} bytes can hold (1 to 128, each at a multiple of 8)")]
+    #[error(
+        "{count} messages of {len} bytes are not what a payload of {payload} bytes can hold (1 to 128, each at a multiple of 8)"
+    )]
     Messages {
         /// Length given of each.
         len: u32,

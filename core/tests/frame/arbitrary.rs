@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_a_view_panic(mut frame in prop::collection::vec(any::<u8>(), 0..1_024), kind in 0_u8..10) {
+    fn no_bytes_make_a_view_panic(mut frame in prop::collection::vec(any::<u8>(), 0..1_024), kind in 0_u8..11) {
         // Random bytes alone would seldom get past the kind and the length.
         let len = frame.len() as u32;
         for (at, byte) in len.to_le_bytes().into_iter().chain([0; 4]).chain([kind, 6]).enumerate() {
@@ -145,7 +145,7 @@ proptest! {
 
     #[test]
     fn what_was_put_into_a_frame_comes_out(
-        kind in select(vec![Kind::Call, Kind::CallCode, Kind::CallId, Kind::CallLocal, Kind::CallInPlace, Kind::Reply, Kind::Flush, Kind::Switch]),
+        kind in select(vec![Kind::Call, Kind::CallCode, Kind::CallId, Kind::CallLocal, Kind::CallInPlace, Kind::Reply, Kind::Flush, Kind::Switch, Kind::Calls]),
         image in prop::collection::vec(any::<u8>(), 1..300),
         name in "[a-z]{0,255}",
         payload_len in 0_usize..5_000,

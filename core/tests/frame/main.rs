@@ -3,6 +3,7 @@
 
 mod arbitrary;
 mod layout;
+mod messages;
 mod refusals;
 
 use farjump_core::frame::{
@@ -12,7 +13,7 @@ use farjump_core::frame::{
 use farjump_core::image::CodeId;
 use proptest::prelude::*;
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Skip,
     Kind::Call,
     Kind::CallCode,
@@ -22,6 +23,7 @@ const KINDS: [Kind; 9] = [
     Kind::CallLocal,
     Kind::CallInPlace,
     Kind::Switch,
+    Kind::Calls,
 ];
 const TRAILERS: [Trailer; 3] = [Trailer::Never, Trailer::LongFrames, Trailer::Always];
 const NO_LIMIT: usize = usize::MAX;
@@ -81,7 +83,7 @@ proptest! {
     #[test]
     fn two_words_are_a_header_only_if_kind_and_flags_are_known(lengths: u64, rest: u64) {
         let (kind, flags) = (rest as u8, (rest >> 8) as u8);
-        let expected_error = if !(1..=9).contains(&kind) {
+        let expected_error = if !(1..=10).contains(&kind) {
             Some(FrameError::Kind(kind))
         } else if flags & 0x80 != 0 {
             Some(FrameError::Flags(flags))

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use farjump::core::frame::{
-    CODE_HEADER_LEN, CodePart, Flags, HEADER_LEN, Header, Kind, LINE, Plan, PlanCode,
+    CODE_HEADER_LEN, CodePart, Flags, HEADER_LEN, Header, Kind, LINE, MESSAGES_HEAD_LEN, Messages, Plan,
+    PlanCode,
 };
 use farjump::{CodeId, RefusalCause};
 use farjump_fuzz::Mutator;
@@ -39,6 +40,8 @@ enum Fate {
     Skipped,
     /// Run this on this payload, and reply if that is wanted.
     Runs(Function, Vec<u8>),
+    /// Run this on each of these, and reply to none.
+    RunsEach(Function, Vec<Vec<u8>>),
     /// Nothing but answer.
     Answered,
     Refused(RefusalCause),
@@ -121,9 +124,16 @@ impl Oracle {
                         bound
                     }
                 };
-                match bound {
-                    Ok(function) => Fate::Runs(function, payload),
-                    Err(cause) => Fate::Refused(cause),
+                match (bound, header.kind) {
+                    (Err(cause), _) => Fate::Refused(cause),
+                    (Ok(function), Kind::Calls) => {
+                        let word = || u64::from_le_bytes(payload[..8].try_into().unwrap());
+                        match Messages::of(&header, word) {
+                            Ok(messages) => Fate::RunsEach(function, each(&messages, &payload)),
+                            Err(_) => Fate::Refused(RefusalCause::BadFrame),
+                        }
+                    }
+                    (Ok(function), _) => Fate::Runs(function, payload),
                 }
             }
         };
@@ -187,6 +197,11 @@ impl Oracle {
                 let reply = self.run(function, &payload);
                 if header.is_some_and(|header| header.flags.contains(Flags::WANTS_REPLY)) {
                     assert_eq!(liar.reply_and_token(), (token, reply));
+                }
+            }
+            Fate::RunsEach(function, payloads) => {
+                for payload in payloads {
+                    self.run(function, &payload);
                 }
             }
             Fate::Refused(cause) => self.hears_refusal(liar, token, cause),
@@ -258,10 +273,25 @@ impl Oracle {
             4..=7 => plan,
             8 => Plan { kind: Kind::Flush, ..plan },
             9 => Plan { kind: Kind::CallInPlace, code: Some(code), ..plan },
+            10 | 11 => {
+                let len = payload.len() / 5;
+                let count = (payload.len() / Messages::stride(len).max(1)).max(1);
+                let head = Messages { len: len as u32, count: count as u32 }.to_word();
+                let several = [&head.to_le_bytes()[..], payload, &[0; 8]].concat();
+                return liar.frame(&Plan { kind: Kind::Calls, ..plan }, &several);
+            }
             _ => return liar.skip(),
         };
         liar.frame(&plan, payload)
     }
+}
+
+/// The messages in a payload.
+fn each(messages: &Messages, payload: &[u8]) -> Vec<Vec<u8>> {
+    let len = messages.len as usize;
+    let starts =
+        (0..messages.count as usize).map(|number| MESSAGES_HEAD_LEN + number * Messages::stride(len));
+    starts.map(|start| payload[start..][..len].to_vec()).collect()
 }
 
 fn seed() -> u64 {
@@ -304,7 +334,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
     for number in 0..FRAMES {
         oracle.make_room(&mut liar);
         let payload = vec![number as u8; mutator.below(PAYLOAD)];
-        let mut frame = oracle.honest(&liar, mutator.below(11), &payload);
+        let mut frame = oracle.honest(&liar, mutator.below(13), &payload);
         match mutator.below(8) {
             0 => {}
             // The rest is what an earlier lap left there.

@@ -26,3 +26,4 @@ mod serving;
 mod sleeping;
 #[path = "../support/mod.rs"]
 mod support;
+mod together;

@@ -21,6 +21,8 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 
 /// Messages in a run.
 const MESSAGES: u64 = 100_000;
+/// Messages in a round of it.
+const EACH: u64 = 8;
 /// Longer than any run: who looks for news of other processes asks the system.
 const NEVER: Duration = Duration::from_secs(100_000);
 
@@ -63,6 +65,9 @@ impl Steady {
 
             link.send(&self.counter, &message).unwrap();
             link.try_send(&self.echo, &self.long).unwrap();
+            let mut batch = link.batch();
+            (0..3).for_each(|_| batch.send(&self.counter, &message).unwrap());
+            batch.finish().unwrap();
             let first = link.try_inject(&self.counter, b"").unwrap();
             let mut second = link.inject(&self.echo, &message).unwrap();
             target.poll().unwrap();
@@ -96,7 +101,7 @@ fn a_message_allocates_nothing_on_either_side() {
     let mut steady = Steady::new(&place);
     let before = steady.pair.target.stats().calls;
     let allocations = counting::allocations();
-    steady.run(MESSAGES / 5);
+    steady.run(MESSAGES / EACH);
     assert_eq!(counting::allocations() - allocations, 0);
     assert_eq!(steady.pair.target.stats().calls - before, MESSAGES);
     drop(vec![0_u8; 100]);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::support::{PATIENCE, Pair, Place};
-use crate::{MESSAGES, Steady};
+use crate::{EACH, MESSAGES, Steady};
 
 const ROLE: &str = "STEADY_ROLE";
 /// What a run that did no system call returns: nothing else of this process does.
@@ -58,7 +58,7 @@ fn messages_of_every_kind_do_no_system_call_on_either_side() {
         let place = Place::new();
         let mut steady = Steady::new(&place);
         forbid_system_calls();
-        steady.run(MESSAGES / 5);
+        steady.run(MESSAGES / EACH);
         end(NONE);
     }
     let status = run("messages_of_every_kind_do_no_system_call_on_either_side");

@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use farjump_core::frame::{
-    CODE_HEADER_LEN, Flags, FrameView, HEADER_LEN, Header, Kind, LINE, Parts, Plan, PlanCode, TRAILER_LEN,
-    Trailer,
+    CODE_HEADER_LEN, Flags, FrameView, HEADER_LEN, Header, Kind, LINE, MESSAGES_HEAD_LEN, Messages, Parts,
+    Plan, PlanCode, TRAILER_LEN, Trailer,
 };
 
 use crate::assert_words;
@@ -65,6 +65,9 @@ pub fn frame(data: &[u8]) {
     }
     assert!(frame.len() <= limit, "{header:?} is over the limit {limit}");
     assert_eq!(address(view.payload()), address(frame) + parts.payload as usize);
+    if header.kind == Kind::Calls {
+        check_messages(&header, view.payload());
+    }
 
     // The same parts at the same places, and something else between them.
     let mut again = vec![0x5a; frame.len()];
@@ -80,6 +83,20 @@ pub fn frame(data: &[u8]) {
     assert_eq!((read.header(), read.parts()), (header, parts));
     assert_eq!(Contents::of(&read), Contents::of(&view));
     lay_out_again(&view, base);
+}
+
+/// Messages that are taken lie in the payload, one behind the other.
+fn check_messages(header: &Header, payload: &[u8]) {
+    match Messages::of(header, || word(payload, 0)) {
+        Ok(Messages { len, count }) => {
+            let len = len as usize;
+            let last = MESSAGES_HEAD_LEN + (count as usize - 1) * Messages::stride(len);
+            assert!(
+                payload.get(last..).is_some_and(|rest| rest.len() >= len) && Messages::stride(len) >= len
+            );
+        }
+        Err(error) => assert_words(&error),
+    }
 }
 
 /// What was read, laid out as a sender would, reads the same. A sender's names are text.

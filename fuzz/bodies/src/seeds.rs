@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares what is there with them.
 
-use farjump_core::frame::{Kind, LINE, Plan, PlanCode, Trailer};
+use farjump_core::frame::{Kind, LINE, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::code_id;
@@ -82,6 +82,8 @@ fn frames() -> Vec<Seed> {
         code: None,
     };
     let any = u8::MAX;
+    // Three messages of nine bytes.
+    let messages = [&Messages { len: 9, count: 3 }.to_word().to_le_bytes()[..], &[0x55; 48]].concat();
     let call_code = Plan { code: Some(code(&image)), ..plan(Kind::CallCode) };
     let aligned = Plan { align_log2: 8, ..call_code };
     let call_id = Plan { code: Some(code(&[])), ..plan(Kind::CallId) };
@@ -89,6 +91,10 @@ fn frames() -> Vec<Seed> {
     vec![
         ("call", frame(0, any, &plan(Kind::Call), b"hello", Trailer::Never)),
         ("call-long", frame(3, 8, &plan(Kind::Call), &[0x77; 200], Trailer::Never)),
+        (
+            "calls",
+            frame(2, any, &Plan { wants_reply: false, ..plan(Kind::Calls) }, &messages, Trailer::Never),
+        ),
         ("call-trailer", frame(0, any, &plan(Kind::Call), &[0x77; 100], Trailer::Always)),
         ("call-code", frame(1, any, &call_code, b"payload", Trailer::Never)),
         ("call-code-aligned", frame(1, any, &aligned, &[1; 40], Trailer::Never)),

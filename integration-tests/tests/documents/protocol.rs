@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
-use farjump_core::frame::{FrameView, Kind, MAX_FRAME, Plan, PlanCode, Trailer};
+use farjump_core::frame::{FrameView, Kind, MAX_FRAME, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place, Relative};
 use farjump_core::signal::LinkKey;
 use farjump_loader::code_id;
@@ -72,6 +72,14 @@ fn the_frames_are_as_documented_and_are_taken() {
     hex::assert_block(&document, "call-code", &call);
     let view = FrameView::new_checked(&call, 0, MAX_FRAME).unwrap();
     assert_eq!((view.image(), view.name()), (Some(&image[..]), Some(&b"counter"[..])));
+
+    let messages = Messages { len: 4, count: 2 };
+    let payload = [&messages.to_word().to_le_bytes()[..], b"oneA\0\0\0\0twoB\0\0\0\0"].concat();
+    let calls = frame(&Plan { index: 7, ..Plan::of(Kind::Calls) }, &payload, 128);
+    hex::assert_block(&document, "calls", &calls);
+    let view = FrameView::new_checked(&calls, 0, MAX_FRAME).unwrap();
+    let word = || u64::from_le_bytes(view.payload()[..8].try_into().unwrap());
+    assert_eq!(Messages::of(&view.header(), word), Ok(messages));
 }
 
 #[test]

@@ -4,9 +4,9 @@ use farjump_core::channel::{Reserved, SendError};
 use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages, Plan};
 use farjump_loader::Library;
 
+use super::super::Deadline;
 use super::super::codes::Known;
 use super::super::send::{CANARY_LEN, run_payload_init};
-use super::super::Deadline;
 use super::waiting::Wait;
 use super::{Inner, one_way_token};
 use crate::policy::takes_lines;
@@ -48,7 +48,11 @@ impl Inner {
     /// takes it; else that goes first. The frame goes when it is full, before anything else that is sent, and by
     /// [`Inner::send_several`].
     #[inline]
-    pub(in super::super) fn inject_several(&mut self, library: &Library, args: &[u8]) -> Result<(), Box<Error>> {
+    pub(in super::super) fn inject_several(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+    ) -> Result<(), Box<Error>> {
         let max = library.payload_max_size(args);
         if let Some(several) = &mut self.several
             && self.codes.is_recent(library, several.index)
@@ -124,7 +128,11 @@ impl Inner {
 
     /// The index of `library`'s code, if messages of up to `max` bytes for it may share a frame.
     fn takes_several(&mut self, library: &Library, max: usize) -> Option<u16> {
-        if self.gone.is_some() || self.settings.mode != Mode::Cached || max > LONGEST || !takes_lines(&self.limits) {
+        if self.gone.is_some()
+            || self.settings.mode != Mode::Cached
+            || max > LONGEST
+            || !takes_lines(&self.limits)
+        {
             return None;
         }
         if max as u64 > self.limits.payload {
@@ -192,8 +200,9 @@ impl Inner {
     /// One turn of a wait for room, up to the link's send limit.
     #[cold]
     fn wait_for_room(&mut self, wait: &mut Option<Wait>) -> Result<(), Error> {
-        let wait = wait
-            .get_or_insert_with(|| Wait::new(self.settings.wait, Deadline::after(self.settings.send_timeout)));
+        let wait = wait.get_or_insert_with(|| {
+            Wait::new(self.settings.wait, Deadline::after(self.settings.send_timeout))
+        });
         if wait.deadline_passed() {
             let peer = &self.settings.address;
             return Err(Error::Timeout { what: format!("waiting for room in the mailbox of {peer}") });

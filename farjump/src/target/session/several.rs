@@ -55,8 +55,7 @@ impl Session {
             // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel lends until `release`
             // below, or in the staging buffer; they are aligned to 8 bytes as the start is, and the code asks for no more
             // (`messages`). The code is of this session's table, which holds it: nothing is unbound in between.
-            let ended =
-                unsafe { shared.executor.run(code, start.add(at).cast(), len, self.reply_limit) };
+            let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.reply_limit) };
             at += stride;
             let told = match ended {
                 Ended::Returned => Ok(()),
@@ -78,7 +77,8 @@ impl Session {
     #[inline]
     fn messages(&self, header: &Header, code: Callable, shared: &Shared) -> Result<Messages, Refusal> {
         let bad = |text: String| Refusal { cause: RefusalCause::BadFrame, text };
-        let messages = Messages::of(header, || self.channel.payload_word()).map_err(|error| bad(error.to_string()))?;
+        let messages =
+            Messages::of(header, || self.channel.payload_word()).map_err(|error| bad(error.to_string()))?;
         if code.align > ALIGN {
             return Err(bad(format!(
                 "messages came together for a function that wants its payload aligned to {} bytes, and they are to {ALIGN}",

@@ -72,11 +72,22 @@ impl<'l> Mix<'l> {
                 let call = self.link.inject(fill, &fill_args(len, SEED, self.step))?;
                 self.add(call, Due::Bytes(pattern::bytes(len, SEED, self.step)))
             }
-            50..75 => {
+            50..65 => {
                 let len = 16 + self.len() / 2;
                 self.link.send(witness, &witness_args(SEED, self.witnessed, len))?;
                 self.witnessed += 1;
                 Ok(())
+            }
+            65..75 => {
+                // Some share a frame, and some are too long for that or of another length.
+                let mut batch = self.link.batch();
+                let len = 16 + self.dice.usize(0..300);
+                for number in 0..self.dice.usize(1..60) {
+                    let len = if number % 20 == 19 { len + 1 } else { len };
+                    batch.send(witness, &witness_args(SEED, self.witnessed, len))?;
+                    self.witnessed += 1;
+                }
+                Ok(batch.finish()?)
             }
             75..79 => {
                 let message = format!("step {}", self.step);

@@ -264,7 +264,8 @@ impl<'a> Bench<'a> {
                 self.first_call(*subject, *link, *mode, number, size).map(Ok)
             }
             Contestant::Farjump { subject, mode, link, .. } => {
-                let mut calls = Calls::new(&self.links[*link], &self.libraries.counter, size, self.options.batch);
+                let mut calls =
+                    Calls::new(&self.links[*link], &self.libraries.counter, size, self.options.batch);
                 let order = Order::Play { subject: *subject, size, streams: true, expected: u64::MAX };
                 let (attempt, _) = self.pair.play(&order, |_, _| Ok(calls.attempt(*mode, size)))?;
                 match attempt {

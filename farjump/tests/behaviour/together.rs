@@ -1,0 +1,294 @@
+//! Small messages that share a frame.
+
+use std::time::Duration;
+
+use farjump::{Error, Link, Mode};
+
+use crate::support::{Pair, Place, answer, library, to_words, words};
+
+/// Longest message that shares a frame.
+const LONGEST: usize = 256;
+
+/// What `chronicle` replies after these calls.
+fn chronicle(calls: &[Vec<u8>]) -> Vec<u8> {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for call in calls {
+        for word in call.iter().map(|&byte| u64::from(byte)).chain([call.len() as u64]) {
+            hash = (hash ^ word).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    words(&[calls.len() as u64, hash])
+}
+
+fn message(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (number * 7 + at) as u8).collect()
+}
+
+/// Has the code of `library` bound, with one call.
+fn warm(pair: &mut Pair<'_>, library: &farjump::Library) {
+    pair.call(library, b"").unwrap();
+}
+
+/// What has `speech` panic with this message.
+fn panicking(message: &str) -> Vec<u8> {
+    [words(&[0, 0]), message.as_bytes().to_vec()].concat()
+}
+
+fn frames(link: &Link) -> u64 {
+    link.stats().frames
+}
+
+#[test]
+fn messages_of_any_lengths_run_once_each_in_the_order_in_which_they_were_sent() {
+    let (place, library) = (Place::new(), library("chronicle"));
+    let mut pair = Pair::of(place.target().mailbox(1 << 18), place.link());
+    warm(&mut pair, &library);
+    let mut sent = vec![vec![]];
+    let mut dice = fastrand::Rng::with_seed(5);
+    for turn in 0..300 {
+        let mut batch = pair.link.batch();
+        // Runs of one length, as they share a frame, and now and then another.
+        let len = [0, 1, 7, 8, 9, 32, 40, 41, 100, LONGEST - 1, LONGEST, LONGEST + 1, 3000][turn % 13];
+        for number in 0..dice.usize(0..40) {
+            let message = message(number, if dice.u8(0..10) == 0 { dice.usize(0..300) } else { len });
+            batch.send(&library, &message).unwrap();
+            sent.push(message);
+        }
+        batch.finish().unwrap();
+        pair.serve();
+    }
+    let found = pair.call(&library, b"last").unwrap();
+    sent.push(b"last".to_vec());
+    assert_eq!(*found, *chronicle(&sent));
+}
+
+#[test]
+fn small_messages_of_one_length_share_frames_of_a_kibibyte() {
+    let (place, counter) = (Place::new(), library("tally"));
+    let mut pair = Pair::new(&place);
+    warm(&mut pair, &counter);
+    for (len, each) in [(0, 122), (8, 122), (32, 30), (100, 9), (LONGEST, 3)] {
+        let before = frames(&pair.link);
+        let mut batch = pair.link.batch();
+        for _ in 0..each * 4 {
+            batch.send(&counter, &vec![1; len]).unwrap();
+        }
+        batch.finish().unwrap();
+        let count = frames(&pair.link) - before;
+        assert!((4..=5).contains(&count), "{} messages of {len} bytes took {count} frames", each * 4);
+        assert_eq!(pair.serve(), each * 4);
+    }
+}
+
+#[test]
+fn nothing_of_a_frame_runs_before_it_is_sent_and_all_of_it_does_then() {
+    let (place, tally) = (Place::new(), library("tally"));
+    let mut pair = Pair::new(&place);
+    warm(&mut pair, &tally);
+    let mut batch = pair.link.batch();
+    for _ in 0..5 {
+        batch.send(&tally, b"").unwrap();
+    }
+    assert_eq!(pair.target.poll().unwrap(), 0);
+    drop(batch);
+    assert_eq!(pair.target.poll().unwrap(), 5);
+    // A flush sends what waits, too: it is to be told of all that was sent before.
+    let mut batch = pair.link.batch();
+    batch.send(&tally, b"").unwrap();
+    std::mem::forget(batch);
+    pair.flush().unwrap();
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [8]);
+}
+
+#[test]
+fn what_else_is_sent_on_the_link_goes_behind_the_messages_before_it() {
+    let (place, sequence, other) = (Place::new(), library("sequence"), library("echo"));
+    let mut pair = Pair::of(place.target().modes(&Mode::ALL).mailbox(1 << 16), place.link());
+    warm(&mut pair, &sequence);
+    warm(&mut pair, &other);
+    let mut next = 0;
+    let mut number = || {
+        next += 1;
+        words(&[next - 1])
+    };
+    let long = |number: Vec<u8>| [number, vec![0; 5000]].concat();
+    let mut batch = pair.link.batch();
+    batch.send(&sequence, &number()).unwrap();
+    batch.send(&sequence, &number()).unwrap();
+    // The same function outside the batch, and with a payload that shares no frame.
+    pair.link.send(&sequence, &number()).unwrap();
+    batch.send(&sequence, &number()).unwrap();
+    batch.send(&sequence, &long(number())).unwrap();
+    batch.send(&sequence, &number()).unwrap();
+    // Another function, in both ways.
+    batch.send(&other, b"x").unwrap();
+    let reply = pair.link.inject(&other, b"y").unwrap();
+    batch.send(&sequence, &number()).unwrap();
+    // Other modes.
+    pair.link.set_mode(Mode::Always);
+    batch.send(&sequence, &number()).unwrap();
+    batch.send(&sequence, &number()).unwrap();
+    pair.link.set_mode(Mode::Cached);
+    batch.send(&sequence, &number()).unwrap();
+    batch.finish().unwrap();
+    let mut reply = reply;
+    assert_eq!(*answer(&mut pair.target, &mut reply).unwrap(), *b"y");
+    drop(reply);
+    pair.serve();
+    assert_eq!(to_words(&pair.call(&sequence, b"").unwrap()), [10, 0]);
+}
+
+#[test]
+fn a_function_that_panics_ends_its_own_message_and_those_behind_it_run() {
+    let (place, speech, tally) = (Place::new(), library("speech"), library("tally"));
+    let mut pair = Pair::new(&place);
+    warm(&mut pair, &tally);
+    assert!(pair.call(&speech, &panicking("first")).is_err());
+    let mut batch = pair.link.batch();
+    for number in 0..20 {
+        batch.send(&speech, &panicking(&format!("no {number:02}"))).unwrap();
+    }
+    batch.send(&tally, b"").unwrap();
+    batch.finish().unwrap();
+    let error = pair.flush().unwrap_err();
+    assert!(error.to_string().contains("no 00"), "{error}");
+    assert_eq!(pair.target.stats().refusals(), 20);
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [3]);
+}
+
+#[test]
+fn a_source_that_reads_no_refusals_gets_the_rest_of_a_frame_run_when_it_does() {
+    let (place, speech, tally) = (Place::new(), library("speech"), library("tally"));
+    let mut pair = Pair::of(place.target().mailbox(1 << 16), place.link());
+    warm(&mut pair, &tally);
+    assert!(pair.call(&speech, &panicking("first")).is_err());
+    let before = pair.target.stats().calls;
+    let long = panicking(&"x".repeat(200));
+    let mut sent = 0;
+    // Until the connection that tells of them is full, which is in the middle of a frame most times.
+    while pair.target.stats().calls - before == sent {
+        let mut batch = pair.link.batch();
+        for _ in 0..4 {
+            batch.send(&speech, &long).unwrap();
+        }
+        batch.finish().unwrap();
+        sent += 4;
+        assert!(sent < 100_000, "the connection is never full");
+        pair.serve();
+    }
+    assert!(pair.target.stats().calls - before < sent);
+    assert!(pair.flush().is_err());
+    assert_eq!(pair.target.stats().calls - before, sent);
+    assert_eq!(pair.target.stats().refusals(), sent);
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2]);
+}
+
+#[test]
+fn a_routine_that_fails_leaves_the_messages_before_it_in_the_frame_and_those_behind_join_it() {
+    let (place, demanding) = (Place::new(), library("demanding"));
+    let mut pair = Pair::new(&place);
+    // As in `wish.h`: most bytes, those written, those used, what the routine returns.
+    let honest = words(&[32, 32, 32, 0]);
+    pair.call(&demanding, &honest).unwrap();
+    let (before, ran) = (pair.link.stats(), pair.target.stats().calls);
+    let mut batch = pair.link.batch();
+    batch.send(&demanding, &honest).unwrap();
+    let failing = words(&[32, 32, 32, -7_i64 as u64]);
+    assert!(matches!(batch.send(&demanding, &failing), Err(Error::Library(_))));
+    let far = words(&[32, 40, 32, 0]);
+    assert!(matches!(batch.send(&demanding, &far), Err(Error::PayloadOverrun { .. })));
+    batch.send(&demanding, &honest).unwrap();
+    batch.finish().unwrap();
+    assert_eq!(pair.link.stats().frames - before.frames, 1);
+    assert_eq!(pair.link.stats().payload_bytes - before.payload_bytes, 64);
+    assert_eq!(pair.serve(), 2);
+    assert_eq!(pair.target.stats().calls - ran, 2);
+}
+
+#[test]
+fn a_payload_that_turns_out_shorter_goes_at_its_own_length_and_its_routine_runs_once() {
+    let (place, shrinking) = (Place::new(), library("shrinking"));
+    let mut pair = Pair::new(&place);
+    let wish = |used: u64| words(&[200, used, used, 0]);
+    pair.call(&shrinking, &wish(8)).unwrap();
+    let before = pair.link.stats();
+    let mut batch = pair.link.batch();
+    for used in [8, 8, 8, 100, 100, 3, 8, 0, 200, 200] {
+        batch.send(&shrinking, &wish(used)).unwrap();
+    }
+    batch.finish().unwrap();
+    // 8, 8, 8 | 100, 100 | 3 | 8 | 0 | 200, 200
+    assert_eq!(pair.link.stats().frames - before.frames, 6);
+    assert_eq!(pair.link.stats().payload_bytes - before.payload_bytes, 24 + 200 + 3 + 8 + 400);
+    assert_eq!(pair.serve(), 10);
+}
+
+#[test]
+fn code_that_was_dropped_in_between_is_asked_for_and_no_message_is_lost() {
+    let (place, sequence) = (Place::new(), library("sequence"));
+    let mut pair = Pair::new(&place);
+    warm(&mut pair, &sequence);
+    let mut batch = pair.link.batch();
+    for number in 0..10_u64 {
+        batch.send(&sequence, &words(&[number])).unwrap();
+    }
+    assert!(pair.target.forget(&sequence.images()[0].id()));
+    batch.finish().unwrap();
+    pair.flush().unwrap();
+    // Its statics went with it: it has seen what came since.
+    assert_eq!(to_words(&pair.call(&sequence, b"").unwrap()), [10, 0]);
+}
+
+#[test]
+fn functions_that_want_more_alignment_than_messages_have_go_by_themselves() {
+    let (place, aligned) = (Place::new(), library("aligned"));
+    let mut pair = Pair::of(place.target().mailbox(1 << 16), place.link());
+    warm(&mut pair, &aligned);
+    let before = frames(&pair.link);
+    let mut batch = pair.link.batch();
+    (0..5).for_each(|_| batch.send(&aligned, b"12345678").unwrap());
+    batch.finish().unwrap();
+    assert_eq!((frames(&pair.link) - before, pair.serve()), (5, 5));
+}
+
+#[test]
+fn messages_for_which_there_is_no_room_in_time_wait_for_the_next_try_and_none_is_lost() {
+    let (place, tally) = (Place::new(), library("tally"));
+    let link = place.link().send_timeout(Duration::from_millis(20));
+    let mut pair = Pair::of(place.target().mailbox(8192), link);
+    warm(&mut pair, &tally);
+    let mut sent = 0_u64;
+    let mut batch = pair.link.batch();
+    // The target does not look, until there is no room.
+    let error = loop {
+        match batch.send(&tally, b"12345678") {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 100_000);
+    };
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    drop(batch);
+    pair.serve();
+    pair.flush().unwrap();
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [sent + 2]);
+}
+
+#[test]
+fn a_batch_over_a_link_whose_target_is_gone_says_so() {
+    let (place, tally) = (Place::new(), library("tally"));
+    let mut pair = Pair::of(place.target(), place.link().control_interval(Duration::ZERO));
+    warm(&mut pair, &tally);
+    let Pair { link, target } = pair;
+    drop(target);
+    let mut batch = link.batch();
+    let mut sent = 0;
+    let error = loop {
+        match batch.send(&tally, b"12345678") {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 10_000_000, "nobody notices");
+    };
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+}
