@@ -245,6 +245,14 @@ impl<M: Memory> Outbound<M> {
         // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`, as `publish` does.
         self.ring.signal_line(at, self.signal, plan.lines_header(len, payload_len).to_words());
         self.advance(len);
+        if plan.alone {
+            // The next frame is likely to be as long. The peer looks at where its signal will be until then, and not at what is
+            // behind it.
+            for line in 1..(least / frame::LINE).min(AT_ONCE) {
+                let ahead = self.position as usize + line * frame::LINE;
+                self.ring.prefetch_write(ahead & (self.ring.len() - 1));
+            }
+        }
     }
 
     /// How long a frame is made that was laid out, in a mapped ring, where it need not end with its contents. One of a line, which
