@@ -150,6 +150,22 @@ fn each_metric_has_figures_in_its_unit_beside_its_usual_reference() {
 }
 
 #[test]
+fn messages_that_are_given_together_are_counted_like_any_others() {
+    let bench = Workbench::new();
+    if !has_processors() {
+        return;
+    }
+    // Neither 70 messages nor 3 are whole batches of 16, and those of 300 bytes share no frame.
+    let report = json(&mut perf(&bench, &["rate", "--sizes", "0,8,300", "--batch", "16"]));
+    for row in rows(&report) {
+        check_measured(row);
+        assert_eq!(row["batch"], 16);
+    }
+    let alone = json(&mut perf(&bench, &["latency"]));
+    assert!(rows(&alone).iter().all(|row| row["batch"].is_null()));
+}
+
+#[test]
 fn json_and_csv_have_the_keys_that_are_documented() {
     if !has_processors() {
         return;

@@ -365,6 +365,7 @@ impl<'a> Bench<'a> {
                 state,
                 agrees: None,
                 missing: own.1.missing.clone().or_else(|| reference.1.missing.clone()),
+                batch: (own.0.is_farjump() && metric.streams()).then_some(self.options.batch),
             }
         };
         for own in all().filter(|(contestant, _)| contestant.is_farjump()) {

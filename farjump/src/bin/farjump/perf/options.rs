@@ -46,6 +46,7 @@ cannot be compared.
 Examples:
   farjump perf latency
   farjump perf latency --sizes 1..1M --transports all --against ucx-am,perftest
+  farjump perf rate --sizes 8,32 --batch 64 --against raw,ucx-am
   UCX_TLS=tcp farjump perf rate --transports ucx-am --against ucx-am --sizes 8
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
 

@@ -60,6 +60,8 @@ pub(super) struct Row {
     pub(super) agrees: Option<bool>,
     /// Why there are no figures.
     pub(super) missing: Option<String>,
+    /// Messages that farjump was given at a time; `None` where they are called one by one, and for other subjects.
+    pub(super) batch: Option<u32>,
 }
 
 impl Report {
