@@ -1,0 +1,112 @@
+//! What is counted: calls of one kind over one transport, and the operations that they are made of.
+
+use farjump::{Mode, available};
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+
+/// How code travels, and bytes of payload.
+const KINDS: [(Mode, usize); 4] =
+    [(Mode::Cached, 8), (Mode::Cached, 64), (Mode::Cached, 1024), (Mode::Always, 8)];
+
+/// Calls of one kind over one transport.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Case {
+    /// By its name.
+    pub(crate) transport: String,
+    pub(crate) mode: Mode,
+    /// Bytes of payload.
+    pub(crate) size: usize,
+}
+
+/// Which cases there are on this machine.
+pub(crate) struct Cases {
+    pub(crate) usable: Vec<Case>,
+    /// The other transports, each with why it cannot be used.
+    pub(crate) unusable: Vec<(&'static str, String)>,
+}
+
+impl Case {
+    /// Those of the transports that are `asked` for, or of all.
+    ///
+    /// # Errors
+    /// One that is asked for is unknown or cannot be used.
+    pub(crate) fn all(asked: &[String]) -> Result<Cases, Failure> {
+        let backends = available();
+        let mut cases = Cases { usable: Vec::new(), unusable: Vec::new() };
+        for name in asked {
+            match backends.iter().find(|backend| backend.name == name).map(|backend| &backend.usable) {
+                Some(Ok(_)) => {}
+                Some(Err(why)) => return Err(format!("{name} cannot be used here: {why}").into()),
+                None => {
+                    let names: Vec<_> = backends.iter().map(|backend| backend.name).collect();
+                    return Err(format!("there is no transport `{name}`: give {}", names.join(", ")).into());
+                }
+            }
+        }
+        for backend in backends {
+            if !asked.is_empty() && !asked.iter().any(|name| name == backend.name) {
+                continue;
+            }
+            match backend.usable {
+                Ok(_) => cases.usable.extend(KINDS.map(|(mode, size)| Case {
+                    transport: backend.name.to_owned(),
+                    mode,
+                    size,
+                })),
+                Err(why) => cases.unusable.push((backend.name, why)),
+            }
+        }
+        Ok(cases)
+    }
+}
+
+/// What the process that is counted is told.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Counted {
+    /// The transport's name.
+    pub(crate) transport: String,
+    /// The mode's name.
+    pub(crate) mode: Mode,
+    /// Bytes of payload.
+    pub(crate) size: usize,
+    /// Calls to be counted.
+    pub(crate) turns: u32,
+    /// Turns of an empty loop besides.
+    pub(crate) burden: u32,
+}
+
+/// What a figure is of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub(crate) enum Operation {
+    /// `Link::send`, at the source.
+    #[serde(rename = "send")]
+    Send,
+    /// `Target::poll` that runs what was sent.
+    #[serde(rename = "poll")]
+    Poll,
+    /// `Link::inject`, `Target::poll` and `Pending::wait`: both sides together.
+    #[serde(rename = "round trip")]
+    RoundTrip,
+}
+
+impl Operation {
+    /// All, in the order in which they are shown.
+    pub(crate) const ALL: [Operation; 3] = [Operation::Send, Operation::Poll, Operation::RoundTrip];
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.pad(match self {
+            Operation::Send => "send",
+            Operation::Poll => "poll",
+            Operation::RoundTrip => "round trip",
+        })
+    }
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}, {}, {} B", self.transport, self.mode, self.size)
+    }
+}

@@ -1,0 +1,242 @@
+//! Holding what is counted against what was recorded.
+
+use std::fmt;
+
+use super::record::{Key, Record, Row};
+use crate::Failure;
+
+/// What is compared of a row.
+struct Figure {
+    name: &'static str,
+    of: fn(&Row) -> u64,
+    /// A change of so much is none.
+    some: u64,
+    /// Nor is one of so many hundredths of what was recorded.
+    hundredths: u64,
+}
+
+const FIGURES: [Figure; 3] = [
+    Figure { name: "instructions", of: |row| row.instructions, some: 5, hundredths: 3 },
+    Figure { name: "lines", of: |row| row.lines, some: 1, hundredths: 3 },
+    Figure { name: "shared lines", of: |row| row.shared_lines, some: 0, hundredths: 0 },
+];
+
+impl Figure {
+    /// How much more there is now than was recorded; `None` where that is no change.
+    fn change(&self, recorded: &Row, now: &Row) -> Option<i64> {
+        let (recorded, now) = ((self.of)(recorded), (self.of)(now));
+        let none = self.some.max(recorded * self.hundredths / 100);
+        (recorded.abs_diff(now) > none).then(|| now.cast_signed() - recorded.cast_signed())
+    }
+}
+
+/// What is to be told of two records.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    /// Each row that was counted, with the one that was recorded.
+    pairs: Vec<(Row, Option<Row>)>,
+    /// Rows that were recorded of transports that were counted, and were not counted.
+    lost: Vec<Key>,
+    /// Transports of which nothing was recorded.
+    unheard: Vec<String>,
+    /// The compilers, recorded and now, if they are two.
+    compilers: Option<(String, String)>,
+}
+
+/// Compares.
+pub(crate) fn compare(recorded: &Record, now: &Record) -> Comparison {
+    let of = |record: &Record, key: &Key| record.rows.iter().find(|row| row.key == *key).cloned();
+    let knows = |record: &Record, key: &Key| record.rows.iter().any(|row| row.key.transport == key.transport);
+    let lost = recorded.rows.iter().map(|row| &row.key);
+    let lost = lost.filter(|key| knows(now, key) && of(now, key).is_none()).cloned().collect();
+    let unheard = now.rows.iter().filter(|row| !knows(recorded, &row.key));
+    let mut unheard: Vec<_> = unheard.map(|row| row.key.transport.clone()).collect();
+    unheard.dedup();
+    Comparison {
+        pairs: now.rows.iter().map(|row| (row.clone(), of(recorded, &row.key))).collect(),
+        lost,
+        unheard,
+        compilers: (recorded.rustc != now.rustc).then(|| (recorded.rustc.clone(), now.rustc.clone())),
+    }
+}
+
+impl Comparison {
+    /// What changed, in words, where the sign of the change is this.
+    fn changes(&self, sign: i64) -> Vec<String> {
+        let both = self.pairs.iter().filter_map(|(now, recorded)| Some((now, recorded.as_ref()?)));
+        let changes = both.flat_map(|(now, recorded)| {
+            FIGURES.iter().filter_map(move |figure| {
+                let change = figure.change(recorded, now).filter(|change| change.signum() == sign)?;
+                Some(format!("{}: {change:+} {}", now.key, figure.name))
+            })
+        });
+        changes.collect()
+    }
+
+    /// Whether all is well.
+    ///
+    /// # Errors
+    /// Something grew, and the compiler is the one that it was; or the two records have not the same rows of a transport.
+    pub(crate) fn verdict(&self) -> Result<(), Failure> {
+        let new = self.pairs.iter().filter(|(_, recorded)| recorded.is_none()).map(|(now, _)| &now.key);
+        let new = new.filter(|key| !self.unheard.contains(&key.transport));
+        let strange: Vec<_> = new.chain(&self.lost).map(Key::to_string).collect();
+        if !strange.is_empty() {
+            return Err(format!(
+                "only counted, or only recorded: {}. Record what is counted now: `cargo xtask guard --record`",
+                strange.join("; ")
+            )
+            .into());
+        }
+        let grown = self.changes(1);
+        if self.compilers.is_none() && !grown.is_empty() {
+            return Err(format!(
+                "the hot path grew: {}. If that is meant, say in the commit what it is worth, and record it: `cargo xtask \
+                 guard --record`",
+                grown.join("; ")
+            )
+            .into());
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:12} {:7} {:>6} {:11}", "transport", "mode", "bytes", "")?;
+        for figure in &FIGURES {
+            write!(out, " {:>20}", figure.name)?;
+        }
+        writeln!(out, " {:>7}", "others")?;
+        write!(out, "{:39}", "")?;
+        for _ in &FIGURES {
+            write!(out, " {:>8} {:>5} {:>5}", "recorded", "now", "")?;
+        }
+        writeln!(out)?;
+        for (now, recorded) in &self.pairs {
+            let Key { transport, mode, size, operation } = &now.key;
+            write!(out, "{transport:12} {mode:7} {size:>6} {operation:11}")?;
+            for Figure { of, .. } in &FIGURES {
+                let before = recorded.as_ref().map(of);
+                let shown = before.map_or("none".to_owned(), |before| before.to_string());
+                let more = before.map_or(0, |before| of(now).cast_signed() - before.cast_signed());
+                let more = if more == 0 { String::new() } else { format!("{more:+}") };
+                write!(out, " {shown:>8} {:>5} {more:>5}", of(now))?;
+            }
+            writeln!(out, " {:>7}", now.others)?;
+        }
+        for transport in &self.unheard {
+            writeln!(out, "{transport}: nothing was recorded to compare with")?;
+        }
+        if let Some((recorded, now)) = &self.compilers {
+            writeln!(
+                out,
+                "recorded with {recorded}; this is {now}, so that what changed fails nothing. Record with the new one."
+            )?;
+            for change in self.changes(1) {
+                writeln!(out, "more: {change}")?;
+            }
+        }
+        let less = self.changes(-1);
+        for change in &less {
+            writeln!(out, "less: {change}")?;
+        }
+        if !less.is_empty() {
+            writeln!(out, "Record what is better, so that it stays so: `cargo xtask guard --record`")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::Operation;
+    use super::*;
+
+    fn row(transport: &str, figures: [u64; 3]) -> Row {
+        let [instructions, lines, shared_lines] = figures;
+        let operation = Operation::Send;
+        let key = Key { transport: transport.to_owned(), mode: "cached".to_owned(), size: 8, operation };
+        Row { key, instructions, lines, shared_lines, others: 0 }
+    }
+
+    fn record(rows: &[Row]) -> Record {
+        Record { rustc: "rustc 1".to_owned(), rows: rows.to_vec() }
+    }
+
+    /// What is told, and how it ends, of one row then and now.
+    fn compared(then: [u64; 3], now: [u64; 3]) -> (String, Result<(), String>) {
+        let comparison = compare(&record(&[row("shm", then)]), &record(&[row("shm", now)]));
+        (comparison.to_string(), comparison.verdict().map_err(|error| error.to_string()))
+    }
+
+    #[test]
+    fn more_than_the_tolerance_fails_and_says_what_grew_and_how_to_record_it() {
+        for (then, now, grown) in [
+            ([100, 20, 2], [106, 20, 2], "shm, cached, 8 B, send: +6 instructions"),
+            ([1000, 20, 2], [1031, 20, 2], "shm, cached, 8 B, send: +31 instructions"),
+            ([100, 20, 2], [100, 22, 2], "shm, cached, 8 B, send: +2 lines"),
+            ([100, 100, 2], [100, 104, 2], "shm, cached, 8 B, send: +4 lines"),
+            ([100, 20, 2], [100, 20, 3], "shm, cached, 8 B, send: +1 shared lines"),
+        ] {
+            let error = compared(then, now).1.expect_err(grown);
+            assert!(error.contains(grown) && error.contains("cargo xtask guard --record"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_within_the_tolerance_passes_and_is_not_told() {
+        for now in [[100, 20, 2], [105, 21, 2], [95, 19, 2]] {
+            let (told, verdict) = compared([100, 20, 2], now);
+            assert_eq!(verdict, Ok(()));
+            assert!(!told.contains("less: ") && !told.contains("--record"), "{told}");
+        }
+        assert_eq!(compared([1000, 20, 2], [1030, 20, 2]).1, Ok(()));
+    }
+
+    #[test]
+    fn less_passes_and_is_told() {
+        let (told, verdict) = compared([100, 20, 2], [90, 18, 1]);
+        assert_eq!(verdict, Ok(()));
+        for less in ["-10 instructions", "-2 lines", "-1 shared lines", "cargo xtask guard --record"] {
+            assert!(told.contains(less), "{less} is not in {told}");
+        }
+    }
+
+    #[test]
+    fn the_table_has_what_was_recorded_what_is_now_and_the_difference() {
+        let (told, _) = compared([100, 20, 2], [123, 20, 2]);
+        let row = told.lines().find(|line| line.starts_with("shm")).expect("a row");
+        let words: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(words, ["shm", "cached", "8", "send", "100", "123", "+23", "20", "20", "2", "2", "0"]);
+    }
+
+    #[test]
+    fn another_compiler_is_told_and_fails_nothing() {
+        let then = record(&[row("shm", [100, 20, 2])]);
+        let now = Record { rustc: "rustc 2".to_owned(), ..record(&[row("shm", [200, 20, 2])]) };
+        let comparison = compare(&then, &now);
+        assert!(comparison.verdict().is_ok());
+        let told = comparison.to_string();
+        assert!(
+            told.contains("rustc 1") && told.contains("rustc 2") && told.contains("+100 instructions"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn rows_that_only_one_has_fail_and_transports_that_only_one_has_do_not() {
+        let (shm, am) = (row("shm", [1, 1, 1]), row("ucx-am", [1, 1, 1]));
+        let other = Row { key: Key { size: 9, ..shm.key.clone() }, ..shm.clone() };
+        let two = record(&[shm.clone(), other]);
+        let (one, both) = (record(std::slice::from_ref(&shm)), record(&[shm.clone(), am]));
+        for (then, now) in [(&one, &two), (&two, &one)] {
+            let error = compare(then, now).verdict().expect_err("a row too many").to_string();
+            assert!(error.contains("shm, cached, 9 B, send"), "{error}");
+        }
+        assert!(compare(&both, &one).verdict().is_ok());
+        let more = compare(&one, &both);
+        assert!(more.verdict().is_ok());
+        assert!(more.to_string().contains("ucx-am: nothing was recorded"), "{more}");
+    }
+}

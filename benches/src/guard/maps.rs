@@ -1,0 +1,196 @@
+//! What is mapped where in another process, and whose it is.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+use crate::Failure;
+
+/// Bytes in a line of memory.
+const LINE: u64 = 64;
+
+/// Whose code it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// The program's, which farjump is part of.
+    Own,
+    /// The ifunc's: its payload routines in the library, and what was injected.
+    Ifunc,
+    /// A transport's library.
+    Library,
+    /// The system's, at work for whoever called it last: libc, the loader, the kernel's page.
+    System,
+}
+
+/// A line of memory, the same wherever it is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Line {
+    /// Which shared memory it is of; `None` where it is the process's own.
+    object: Option<usize>,
+    /// Its number from the start of the object or of the address space.
+    number: u64,
+}
+
+/// A mapping.
+struct Mapping {
+    owner: Owner,
+    /// Whether what lies there stays what it is.
+    fixed: bool,
+    shared: Option<Shared>,
+}
+
+#[derive(Clone, Copy)]
+struct Shared {
+    /// Its place among the objects.
+    object: usize,
+    /// What is to be added to an address to have its place in the object.
+    shift: u64,
+}
+
+/// The mappings of a process at one moment.
+pub(crate) struct Maps {
+    /// By their first address, with the one after their last.
+    mappings: BTreeMap<u64, (u64, Mapping)>,
+    /// Shared memory that is mapped for execution somewhere, which no mailbox is: code that came is kept there.
+    executable: HashSet<usize>,
+}
+
+impl Maps {
+    /// Reads those of process `pid`, which runs the program `own` and whose ifunc library has the file name `ifunc`.
+    ///
+    /// # Errors
+    /// The system does not tell them, or not in the form that proc(5) describes.
+    pub(crate) fn read(pid: i32, own: &Path, ifunc: &str) -> Result<Maps, Failure> {
+        let text = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        Maps::parse(&text, own, ifunc)
+            .ok_or_else(|| format!("/proc/{pid}/maps is not understood:\n{text}").into())
+    }
+
+    fn parse(text: &str, own: &Path, ifunc: &str) -> Option<Maps> {
+        let mut maps = Maps { mappings: BTreeMap::new(), executable: HashSet::new() };
+        let mut objects = BTreeMap::new();
+        for line in text.lines() {
+            // 7f0000000000-7f0000001000 rw-s 00002000 00:01 1234   /memfd:farjump (deleted)
+            let mut fields = line.splitn(6, ' ');
+            let (start, end) = fields.next()?.split_once('-')?;
+            let range = hexadecimal(start)?..hexadecimal(end)?;
+            let rights = fields.next()?;
+            let offset = hexadecimal(fields.next()?)?;
+            let object = (fields.next()?.to_owned(), fields.next()?.to_owned());
+            let path = fields.next().unwrap_or("").trim();
+            let shared = rights.ends_with('s').then(|| {
+                let next = objects.len();
+                let object = *objects.entry(object).or_insert(next);
+                Shared { object, shift: offset.wrapping_sub(range.start) }
+            });
+            if let Some(shared) = shared.filter(|_| rights.contains('x')) {
+                maps.executable.insert(shared.object);
+            }
+            let owner = owner(path, own, ifunc);
+            let fixed = shared.is_none() && path.starts_with('/') && !rights.contains('w');
+            maps.mappings.insert(range.start, (range.end, Mapping { owner, fixed, shared }));
+        }
+        Some(maps)
+    }
+
+    /// Whose the code at `address` is, and whether it stays what it is.
+    pub(crate) fn code(&self, address: u64) -> (Owner, bool) {
+        self.at(address).map_or((Owner::Ifunc, false), |mapping| (mapping.owner, mapping.fixed))
+    }
+
+    /// The lines that `len` bytes at `address` lie in.
+    pub(crate) fn lines(&self, address: u64, len: u64) -> impl Iterator<Item = Line> {
+        let shared = self.at(address).and_then(|mapping| mapping.shared);
+        let start = address.wrapping_add(shared.map_or(0, |shared| shared.shift));
+        let numbers: Range<u64> = start / LINE..(start + len.max(1)).div_ceil(LINE);
+        numbers.map(move |number| Line { object: shared.map(|shared| shared.object), number })
+    }
+
+    /// Whether a line is in memory that two processes would share, and not in code that came.
+    pub(crate) fn is_shared(&self, line: Line) -> bool {
+        line.object.is_some_and(|object| !self.executable.contains(&object))
+    }
+
+    fn at(&self, address: u64) -> Option<&Mapping> {
+        let (_, (end, mapping)) = self.mappings.range(..=address).next_back()?;
+        (address < *end).then_some(mapping)
+    }
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
+/// Whose the code of the file at `path` is.
+fn owner(path: &str, own: &Path, ifunc: &str) -> Owner {
+    const SYSTEM: [&str; 6] = ["libc.so", "libm.so", "libgcc_s.so", "ld-linux", "libpthread.so", "libdl.so"];
+    let name = path.rsplit('/').next().unwrap_or("");
+    if Path::new(path) == own {
+        Owner::Own
+    } else if path.starts_with("[v") || SYSTEM.iter().any(|system| name.starts_with(system)) {
+        Owner::System
+    } else if name == ifunc || !name.contains(".so") {
+        Owner::Ifunc
+    } else {
+        Owner::Library
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+1000-3000 r-xp 00001000 fe:01 7 /opt/guard
+5000-6000 rw-s 00002000 00:01 9 /memfd:ring (deleted)
+8000-a000 rw-s 00001000 00:01 9 /memfd:ring (deleted)
+b000-c000 rw-s 00000000 00:01 4 /dev/zero (deleted)
+c000-d000 r-xs 00000000 00:01 4 /dev/zero (deleted)
+e000-f000 r-xp 00000000 fe:01 8 /usr/lib/libucp.so.0.0.0
+10000-11000 r-xp 00000000 fe:01 3 /usr/lib/libc.so.6
+12000-13000 r-xp 00000000 fe:01 5 /tmp/a/libcounter.so
+14000-15000 r-xp 00000000 00:00 0 [vdso]
+16000-17000 rw-p 00000000 00:00 0 [heap]
+";
+
+    fn maps() -> Maps {
+        Maps::parse(MAPS, Path::new("/opt/guard"), "libcounter.so").expect("maps as the system writes them")
+    }
+
+    #[test]
+    fn code_is_told_apart_by_where_it_was_mapped_from() {
+        let maps = maps();
+        for (address, expected) in [
+            (0x2fff, (Owner::Own, true)),
+            (0x3000, (Owner::Ifunc, false)),
+            (0xc010, (Owner::Ifunc, false)),
+            (0xe000, (Owner::Library, true)),
+            (0x10000, (Owner::System, true)),
+            (0x12000, (Owner::Ifunc, true)),
+            (0x14000, (Owner::System, false)),
+        ] {
+            assert_eq!(maps.code(address), expected, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_shared_memory_is_the_same_wherever_it_is_mapped() {
+        let maps = maps();
+        let lines = |address, len| maps.lines(address, len).collect::<Vec<_>>();
+        assert_eq!(lines(0x5040, 8), lines(0x9040, 8));
+        assert_ne!(lines(0x5040, 8), lines(0x8040, 8));
+        assert_eq!(lines(0x503f, 2).len(), 2);
+        assert_eq!(lines(0x5000, 128).len(), 2);
+        assert_eq!(lines(0x16000, 0).len(), 1);
+    }
+
+    #[test]
+    fn memory_that_is_executed_somewhere_is_not_what_two_sides_share() {
+        let maps = maps();
+        let is_shared = |address| maps.lines(address, 1).all(|line| maps.is_shared(line));
+        assert!(is_shared(0x5000));
+        assert!(!is_shared(0xb000));
+        assert!(!is_shared(0x16000));
+    }
+}

@@ -1,0 +1,164 @@
+//! What was counted, and the file that it is kept in.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::case::{Case, Operation};
+use super::trace::Turn;
+use crate::Failure;
+
+/// Rows, and what they were counted with.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The compiler, as it calls itself.
+    pub(crate) rustc: String,
+    /// The figures.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// The figures of one operation: of the turn in the middle, when turns are put in the order of that figure. What comes once in
+/// many calls, such as a look at the clock, is in none of them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// What they are of.
+    #[serde(flatten)]
+    pub(crate) key: Key,
+    /// farjump's own instructions: neither the ifunc's, nor those of UCX or of another library.
+    pub(crate) instructions: u64,
+    /// Lines of memory, of 64 bytes, loaded from or stored to; not by UCX.
+    pub(crate) lines: u64,
+    /// Those of them in memory that is shared: in the mailbox, where there is one.
+    pub(crate) shared_lines: u64,
+    /// All other instructions: of the ifunc, the transport's library and libc. They are shown, and not compared.
+    #[serde(skip)]
+    pub(crate) others: u64,
+}
+
+/// What figures are of.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub(crate) struct Key {
+    /// The transport's name.
+    pub(crate) transport: String,
+    /// The mode's name.
+    pub(crate) mode: String,
+    /// Bytes of payload.
+    pub(crate) size: usize,
+    /// What is done.
+    pub(crate) operation: Operation,
+}
+
+impl Row {
+    /// The figures of `turns`.
+    pub(crate) fn of(case: &Case, operation: Operation, turns: &[Turn]) -> Row {
+        let middle = |of: fn(&Turn) -> u64| {
+            let mut figures: Vec<_> = turns.iter().map(of).collect();
+            figures.sort_unstable();
+            figures.get(figures.len() / 2).copied().unwrap_or(0)
+        };
+        let Case { transport, mode, size } = case;
+        let key = Key { transport: transport.clone(), mode: mode.to_string(), size: *size, operation };
+        Row {
+            key,
+            instructions: middle(|turn| turn.own),
+            lines: middle(|turn| turn.lines),
+            shared_lines: middle(|turn| turn.shared_lines),
+            others: middle(|turn| turn.ifunc + turn.library + turn.system),
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Key { transport, mode, size, operation } = self;
+        write!(out, "{transport}, {mode}, {size} B, {operation}")
+    }
+}
+
+impl Record {
+    /// Rows that this program counted.
+    pub(crate) fn new(rows: Vec<Row>) -> Record {
+        Record { rustc: env!("FARJUMP_GUARD_RUSTC").to_owned(), rows }
+    }
+
+    /// Reads it from a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no such file.
+    pub(crate) fn read(file: &Path) -> Result<Record, Failure> {
+        let text = fs::read_to_string(file)
+            .map_err(|error| format!("{}: {error}. `cargo xtask guard --record` makes it", file.display()))?;
+        Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?)
+    }
+
+    /// Writes it to a file, a line for each row.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn write(&self, file: &Path) -> Result<(), Failure> {
+        let rows: Result<Vec<_>, _> = self.rows.iter().map(serde_json::to_string).collect();
+        let rustc = serde_json::to_string(&self.rustc)?;
+        let text = format!("{{\n\"rustc\": {rustc},\n\"rows\": [\n{}\n]\n}}\n", rows?.join(",\n"));
+        Ok(fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?)
+    }
+
+    /// This, with the rows of `kept` over transports of which this has none.
+    pub(crate) fn in_place_of(mut self, kept: Option<Record>) -> Record {
+        let kept = kept.map_or_else(Vec::new, |kept| kept.rows);
+        let lacks = |row: &Row| self.rows.iter().all(|own| own.key.transport != row.key.transport);
+        let others: Vec<_> = kept.into_iter().filter(lacks).collect();
+        self.rows.extend(others);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farjump::Mode;
+
+    use super::*;
+
+    fn row(transport: &str, instructions: u64) -> Row {
+        let case = Case { transport: transport.to_owned(), mode: Mode::Cached, size: 8 };
+        Row::of(&case, Operation::Send, &[Turn { own: instructions, lines: 9, ..Turn::default() }])
+    }
+
+    #[test]
+    fn a_turn_in_which_more_was_done_does_not_count() {
+        let case = Case { transport: "shm".to_owned(), mode: Mode::Cached, size: 8 };
+        let turns = [100, 100, 3_000, 100].map(|own| Turn { own, ..Turn::default() });
+        assert_eq!(Row::of(&case, Operation::Send, &turns).instructions, 100);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() -> Result<(), Failure> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("record.json");
+        let record = Record::new(vec![row("shm", 7), row("ucx-am", 8)]);
+        record.write(&file)?;
+        assert_eq!(Record::read(&file)?, record);
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_or_no_record_is_told_by_its_name() -> Result<(), Failure> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("record.json");
+        let error = Record::read(&file).expect_err("no such file").to_string();
+        assert!(error.contains("record.json") && error.contains("--record"), "{error}");
+        fs::write(&file, "{\"rustc\": 1}")?;
+        let error = Record::read(&file).expect_err("no record").to_string();
+        assert!(error.contains("record.json"), "{error}");
+        Ok(())
+    }
+
+    #[test]
+    fn recording_keeps_rows_of_transports_that_are_not_here() {
+        let kept = Record { rustc: "older".to_owned(), rows: vec![row("shm", 1), row("verbs-write", 2)] };
+        let now = Record::new(vec![row("shm", 3)]);
+        let merged = now.clone().in_place_of(Some(kept));
+        assert_eq!(merged.rows, [row("shm", 3), row("verbs-write", 2)]);
+        assert_eq!(merged.rustc, now.rustc);
+    }
+}
