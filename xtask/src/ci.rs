@@ -7,6 +7,7 @@ use crate::checks::{
     without_ucx::{self, Seen},
 };
 use crate::child::{Failed, Interrupt, Run};
+use crate::guard;
 use crate::packages;
 use crate::tally::Tally;
 use crate::test;
@@ -43,6 +44,11 @@ const STEPS: [Step; 10] = [
     ("no native library", checks::native::check),
 ];
 
+/// A step that not every machine can take: its name, and what it does. It says `ok`, `FAILED` or `skipped`, and why.
+type Tried = (&'static str, fn(&Interrupt) -> Result<(&'static str, String), Failed>);
+
+const TRIED: [Tried; 2] = [("hot path", hot_path), ("without UCX", no_ucx)];
+
 /// Runs all steps, also after one that failed; `true` if none did.
 ///
 /// # Errors
@@ -68,18 +74,18 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         let word = if verdict.is_ok() { "ok" } else { "FAILED" };
         lines.push(format!("{word:6}  {name} ({} s)", begun.elapsed().as_secs()));
     }
-    println!("\n== without UCX");
-    let begun = Instant::now();
-    let (word, said) = match without_ucx::check(interrupt) {
-        Err(error) if error.is_interrupt() => return Err(error),
-        Err(error) => ("FAILED", error.to_string()),
-        Ok(Seen::Ran(tally)) if tally.failed.is_empty() => ("ok", tally.to_string()),
-        Ok(Seen::Ran(tally)) => ("FAILED", tally.to_string()),
-        Ok(Seen::NotHere(why)) => ("skipped", why),
-    };
-    println!("{word}: {said}");
-    all_passed &= word != "FAILED";
-    lines.push(format!("{word:6}  without UCX ({} s): {said}", begun.elapsed().as_secs()));
+    for (name, step) in TRIED {
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let (word, said) = match step(interrupt) {
+            Err(error) if error.is_interrupt() => return Err(error),
+            Err(error) => ("FAILED", error.to_string()),
+            Ok(found) => found,
+        };
+        println!("{word}: {said}");
+        all_passed &= word != "FAILED";
+        lines.push(format!("{word:6}  {name} ({} s): {said}", begun.elapsed().as_secs()));
+    }
     let begun = Instant::now();
     let mut tally: Tally = test::all(&[], None, interrupt)?;
     test::charge(&mut tally, &lacking);
@@ -102,6 +108,21 @@ pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: &[(&str, &str)]) 
         true => Ok(()),
         false => Err(Failed::Because(format!("cargo {} failed", args.join(" ")))),
     }
+}
+
+fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
+    Ok(match guard::check(interrupt)? {
+        guard::Seen::Counted => ("ok", "no more than was recorded".to_owned()),
+        guard::Seen::NotHere(why) => ("skipped", why),
+    })
+}
+
+fn no_ucx(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
+    Ok(match without_ucx::check(interrupt)? {
+        Seen::Ran(tally) if tally.failed.is_empty() => ("ok", tally.to_string()),
+        Seen::Ran(tally) => ("FAILED", tally.to_string()),
+        Seen::NotHere(why) => ("skipped", why),
+    })
 }
 
 fn formatting(interrupt: &Interrupt) -> Verdict {

@@ -3,6 +3,7 @@
 mod checks;
 mod child;
 mod ci;
+mod guard;
 mod packages;
 mod tally;
 mod test;
@@ -27,8 +28,8 @@ enum Chore {
     /// named, and what needs it is skipped. In CI (`CI=true`) it is a failure if UCX, and what its tests need, were to be
     /// installed and are not there.
     Test(test::Options),
-    /// Runs what a change has to pass: the tests, formatting, lints, documentation, every combination of features, and the
-    /// checks of what the crates promise to do without. Where this user may have mount namespaces (root), farjump is built and
+    /// Runs what a change has to pass: the tests, formatting, lints, documentation, every combination of features, the guard on
+    /// the hot path, and the checks of what the crates promise to do without. Where this user may have mount namespaces (root), farjump is built and
     /// tested once more with UCX taken away.
     Ci(ci::Options),
     /// Runs what needs an RDMA device in virtual machines that have one in software.
@@ -40,6 +41,12 @@ enum Chore {
     /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this with the filter `vm`. With `-- COMMAND…` that runs
     /// instead, as root, in /job.
     VmTest(vm::Options),
+    /// Counts the instructions and the lines of memory of the hot path, and compares them with those recorded.
+    ///
+    /// Sends, polls and round trips over each transport that this machine has, built as for release and stepped through, so that
+    /// no time is measured. Fails where more than a few instructions or a line came to be needed, and says which; tells what
+    /// became less. docs/decisions/hot-path-guard.md has more.
+    Guard(guard::Options),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +55,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options, &interrupt),
         Chore::Ci(options) => ci::run(&options, &interrupt),
         Chore::VmTest(options) => vm::run(&options, &interrupt),
+        Chore::Guard(options) => guard::run(&options, &interrupt),
     });
     match done {
         Ok(true) => ExitCode::SUCCESS,

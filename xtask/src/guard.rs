@@ -1,0 +1,68 @@
+//! `cargo xtask guard`: instructions and lines of memory of the hot path, compared with those recorded.
+
+use std::time::Duration;
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::ci::cargo;
+use crate::workspace::{Workspace, root};
+
+/// How long counting may take. It takes half a minute.
+const LIMIT: Duration = Duration::from_secs(5 * 60);
+
+/// The exit code of the program where nothing can be counted.
+const CANNOT_COUNT: i32 = 3;
+
+/// How to run it.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Options {
+    /// Records what is counted in benches/hot-path.json, in place of what is there, and compares nothing.
+    #[arg(long)]
+    record: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// Nothing grew, or all was recorded.
+    Counted,
+    /// Nothing can be counted on this machine, and why.
+    NotHere(String),
+}
+
+/// Counts, for `cargo xtask guard`; `true` if that is well.
+///
+/// # Errors
+/// Something grew, or the program cannot be built or run.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let args: &[&str] = if options.record { &["--record"] } else { &[] };
+    match count(args, interrupt)? {
+        Seen::Counted => Ok(true),
+        // The program has said why.
+        Seen::NotHere(_) => Ok(false),
+    }
+}
+
+/// Counts and compares.
+///
+/// # Errors
+/// As for [`run`].
+pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
+    count(&[], interrupt)
+}
+
+fn count(args: &[&str], interrupt: &Interrupt) -> Result<Seen, Failed> {
+    // What is counted is what `cargo build --release` makes, whatever flags are in the environment.
+    let plain = [("CARGO_ENCODED_RUSTFLAGS", "")];
+    let build = ["build", "--release", "--package", "farjump-benches", "--bin", "farjump-guard"];
+    cargo(interrupt, &build, &plain)?;
+    let program = Workspace::load(false, interrupt)?.target().join("release/farjump-guard");
+    let ended = Run::new(program, interrupt).args(args).directory(root()).limit(LIMIT).run()?;
+    match ended.status.code() {
+        Some(0) => Ok(Seen::Counted),
+        Some(CANNOT_COUNT) => Ok(Seen::NotHere(ended.output.trim().to_owned())),
+        _ => {
+            let said = ended.output.lines().rev().find_map(|line| line.strip_prefix("error: "));
+            Err(Failed::Because(said.unwrap_or("farjump-guard failed").to_owned()))
+        }
+    }
+}
