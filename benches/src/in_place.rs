@@ -1,64 +1,21 @@
-//! Mode in place: against mode always over a link, and what it costs the processor to run lines that were just written.
+//! Mode in place: what it costs the processor to run lines that were just written. Over a link `farjump perf latency --image`
+//! measures it.
 
 use std::ffi::c_void;
 use std::hint::black_box;
-use std::path::Path;
 use std::time::Instant;
 
 use farjump::core::icache;
-use farjump::{Library, Mode};
 use memmap2::MmapOptions;
 
 use crate::Failure;
-use crate::report::{Series, median};
-use crate::shm::{Bench, ROUND_TRIPS, open_built};
+use crate::report::median;
 
-/// Lengths of the images, about, in bytes.
-const SIZES: [usize; 3] = [64, 512, 4096];
 /// Lines that code is called in, in turn.
 const PLACES: [usize; 4] = [1, 16, 256, 4096];
 const TURNS: usize = 100_000;
 const ROUNDS: usize = 5;
 const LINE: usize = 64;
-
-/// Builds `counter` at each of the lengths: instructions that never run follow its own.
-pub(crate) fn build(samples: &Path, folder: &Path) -> Result<Vec<(usize, Library)>, Failure> {
-    let counter = std::fs::read_to_string(samples.join("counter.c"))?;
-    let body = counter.rfind('}').ok_or("the sample counter has no end")?;
-    let mut built = Vec::new();
-    for size in SIZES {
-        let folder = folder.join(format!("counter-{size}"));
-        std::fs::create_dir(&folder)?;
-        let source = folder.join("counter.c");
-        // The header of an image takes 32 bytes, the function some more.
-        let padding =
-            format!("    if (payload_size == (size_t)-1) __asm__ volatile(\".skip {}, 0x90\");\n", size - 48);
-        std::fs::write(&source, format!("{}{padding}{}", &counter[..body], &counter[body..]))?;
-        built.push((size, open_built(&source, &folder.join("libcounter.so"))?));
-    }
-    Ok(built)
-}
-
-/// Prints a row for each length of code and of payload. Returns how many calls were made.
-pub(crate) fn run(rounds: usize, bench: &Bench<'_>, counters: &[(usize, Library)]) -> Result<u64, Failure> {
-    let mut sent = 0;
-    for (size, counter) in counters {
-        let bench = Bench { counter, ..*bench };
-        for payload in [8, 4096] {
-            let mut series = Series::default();
-            for _ in 0..rounds {
-                bench.link.set_mode(Mode::Always);
-                let reference = bench.one_way(payload)?;
-                bench.link.set_mode(Mode::InPlace);
-                series.add(bench.one_way(payload)?, reference);
-                sent += 2 * ROUND_TRIPS;
-            }
-            series.print(&format!("one way, in place, image {size} B, {payload} B"), "ns", "always");
-        }
-    }
-    bench.link.set_mode(Mode::Cached);
-    Ok(sent)
-}
 
 /// What is done to a line before the function in it is called.
 #[derive(Clone, Copy, PartialEq, Eq)]

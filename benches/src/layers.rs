@@ -2,19 +2,22 @@
 //! instructions, which do not depend on the machine's mood.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
+use farjump::build::{Options, build};
 use farjump::core::frame::{FrameView, MAX_FRAME};
 use farjump::core::signal::LinkKey;
 use farjump::{Executor, Library, Link, Mode, Target, WaitPolicy};
 
 use crate::report::median;
-use crate::shm::{Libraries, PATIENCE};
 use crate::{Failure, count};
 
 const TURNS: usize = 200_000;
 const ROUNDS: usize = 11;
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One layer: its name, what it is, and what repeats it.
 type Layer = (&'static str, &'static str, fn(&mut Layers, usize));
@@ -158,9 +161,19 @@ fn linked(address: &str, counter: &Library) -> Result<(Target<'static>, Link), F
     Ok((target, link))
 }
 
+/// The sample `counter`, built in `folder`.
+fn counter(folder: &Path) -> Result<Library, Failure> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ifuncs/samples/c/counter.c");
+    let output = folder.join("libcounter.so");
+    build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() })?;
+    Ok(Library::open(output)?)
+}
+
 /// Prints what each layer costs.
-pub(crate) fn run(libraries: &Libraries) -> Result<(), Failure> {
-    let mut layers = Layers::new(&libraries.counter)?;
+pub(crate) fn run() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let counter = counter(folder.path())?;
+    let mut layers = Layers::new(&counter)?;
     println!("\nlayers of one cached call, in one process; median of {ROUNDS} rounds of {TURNS}");
     for (name, what, run) in LAYERS {
         let times = (0..ROUNDS).map(|_| {
@@ -169,7 +182,7 @@ pub(crate) fn run(libraries: &Libraries) -> Result<(), Failure> {
             start.elapsed().as_nanos() as f64 / TURNS as f64
         });
         let time = median(times.collect());
-        let instructions = count::instructions(|| Layers::new(&libraries.counter), run)?;
+        let instructions = count::instructions(|| Layers::new(&counter), run)?;
         println!("{name:<12} {time:>7.2} ns {instructions:>7.1} instructions   {what}");
     }
     Ok(())

@@ -6,11 +6,13 @@ pub(crate) fn machine() {
     let model =
         model.lines().find_map(|line| line.strip_prefix("model name\t: ")).unwrap_or("unknown processor");
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    println!("{model}, {cores} processors, Linux {}, source on 0, target on 1", kernel.trim());
-    println!();
+    println!("{model}, Linux {}", kernel.trim());
+}
+
+/// Prints what stands above rows.
+pub(crate) fn heads() {
     println!(
-        "{:<44} {:>12} {:>12} {:>7}  {:>13}  bound",
+        "\n{:<44} {:>12} {:>12} {:>7}  {:>13}  bound",
         "medians of the rounds", "farjump", "reference", "ratio", "spread"
     );
 }

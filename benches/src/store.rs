@@ -7,7 +7,7 @@ use farjump::core::image::{CodeId, ImageParts, Machine};
 use farjump_loader::{Arena, Exports, Resolver, Store, code_id};
 
 use crate::Failure;
-use crate::report::Series;
+use crate::report::{self, Series};
 
 const MANY: u32 = 10_000;
 const LOOK_UPS: usize = 1_000_000;
@@ -51,6 +51,7 @@ pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
         same.add(look_up(&many, middle), reference);
         any.add(look_up(&many, &all), reference);
     }
+    report::heads();
     same.print("look-up, the same of 10000 images", "ns", "<= 1.1 x store of 1");
     any.print("look-up, each of 10000 images in turn", "ns", "store of 1");
     Ok(())
