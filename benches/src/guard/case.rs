@@ -88,11 +88,21 @@ pub(crate) enum Operation {
     /// `Link::inject`, `Target::poll` and `Pending::wait`: both sides together.
     #[serde(rename = "round trip")]
     RoundTrip,
+    /// `Link::batch` with [`BATCH`] messages, at the source: all of them together.
+    #[serde(rename = "batch")]
+    Batch,
+    /// `Target::poll` that runs those.
+    #[serde(rename = "poll batch")]
+    PollBatch,
 }
+
+/// Messages in a batch.
+pub(crate) const BATCH: u32 = 16;
 
 impl Operation {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Operation; 3] = [Operation::Send, Operation::Poll, Operation::RoundTrip];
+    pub(crate) const ALL: [Operation; 5] =
+        [Operation::Send, Operation::Poll, Operation::RoundTrip, Operation::Batch, Operation::PollBatch];
 }
 
 impl std::fmt::Display for Operation {
@@ -101,6 +111,8 @@ impl std::fmt::Display for Operation {
             Operation::Send => "send",
             Operation::Poll => "poll",
             Operation::RoundTrip => "round trip",
+            Operation::Batch => "batch",
+            Operation::PollBatch => "poll batch",
         })
     }
 }

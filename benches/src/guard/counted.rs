@@ -7,7 +7,7 @@ use std::time::Duration;
 use farjump::build::{Options, build};
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
-use super::case::{Counted, Operation};
+use super::case::{BATCH, Counted, Operation};
 use super::mark::Mark;
 use crate::Failure;
 
@@ -48,7 +48,7 @@ pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     calls.run(WARM_UP)?;
     Mark::Counting.here();
     calls.run(counted.turns)?;
-    let made = 1 + 2 * (u64::from(WARM_UP) + u64::from(counted.turns));
+    let made = 1 + u64::from(2 + BATCH) * (u64::from(WARM_UP) + u64::from(counted.turns));
     match calls.target.args_mut::<u64>() {
         Some(count) if *count == made => Ok(()),
         count => Err(format!("{made} calls were made and the target counted {count:?}").into()),
@@ -99,7 +99,7 @@ struct Calls {
 struct Line([u8; 64]);
 
 impl Calls {
-    /// `turns` calls without a reply, then as many with one.
+    /// `turns` calls without a reply, then as many with one, then as many batches.
     #[inline(never)]
     fn run(&mut self, turns: u32) -> Result<(), Failure> {
         // How many lines a frame of the stack lies in depends on where it starts, which depends on the environment and on the
@@ -124,16 +124,33 @@ impl Calls {
             drop(black_box(pending.wait(PATIENCE)?));
             Mark::Outside.here();
         }
+        for _ in 0..turns {
+            Mark::Of(Operation::Batch).here();
+            idle(*burden);
+            let mut batch = link.batch();
+            for _ in 0..BATCH {
+                batch.send(library, args)?;
+            }
+            batch.finish()?;
+            Mark::Of(Operation::PollBatch).here();
+            idle(*burden);
+            let mut ran = 0;
+            while ran < BATCH as usize {
+                ran += poll(target)?;
+            }
+            Mark::Outside.here();
+        }
         Ok(())
     }
 }
 
-/// Polls until a frame has run.
+/// Polls until something has run, and says how many calls that were.
 #[inline(always)]
-fn poll(target: &mut Target<'_>) -> Result<(), Failure> {
+fn poll(target: &mut Target<'_>) -> Result<usize, Failure> {
     for _ in 0..POLLS {
-        if target.poll()? > 0 {
-            return Ok(());
+        match target.poll()? {
+            0 => {}
+            ran => return Ok(ran),
         }
     }
     Err(format!("what was sent did not arrive within {POLLS} polls").into())

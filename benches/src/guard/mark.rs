@@ -14,12 +14,14 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    const ALL: [Mark; 5] = [
+    const ALL: [Mark; 7] = [
         Mark::Outside,
         Mark::Of(Operation::Send),
         Mark::Of(Operation::Poll),
         Mark::Of(Operation::RoundTrip),
         Mark::Counting,
+        Mark::Of(Operation::Batch),
+        Mark::Of(Operation::PollBatch),
     ];
 
     /// The mark with this number; `None` if there is none.
@@ -34,6 +36,8 @@ impl Mark {
             Mark::Of(Operation::Poll) => 2,
             Mark::Of(Operation::RoundTrip) => 3,
             Mark::Counting => 4,
+            Mark::Of(Operation::Batch) => 5,
+            Mark::Of(Operation::PollBatch) => 6,
         }
     }
 
