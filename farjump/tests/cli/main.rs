@@ -20,3 +20,4 @@ mod serving;
 #[cfg(feature = "ucx")]
 mod ucx;
 mod workbench;
+mod working;

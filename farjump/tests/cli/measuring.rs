@@ -15,7 +15,7 @@ use crate::workbench::{Done, Watched, Workbench, finish, kill, runs, wait_for};
 /// Few calls: it is measured, but not well.
 const FEW: [&str; 6] = ["--rounds", "2", "--iterations", "70", "--warmup", "3"];
 
-fn perf(bench: &Workbench, args: &[&str]) -> Command {
+pub(crate) fn perf(bench: &Workbench, args: &[&str]) -> Command {
     begin(bench.farjump(), args)
 }
 
@@ -24,12 +24,12 @@ fn begin(mut command: Command, args: &[&str]) -> Command {
     command
 }
 
-fn json(command: &mut Command) -> Value {
+pub(crate) fn json(command: &mut Command) -> Value {
     let done = finish(command.arg("--json")).worked();
     serde_json::from_slice(&done.out).expect("it is JSON")
 }
 
-fn rows(report: &Value) -> &Vec<Value> {
+pub(crate) fn rows(report: &Value) -> &Vec<Value> {
     report["rows"].as_array().expect("a list")
 }
 
@@ -49,7 +49,7 @@ fn keys(object: &Value) -> Vec<String> {
 
 /// A row has figures of both sides, and a ratio between the smallest and the largest.
 #[track_caller]
-fn check_measured(row: &Value) {
+pub(crate) fn check_measured(row: &Value) {
     for figure in ["median", "reference_median", "ratio", "ratio_min", "ratio_max"] {
         assert!(row[figure].as_f64().is_some_and(|number| number > 0.0), "{figure} of {row}");
     }
@@ -59,7 +59,7 @@ fn check_measured(row: &Value) {
 }
 
 /// Whether UCX is there; if not that is said.
-fn has_ucx(bench: &Workbench) -> bool {
+pub(crate) fn has_ucx(bench: &Workbench) -> bool {
     let listed = bench.run(["transports", "--json"]).worked();
     let listed: Value = serde_json::from_slice(&listed.out).expect("it is JSON");
     let backends = listed.as_array().expect("a list");
@@ -71,7 +71,7 @@ fn has_ucx(bench: &Workbench) -> bool {
 }
 
 /// Whether there are two processors to measure with; if not that is said.
-fn has_processors() -> bool {
+pub(crate) fn has_processors() -> bool {
     let enough = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
     if !enough {
         eprintln!("skipped: there is one processor only");
@@ -298,6 +298,15 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     refused(&["latency", "--against", "dlopen"], 1, "the reference for first-call");
     refused(&["first-call", "--against", "raw"], 1, "no reference but dlopen");
     refused(&["first-call", "--mode", "local"], 1, "no code comes");
+    refused(&["latency", "--image", "63"], 2, "images have from 64 bytes to 1M");
+    refused(&["latency", "--image", "64", "--mode", "cached,local"], 1, "in mode local no code travels");
+    refused(&["bandwidth", "--image", "64"], 1, "--image is for latency and rate");
+    refused(&["latency", "--functions", "sum"], 1, "--functions is for work");
+    refused(&["rate", "--against", "fetch"], 1, "a reference for work");
+    refused(&["work", "--functions", "sum,pigeon"], 2, "sum, indirect-put, histogram, codec, and all");
+    refused(&["work", "--sizes", "12"], 1, "multiples of 8");
+    refused(&["work", "--sizes", "8,0"], 1, "multiples of 8");
+    refused(&["work", "--sizes", "64", "--against", "raw"], 1, "raw does no work");
     refused(&["latency", "--transports", "pigeon"], 1, "no transport `pigeon`");
     refused(&["latency", "--transports", "verbs-send"], 1, "verbs-send");
     if has_processors() {

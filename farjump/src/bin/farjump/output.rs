@@ -27,12 +27,16 @@ pub(crate) fn note(line: impl fmt::Display) {
 }
 
 /// Rows of columns that line up, two spaces between them.
-pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+pub(crate) fn table(rows: &[impl AsRef<[String]>]) -> String {
+    let width = |cell: &String| cell.chars().count();
+    let mut widths = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.as_ref().len()), 0);
+        row.as_ref().iter().zip(&mut widths).for_each(|(cell, widest)| *widest = width(cell).max(*widest));
+    }
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row.as_ref().iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
         let line = cells.collect::<Vec<_>>().join("  ");
         text.push_str(line.trim_end());
         text.push('\n');

@@ -25,16 +25,16 @@ pub(super) struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    /// Calls of the function of `library`, with up to `longest` bytes, in streams `batch` at a time.
-    pub(super) fn new(link: &'a Link, library: &'a Library, longest: usize, batch: u32) -> Calls<'a> {
-        Calls { link, library, args: vec![7; longest], size: 0, batch: batch.into() }
+    /// Calls of the function of `library`, with these bytes or the first of them, in streams `batch` at a time.
+    pub(super) fn new(link: &'a Link, library: &'a Library, args: Vec<u8>, batch: u32) -> Calls<'a> {
+        Calls { link, library, args, size: 0, batch: batch.into() }
     }
+}
 
-    /// One call with `size` bytes in `mode`, which the calls that follow are in, too. What cannot be measured fails here.
-    pub(super) fn attempt(&mut self, mode: Mode, size: usize) -> Result<(), farjump::Error> {
-        self.link.set_mode(mode);
-        self.link.inject(self.library, &self.args[..size])?.wait(PATIENCE).map(drop)
-    }
+/// One call in `mode`, which the calls that follow are in, too. What cannot be measured fails here.
+pub(super) fn attempt(link: &Link, library: &Library, mode: Mode, args: &[u8]) -> Result<(), farjump::Error> {
+    link.set_mode(mode);
+    link.inject(library, args)?.wait(PATIENCE).map(drop)
 }
 
 impl Source for Calls<'_> {

@@ -1,9 +1,11 @@
 //! Which references there are, and bringing their two sides together.
 
+use super::code::Code;
 use super::message::{Offer, Subject};
 use super::options::Against;
 use super::pair::Pair;
 use super::references::{self, Half, Joined};
+use super::work::{Task, Way};
 use crate::failure::Failure;
 
 /// What is needed for what was asked for: `perftest` is held against active messages.
@@ -17,14 +19,59 @@ pub(super) fn wanted(asked: &[Against]) -> Vec<Against> {
     wanted
 }
 
-/// What the other process needs to have for a reference.
-pub(super) fn subject_of(against: Against) -> Option<Subject> {
+/// A target of farjump's, and what is injected there.
+pub(super) struct Host<'a> {
+    pub(super) transport: &'a str,
+    /// The last part of its address.
+    pub(super) name: String,
+    pub(super) codes: &'a [Code],
+    pub(super) subject: Subject,
+}
+
+/// The targets that are needed: one for each transport, or where functions work one for each of them.
+pub(super) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: usize) -> Vec<Host<'a>> {
+    let host = |transport: &'a str, codes: &'a [Code]| {
+        let work = codes.first().and_then(|code| task_of(Way::Injected(transport.to_owned()), code, longest));
+        let (name, subject) = match work {
+            Some(task) => (task.host(transport), Subject::Work(task)),
+            None => (transport.to_owned(), Subject::Farjump(transport.to_owned())),
+        };
+        Host { transport, name, codes, subject }
+    };
+    transports.iter().flat_map(|transport| alike(codes).map(move |codes| host(transport, codes))).collect()
+}
+
+/// Codes that the same references are for: all that count, and each that works.
+pub(super) fn alike(codes: &[Code]) -> impl Iterator<Item = &[Code]> {
+    codes.chunk_by(|one, other| one.function == other.function)
+}
+
+/// What the other process needs to have for a reference to `code`, whose work is on up to `longest` bytes.
+pub(super) fn subject_for(against: Against, code: &Code, longest: usize) -> Option<Subject> {
+    match code.function {
+        None => subject_of(against),
+        Some(_) => task_of(Way::of(against)?, code, longest).map(Subject::Work),
+    }
+}
+
+/// One way of doing the work of `code`, if it works.
+fn task_of(way: Way, code: &Code, longest: usize) -> Option<Task> {
+    let library = code.library.path().to_owned();
+    code.function.map(|function| Task { way, function, library, longest })
+}
+
+fn subject_of(against: Against) -> Option<Subject> {
     match against {
         Against::Raw => Some(Subject::Raw),
         Against::UcxAm => Some(Subject::UcxAm),
         Against::UcxStores => Some(Subject::UcxStores),
         Against::UcxPut => Some(Subject::UcxPut),
-        Against::Memcpy | Against::Perftest | Against::Dlopen => None,
+        Against::Memcpy
+        | Against::Perftest
+        | Against::Dlopen
+        | Against::Cached
+        | Against::Fetch
+        | Against::RawFetch => None,
     }
 }
 
@@ -48,7 +95,7 @@ pub(super) fn join(
     for (subject, theirs) in subjects.iter().zip(theirs) {
         let half = match (subject, theirs) {
             (_, Err(why)) => Err(why),
-            (Subject::Farjump(_), Ok(_)) => Ok(None),
+            (subject, Ok(_)) if subject.is_farjump() => Ok(None),
             (reference, Ok(theirs)) => references::open(reference, region)
                 .and_then(|half| Ok((half.offer()?, half)))
                 .map(|(own, half)| Some((half, theirs, own)))

@@ -1,16 +1,17 @@
 //! The run: for each size, rounds in which everything is measured one after the other.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use farjump::{Link, Mode};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Libraries;
+use super::code::{Code, Libraries};
 use super::copy::Copy;
 use super::figures::{Round, Series, median};
 use super::first;
 use super::injecting::{self, Calls, PATIENCE};
-use super::joining::{Sides, join, subject_of, wanted};
+use super::joining::{Host, Sides, alike, hosts, join, subject_for, wanted};
 use super::machine::State;
 use super::measurement::{Measurement, round_trips};
 use super::message::{Order, Set, Subject};
@@ -20,12 +21,14 @@ use super::perftest;
 use super::references::Joined;
 use super::report::{Report, RoundState, Row};
 use super::ring::region_len;
+use super::side::Source;
+use super::work::{Function, asking, injected, store_len};
 use crate::failure::Failure;
 use crate::stage::Stage;
 
 /// Calls by which the state of the machine is told.
 const STATE_CALLS: u32 = 2048;
-/// Payload of a measurement, in bytes, unless a number of calls was asked for.
+/// Payload of a measurement, in bytes, unless a number of calls was asked for; of work, a sixteenth.
 const FEW_BYTES: usize = 256 << 20;
 /// Least calls of a measurement, likewise.
 const FEWEST: usize = 20;
@@ -38,11 +41,14 @@ enum Contestant<'a> {
         transport: &'a str,
         mode: Mode,
         link: usize,
+        code: &'a Code,
     },
     /// A reference with a side in each process.
     Both {
         subject: usize,
         against: Against,
+        /// What it does, where it works.
+        function: Option<Function>,
     },
     /// A reference that is in this process alone.
     Copy(Copy),
@@ -52,6 +58,7 @@ enum Contestant<'a> {
     Missing {
         against: Against,
         why: String,
+        function: Option<Function>,
     },
 }
 
@@ -68,10 +75,13 @@ pub(super) struct Bench<'a> {
     stage: &'a Stage,
     cpus: Cpus,
     libraries: &'a Libraries,
+    /// Each once, cached among them where it is a reference.
+    modes: Vec<Mode>,
     pair: Pair,
     links: Vec<Link>,
     /// This process's sides of references, by their number at the other process.
     sides: Vec<Option<Joined>>,
+    against: &'a [Against],
     contestants: Vec<Contestant<'a>>,
 }
 
@@ -85,20 +95,25 @@ impl<'a> Bench<'a> {
         stage: &'a Stage,
         cpus: Cpus,
         transports: &'a [String],
-        against: &[Against],
+        modes: Vec<Mode>,
+        against: &'a [Against],
         libraries: &'a Libraries,
     ) -> Result<Bench<'a>, Failure> {
         let longest = options.sizes.longest();
         let region = region_len(options.ring, longest);
-        let mut pair = Pair::start(stage, region)?;
+        let store = if options.metric == Metric::Work { store_len(longest) } else { 0 };
+        let mut pair = Pair::start(stage, region, store)?;
         let wanted = wanted(against);
+        let hosts = hosts(transports, &libraries.codes, longest);
         // The raw one is there in any case: the machine's state is told by it.
         let mut subjects = vec![Subject::Raw];
-        subjects.extend(transports.iter().map(|transport| Subject::Farjump(transport.clone())));
+        subjects.extend(hosts.iter().map(|host| host.subject.clone()));
+        let references = || {
+            wanted.iter().flat_map(|against| alike(&libraries.codes).map(move |codes| (*against, &codes[0])))
+        };
         subjects.extend(
-            wanted
-                .iter()
-                .filter_map(|against| subject_of(*against))
+            references()
+                .filter_map(|(against, code)| subject_for(against, code, longest))
                 .filter(|subject| *subject != Subject::Raw),
         );
         let theirs = pair.set(Set {
@@ -108,45 +123,49 @@ impl<'a> Bench<'a> {
             region,
             longest,
             folder: stage.folder().to_owned(),
-            counter: libraries.counter_path.clone(),
+            counter: libraries.counter.clone(),
         })?;
         let Sides { sides, whys } = join(&mut pair, &subjects, theirs, region, longest)?;
         let mut links = Vec::new();
         let mut contestants = Vec::new();
-        for transport in transports {
-            let number = |subject: &Subject| *subject == Subject::Farjump(transport.clone());
-            let subject = subjects.iter().position(number).unwrap_or_default();
+        let number_of = |wanted: Option<&Subject>| {
+            subjects.iter().position(|subject| Some(subject) == wanted).unwrap_or_default()
+        };
+        for Host { transport, name, codes, subject } in &hosts {
+            let subject = number_of(Some(subject));
             if let Some(why) = &whys[subject] {
                 return Err(Failure::new(format!("the target could not be made for {transport}: {why}")));
             }
             let order = Order::Play { subject, size: 0, streams: true, expected: u64::MAX };
-            let address = injecting::address(stage.folder(), transport);
+            let address = injecting::address(stage.folder(), name);
             let (link, _) = pair.play(&order, |_, _| Ok(injecting::connect(&address, transport)?))?;
-            contestants.extend(once(&options.modes).map(|mode| Contestant::Farjump {
-                subject,
-                transport,
-                mode,
-                link: links.len(),
-            }));
+            let number = links.len();
             links.push(link);
+            contestants.extend(codes.iter().flat_map(|code| {
+                modes.iter().map(move |mode| Contestant::Farjump {
+                    subject,
+                    transport,
+                    mode: *mode,
+                    link: number,
+                    code,
+                })
+            }));
         }
-        for against in wanted {
+        for (against, code) in references().filter(|(against, _)| *against != Against::Cached) {
             contestants.push(match against {
                 Against::Memcpy => Contestant::Copy(Copy::new(region, longest)?),
                 Against::Perftest => Contestant::Perftest,
                 Against::Dlopen => Contestant::Dlopen,
                 against => {
-                    let number =
-                        subjects.iter().position(|subject| Some(subject) == subject_of(against).as_ref());
-                    let subject = number.unwrap_or_default();
+                    let subject = number_of(subject_for(against, code, longest).as_ref());
                     match whys[subject].clone() {
-                        Some(why) => Contestant::Missing { against, why },
-                        None => Contestant::Both { subject, against },
+                        Some(why) => Contestant::Missing { against, why, function: code.function },
+                        None => Contestant::Both { subject, against, function: code.function },
                     }
                 }
             });
         }
-        Ok(Bench { options, stage, cpus, libraries, pair, links, sides, contestants })
+        Ok(Bench { options, stage, cpus, libraries, modes, pair, links, sides, against, contestants })
     }
 
     /// Measures, and adds to the report what was measured, also if it fails in the middle.
@@ -222,7 +241,7 @@ impl<'a> Bench<'a> {
                     }
                 }
             }
-            *first += self.options.modes.len();
+            *first += self.modes.len();
         }
         self.contestants = contestants;
         measured
@@ -239,7 +258,7 @@ impl<'a> Bench<'a> {
             iterations: STATE_CALLS,
             warmup: STATE_CALLS / 8,
         };
-        Ok(round_trips(&mut self.pair, 0, side.source(), &line, times)? / 2.0)
+        Ok(round_trips(&mut self.pair, 0, side.source()?, &line, times)? / 2.0)
     }
 
     /// One contestant's figure in one round, or why it has none.
@@ -259,25 +278,31 @@ impl<'a> Bench<'a> {
         };
         match contestant {
             Contestant::Farjump { subject, mode, link, .. } if run.metric == Metric::FirstCall => {
-                let number =
-                    first + once(&self.options.modes).position(|other| other == *mode).unwrap_or_default();
+                let number = first + self.modes.iter().position(|other| other == mode).unwrap_or_default();
                 self.first_call(*subject, *link, *mode, number, size).map(Ok)
             }
-            Contestant::Farjump { subject, mode, link, .. } => {
-                let mut calls =
-                    Calls::new(&self.links[*link], &self.libraries.counter, size, self.options.batch);
+            Contestant::Farjump { subject, mode, link, code, .. } => {
+                let link = &self.links[*link];
                 let order = Order::Play { subject: *subject, size, streams: true, expected: u64::MAX };
-                let (attempt, _) = self.pair.play(&order, |_, _| Ok(calls.attempt(*mode, size)))?;
-                match attempt {
-                    Ok(()) => run.measure(&mut self.pair, *subject, &mut calls, times).map(Ok),
-                    Err(error) => Ok(Err(error.to_string())),
+                let args = match code.function {
+                    None => Cow::Owned(vec![7; size]),
+                    Some(function) => Cow::Borrowed(asking::args(function, size)),
+                };
+                let attempt = |_: &_, _: &_| Ok(injecting::attempt(link, &code.library, *mode, &args));
+                if let (Err(error), _) = self.pair.play(&order, attempt)? {
+                    return Ok(Err(error.to_string()));
                 }
+                let mut source: Box<dyn Source> = match code.function {
+                    None => Box::new(Calls::new(link, &code.library, args.into_owned(), self.options.batch)),
+                    Some(function) => injected::source(link, function, &code.library, size),
+                };
+                run.measure(&mut self.pair, *subject, &mut *source, times).map(Ok)
             }
             Contestant::Both { subject, .. } => {
                 let Some(Some(side)) = self.sides.get_mut(*subject) else {
                     return Ok(Err("it is not set up".to_owned()));
                 };
-                run.measure(&mut self.pair, *subject, side.source(), times).map(Ok)
+                run.measure(&mut self.pair, *subject, side.source()?, times).map(Ok)
             }
             Contestant::Copy(copy) => run.measure_alone(&self.pair, copy, times).map(Ok),
             Contestant::Perftest => {
@@ -324,7 +349,8 @@ impl<'a> Bench<'a> {
             (Some(asked), _) => asked,
             (None, metric) => {
                 let usual = if metric.streams() { 200_000 } else { 10_000 };
-                usual.min((FEW_BYTES / size.max(1)).max(FEWEST)) as u32
+                let few = if metric == Metric::Work { FEW_BYTES / 16 } else { FEW_BYTES };
+                usual.min((few / size.max(1)).max(FEWEST)) as u32
             }
         }
     }
@@ -355,7 +381,7 @@ impl<'a> Bench<'a> {
                 p99: single.map(|single| single.p99),
                 p999: single.map(|single| single.p999),
                 max: single.map(|single| single.max),
-                reference: reference.0.name(),
+                reference: reference.0.name_as_reference(),
                 reference_lane: self.lanes(reference.0),
                 reference_median: other.median(),
                 reference_p99: single_of_other.map(|single| single.p99),
@@ -366,10 +392,13 @@ impl<'a> Bench<'a> {
                 agrees: None,
                 missing: own.1.missing.clone().or_else(|| reference.1.missing.clone()),
                 batch: (own.0.is_farjump() && metric.streams()).then_some(self.options.batch),
+                image: own.0.image(),
+                function: own.0.function().map(Function::name),
             }
         };
+        let cached = self.against.contains(&Against::Cached);
         for own in all().filter(|(contestant, _)| contestant.is_farjump()) {
-            let references = all().filter(|(contestant, _)| contestant.is_reference());
+            let references = all().filter(|(contestant, _)| own.0.is_held_against(contestant, cached));
             report.rows.extend(references.map(|reference| row(own, reference)));
         }
         let messages = all().find(|(contestant, _)| contestant.name() == Against::UcxAm.name());
@@ -424,17 +453,40 @@ impl Contestant<'_> {
         }
     }
 
+    fn image(&self) -> Option<usize> {
+        match self {
+            Contestant::Farjump { code, .. } => code.image,
+            _ => None,
+        }
+    }
+
+    fn function(&self) -> Option<Function> {
+        match self {
+            Contestant::Farjump { code, .. } => code.function,
+            Contestant::Both { function, .. } | Contestant::Missing { function, .. } => *function,
+            _ => None,
+        }
+    }
+
     fn is_farjump(&self) -> bool {
         matches!(self, Contestant::Farjump { .. })
     }
 
-    /// For farjump: `ucx_perftest` is one for UCX alone.
-    fn is_reference(&self) -> bool {
-        !self.is_farjump() && !matches!(self, Contestant::Perftest)
+    /// The name of what farjump is held against. Of farjump itself there is one: mode cached.
+    fn name_as_reference(&self) -> &'static str {
+        if self.is_farjump() { Against::Cached.name() } else { self.name() }
     }
-}
 
-/// The modes, each once.
-fn once(modes: &[Mode]) -> impl Iterator<Item = Mode> + '_ {
-    modes.iter().enumerate().filter(|(at, mode)| !modes[..*at].contains(mode)).map(|(_, mode)| *mode)
+    /// Whether this, farjump, has a row beside `other`: all other references for the same function, but `ucx_perftest`, which is one for UCX alone;
+    /// and, if `cached`, the same code over the same link in mode cached.
+    fn is_held_against(&self, other: &Contestant<'_>, cached: bool) -> bool {
+        match (self, other) {
+            (
+                Contestant::Farjump { link, mode, code, .. },
+                Contestant::Farjump { link: of_other, mode: Mode::Cached, code: other, .. },
+            ) => cached && *mode != Mode::Cached && link == of_other && std::ptr::eq(*code, *other),
+            (_, Contestant::Farjump { .. } | Contestant::Perftest) => false,
+            _ => self.function() == other.function(),
+        }
+    }
 }

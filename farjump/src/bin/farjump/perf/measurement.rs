@@ -46,9 +46,11 @@ impl Measurement {
             let time = self.stream(pair, subject, source, self.iterations)?;
             return Ok(Round::of(self.throughput(time)));
         }
-        // The way back of an answer without payload; where the message is as short, half of its own round trip.
-        let back = match self.size {
-            0..=ONE_LINE => f64::INFINITY,
+        // The way back of an answer without payload; where the message is as short, half of its own round trip. Work is done when
+        // its answer is there.
+        let back = match (self.metric, self.size) {
+            (Metric::Work, _) => 0.0,
+            (_, 0..=ONE_LINE) => f64::INFINITY,
             _ => round_trips(pair, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0,
         };
         let one_way = |round_trip: f64| round_trip - back.min(round_trip / 2.0);

@@ -1,4 +1,5 @@
-//! Memory of both processes: two words by which a measurement ends, and a region for each side's raw ring.
+//! Memory of both processes: two words by which a measurement ends, a region for each side's raw ring, and the data that work
+//! is done on without any code at the target.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -12,6 +13,8 @@ use crate::failure::Failure;
 /// Where the words lie, each in a line of its own.
 const STOPPED: usize = 0;
 const FINISHED: usize = 128;
+/// Where it says how many bytes of data there are, behind the regions.
+const STORE: usize = 256;
 /// Where the regions begin.
 const REGIONS: usize = 4096;
 
@@ -22,13 +25,15 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// New memory, zeroed, with two regions of `region` bytes, a multiple of 4096.
-    pub(super) fn create(region: usize) -> Result<Memory, Failure> {
+    /// New memory, zeroed, with two regions of `region` bytes and `store` bytes of data, both multiples of 4096.
+    pub(super) fn create(region: usize, store: usize) -> Result<Memory, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("no memory for the raw ring: {error}"));
         // Without CLOEXEC: the other process inherits it.
         let file = memfd_create("farjump-perf", MemfdFlags::empty()).map_err(|error| failed(error.into()))?;
-        ftruncate(&file, (REGIONS + 2 * region) as u64).map_err(|error| failed(error.into()))?;
-        Memory::map(file).map_err(failed)
+        ftruncate(&file, (REGIONS + 2 * region + store) as u64).map_err(|error| failed(error.into()))?;
+        let memory = Memory::map(file).map_err(failed)?;
+        memory.word(STORE).store(store as u64, Ordering::Release);
+        Ok(memory)
     }
 
     /// The memory whose descriptor this process inherited.
@@ -54,9 +59,19 @@ impl Memory {
 
     /// The regions: the source's, the target's, and the length of each in bytes.
     pub(super) fn regions(&self) -> (*mut u8, *mut u8, usize) {
-        let region = (self.map.len() - REGIONS) / 2;
+        let region = (self.map.len() - REGIONS - self.store_len()) / 2;
         let first = self.map.as_mut_ptr().wrapping_add(REGIONS);
         (first, first.wrapping_add(region), region)
+    }
+
+    /// Where the data is, and its length in bytes.
+    pub(super) fn store(&self) -> (*mut u8, usize) {
+        let len = self.store_len();
+        (self.map.as_mut_ptr().wrapping_add(self.map.len() - len), len)
+    }
+
+    fn store_len(&self) -> usize {
+        self.word(STORE).load(Ordering::Acquire) as usize
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {

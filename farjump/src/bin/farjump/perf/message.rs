@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::work::{Task, Way};
 use crate::failure::Failure;
 
 /// How long the other process may take to get ready for something.
@@ -22,6 +23,21 @@ pub(super) enum Subject {
     UcxAm,
     UcxStores,
     UcxPut,
+    /// One function's work, done in one way.
+    Work(Task),
+}
+
+impl Subject {
+    /// Whether it is farjump itself, over a transport.
+    pub(super) fn is_farjump(&self) -> bool {
+        matches!(self, Subject::Farjump(_) | Subject::Work(Task { way: Way::Injected(_), .. }))
+    }
+
+    /// Whether it is UCX's active messages.
+    #[cfg(feature = "ucx")]
+    pub(super) fn is_messages(&self) -> bool {
+        matches!(self, Subject::UcxAm | Subject::Work(Task { way: Way::Messages, .. }))
+    }
 }
 
 /// What a side of a reference tells the other; empty for those that need nothing.

@@ -4,9 +4,11 @@
 //! each ([`side`]): farjump ([`injecting`]), and the references. [`measure`] goes through sizes and rounds; [`report`] shows
 //! what came of it.
 
+mod code;
 mod copy;
 mod figures;
 mod first;
+mod image;
 mod injecting;
 mod joining;
 mod machine;
@@ -27,37 +29,37 @@ mod stores;
 #[cfg(feature = "ucx")]
 mod ucx;
 mod watch;
+mod work;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 
-use farjump::{Library, Mode};
+use farjump::Mode;
 use rustix::stdio::dup2_stdout;
 
-use crate::compiled::{self, Source};
 use crate::failure::Failure;
 use crate::stage::Stage;
+use code::Libraries;
 use machine::Machine;
 use measure::Bench;
 use options::{Against, Metric};
 pub(crate) use options::{Perf, PerfOther};
 use report::Report;
 
-/// How many functions are compiled at a time.
-const COMPILERS: usize = 8;
-
 /// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
 pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
+    image::check(arguments)?;
+    work::check(arguments)?;
     let against = references_of(arguments)?;
     let aside = Aside::put()?;
     let transports = transports_of(arguments)?;
     let cpus = machine::choose(arguments.cpus)?;
     let stage = Stage::set("perf")?;
-    let libraries = Libraries::build(arguments, &stage)?;
+    let modes = modes_of(arguments, &against);
+    let libraries = Libraries::build(arguments, modes.len(), &stage)?;
     let mut report = Report { machine: Machine::look(cpus), rounds: Vec::new(), rows: Vec::new() };
     machine::pin(cpus.source)?;
-    let mut bench = Bench::set(arguments, &stage, cpus, &transports, &against, &libraries)?;
+    let mut bench = Bench::set(arguments, &stage, cpus, &transports, modes, &against, &libraries)?;
     let measured = bench.run(&mut report);
     let ended = measured.and_then(|()| bench.end());
     aside.restore()?;
@@ -90,38 +92,6 @@ fn cannot_put(error: io::Error) -> Failure {
     Failure::new(format!("standard output cannot be kept from what UCX says: {error}"))
 }
 
-/// What is injected.
-struct Libraries {
-    counter: Library,
-    counter_path: PathBuf,
-    /// Code that no target has seen: one for each round and mode of first-call, with its file.
-    firsts: Vec<(Library, PathBuf)>,
-}
-
-impl Libraries {
-    fn build(arguments: &Perf, stage: &Stage) -> Result<Libraries, Failure> {
-        let counter =
-            Source { name: "counter", text: include_str!("../../../../../ifuncs/samples/c/counter.c") };
-        let counter_path = stage.folder().join("libcounter.so");
-        let mut counter = compiled::build(&[counter], stage)?;
-        let counter = counter.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
-        let firsts = match arguments.metric {
-            Metric::FirstCall => arguments.rounds as usize * arguments.modes.len() * arguments.sizes.0.len(),
-            _ => 0,
-        };
-        let sources: Vec<_> =
-            (0..firsts).map(|number| (first::name(number), first::source(number))).collect();
-        let mut built = Vec::new();
-        for some in sources.chunks(COMPILERS) {
-            let some: Vec<_> = some.iter().map(|(name, text)| Source { name, text }).collect();
-            for (library, Source { name, .. }) in compiled::build(&some, stage)?.into_iter().zip(&some) {
-                built.push((library, stage.folder().join(format!("lib{name}.so"))));
-            }
-        }
-        Ok(Libraries { counter, counter_path, firsts: built })
-    }
-}
-
 /// The references asked for, each once, or the usual one.
 fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     let metric = arguments.metric;
@@ -147,9 +117,21 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         ));
     }
     if against.is_empty() {
-        against.push(metric.usual());
+        against.push(image::usual(arguments).unwrap_or(metric.usual()));
     }
     Ok(against)
+}
+
+/// The modes asked for, each once, and cached where that is a reference.
+fn modes_of(arguments: &Perf, against: &[Against]) -> Vec<Mode> {
+    let mut modes = Vec::new();
+    let reference = against.contains(&Against::Cached).then_some(Mode::Cached);
+    for mode in arguments.modes.iter().copied().chain(reference) {
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+    }
+    modes
 }
 
 /// The transports asked for, each once.

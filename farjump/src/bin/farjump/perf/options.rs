@@ -6,7 +6,9 @@ use clap::{Args, ValueEnum};
 use farjump::Mode;
 use serde::{Deserialize, Serialize};
 
+use super::image::parse_images;
 use super::size::{Sizes, parse_sizes};
+use super::work::{Functions, parse_functions};
 use crate::arguments::parse_mailbox;
 
 /// Measure farjump on this machine, beside what you would use otherwise
@@ -25,6 +27,8 @@ Metrics:
   rate        million messages a second, from the first sent to the last run
   bandwidth   the same in MB/s of payload (1 MB is 1048576 bytes, as for ucx_perftest)
   first-call  us at the target, from the arrival of code that it has never seen to its return
+  work        us from the source's having its arguments to the answer being there, or what is
+              written being at the target: of functions that do something (--functions)
 
 References:
   raw         memory of two processes: bytes copied, the signal last, and the same back
@@ -34,6 +38,11 @@ References:
   ucx-put     the same by ucp_put_nbx, ucp_worker_fence, and ucp_put_nbx of the signal
   perftest    ucx_perftest: a row of its own says whether ucx-am is within 15 % of it
   dlopen      dlopen, dlsym and one call of the same library; for first-call, and there alone
+  cached      farjump itself in mode cached, for the other modes
+For work, ucx-am's handler does the same work by the same code, and
+  fetch       no code is at the target: the source gets its data and puts what it makes of it there
+              by ucp_get_nbx and ucp_put_nbx
+  raw-fetch   the same in memory that both have mapped
 UCX takes its transport from UCX_TLS, as everywhere. What is not there is said, and all else
 measured.
 
@@ -48,6 +57,8 @@ Examples:
   farjump perf latency --sizes 1..1M --transports all --against ucx-am,perftest
   farjump perf rate --sizes 8,32 --batch 64 --against raw,ucx-am
   UCX_TLS=tcp farjump perf rate --transports ucx-am --against ucx-am --sizes 8
+  farjump perf latency --image 64..64K --mode always,in-place
+  farjump perf work --functions sum,codec --sizes 64..1M --against ucx-am,fetch
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
 
 docs/perf.md lists what --json and --csv print.")]
@@ -64,7 +75,7 @@ pub(crate) struct Perf {
     /// How the code comes to run: cached, always, local, in-place
     #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached])]
     pub(super) modes: Vec<Mode>,
-    /// What to compare with [default: raw; for bandwidth memcpy, for first-call dlopen]
+    /// What to compare with [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for --image cached]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) against: Vec<Against>,
     /// How often all is measured
@@ -85,6 +96,12 @@ pub(crate) struct Perf {
     /// Messages that farjump is given at a time, to put them together into frames (Link::batch); for rate and bandwidth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) batch: u32,
+    /// Bytes of the image of `counter`, written as those of --sizes: behind its code lies more that never runs [default: its own]
+    #[arg(long, value_name = "N,A..B,…", value_parser = parse_images)]
+    pub(super) image: Option<Sizes>,
+    /// Which functions work: sum, indirect-put, histogram, codec, all [default: all]
+    #[arg(long, value_name = "NAME,…", value_parser = parse_functions)]
+    pub(super) functions: Option<Functions>,
     /// As JSON
     #[arg(long, conflicts_with = "csv")]
     pub(super) json: bool,
@@ -109,6 +126,7 @@ pub(super) enum Metric {
     Rate,
     Bandwidth,
     FirstCall,
+    Work,
 }
 
 impl Metric {
@@ -118,12 +136,13 @@ impl Metric {
             Metric::Rate => "rate",
             Metric::Bandwidth => "bandwidth",
             Metric::FirstCall => "first-call",
+            Metric::Work => "work",
         }
     }
 
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Metric::Latency | Metric::FirstCall => "us",
+            Metric::Latency | Metric::FirstCall | Metric::Work => "us",
             Metric::Rate => "million/s",
             Metric::Bandwidth => "MB/s",
         }
@@ -140,6 +159,7 @@ impl Metric {
             Metric::Latency | Metric::Rate => Against::Raw,
             Metric::Bandwidth => Against::Memcpy,
             Metric::FirstCall => Against::Dlopen,
+            Metric::Work => Against::UcxAm,
         }
     }
 }
@@ -155,6 +175,9 @@ pub(super) enum Against {
     UcxPut,
     Perftest,
     Dlopen,
+    Cached,
+    Fetch,
+    RawFetch,
 }
 
 impl Against {
@@ -167,6 +190,9 @@ impl Against {
             Against::UcxPut => "ucx-put",
             Against::Perftest => "perftest",
             Against::Dlopen => "dlopen",
+            Against::Cached => "cached",
+            Against::Fetch => "fetch",
+            Against::RawFetch => "raw-fetch",
         }
     }
 }

@@ -17,11 +17,14 @@ use super::options::PerfOther;
 use super::references::{self, Half, Joined};
 use super::side::Other;
 use super::watch::Watch;
+use super::work::{Task, Way, injected};
 use crate::failure::Failure;
 
 /// One subject's side.
 enum Side {
     Target(Box<Polls>),
+    /// A target for one function's work.
+    Work(Box<dyn Other>),
     Half(Half),
     Whole(Joined),
     Missing,
@@ -105,6 +108,10 @@ fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer)
             let target = Polls::listen(&set.folder, transport, set.ring, counter)?;
             Ok((Side::Target(Box::new(target)), Offer::default()))
         }
+        Subject::Work(task @ Task { way: Way::Injected(transport), .. }) => {
+            let target = injected::listen(task, transport, &set.folder, set.ring)?;
+            Ok((Side::Work(target), Offer::default()))
+        }
         reference => {
             let half = references::open(reference, set.region)?;
             let offer = half.offer()?;
@@ -120,7 +127,7 @@ fn join(side: &mut Side, offer: &Option<Offer>, memory: &Memory, set: &Set) -> R
                 half.join(offer, memory, false, set.longest).map_err(|failure| failure.to_string())?;
             *side = Side::Whole(whole);
         }
-        (target @ Side::Target(_), _) => *side = target,
+        (target @ (Side::Target(_) | Side::Work(_)), _) => *side = target,
         _ => {}
     }
     Ok(())
@@ -129,7 +136,8 @@ fn join(side: &mut Side, offer: &Option<Offer>, memory: &Memory, set: &Set) -> R
 fn other(sides: &mut [Side], subject: usize) -> Result<&mut dyn Other, Failure> {
     match sides.get_mut(subject) {
         Some(Side::Target(target)) => Ok(&mut **target),
-        Some(Side::Whole(whole)) => Ok(whole.other()),
+        Some(Side::Work(target)) => Ok(&mut **target),
+        Some(Side::Whole(whole)) => whole.other(),
         _ => Err(unknown()),
     }
 }

@@ -20,10 +20,10 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Starts it, with regions of so many bytes in the memory of both.
-    pub(super) fn start(stage: &Stage, region: usize) -> Result<Pair, Failure> {
+    /// Starts it, with regions and data of so many bytes in the memory of both.
+    pub(super) fn start(stage: &Stage, region: usize, store: usize) -> Result<Pair, Failure> {
         let failed = |error: io::Error| Failure::new(format!("cannot start the second process: {error}"));
-        let memory = Memory::create(region)?;
+        let memory = Memory::create(region, store)?;
         let (socket, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = this_program();
         command.arg("perf-other").arg("--memory").arg(memory.descriptor().to_string());

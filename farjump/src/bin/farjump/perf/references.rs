@@ -5,13 +5,18 @@ use super::message::{Offer, Subject};
 use super::ring::Ring;
 use super::side::{Other, Source};
 use super::stores::Stores;
+use super::work::mapped::Mapped;
 #[cfg(feature = "ucx")]
-use super::ucx;
+use super::work::store_len;
+use super::work::{Task, Way, fetch};
+#[cfg(feature = "ucx")]
+use super::{ucx, work::messages};
 use crate::failure::Failure;
 
 /// A side that does not know the other yet.
 pub(super) enum Half {
     Raw,
+    RawFetch(Task),
     #[cfg(feature = "ucx")]
     Ucx(Subject, ucx::Opening),
 }
@@ -25,6 +30,10 @@ pub(super) enum Joined {
     Stores(Box<ucx::Written<Stores>>),
     #[cfg(feature = "ucx")]
     Puts(Box<ucx::Written<ucx::Puts>>),
+    /// The source's side of work, and UCX's transports of it.
+    Asking(Box<dyn Source>, Option<String>),
+    /// The target's side of work.
+    Serving(Box<dyn Other>),
 }
 
 /// This process's side of a reference, with `region` bytes where it needs memory of its own.
@@ -34,9 +43,16 @@ pub(super) enum Joined {
 pub(super) fn open(reference: &Subject, region: usize) -> Result<Half, Failure> {
     match reference {
         Subject::Raw => Ok(Half::Raw),
-        Subject::Farjump(_) => Err(Failure::new("farjump is no reference")),
+        Subject::Work(task @ Task { way: Way::RawFetch, .. }) => Ok(Half::RawFetch(task.clone())),
+        subject if subject.is_farjump() => Err(Failure::new("farjump is no reference")),
         #[cfg(feature = "ucx")]
-        subject => Ok(Half::Ucx(subject.clone(), ucx::Opening::of(subject, region)?)),
+        subject => {
+            let region = match subject {
+                Subject::Work(task) => store_len(task.longest),
+                _ => region,
+            };
+            Ok(Half::Ucx(subject.clone(), ucx::Opening::of(subject, region)?))
+        }
         #[cfg(not(feature = "ucx"))]
         _ => {
             let _ = region;
@@ -49,7 +65,7 @@ impl Half {
     /// What the other side has to know.
     pub(super) fn offer(&self) -> Result<Offer, Failure> {
         match self {
-            Half::Raw => Ok(Offer::default()),
+            Half::Raw | Half::RawFetch(_) => Ok(Offer::default()),
             #[cfg(feature = "ucx")]
             Half::Ucx(_, opening) => opening.offer(),
         }
@@ -75,6 +91,23 @@ impl Half {
                 let ring = unsafe { Ring::new(Stores::new(theirs, len, longest), own, len) };
                 Ok(Joined::Raw(Box::new(ring)))
             }
+            Half::RawFetch(task) => {
+                let (start, len) = memory.store();
+                // SAFETY: so many bytes, at a page's start, stay mapped to the end of the run, after which nothing is measured;
+                // how many there are the source has computed from what is worked on. Only the two sides of work that is done
+                // so use them, the target's while nothing is measured.
+                unsafe {
+                    match source {
+                        true => {
+                            let mapped = Mapped::new(start, len);
+                            Ok(Joined::Asking(fetch::source(&task, mapped)?, None))
+                        }
+                        false => Ok(Joined::Serving(fetch::other(&task, start, len, || ()))),
+                    }
+                }
+            }
+            #[cfg(feature = "ucx")]
+            Half::Ucx(Subject::Work(task), opening) => join_work(&task, opening, offer, source),
             #[cfg(feature = "ucx")]
             Half::Ucx(Subject::UcxStores, opening) => {
                 Ok(Joined::Stores(Box::new(ucx::Written::by_stores(opening, offer, longest)?)))
@@ -85,41 +118,74 @@ impl Half {
             }
             #[cfg(feature = "ucx")]
             Half::Ucx(_, opening) => {
-                Ok(Joined::Messages(Box::new(ucx::Messages::join(opening, offer, longest)?)))
+                Ok(Joined::Messages(Box::new(ucx::Messages::join(opening, offer, longest, ucx::Counting)?)))
             }
         }
     }
 }
 
+/// The sides of work over UCX.
+#[cfg(feature = "ucx")]
+fn join_work(task: &Task, opening: ucx::Opening, offer: &Offer, source: bool) -> Result<Joined, Failure> {
+    match (&task.way, source) {
+        (Way::Messages, true) => {
+            let (asking, lanes) = messages::source(task, opening, offer)?;
+            Ok(Joined::Asking(asking, lanes))
+        }
+        (Way::Messages, false) => Ok(Joined::Serving(messages::other(task, opening, offer)?)),
+        (_, true) => {
+            let reach = ucx::Reach::join(opening, offer)?;
+            let lanes = reach.lanes();
+            Ok(Joined::Asking(fetch::source(task, reach)?, lanes))
+        }
+        (_, false) => {
+            let reached = ucx::Reached::join(opening, offer)?;
+            let (start, len) = reached.memory();
+            // SAFETY: UCX has allocated so many bytes, from a page's start on, which stay as long as `reached`, which stays with
+            // the side that uses them. How many there are both processes have computed from what is worked on.
+            Ok(Joined::Serving(unsafe { fetch::other(task, start, len, move || reached.progress()) }))
+        }
+    }
+}
+
 impl Joined {
-    pub(super) fn source(&mut self) -> &mut dyn Source {
+    /// # Errors
+    /// Where it is a target's side alone.
+    pub(super) fn source(&mut self) -> Result<&mut dyn Source, Failure> {
         match self {
-            Joined::Raw(ring) => &mut **ring,
+            Joined::Raw(ring) => Ok(&mut **ring),
             #[cfg(feature = "ucx")]
-            Joined::Messages(messages) => &mut **messages,
+            Joined::Messages(messages) => Ok(&mut **messages),
             #[cfg(feature = "ucx")]
-            Joined::Stores(written) => &mut **written,
+            Joined::Stores(written) => Ok(&mut **written),
             #[cfg(feature = "ucx")]
-            Joined::Puts(written) => &mut **written,
+            Joined::Puts(written) => Ok(&mut **written),
+            Joined::Asking(source, _) => Ok(&mut **source),
+            Joined::Serving(_) => Err(Failure::new("this is the target's side")),
         }
     }
 
-    pub(super) fn other(&mut self) -> &mut dyn Other {
+    /// # Errors
+    /// Where it is a source's side alone.
+    pub(super) fn other(&mut self) -> Result<&mut dyn Other, Failure> {
         match self {
-            Joined::Raw(ring) => &mut **ring,
+            Joined::Raw(ring) => Ok(&mut **ring),
             #[cfg(feature = "ucx")]
-            Joined::Messages(messages) => &mut **messages,
+            Joined::Messages(messages) => Ok(&mut **messages),
             #[cfg(feature = "ucx")]
-            Joined::Stores(written) => &mut **written,
+            Joined::Stores(written) => Ok(&mut **written),
             #[cfg(feature = "ucx")]
-            Joined::Puts(written) => &mut **written,
+            Joined::Puts(written) => Ok(&mut **written),
+            Joined::Serving(other) => Ok(&mut **other),
+            Joined::Asking(..) => Err(Failure::new("this is the source's side")),
         }
     }
 
     /// By which of UCX's transports it goes, where that can be told.
     pub(super) fn lanes(&self) -> Option<String> {
         match self {
-            Joined::Raw(_) => None,
+            Joined::Raw(_) | Joined::Serving(_) => None,
+            Joined::Asking(_, lanes) => lanes.clone(),
             #[cfg(feature = "ucx")]
             Joined::Messages(messages) => messages.lanes(),
             #[cfg(feature = "ucx")]

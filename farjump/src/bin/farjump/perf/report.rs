@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::image;
 use super::machine::{Machine, State};
 use super::options::Perf;
 use super::size::show_size;
@@ -62,6 +63,10 @@ pub(super) struct Row {
     pub(super) missing: Option<String>,
     /// Messages that farjump was given at a time; `None` where they are called one by one, and for other subjects.
     pub(super) batch: Option<u32>,
+    /// Bytes of the image of what was called, as it is sent, where its length was asked for.
+    pub(super) image: Option<usize>,
+    /// The function that works.
+    pub(super) function: Option<&'static str>,
 }
 
 impl Report {
@@ -99,8 +104,10 @@ impl Report {
         );
         let heads = [
             "",
+            "function",
             "transport",
             "mode",
+            "image",
             "arrival",
             "size",
             "median",
@@ -113,7 +120,7 @@ impl Report {
         ];
         let mut table = vec![heads.map(String::from)];
         table.extend(self.rows.iter().map(Row::cells));
-        text += &right_aligned(&table, &[4, 5, 6, 8, 9]);
+        text += &right_aligned(&table, &[4, 6, 7, 8, 10, 11]);
         let mut said = BTreeSet::new();
         for row in &self.rows {
             if let Some(why) = &row.missing {
@@ -127,12 +134,16 @@ impl Report {
                 text += &format!("{} and ucx_perftest, {} B: {verdict}\n", row.subject, row.size);
             }
         }
+        for sentence in image::crossings(&self.rows) {
+            text += &sentence;
+            text.push('\n');
+        }
         text
     }
 }
 
 impl Row {
-    fn cells(&self) -> [String; 12] {
+    fn cells(&self) -> [String; 14] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let reference = match &self.reference_lane {
             Some(lane) => format!("{} ({lane})", self.reference),
@@ -144,8 +155,10 @@ impl Row {
         };
         [
             self.subject.to_owned(),
+            self.function.unwrap_or_default().to_owned(),
             text(&self.transport),
             self.mode.unwrap_or_default().to_owned(),
+            self.image.map(show_size).unwrap_or_default(),
             text(&self.arrival),
             show_size(self.size),
             self.median.map(show).unwrap_or_default(),
@@ -180,20 +193,23 @@ fn show(figure: f64) -> String {
     format!("{figure:.digits$}")
 }
 
-/// A table in which these columns end where they end in the rows above.
+/// A table in which these columns end where they end in the rows above, without those that nothing is in but their head.
 fn right_aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]], right: &[usize]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let bare: Vec<_> =
+        (0..COLUMNS).filter(|column| rows.iter().skip(1).all(|row| row[*column].is_empty())).collect();
     let padded = |row: &[String; COLUMNS]| {
-        std::array::from_fn(|column| {
+        let cell = |column: usize| {
             let width = widths[column];
             match right.contains(&column) {
                 true => format!("{:>width$}", row[column]),
                 false => row[column].clone(),
             }
-        })
+        };
+        (0..COLUMNS).filter(|column| !bare.contains(column)).map(cell).collect::<Vec<_>>()
     };
-    output::table(&rows.iter().map(padded).collect::<Vec<[String; COLUMNS]>>())
+    output::table(&rows.iter().map(padded).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -208,7 +224,7 @@ mod tests {
 
     #[test]
     fn numbers_end_and_words_begin_in_one_column() {
-        let rows = [["a", "1"], ["long", "100"]].map(|row| row.map(String::from));
-        assert_eq!(right_aligned(&rows, &[1]), "a       1\nlong  100\n");
+        let rows = [["a", "x", "1"], ["long", "", "100"]].map(|row| row.map(String::from));
+        assert_eq!(right_aligned(&rows, &[2]), "a       1\nlong  100\n", "and there is nothing in x");
     }
 }

@@ -1,5 +1,5 @@
 //! UCX's own active messages, sent as `ucx_perftest -t ucp_am_lat` and `ucp_am_bw` send them. The handler counts, as the
-//! injected function does.
+//! injected function does, unless another is given.
 
 use std::cell::Cell;
 use std::ffi::{c_uint, c_void};
@@ -26,8 +26,25 @@ use crate::perf::watch::Watch;
 /// The number of our messages.
 const ID: c_uint = 1;
 
+/// What is done with a message besides counting it.
+pub(in crate::perf) trait Handler {
+    /// A message of `len` bytes has come.
+    ///
+    /// # Safety
+    /// `data` must be valid for reads and writes of `len` bytes during the call. It may have any alignment.
+    unsafe fn came(&self, data: *mut c_void, len: usize);
+}
+
+/// Nothing.
+pub(in crate::perf) struct Counting;
+
+impl Handler for Counting {
+    #[inline]
+    unsafe fn came(&self, _data: *mut c_void, _len: usize) {}
+}
+
 /// One end.
-pub(in crate::perf) struct Messages {
+pub(in crate::perf) struct Messages<H = Counting> {
     end: ucp_ep_h,
     /// What every message is sent with: nothing special.
     params: ucp_request_param_t,
@@ -37,12 +54,13 @@ pub(in crate::perf) struct Messages {
     before: u64,
     // Dropped in this order: the worker uses all behind it until it is gone.
     worker: Rc<Worker>,
-    inbox: Box<Inbox>,
+    inbox: Box<Inbox<H>>,
     payload: Vec<u8>,
 }
 
 /// What the handler knows.
-struct Inbox {
+struct Inbox<H> {
+    handler: H,
     ucx: &'static Ucx,
     worker: farjump_ucx_sys::ucp_worker_h,
     count: Cell<u64>,
@@ -53,16 +71,18 @@ struct Inbox {
     room_len: usize,
 }
 
-impl Messages {
+impl<H: Handler> Messages<H> {
     /// Joins the other side; payloads have up to `longest` bytes.
     pub(in crate::perf) fn join(
         opening: Opening,
         offer: &Offer,
         longest: usize,
-    ) -> Result<Messages, Failure> {
+        handler: H,
+    ) -> Result<Messages<H>, Failure> {
         let Opening { worker, .. } = opening;
         let room = Box::leak(vec![0_u8; longest].into_boxed_slice());
         let inbox = Box::new(Inbox {
+            handler,
             ucx: worker.ucx,
             worker: worker.handle,
             count: Cell::new(0),
@@ -71,7 +91,7 @@ impl Messages {
             room_len: longest,
         });
         let own: *mut c_void = ptr::from_ref(&*inbox).cast_mut().cast();
-        let handler = ucp_am_handler_param_t {
+        let params = ucp_am_handler_param_t {
             field_mask: u64::from(
                 UCP_AM_HANDLER_PARAM_FIELD_ID
                     | UCP_AM_HANDLER_PARAM_FIELD_CB
@@ -79,12 +99,12 @@ impl Messages {
             ),
             id: ID,
             flags: 0,
-            cb: Some(came),
+            cb: Some(came::<H>),
             arg: own,
         };
         // SAFETY: the handler expects an inbox, which stays in its box until the worker is gone, and only reads through the
         // pointer.
-        let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &handler) };
+        let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &params) };
         check(worker.ucx, "takes no active messages", status)?;
         let end = worker.connect(&offer.worker)?;
         // SAFETY: UCX looks at the fields that the mask names: none.
@@ -97,16 +117,48 @@ impl Messages {
     pub(in crate::perf) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
+
+    /// What is done with messages.
+    pub(in crate::perf) fn handler(&self) -> &H {
+        &self.inbox.handler
+    }
+
+    /// Messages are counted from here on.
+    pub(in crate::perf) fn begin(&mut self) {
+        self.before = self.inbox.count.get();
+    }
+
+    /// Sends these bytes.
+    ///
+    /// # Safety
+    /// They must stay as they are until [`Messages::is_sent`], or to the end of the process.
+    #[inline]
+    pub(in crate::perf) unsafe fn send_bytes(&mut self, bytes: &[u8], watch: &Watch) -> Result<(), Failure> {
+        // SAFETY: the end is connected; the parameters stay as long as this value, and the worker that reads them, and the bytes
+        // as the caller vouches.
+        let returned = unsafe {
+            let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+            self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
+        };
+        self.requests.take(returned, &self.worker, watch)
+    }
+
+    /// Waits until UCX does not need any more what was sent.
+    #[inline]
+    pub(in crate::perf) fn is_sent(&mut self, watch: &Watch) -> Result<(), Failure> {
+        if self.requests.is_empty() { Ok(()) } else { self.requests.wait(0, &self.worker, watch) }
+    }
 }
 
-impl Peer for Messages {
+impl<H: Handler> Peer for Messages<H> {
     fn prepare(&mut self, sent: usize, _taken: usize, _streams: bool) {
         self.sent = sent;
-        self.before = self.inbox.count.get();
+        self.begin();
     }
 
     #[inline]
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
+        // Not by `send_bytes`: the payload is borrowed from what would send it.
         let payload = &self.payload[..self.sent];
         // SAFETY: the end is connected; payload and parameters stay as long as this value, and the worker that reads them.
         let returned = unsafe {
@@ -135,15 +187,19 @@ impl Peer for Messages {
     }
 }
 
-impl Inbox {
+impl<H: Handler> Inbox<H> {
+    /// # Safety
+    /// As for [`Handler::came`].
     #[inline]
-    fn add(&self) {
+    unsafe fn add(&self, data: *mut c_void, len: usize) {
+        // SAFETY: as the caller vouches.
+        unsafe { self.handler.came(data, len) };
         self.count.set(self.count.get() + 1);
     }
 }
 
 /// A message has come: counts it, at once or when it is fetched.
-unsafe extern "C" fn came(
+unsafe extern "C" fn came<H: Handler>(
     inbox: *mut c_void,
     _header: *const c_void,
     _header_len: usize,
@@ -153,9 +209,10 @@ unsafe extern "C" fn came(
 ) -> ucs_status_t {
     // SAFETY: the handler was set with an inbox, and its worker, which calls this, is dropped before that. The parameters are
     // there during the call.
-    let (own, param) = unsafe { (&*inbox.cast::<Inbox>(), &*param) };
+    let (own, param) = unsafe { (&*inbox.cast::<Inbox<H>>(), &*param) };
     if param.recv_attr & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) == 0 {
-        own.add();
+        // SAFETY: UCX leaves the bytes there during the call, to be used as one likes.
+        unsafe { own.add(data, len) };
         return UCS_OK;
     }
     if len > own.room_len {
@@ -165,12 +222,13 @@ unsafe extern "C" fn came(
     // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
     let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    params.cb.recv_am = Some(fetched);
+    params.cb.recv_am = Some(fetched::<H>);
     params.user_data = inbox;
-    // SAFETY: there is room for `len` bytes, which nobody reads; data is what UCX has just announced.
+    // SAFETY: there is room for `len` bytes, which nobody uses before they are fetched; data is what UCX has just announced.
     let returned = unsafe { own.ucx.ucp_am_recv_data_nbx(own.worker, data, own.room.cast(), len, &params) };
     if returned.is_null() {
-        own.add();
+        // SAFETY: the bytes are in the room now, which is this value's.
+        unsafe { own.add(own.room.cast(), len) };
     } else if UCS_PTR_IS_ERR(returned) {
         own.fault.set(UCS_PTR_STATUS(returned));
     }
@@ -178,11 +236,17 @@ unsafe extern "C" fn came(
 }
 
 /// A message was fetched.
-unsafe extern "C" fn fetched(request: *mut c_void, status: ucs_status_t, _len: usize, inbox: *mut c_void) {
+unsafe extern "C" fn fetched<H: Handler>(
+    request: *mut c_void,
+    status: ucs_status_t,
+    len: usize,
+    inbox: *mut c_void,
+) {
     // SAFETY: as in `came`, which gave it along.
-    let own = unsafe { &*inbox.cast::<Inbox>() };
+    let own = unsafe { &*inbox.cast::<Inbox<H>>() };
     match status {
-        UCS_OK => own.add(),
+        // SAFETY: the bytes are in the room now, which is this value's.
+        UCS_OK => unsafe { own.add(own.room.cast(), len) },
         // The worker is about to go.
         UCS_ERR_CANCELED => {}
         status => own.fault.set(status),
@@ -191,7 +255,7 @@ unsafe extern "C" fn fetched(request: *mut c_void, status: ucs_status_t, _len: u
     unsafe { own.ucx.ucp_request_free(request) };
 }
 
-impl Drop for Inbox {
+impl<H> Drop for Inbox<H> {
     fn drop(&mut self) {
         // SAFETY: from the box that `join` leaked; the worker, which wrote there, is gone.
         drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.room, self.room_len)) });

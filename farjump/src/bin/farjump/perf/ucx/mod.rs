@@ -4,6 +4,7 @@
 mod context;
 mod lanes;
 mod messages;
+mod reaching;
 mod requests;
 mod writing;
 
@@ -12,7 +13,8 @@ use std::rc::Rc;
 use super::message::{Offer, Subject};
 use crate::failure::Failure;
 use context::Worker;
-pub(super) use messages::Messages;
+pub(super) use messages::{Counting, Handler, Messages};
+pub(super) use reaching::{Reach, Reached};
 use writing::Region;
 pub(super) use writing::{Puts, Written};
 
@@ -26,7 +28,7 @@ pub(super) struct Opening {
 impl Opening {
     /// For `subject`, with a region of so many bytes where one is needed.
     pub(super) fn of(subject: &Subject, region: usize) -> Result<Opening, Failure> {
-        if *subject == Subject::UcxAm {
+        if subject.is_messages() {
             let worker = Rc::new(Worker::create(farjump_ucx_sys::UCP_FEATURE_AM)?);
             return Ok(Opening { worker, region: None });
         }

@@ -27,8 +27,8 @@ pub(super) struct Region {
     ucx: &'static Ucx,
     context: ucp_context_h,
     handle: ucp_mem_h,
-    start: *mut u8,
-    len: usize,
+    pub(super) start: *mut u8,
+    pub(super) len: usize,
 }
 
 impl Region {
@@ -57,6 +57,7 @@ impl Region {
         Ok(region)
     }
 
+    /// Where it is in this process, as the other side is told.
     pub(super) fn start(&self) -> u64 {
         self.start.addr() as u64
     }
@@ -82,15 +83,26 @@ impl Drop for Region {
     }
 }
 
-/// A key to the other side's region.
-struct Key {
+/// A key to the other side's region. It has to go before the worker.
+pub(super) struct Key {
     ucx: &'static Ucx,
-    handle: ucp_rkey_h,
+    pub(super) handle: ucp_rkey_h,
+}
+
+impl Key {
+    /// Of an end of this worker's, from what the other side offers.
+    pub(super) fn unpack(worker: &Worker, end: ucp_ep_h, offer: &Offer) -> Result<Key, Failure> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: the end is there, and the key is one that this UCX made in the other process.
+        let status = unsafe { worker.ucx.ucp_ep_rkey_unpack(end, offer.key.as_ptr().cast(), &mut handle) };
+        check(worker.ucx, "does not take the other side's key", status)?;
+        Ok(Key { ucx: worker.ucx, handle })
+    }
 }
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // SAFETY: made by `join`, for an end that goes with the worker, which is dropped later.
+        // SAFETY: made by `unpack`, for an end that goes with the worker, which is dropped later.
         unsafe { self.ucx.ucp_rkey_destroy(self.handle) };
     }
 }
@@ -115,12 +127,8 @@ impl<W: Writer> Written<W> {
         let Opening { worker, region } = opening;
         let region = region.ok_or_else(|| Failure::new("there is no memory to be written"))?;
         let end = worker.connect(&offer.worker)?;
-        let mut handle = ptr::null_mut();
-        // SAFETY: the end is there, and the key is one that this UCX made in the other process.
-        let status = unsafe { worker.ucx.ucp_ep_rkey_unpack(end, offer.key.as_ptr().cast(), &mut handle) };
-        check(worker.ucx, "does not take the other side's key", status)?;
-        let key = Key { ucx: worker.ucx, handle };
-        let writer = writer(&worker, end, handle, offer.start, region.len)?;
+        let key = Key::unpack(&worker, end, offer)?;
+        let writer = writer(&worker, end, key.handle, offer.start, region.len)?;
         // SAFETY: the region stays until the ring is dropped, is as long as `region_len` said on both sides, starts at a page
         // as all memory does that UCX shares, and only the other side's writer knows it.
         let ring = unsafe { Ring::new(writer, region.start, region.len) };

@@ -1,0 +1,74 @@
+//! What is injected: functions of this program's own, built when it runs.
+
+use std::path::PathBuf;
+
+use farjump::Library;
+
+use super::options::{Metric, Perf};
+use super::work::Function;
+use super::{first, image};
+use crate::compiled::{self, Source};
+use crate::failure::Failure;
+use crate::stage::Stage;
+
+/// How many functions are compiled at a time.
+const COMPILERS: usize = 8;
+
+/// One function that is measured.
+pub(super) struct Code {
+    pub(super) library: Library,
+    /// Bytes of its image, where these are what is compared.
+    pub(super) image: Option<usize>,
+    /// What it does, where it works.
+    pub(super) function: Option<Function>,
+}
+
+/// All that is injected.
+pub(super) struct Libraries {
+    /// What is called again and again. There is at least one.
+    pub(super) codes: Vec<Code>,
+    /// The library of `counter`, which every target has.
+    pub(super) counter: PathBuf,
+    /// Code that no target has seen: one for each round and mode of first-call, with its file.
+    pub(super) firsts: Vec<(Library, PathBuf)>,
+}
+
+impl Libraries {
+    /// Builds them. `modes` is how many modes are measured.
+    pub(super) fn build(arguments: &Perf, modes: usize, stage: &Stage) -> Result<Libraries, Failure> {
+        let text = include_str!("../../../../../ifuncs/samples/c/counter.c");
+        let mut built = compiled::build(&[Source { name: "counter", text }], stage)?;
+        let library = built.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
+        let codes = match (&arguments.image, arguments.metric) {
+            (Some(images), _) => image::build(images, text, &library, stage)?,
+            (None, Metric::Work) => build_work(arguments, stage)?,
+            (None, _) => vec![Code { library, image: None, function: None }],
+        };
+        let firsts = match arguments.metric {
+            Metric::FirstCall => arguments.rounds as usize * modes * arguments.sizes.0.len(),
+            _ => 0,
+        };
+        let counter = stage.folder().join("libcounter.so");
+        Ok(Libraries { codes, counter, firsts: build_firsts(firsts, stage)? })
+    }
+}
+
+fn build_work(arguments: &Perf, stage: &Stage) -> Result<Vec<Code>, Failure> {
+    let functions = arguments.functions.clone().unwrap_or_default().0;
+    let texts: Vec<_> = functions.iter().map(|function| function.source()).collect();
+    let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
+    let built = compiled::build(&sources, stage)?.into_iter().zip(functions);
+    Ok(built.map(|(library, function)| Code { library, image: None, function: Some(function) }).collect())
+}
+
+fn build_firsts(count: usize, stage: &Stage) -> Result<Vec<(Library, PathBuf)>, Failure> {
+    let sources: Vec<_> = (0..count).map(|number| (first::name(number), first::source(number))).collect();
+    let mut built = Vec::new();
+    for some in sources.chunks(COMPILERS) {
+        let some: Vec<_> = some.iter().map(|(name, text)| Source { name, text }).collect();
+        for (library, Source { name, .. }) in compiled::build(&some, stage)?.into_iter().zip(&some) {
+            built.push((library, stage.folder().join(format!("lib{name}.so"))));
+        }
+    }
+    Ok(built)
+}

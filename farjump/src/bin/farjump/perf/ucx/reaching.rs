@@ -1,0 +1,156 @@
+//! Memory of the target's that the source reads and writes by gets and puts.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::rc::Rc;
+
+use farjump_ucx_sys::{ucp_ep_h, ucp_request_param_t, ucs_status_ptr_t};
+
+use super::Opening;
+use super::context::Worker;
+use super::lanes::lanes;
+use super::requests::Requests;
+use super::writing::{Key, Region};
+use crate::failure::Failure;
+use crate::perf::message::Offer;
+use crate::perf::watch::Watch;
+use crate::perf::work::fetch::Remote;
+
+/// The source's side.
+pub(in crate::perf) struct Reach {
+    requests: Requests,
+    end: ucp_ep_h,
+    params: ucp_request_param_t,
+    /// The target's memory, in its own address space.
+    start: u64,
+    len: usize,
+    rows_one_by_one: usize,
+    // What UCX writes and reads stays to the end of the process: nobody knows when something that was given up is done with.
+    fetched: &'static mut [u8],
+    word: &'static mut u64,
+    // Dropped in this order: each needs those behind it.
+    key: Key,
+    worker: Rc<Worker>,
+}
+
+impl Reach {
+    /// Joins the target's side, whose memory is as long as this one's.
+    pub(in crate::perf) fn join(opening: Opening, offer: &Offer) -> Result<Reach, Failure> {
+        let Opening { worker, region } = opening;
+        let len = region.as_ref().map_or(0, |region| region.len);
+        let end = worker.connect(&offer.worker)?;
+        let key = Key::unpack(&worker, end, offer)?;
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params = unsafe { MaybeUninit::zeroed().assume_init() };
+        // A get takes UCX some 25 ns where memory is shared and some 5 us over TCP; a table of 1 MiB some 25 us and 1 ms.
+        let lanes = lanes(&worker, end).unwrap_or_default();
+        let shared = lanes.contains("posix") || lanes.contains("sysv");
+        let rows_one_by_one = if shared { 1024 } else { 256 };
+        Ok(Reach {
+            rows_one_by_one,
+            requests: Requests::new(worker.ucx),
+            end,
+            params,
+            start: offer.start,
+            len,
+            fetched: vec![0; len].leak(),
+            word: Box::leak(Box::new(0)),
+            key,
+            worker,
+        })
+    }
+
+    /// The transports of the end.
+    pub(in crate::perf) fn lanes(&self) -> Option<String> {
+        lanes(&self.worker, self.end)
+    }
+
+    /// # Safety
+    /// `from` is `len` bytes that stay as they are until UCX has sent them.
+    #[inline]
+    unsafe fn send(&self, from: *const u8, len: usize, at: usize) -> ucs_status_ptr_t {
+        assert!(at + len <= self.len);
+        let to = self.start + at as u64;
+        // SAFETY: end and key are of the same worker and there; the bytes land in the target's memory by the assertion.
+        unsafe { self.worker.ucx.ucp_put_nbx(self.end, from.cast(), len, to, self.key.handle, &self.params) }
+    }
+}
+
+impl Remote for Reach {
+    fn rows_one_by_one(&self) -> usize {
+        self.rows_one_by_one
+    }
+
+    #[inline]
+    fn get(&mut self, at: usize, len: usize, to: usize, watch: &Watch) -> Result<(), Failure> {
+        assert!(at + len <= self.len);
+        let into: *mut u8 = self.fetched[to..to + len].as_mut_ptr();
+        let from = self.start + at as u64;
+        // SAFETY: as in `send`; there is room for the bytes, which nobody looks at before they have come.
+        let returned = unsafe {
+            let (ucx, key) = (self.worker.ucx, self.key.handle);
+            ucx.ucp_get_nbx(self.end, into.cast(), len, from, key, &self.params)
+        };
+        self.requests.take(returned, &self.worker, watch)
+    }
+
+    #[inline]
+    fn put(&mut self, at: usize, bytes: &'static [u8], watch: &Watch) -> Result<(), Failure> {
+        // SAFETY: the bytes stay for ever.
+        let returned = unsafe { self.send(bytes.as_ptr(), bytes.len(), at) };
+        self.requests.take(returned, &self.worker, watch)
+    }
+
+    fn put_word(&mut self, at: usize, word: u64, watch: &Watch) -> Result<(), Failure> {
+        self.requests.wait(0, &self.worker, watch)?;
+        *self.word = word;
+        // SAFETY: the word is written again only after all requests are done.
+        let returned = unsafe { self.send(ptr::from_ref::<u64>(self.word).cast(), 8, at) };
+        self.requests.take(returned, &self.worker, watch)
+    }
+
+    #[inline]
+    fn arrive(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.requests.wait(0, &self.worker, watch)
+    }
+
+    #[inline]
+    fn flush(&mut self, watch: &Watch) -> Result<(), Failure> {
+        // SAFETY: the end is there, and the parameters name nothing.
+        let returned = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &self.params) };
+        self.requests.take(returned, &self.worker, watch)?;
+        self.requests.wait(0, &self.worker, watch)
+    }
+
+    fn fetched(&mut self) -> &mut [u8] {
+        self.fetched
+    }
+}
+
+/// The target's side: the memory, and a worker that works for the source where the device does not.
+pub(in crate::perf) struct Reached {
+    // Before the worker, which it belongs to.
+    region: Region,
+    worker: Rc<Worker>,
+}
+
+impl Reached {
+    /// Joins the source's side.
+    pub(in crate::perf) fn join(opening: Opening, offer: &Offer) -> Result<Reached, Failure> {
+        let Opening { worker, region } = opening;
+        let region = region.ok_or_else(|| Failure::new("there is no memory to be reached"))?;
+        worker.connect(&offer.worker)?;
+        Ok(Reached { region, worker })
+    }
+
+    /// Where the memory begins, and how long it is. It is there as long as this value.
+    pub(in crate::perf) fn memory(&self) -> (*mut u8, usize) {
+        (self.region.start, self.region.len)
+    }
+
+    /// Lets UCX work.
+    #[inline]
+    pub(in crate::perf) fn progress(&self) {
+        self.worker.progress();
+    }
+}

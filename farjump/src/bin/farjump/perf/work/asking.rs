@@ -1,0 +1,148 @@
+//! The source's side of work, whichever way it is done.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::functions::{Function, longest_message};
+use crate::failure::Failure;
+use crate::perf::memory::Memory;
+use crate::perf::side::Source;
+use crate::perf::watch::Watch;
+
+/// A way of having work done.
+pub(super) trait Ask {
+    /// Has it done, and appends the answer.
+    fn ask(&mut self, job: &Job, answer: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure>;
+
+    /// After so many calls: says how many where nobody else knows. Nothing needs this side any more then.
+    fn settle(&mut self, calls: u64, watch: &Watch) -> Result<(), Failure>;
+}
+
+thread_local! {
+    /// Arguments that were made.
+    static ARGS: RefCell<BTreeMap<(Function, usize), &'static [u8]>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The arguments of a function for a size. What UCX reads stays to the end of the process, for nobody knows when something that was
+/// given up is done with; each is made once.
+pub(in crate::perf) fn args(function: Function, size: usize) -> &'static [u8] {
+    ARGS.with_borrow_mut(|made| *made.entry((function, size)).or_insert_with(|| function.args(size).leak()))
+}
+
+/// What the source has before it asks.
+pub(super) struct Job {
+    pub(super) function: Function,
+    pub(super) size: usize,
+    pub(super) args: &'static [u8],
+}
+
+impl Job {
+    fn prepare(&mut self, size: usize) {
+        (self.size, self.args) = (size, args(self.function, size));
+    }
+
+    /// # Errors
+    /// When an answer is wrong.
+    fn check(&self, answer: &[u8]) -> Result<(), Failure> {
+        match self.function.is_right(self.size, answer) {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "`{}` gave a wrong answer for {} B: {} bytes, {:02x?}",
+                self.function,
+                self.size,
+                answer.len(),
+                &answer[..answer.len().min(16)]
+            ))),
+        }
+    }
+}
+
+/// Asks, and looks at the last answer after each measurement.
+pub(super) struct Asking<W> {
+    job: Job,
+    way: W,
+    answer: Vec<u8>,
+    calls: u64,
+}
+
+impl<W: Ask> Asking<W> {
+    /// For work on up to `longest` bytes.
+    pub(super) fn new(function: Function, way: W, longest: usize) -> Asking<W> {
+        let job = Job { function, size: 0, args: &[] };
+        Asking { job, way, answer: Vec::with_capacity(longest_message(longest)), calls: 0 }
+    }
+}
+
+impl<W: Ask> Source for Asking<W> {
+    fn prepare(&mut self, size: usize, _streams: bool) -> Result<(), Failure> {
+        self.job.prepare(size);
+        self.calls = 0;
+        Ok(())
+    }
+
+    #[inline]
+    fn call(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.answer.clear();
+        self.calls += 1;
+        self.way.ask(&self.job, &mut self.answer, watch)
+    }
+
+    fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.call(watch)
+    }
+
+    fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.way.settle(self.calls, watch)?;
+        if self.calls == 0 { Ok(()) } else { self.job.check(&self.answer) }
+    }
+
+    fn finish(&mut self, _memory: &Memory, _watch: &Watch) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn stream(&mut self, _count: u64, _memory: &Memory, _watch: &Watch) -> Result<Duration, Failure> {
+        Err(Failure::new("work is asked for one by one"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Gives this answer, whatever it is asked.
+    struct Says(Vec<u8>);
+
+    impl Ask for Says {
+        fn ask(&mut self, _job: &Job, answer: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+            answer.extend_from_slice(&self.0);
+            Ok(())
+        }
+
+        fn settle(&mut self, _calls: u64, _watch: &Watch) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_wrong_answer_ends_the_run_and_none_that_nobody_asked_for() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let watch = Watch::of(&socket).unwrap();
+        let functions = [Function::Sum, Function::IndirectPut, Function::Histogram, Function::Codec];
+        for function in functions {
+            let mut asking = Asking::new(function, Says(vec![9; 3]), 64);
+            Source::prepare(&mut asking, 64, false).unwrap();
+            Source::settle(&mut asking, &watch).unwrap();
+            Source::call(&mut asking, &watch).unwrap();
+            let why = Source::settle(&mut asking, &watch).unwrap_err().to_string();
+            assert!(why.starts_with(&format!("`{function}` gave a wrong answer for 64 B: 3 bytes")), "{why}");
+        }
+        // The sum of the one row that there is a key for.
+        let mut asking = Asking::new(Function::Sum, Says(1_u64.to_le_bytes().to_vec()), 8);
+        Source::prepare(&mut asking, 8, false).unwrap();
+        Source::call(&mut asking, &watch).unwrap();
+        Source::settle(&mut asking, &watch).unwrap();
+    }
+}

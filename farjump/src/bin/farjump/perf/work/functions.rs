@@ -1,0 +1,241 @@
+//! The functions that work, what they are given, and what has to come of it by another reckoning.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::store::{AREA, ROWS, row};
+
+/// A function that works on `size` bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::perf) enum Function {
+    /// Adds up the target's rows of these keys, 8 bytes each.
+    Sum,
+    /// Writes bytes to where the target says that those of a key go.
+    IndirectPut,
+    /// Counts the byte values of the target's data.
+    Histogram,
+    /// Compresses bytes at the source, and decompresses them to the target's memory.
+    Codec,
+}
+
+/// Each once, in the order asked for. There is at least one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::perf) struct Functions(pub(in crate::perf) Vec<Function>);
+
+/// The key that is written to.
+pub(super) const KEY: u64 = 5;
+/// Bytes between the beginnings of slots.
+const APART: usize = 64;
+
+/// Longest answer, in bytes: a histogram, which is its length and 256 counts.
+const LONGEST_ANSWER: usize = 8 * 257;
+
+impl Function {
+    const ALL: [Function; 4] = [Function::Sum, Function::IndirectPut, Function::Histogram, Function::Codec];
+
+    pub(in crate::perf) fn name(self) -> &'static str {
+        match self {
+            Function::Sum => "sum",
+            Function::IndirectPut => "indirect-put",
+            Function::Histogram => "histogram",
+            Function::Codec => "codec",
+        }
+    }
+
+    /// NAME of its routines, and its source.
+    pub(in crate::perf) fn source(self) -> (&'static str, String) {
+        let text = |text: &str| text.to_owned();
+        match self {
+            Function::Sum => ("sum", text(include_str!("../../../../../examples/sum.c"))),
+            Function::IndirectPut => {
+                ("indirect_put", text(include_str!("../../../../../../ifuncs/samples/c/indirect_put.c")))
+            }
+            Function::Histogram => {
+                ("histogram", text(include_str!("../../../../../../ifuncs/samples/c/histogram.c")))
+            }
+            // What the sample replies goes to the target's memory.
+            Function::Codec => (
+                "codec",
+                text(concat!(
+                    "#include <farjump_ifunc.h>\n",
+                    "int store_append(const void *bytes, size_t len);\n",
+                    "#define farjump_reply store_append\n",
+                    include_str!("../../../../../../ifuncs/samples/c/codec.c")
+                )),
+            ),
+        }
+    }
+
+    /// What the source has: the arguments of a call.
+    pub(super) fn args(self, size: usize) -> Vec<u8> {
+        match self {
+            Function::Sum => keys(size).flat_map(u64::to_le_bytes).collect(),
+            Function::IndirectPut => {
+                let mut args = KEY.to_le_bytes().to_vec();
+                args.extend(noise(size));
+                args
+            }
+            Function::Histogram => Vec::new(),
+            Function::Codec => words(size),
+        }
+    }
+
+    /// Whether an answer is right.
+    pub(super) fn is_right(self, size: usize, answer: &[u8]) -> bool {
+        match self {
+            Function::Sum => {
+                let total = keys(size).map(row).fold(0, u64::wrapping_add);
+                answer == total.to_le_bytes()
+            }
+            Function::IndirectPut => {
+                let place = [slot_at(KEY) as u64, size as u64].map(u64::to_le_bytes);
+                answer == place.as_flattened()
+            }
+            Function::Histogram => {
+                let mut counts = [0_u64; 257];
+                counts[0] = size as u64;
+                noise(size).iter().for_each(|byte| counts[1 + usize::from(*byte)] += 1);
+                answer == counts.map(u64::to_le_bytes).as_flattened()
+            }
+            Function::Codec => answer.is_empty(),
+        }
+    }
+
+    /// What has to be in the target's memory after a call, and from where on in it.
+    pub(super) fn written(self, size: usize) -> Option<(usize, Vec<u8>)> {
+        match self {
+            Function::Sum | Function::Histogram => None,
+            Function::IndirectPut => Some((slot_at(KEY), noise(size))),
+            Function::Codec => Some((AREA, words(size))),
+        }
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// Where a slot is in the target's memory.
+pub(super) fn slot_at(key: u64) -> usize {
+    AREA + key as usize * APART
+}
+
+/// Bytes of the longest message or answer where `longest` bytes are worked on. What LZ4 cannot compress gets longer by one byte
+/// in 255.
+pub(super) fn longest_message(longest: usize) -> usize {
+    (longest + longest / 255 + 64).max(LONGEST_ANSWER)
+}
+
+/// `size` bytes of keys: rows all over the store, each another one as long as there are some.
+fn keys(size: usize) -> impl Iterator<Item = u64> {
+    (0..size as u64 / 8).map(|number| number.wrapping_mul(0x9e37_79b9) % ROWS as u64)
+}
+
+/// Bytes without order.
+pub(super) fn noise(size: usize) -> Vec<u8> {
+    let mut state = size as u64 ^ 0x2545_f491_4f6c_dd1d;
+    let mut bytes = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 56) as u8
+    };
+    (0..size).map(|_| bytes()).collect()
+}
+
+/// Bytes as those of a text: LZ4 makes about half of them.
+fn words(size: usize) -> Vec<u8> {
+    const WORDS: [&str; 16] = [
+        "the ",
+        "function ",
+        "goes ",
+        "to ",
+        "where ",
+        "its ",
+        "data ",
+        "are ",
+        "and ",
+        "comes ",
+        "back ",
+        "with ",
+        "what ",
+        "it ",
+        "found\n",
+        "there ",
+    ];
+    let order = noise(size);
+    let text = order.iter().flat_map(|byte| WORDS[usize::from(byte % 16)].bytes().chain([byte | 0x40]));
+    text.take(size).collect()
+}
+
+/// Reads `sum,codec` and `all`.
+///
+/// # Errors
+/// A sentence for people.
+pub(in crate::perf) fn parse_functions(text: &str) -> Result<Functions, String> {
+    let mut functions = Vec::new();
+    for name in text.split(',') {
+        let named = |function: &Function| name == "all" || name == function.name();
+        if !Function::ALL.iter().any(named) {
+            let known = Function::ALL.map(Function::name).join(", ");
+            return Err(format!("`{name}`: there are {known}, and all"));
+        }
+        for function in Function::ALL.into_iter().filter(named) {
+            if !functions.contains(&function) {
+                functions.push(function);
+            }
+        }
+    }
+    Ok(Functions(functions))
+}
+
+impl Default for Functions {
+    fn default() -> Functions {
+        Functions(Function::ALL.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_named_each_once_and_all_are_four() {
+        let read = |text| parse_functions(text).map(|functions| functions.0);
+        assert_eq!(read("codec,sum,codec"), Ok(vec![Function::Codec, Function::Sum]));
+        assert_eq!(read("histogram,all").map(|all| (all.len(), all[0])), Ok((4, Function::Histogram)));
+        for wrong in ["", "pigeon", "sum,", "indirect_put"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_answer_is_not_taken_for_a_right_one() {
+        // Rows 0 and 0x9e3779b9 mod 131072 = 96697.
+        let right = (1_u64 + (96697 * 96697 + 1)).to_le_bytes();
+        assert!(Function::Sum.is_right(16, &right));
+        assert!(!Function::Sum.is_right(24, &right) && !Function::Sum.is_right(16, &right[..7]));
+        let place = [4096 + 5 * 64, 24_u64].map(u64::to_le_bytes);
+        assert!(Function::IndirectPut.is_right(24, place.as_flattened()));
+        assert!(!Function::IndirectPut.is_right(16, place.as_flattened()));
+        let mut counts = vec![64_u64];
+        counts.resize(257, 0);
+        for byte in noise(64) {
+            counts[1 + usize::from(byte)] += 1;
+        }
+        let bytes = |counts: &[u64]| counts.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<_>>();
+        assert!(Function::Histogram.is_right(64, &bytes(&counts)));
+        counts.swap(1 + usize::from(noise(64)[0]), 1);
+        counts[2] += 1;
+        assert!(!Function::Histogram.is_right(64, &bytes(&counts)));
+        assert!(Function::Codec.is_right(64, &[]) && !Function::Codec.is_right(64, &[0]));
+    }
+
+    #[test]
+    fn what_is_compressed_is_neither_noise_nor_nothing() {
+        let block = lz4_flex::block::compress(&words(1 << 16));
+        assert!((20_000..50_000).contains(&block.len()), "{}", block.len());
+    }
+}

@@ -1,0 +1,92 @@
+//! Work that is injected.
+
+use std::path::Path;
+
+use farjump::{Library, Link, Mode, Target, WaitPolicy};
+
+use super::Task;
+use super::asking::{Ask, Asking, Job};
+use super::functions::Function;
+use super::serving::{Host, Serving};
+use super::store::{Slot, Store, store_append, store_get, store_slot};
+use crate::failure::Failure;
+use crate::perf::injecting::{PATIENCE, address};
+use crate::perf::side::{Other, Source};
+use crate::perf::watch::Watch;
+
+/// Calls over a link.
+struct Calls<'a> {
+    link: &'a Link,
+    library: &'a Library,
+}
+
+impl Ask for Calls<'_> {
+    #[inline]
+    fn ask(&mut self, job: &Job, answer: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+        Ok(self.link.call_into(self.library, job.args, PATIENCE, answer)?)
+    }
+
+    fn settle(&mut self, _calls: u64, _watch: &Watch) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// The source's side, for work on `size` bytes.
+pub(in crate::perf) fn source<'a>(
+    link: &'a Link,
+    function: Function,
+    library: &'a Library,
+    size: usize,
+) -> Box<dyn Source + 'a> {
+    Box::new(Asking::new(function, Calls { link, library }, size))
+}
+
+/// The target.
+struct Polls {
+    target: Target<'static>,
+    done: u64,
+}
+
+impl Host for Polls {
+    fn prepare(&mut self) {
+        self.done = 0;
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<u64, Failure> {
+        self.done += self.target.poll()? as u64;
+        // It answers by itself.
+        Ok(0)
+    }
+
+    fn answer(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn done(&mut self, _store: &Store) -> u64 {
+        self.done
+    }
+}
+
+/// A target for a task over one transport, with a mailbox of `ring` bytes.
+pub(in crate::perf) fn listen(
+    task: &Task,
+    transport: &str,
+    folder: &Path,
+    ring: usize,
+) -> Result<Box<dyn Other>, Failure> {
+    let store = Store::own(task.longest);
+    let builder = Target::listen(&address(folder, &task.host(transport)))
+        .transport(transport)
+        .modes(&Mode::ALL)
+        .local(&Library::open(&task.library)?)
+        .mailbox(ring)
+        .wait_policy(WaitPolicy::spin_only())
+        .export("store_get", store_get as extern "C" fn(*const Store, u64) -> u64)
+        .export("store_slot", store_slot as extern "C" fn(*const Store, u64, *mut Slot) -> i32)
+        .export("store_append", store_append as extern "C" fn(*const u8, usize) -> i32);
+    // SAFETY: the store stays to the end of the process, and its functions and fields are what `perf`'s own functions, which
+    // this target is for, are told they are.
+    let target = unsafe { builder.args_raw(store.as_args()) }.build()?;
+    Ok(Box::new(Serving::new(task.function, store, Polls { target, done: 0 })))
+}

@@ -1,0 +1,110 @@
+//! Metric `work`: functions that do something, injected, as a handler of active messages, and without code at the target.
+//!
+//! Whichever way it is done, the same is given and the same comes of it ([`Function`]): the target has data in memory of its own
+//! ([`store`]), and the time is that of a call, from the source's having its arguments to the answer being there, or the bytes
+//! being where they go and the source knowing it. The source ([`asking`]) and the target ([`serving`]) are the same for all ways;
+//! what is different is in [`injected`], [`messages`] and [`fetch`]. Handlers of messages, and the source where it works itself,
+//! call the very code that is injected, placed as a target places it ([`native`]).
+
+pub(super) mod asking;
+pub(super) mod fetch;
+pub(super) mod functions;
+pub(super) mod injected;
+pub(super) mod mapped;
+#[cfg(feature = "ucx")]
+pub(super) mod messages;
+mod native;
+pub(super) mod serving;
+mod store;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::options::{Against, Metric, Perf};
+use crate::failure::Failure;
+pub(super) use functions::{Function, Functions, parse_functions};
+pub(super) use store::store_len;
+
+/// One way of doing one function's work, as both processes know it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    pub(super) way: Way,
+    pub(super) function: Function,
+    /// The function's library.
+    pub(super) library: PathBuf,
+    /// Most bytes that are worked on.
+    pub(super) longest: usize,
+}
+
+/// How the work is done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Way {
+    /// Injected, over a transport.
+    Injected(String),
+    /// By the handler of UCX's active messages.
+    Messages,
+    /// At the source, which gets and puts what is at the target by UCX.
+    Fetch,
+    /// The same in memory that both processes have mapped.
+    RawFetch,
+}
+
+impl Way {
+    /// That of a reference.
+    pub(super) fn of(against: Against) -> Option<Way> {
+        match against {
+            Against::UcxAm => Some(Way::Messages),
+            Against::Fetch => Some(Way::Fetch),
+            Against::RawFetch => Some(Way::RawFetch),
+            _ => None,
+        }
+    }
+}
+
+impl Task {
+    /// The address of the target that it is injected into over `transport`, in a folder with room for so short a name.
+    pub(super) fn host(&self, transport: &str) -> String {
+        format!("{transport}{}", self.function as u8)
+    }
+
+    /// Bytes of the longest message of it, or of the longest answer.
+    #[cfg(feature = "ucx")]
+    pub(super) fn longest_message(&self) -> usize {
+        functions::longest_message(self.longest)
+    }
+}
+
+/// Refuses what is not for this metric, or for this metric alone.
+pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
+    let refused = |why: String| Err(Failure::new(why));
+    if arguments.metric != Metric::Work {
+        let name = arguments.metric.name();
+        if arguments.functions.is_some() {
+            return refused(format!("--functions is for work, not for {name}: leave it out"));
+        }
+        if let Some(against) =
+            arguments.against.iter().find(|against| matches!(against, Against::Fetch | Against::RawFetch))
+        {
+            return refused(format!(
+                "{} is a reference for work, not for {name}: leave it out",
+                against.name()
+            ));
+        }
+        return Ok(());
+    }
+    if let Some(against) =
+        arguments.against.iter().find(|against| Way::of(**against).is_none() && **against != Against::Cached)
+    {
+        return refused(format!(
+            "{} does no work: the references for work are ucx-am, fetch, raw-fetch and cached",
+            against.name()
+        ));
+    }
+    match arguments.sizes.0.iter().find(|size| **size == 0 || **size % 8 != 0) {
+        Some(size) => {
+            refused(format!("{size} B: the sizes of work are multiples of 8 bytes, for sum has keys of 8"))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,90 @@
+//! The very code that is injected, to be called without being injected: placed in this process as a target places it, and given
+//! the same things by the same names. Its reply is kept here.
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, c_void};
+use std::slice;
+use std::sync::Arc;
+
+use farjump::{Library, Machine};
+use farjump_loader::{Arena, Exports, Linked, Resolver, Store as CodeStore};
+
+use super::store::{Store, store_append, store_get, store_slot};
+use crate::failure::Failure;
+use crate::output;
+
+/// Bytes of memory for one function's code, the least that there is.
+const ROOM: usize = 64 << 10;
+
+thread_local! {
+    /// What the last call replied.
+    static REPLY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A function of this process.
+pub(super) struct Native {
+    linked: Arc<Linked>,
+    store: &'static Store,
+}
+
+impl Native {
+    /// The function of a library that works on `store`.
+    pub(super) fn place(library: &Library, store: &'static Store) -> Result<Native, Failure> {
+        let mut exports = Exports::new();
+        exports.insert("farjump_reply", reply as *const c_void);
+        exports.insert("farjump_panic", panic as *const c_void);
+        exports.insert("store_get", store_get as *const c_void);
+        exports.insert("store_slot", store_slot as *const c_void);
+        exports.insert("store_append", store_append as *const c_void);
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::new(format!("`{}` cannot be placed here: {error}", library.name()))
+        };
+        let machine = Machine::native().ok_or_else(|| failed(&"there is no code for this machine"))?;
+        let image = library.image_for(machine).map_err(|error| failed(&error))?;
+        let mut codes = CodeStore::new(Arena::new(ROOM).map_err(|error| failed(&error))?);
+        let linked = codes
+            .insert(image.bytes(), image.id(), library.name(), &Resolver::new(exports))
+            .map_err(|error| failed(&error))?;
+        Ok(Native { linked, store })
+    }
+
+    /// Calls it.
+    ///
+    /// # Safety
+    /// `payload` must be `len` bytes that are readable and writable during the call and make sense to it.
+    #[inline]
+    pub(super) unsafe fn call(&self, payload: *mut c_void, len: usize) {
+        REPLY.with_borrow_mut(Vec::clear);
+        // SAFETY: it is one of this program's own functions, placed as long as `self` is there. It takes a payload that the
+        // caller vouches for, and a store. On x86-64 a payload that is less aligned than a target's will do, too: UCX gives
+        // messages to their handlers at any address.
+        unsafe { (self.linked.main())(payload, len, self.store.as_args()) };
+    }
+}
+
+/// What the last call in this process replied.
+#[inline]
+pub(super) fn with_reply<T>(look: impl FnOnce(&[u8]) -> T) -> T {
+    REPLY.with_borrow(|reply| look(reply))
+}
+
+/// `farjump_reply`, but that the reply stays here.
+unsafe extern "C" fn reply(bytes: *const c_void, len: usize) -> c_int {
+    if len != 0 {
+        // SAFETY: the function gives as many bytes as it says.
+        let bytes = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), len) };
+        REPLY.with_borrow_mut(|reply| reply.extend_from_slice(bytes));
+    }
+    0
+}
+
+/// `farjump_panic`, of which nothing is left to go on with here.
+unsafe extern "C" fn panic(message: *const c_char, len: usize) -> ! {
+    // SAFETY: as in `reply`.
+    let message = unsafe { slice::from_raw_parts(message.cast::<u8>(), len) };
+    output::note(format_args!(
+        "a function that was called here panicked: {}",
+        String::from_utf8_lossy(message)
+    ));
+    std::process::abort()
+}
