@@ -188,6 +188,7 @@ mod tests {
             state: None,
             agrees: None,
             missing: None,
+            batch: None,
             image: Some(image),
             function: None,
         }
