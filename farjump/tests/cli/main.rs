@@ -3,6 +3,7 @@
 mod asking;
 mod building;
 mod crashing;
+mod crowding;
 mod demonstrating;
 mod examining;
 mod injecting;
@@ -17,6 +18,7 @@ mod samples;
 
 mod seeing;
 mod serving;
+mod sleeping;
 #[cfg(feature = "ucx")]
 mod ucx;
 mod workbench;

@@ -19,7 +19,7 @@ pub(crate) fn perf(bench: &Workbench, args: &[&str]) -> Command {
     begin(bench.farjump(), args)
 }
 
-fn begin(mut command: Command, args: &[&str]) -> Command {
+pub(crate) fn begin(mut command: Command, args: &[&str]) -> Command {
     command.arg("perf").args(args).args(FEW);
     command
 }
@@ -297,6 +297,15 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     refused(&["latency", "--ring", "16"], 2, "at least 4K");
     refused(&["latency", "--against", "dlopen"], 1, "the reference for first-call");
     refused(&["first-call", "--against", "raw"], 1, "no reference but dlopen");
+    refused(&["scaling", "--against", "raw"], 1, "no reference but alone");
+    refused(&["idle", "--against", "raw"], 1, "no reference but futex and ucx-wait");
+    refused(&["latency", "--against", "ucx-wait"], 1, "the reference for wake-up and idle");
+    refused(&["wake-up", "--mode", "always"], 1, "leave --mode out");
+    refused(&["scaling", "--sources", "0..4"], 2, "from 1 to 4096");
+    refused(&["scaling", "--sources", "4..1"], 2, "for example 1..256");
+    refused(&["scaling", "--active", "0"], 2, "from 1 to 4096");
+    refused(&["scaling", "--transports", "pigeon"], 1, "no transport `pigeon`");
+    refused(&["idle", "--seconds", "0"], 2, "1..=600");
     refused(&["first-call", "--mode", "local"], 1, "no code comes");
     refused(&["latency", "--image", "63"], 2, "images have from 64 bytes to 1M");
     refused(&["latency", "--image", "64", "--mode", "cached,local"], 1, "in mode local no code travels");

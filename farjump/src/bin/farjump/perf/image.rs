@@ -165,32 +165,14 @@ mod tests {
     fn row(metric: &'static str, mode: Mode, image: usize, median: f64) -> Row {
         Row {
             metric,
-            unit: "",
-            subject: "farjump",
             transport: Some("shm".to_owned()),
             mode: Some(mode.name()),
-            arrival: None,
-            lane: None,
             size: 8,
-            iterations: 1,
             median: Some(median),
-            p50: None,
-            p99: None,
-            p999: None,
-            max: None,
             reference: "cached",
-            reference_lane: None,
             reference_median: Some(1.0),
-            reference_p99: None,
-            ratio: None,
-            ratio_min: None,
-            ratio_max: None,
-            state: None,
-            agrees: None,
-            missing: None,
-            batch: None,
             image: Some(image),
-            function: None,
+            ..Row::default()
         }
     }
 

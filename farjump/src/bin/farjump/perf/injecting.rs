@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farjump::{Library, Link, Mode, Target, WaitPolicy};
+use farjump::{Library, Link, LinkBuilder, Mode, Target, WaitPolicy};
 
 use super::memory::Memory;
 use super::side::{Other, Source};
@@ -84,18 +84,19 @@ impl Source for Calls<'_> {
     }
 }
 
-/// A link to the target at `address`.
+/// A link to the target at `address` that never sleeps.
 pub(super) fn connect(address: &str, transport: &str) -> Result<Link, farjump::Error> {
-    Link::builder(address)
-        .transport(transport)
-        .wait_policy(WaitPolicy::spin_only())
-        .send_timeout(PATIENCE)
-        .connect()
+    link_to(address, transport).wait_policy(WaitPolicy::spin_only()).connect()
 }
 
-/// The address of the target for a transport.
-pub(super) fn address(folder: &Path, transport: &str) -> String {
-    format!("unix:{}/{transport}", folder.display())
+/// A link to the target at `address`, with what all have in common that measure.
+pub(super) fn link_to(address: &str, transport: &str) -> LinkBuilder {
+    Link::builder(address).transport(transport).send_timeout(PATIENCE)
+}
+
+/// The address of the target whose socket has this name, which is the transport's where there is one for each.
+pub(super) fn address(folder: &Path, socket: &str) -> String {
+    format!("unix:{}/{socket}", folder.display())
 }
 
 /// The target's side. Injected code counts in the word that it owns.
@@ -106,21 +107,23 @@ pub(super) struct Polls {
 }
 
 impl Polls {
-    /// A target over one transport.
+    /// A target over one transport, for so many sources with mailboxes of `ring` bytes.
     pub(super) fn listen(
-        folder: &Path,
+        address: &str,
         transport: &str,
         ring: usize,
+        sources: usize,
         counter: &Library,
     ) -> Result<Polls, Failure> {
         // It stays to the end of this process, which has a few of them.
         let count: &'static mut u64 = Box::leak(Box::new(0));
-        let target = Target::listen(&address(folder, transport))
+        let target = Target::listen(address)
             .args(count)
             .transport(transport)
             .modes(&Mode::ALL)
             .local(counter)
             .mailbox(ring)
+            .max_sources(sources)
             .wait_policy(WaitPolicy::spin_only())
             .build()?;
         Ok(Polls { target, before: 0 })

@@ -71,7 +71,10 @@ fn subject_of(against: Against) -> Option<Subject> {
         | Against::Dlopen
         | Against::Cached
         | Against::Fetch
-        | Against::RawFetch => None,
+        | Against::RawFetch
+        | Against::Alone
+        | Against::Futex
+        | Against::UcxWait => None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use farjump::{Link, Mode};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::code::{Code, Libraries};
 use super::copy::Copy;
@@ -13,11 +13,12 @@ use super::first;
 use super::injecting::{self, Calls, PATIENCE};
 use super::joining::{Host, Sides, alike, hosts, join, subject_for, wanted};
 use super::machine::State;
-use super::measurement::{Measurement, round_trips};
+use super::measurement::{self, Measurement, STATE_CALLS};
 use super::message::{Order, Set, Subject};
 use super::options::{Against, Cpus, Metric, Perf};
 use super::pair::Pair;
 use super::perftest;
+use super::progress::progress;
 use super::references::Joined;
 use super::report::{Report, RoundState, Row};
 use super::ring::region_len;
@@ -26,8 +27,6 @@ use super::work::{Function, asking, injected, store_len};
 use crate::failure::Failure;
 use crate::stage::Stage;
 
-/// Calls by which the state of the machine is told.
-const STATE_CALLS: u32 = 2048;
 /// Payload of a measurement, in bytes, unless a number of calls was asked for; of work, a sixteenth.
 const FEW_BYTES: usize = 256 << 20;
 /// Least calls of a measurement, likewise.
@@ -100,7 +99,7 @@ impl<'a> Bench<'a> {
         libraries: &'a Libraries,
     ) -> Result<Bench<'a>, Failure> {
         let longest = options.sizes.longest();
-        let region = region_len(options.ring, longest);
+        let region = region_len(options.ring(), longest);
         let store = if options.metric == Metric::Work { store_len(longest) } else { 0 };
         let mut pair = Pair::start(stage, region, store)?;
         let wanted = wanted(against);
@@ -119,7 +118,7 @@ impl<'a> Bench<'a> {
         let theirs = pair.set(Set {
             subjects: subjects.clone(),
             cpu: cpus.target,
-            ring: options.ring,
+            ring: options.ring(),
             region,
             longest,
             folder: stage.folder().to_owned(),
@@ -172,10 +171,7 @@ impl<'a> Bench<'a> {
     pub(super) fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
         let sizes = &self.options.sizes.0;
         let steps = sizes.len() * self.options.rounds as usize * self.contestants.len();
-        let bar = ProgressBar::new(steps as u64);
-        if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}") {
-            bar.set_style(style);
-        }
+        let bar = progress(steps);
         let mut first = 0;
         for size in sizes {
             let mut outcomes = Vec::new();
@@ -249,16 +245,7 @@ impl<'a> Bench<'a> {
 
     /// How long a line takes one way, in nanoseconds.
     fn line(&mut self, times: &mut [Duration]) -> Result<f64, Failure> {
-        let Some(Some(side)) = self.sides.first_mut() else {
-            return Err(Failure::new("there is no raw ring"));
-        };
-        let line = Measurement {
-            metric: Metric::Latency,
-            size: 8,
-            iterations: STATE_CALLS,
-            warmup: STATE_CALLS / 8,
-        };
-        Ok(round_trips(&mut self.pair, 0, side.source()?, &line, times)? / 2.0)
+        measurement::line(&mut self.pair, &mut self.sides, times)
     }
 
     /// One contestant's figure in one round, or why it has none.
@@ -362,9 +349,6 @@ impl<'a> Bench<'a> {
         let state = median(&lines).map(State::of);
         let all = || self.contestants.iter().zip(outcomes);
         let row = |own: (&Contestant<'_>, &Outcome), reference: (&Contestant<'_>, &Outcome)| {
-            let (one, other) = (&own.1.series, &reference.1.series);
-            let ratio = one.ratio(other);
-            let (single, single_of_other) = (one.percentiles(), other.percentiles());
             let metric = self.options.metric;
             Row {
                 metric: metric.name(),
@@ -376,24 +360,14 @@ impl<'a> Bench<'a> {
                 lane: self.lanes(own.0),
                 size,
                 iterations: self.iterations(size),
-                median: one.median(),
-                p50: single.map(|single| single.p50),
-                p99: single.map(|single| single.p99),
-                p999: single.map(|single| single.p999),
-                max: single.map(|single| single.max),
                 reference: reference.0.name_as_reference(),
                 reference_lane: self.lanes(reference.0),
-                reference_median: other.median(),
-                reference_p99: single_of_other.map(|single| single.p99),
-                ratio: ratio.map(|ratio| ratio.median),
-                ratio_min: ratio.map(|ratio| ratio.min),
-                ratio_max: ratio.map(|ratio| ratio.max),
                 state,
-                agrees: None,
                 missing: own.1.missing.clone().or_else(|| reference.1.missing.clone()),
                 batch: (own.0.is_farjump() && metric.streams()).then_some(self.options.batch),
                 image: own.0.image(),
                 function: own.0.function().map(Function::name),
+                ..Row::beside(&own.1.series, &reference.1.series)
             }
         };
         let cached = self.against.contains(&Against::Cached);

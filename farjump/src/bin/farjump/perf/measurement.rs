@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::copy::Copy;
 use super::figures::{Round, median_call};
 use super::memory::Memory;
-use super::message::Order;
+use super::message::{Order, Played};
 use super::options::Metric;
 use super::pair::Pair;
+use super::references::Joined;
 use super::side::Source;
 use super::watch::Watch;
 use crate::failure::Failure;
@@ -16,6 +17,8 @@ use crate::failure::Failure;
 const ONE_LINE: usize = 40;
 /// Calls between looks at the clock, where their times are not wanted one by one.
 const BATCH: u32 = 64;
+/// Calls by which the state of the machine is told.
+pub(super) const STATE_CALLS: u32 = 2048;
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
 /// What is measured.
@@ -127,7 +130,7 @@ impl Measurement {
         let (size, streams, expected) = (self.size, self.metric.streams(), u64::from(messages));
         source.prepare(size, streams)?;
         let order = Order::Play { subject, size, streams, expected };
-        let (measured, counted) = pair.play(&order, |memory, watch| {
+        let (measured, Played { counted, .. }) = pair.play(&order, |memory, watch| {
             let measured = measure(source, memory, watch)?;
             source.settle(watch)?;
             Ok(measured)
@@ -156,4 +159,19 @@ pub(super) fn round_trips(
         source.calls(&mut times[..batches], batch, watch)?;
         Ok(median_call(&times[..batches], batch))
     })
+}
+
+/// How long a line takes one way, in nanoseconds, by the raw ring, which is the first of the sides. There are at least
+/// [`STATE_CALLS`] `times`.
+pub(super) fn line(
+    pair: &mut Pair,
+    sides: &mut [Option<Joined>],
+    times: &mut [Duration],
+) -> Result<f64, Failure> {
+    let Some(Some(side)) = sides.first_mut() else {
+        return Err(Failure::new("there is no raw ring"));
+    };
+    let line =
+        Measurement { metric: Metric::Latency, size: 8, iterations: STATE_CALLS, warmup: STATE_CALLS / 8 };
+    Ok(round_trips(pair, 0, side.source()?, &line, times)? / 2.0)
 }

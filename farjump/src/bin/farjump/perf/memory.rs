@@ -1,9 +1,9 @@
-//! Memory of both processes: two words by which a measurement ends, a region for each side's raw ring, and the data that work
-//! is done on without any code at the target.
+//! Memory of both processes: two words by which a measurement ends, two for what sleeps, a region for each side's raw ring, and
+//! the data that work is done on without any code at the target.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -13,8 +13,10 @@ use crate::failure::Failure;
 /// Where the words lie, each in a line of its own.
 const STOPPED: usize = 0;
 const FINISHED: usize = 128;
+const BELL: usize = 256;
+const STAMP: usize = 384;
 /// Where it says how many bytes of data there are, behind the regions.
-const STORE: usize = 256;
+const STORE: usize = 512;
 /// Where the regions begin.
 const REGIONS: usize = 4096;
 
@@ -94,6 +96,17 @@ impl Memory {
     #[inline]
     pub(super) fn stopped(&self) -> bool {
         self.word(STOPPED).load(Ordering::Acquire) != 0
+    }
+
+    /// What a futex is waited for on: the low half of the word.
+    pub(super) fn bell(&self) -> &AtomicU32 {
+        // SAFETY: as in `word`, and this one is used as such a half alone.
+        unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(BELL).cast()) }
+    }
+
+    /// When what was asleep had run what woke it, by [`clock::now`](super::clock::now); 0 if it has not.
+    pub(super) fn stamp(&self) -> &AtomicU64 {
+        self.word(STAMP)
     }
 
     /// The target's side has counted all that was announced.

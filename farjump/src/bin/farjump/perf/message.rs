@@ -25,12 +25,21 @@ pub(super) enum Subject {
     UcxPut,
     /// One function's work, done in one way.
     Work(Task),
+    /// A target of farjump's over a transport, for so many sources, whose socket has this name.
+    Crowd {
+        transport: String,
+        socket: String,
+        sources: usize,
+    },
 }
 
 impl Subject {
     /// Whether it is farjump itself, over a transport.
     pub(super) fn is_farjump(&self) -> bool {
-        matches!(self, Subject::Farjump(_) | Subject::Work(Task { way: Way::Injected(_), .. }))
+        matches!(
+            self,
+            Subject::Farjump(_) | Subject::Crowd { .. } | Subject::Work(Task { way: Way::Injected(_), .. })
+        )
     }
 
     /// Whether it is UCX's active messages.
@@ -38,6 +47,19 @@ impl Subject {
     pub(super) fn is_messages(&self) -> bool {
         matches!(self, Subject::UcxAm | Subject::Work(Task { way: Way::Messages, .. }))
     }
+}
+
+/// What sleeps until it is woken.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Sleeper {
+    /// A target of farjump's for so many sources, over a transport, whose socket has this name.
+    Farjump {
+        transport: String,
+        socket: String,
+        sources: usize,
+    },
+    Futex,
+    UcxWait,
 }
 
 /// What a side of a reference tells the other; empty for those that need nothing.
@@ -65,6 +87,12 @@ pub(super) enum Order {
     Load { library: PathBuf, symbol: String, adds: u64 },
     /// End.
     End,
+    /// Be a source too: of the target at this address, over this transport.
+    Connect { address: String, transport: String },
+    /// Be this, until the end.
+    Sleep(Sleeper),
+    /// Send so many messages of `size` bytes as a source.
+    Send { size: usize, count: u64 },
 }
 
 /// What is set up.
@@ -94,12 +122,36 @@ pub(super) enum Answer {
     Joined(Vec<Result<(), String>>),
     /// It serves now, or times what comes.
     Playing,
-    /// It has stopped, and counted so many.
-    Played(u64),
+    /// It has stopped.
+    Played(Played),
     /// What was timed, in nanoseconds.
     Timed(u64),
     /// It could not do as it was told, and ends.
     Failed(String),
+    /// It is a source now.
+    Connected,
+    /// It has sent, and all has run.
+    Sent(Sent),
+}
+
+/// What came of serving.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Played {
+    /// Messages that were counted.
+    pub(super) counted: u64,
+    /// Processor time that it took, in nanoseconds. To wait takes as much.
+    pub(super) cpu: u64,
+}
+
+/// Messages that a source sent and that have run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Sent {
+    /// When the first was sent, in nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
+    pub(super) start: u64,
+    /// When the last had run, likewise.
+    pub(super) end: u64,
+    /// Processor time that the source took for them, in nanoseconds.
+    pub(super) cpu: u64,
 }
 
 /// One end of the conversation.

@@ -4,8 +4,11 @@
 //! each ([`side`]): farjump ([`injecting`]), and the references. [`measure`] goes through sizes and rounds; [`report`] shows
 //! what came of it.
 
+mod clock;
 mod code;
 mod copy;
+mod counts;
+mod crowded;
 mod figures;
 mod first;
 mod image;
@@ -20,20 +23,24 @@ mod options;
 pub(crate) mod other;
 mod pair;
 mod perftest;
+mod progress;
 mod references;
 mod report;
 mod ring;
+mod scaling;
 mod side;
 mod size;
 mod stores;
 #[cfg(feature = "ucx")]
 mod ucx;
+mod waking;
 mod watch;
 mod work;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use clap::ValueEnum;
 use farjump::Mode;
 use rustix::stdio::dup2_stdout;
 
@@ -42,7 +49,7 @@ use crate::stage::Stage;
 use code::Libraries;
 use machine::Machine;
 use measure::Bench;
-use options::{Against, Metric};
+use options::{Against, Cpus, Metric};
 pub(crate) use options::{Perf, PerfOther};
 use report::Report;
 
@@ -59,12 +66,30 @@ pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
     let libraries = Libraries::build(arguments, modes.len(), &stage)?;
     let mut report = Report { machine: Machine::look(cpus), rounds: Vec::new(), rows: Vec::new() };
     machine::pin(cpus.source)?;
-    let mut bench = Bench::set(arguments, &stage, cpus, &transports, modes, &against, &libraries)?;
-    let measured = bench.run(&mut report);
-    let ended = measured.and_then(|()| bench.end());
+    let setting =
+        Setting { options: arguments, stage: &stage, cpus, transports: &transports, libraries: &libraries };
+    let ended = match arguments.metric {
+        Metric::Scaling => scaling::run(&setting, &mut report),
+        Metric::WakeUp | Metric::Idle => waking::run(&setting, &against, &mut report),
+        _ => {
+            let mut bench = Bench::set(arguments, &stage, cpus, &transports, modes, &against, &libraries)?;
+            let measured = bench.run(&mut report);
+            measured.and_then(|()| bench.end())
+        }
+    };
     aside.restore()?;
     report.print(arguments)?;
     ended
+}
+
+/// What a run is made of, whatever it measures.
+struct Setting<'a> {
+    options: &'a Perf,
+    stage: &'a Stage,
+    cpus: Cpus,
+    /// Names, each once.
+    transports: &'a [String],
+    libraries: &'a Libraries,
 }
 
 /// Standard output, while standard error is in its place: UCX writes there what it has to say, and that is no part of a report.
@@ -97,16 +122,7 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     let metric = arguments.metric;
     let mut against = Vec::new();
     for reference in &arguments.against {
-        if (metric == Metric::FirstCall) != (*reference == Against::Dlopen) {
-            return Err(Failure::new(match metric {
-                Metric::FirstCall => {
-                    format!("first-call has no reference but dlopen: leave {} out", reference.name())
-                }
-                _ => {
-                    format!("dlopen is the reference for first-call, not for {}: leave it out", metric.name())
-                }
-            }));
-        }
+        check_reference(metric, *reference)?;
         if !against.contains(reference) {
             against.push(*reference);
         }
@@ -115,6 +131,10 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         return Err(Failure::new(
             "in mode local no code comes to the target: first-call has nothing to measure",
         ));
+    }
+    if matches!(metric, Metric::Scaling | Metric::WakeUp | Metric::Idle) && arguments.modes != [Mode::Cached]
+    {
+        return Err(Failure::new(format!("{} is measured in mode cached: leave --mode out", metric.name())));
     }
     if against.is_empty() {
         against.push(image::usual(arguments).unwrap_or(metric.usual()));
@@ -132,6 +152,28 @@ fn modes_of(arguments: &Perf, against: &[Against]) -> Vec<Mode> {
         }
     }
     modes
+}
+
+/// # Errors
+/// When this is no reference for that metric.
+fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
+    let only_for = reference.only_for();
+    if only_for.contains(&metric) {
+        return Ok(());
+    }
+    let (metric_name, name) = (metric.name(), reference.name());
+    if !only_for.is_empty() {
+        let others = only_for.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" and ");
+        return Err(Failure::new(format!(
+            "{name} is the reference for {others}, not for {metric_name}: leave it out"
+        )));
+    }
+    let own = Against::value_variants().iter().filter(|against| against.only_for().contains(&metric));
+    let own = own.map(|against| against.name()).collect::<Vec<_>>().join(" and ");
+    match own.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("{metric_name} has no reference but {own}: leave {name} out"))),
+    }
 }
 
 /// The transports asked for, each once.

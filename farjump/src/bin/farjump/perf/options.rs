@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use farjump::Mode;
 use serde::{Deserialize, Serialize};
 
+use super::counts::{Active, Counts, parse_active, parse_counts};
 use super::image::parse_images;
 use super::size::{Sizes, parse_sizes};
 use super::work::{Functions, parse_functions};
@@ -29,6 +30,10 @@ Metrics:
   first-call  us at the target, from the arrival of code that it has never seen to its return
   work        us from the source's having its arguments to the answer being there, or what is
               written being at the target: of functions that do something (--functions)
+  scaling     one way, rate, and one way of a source that was idle, with 1, 2, 4 … 256 sources
+              connected to one target; beside a target of its own with one source
+  wake-up     us from injecting into a target that has slept for 5 ms to the function's running
+  idle        ms of processor time a second that a target takes while nothing comes
 
 References:
   raw         memory of two processes: bytes copied, the signal last, and the same back
@@ -43,6 +48,9 @@ For work, ucx-am's handler does the same work by the same code, and
   fetch       no code is at the target: the source gets its data and puts what it makes of it there
               by ucp_get_nbx and ucp_put_nbx
   raw-fetch   the same in memory that both have mapped
+  alone       a target with one source; for scaling, and there alone
+  futex       a process that sleeps in FUTEX_WAIT; for wake-up and idle, and there alone
+  ucx-wait    one that sleeps until UCX's active message comes (ucp_worker_arm and epoll); likewise
 UCX takes its transport from UCX_TLS, as everywhere. What is not there is said, and all else
 measured.
 
@@ -75,13 +83,14 @@ pub(crate) struct Perf {
     /// How the code comes to run: cached, always, local, in-place
     #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached])]
     pub(super) modes: Vec<Mode>,
-    /// What to compare with [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for --image cached]
+    /// What to compare with [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for wake-up and idle futex,
+    /// for --image cached]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) against: Vec<Against>,
     /// How often all is measured
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
-    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000; fewer of more than 1K]
+    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000, for wake-up 100; fewer of more than 1K]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(super) iterations: Option<u32>,
     /// Calls before each measurement that do not count
@@ -90,9 +99,9 @@ pub(crate) struct Perf {
     /// The processors of source and target [default: two that may be used, of different cores if there are such]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
     pub(super) cpus: Option<Cpus>,
-    /// Length of the target's mailbox, and of the references' rings
-    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
-    pub(super) ring: usize,
+    /// Length of the target's mailbox, and of the references' rings [default: 4M; for scaling 16K a source]
+    #[arg(long, value_name = "BYTES", value_parser = parse_mailbox)]
+    pub(super) ring: Option<usize>,
     /// Messages that farjump is given at a time, to put them together into frames (Link::batch); for rate and bandwidth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) batch: u32,
@@ -108,6 +117,24 @@ pub(crate) struct Perf {
     /// The rows as CSV
     #[arg(long)]
     pub(super) csv: bool,
+    /// For scaling, wake-up and idle: how many sources are connected, numbers and ranges as of sizes [default: 1..256; for
+    /// wake-up 1; for idle 1,64]
+    #[arg(long, value_name = "N,A..B,…", value_parser = parse_counts)]
+    pub(super) sources: Option<Counts>,
+    /// For scaling: how many of the sources send, at most; the others are idle
+    #[arg(long, value_name = "N|all", default_value = "all", value_parser = parse_active)]
+    pub(super) active: Active,
+    /// For idle: how long a target is left alone in each round
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub(super) seconds: u32,
+}
+
+impl Perf {
+    /// Length of mailboxes and rings in bytes.
+    pub(super) fn ring(&self) -> usize {
+        let usual = if self.metric == Metric::Scaling { 16 << 10 } else { 4 << 20 };
+        self.ring.unwrap_or(usual)
+    }
 }
 
 /// The process that `perf` measures with. Standard input is the socket to it.
@@ -127,6 +154,9 @@ pub(super) enum Metric {
     Bandwidth,
     FirstCall,
     Work,
+    Scaling,
+    WakeUp,
+    Idle,
 }
 
 impl Metric {
@@ -137,12 +167,17 @@ impl Metric {
             Metric::Bandwidth => "bandwidth",
             Metric::FirstCall => "first-call",
             Metric::Work => "work",
+            Metric::Scaling => "scaling",
+            Metric::WakeUp => "wake-up",
+            Metric::Idle => "idle",
         }
     }
 
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Metric::Latency | Metric::FirstCall | Metric::Work => "us",
+            Metric::Latency | Metric::FirstCall | Metric::WakeUp | Metric::Work => "us",
+            Metric::Scaling => "us and million/s",
+            Metric::Idle => "ms/s",
             Metric::Rate => "million/s",
             Metric::Bandwidth => "MB/s",
         }
@@ -160,6 +195,8 @@ impl Metric {
             Metric::Bandwidth => Against::Memcpy,
             Metric::FirstCall => Against::Dlopen,
             Metric::Work => Against::UcxAm,
+            Metric::Scaling => Against::Alone,
+            Metric::WakeUp | Metric::Idle => Against::Futex,
         }
     }
 }
@@ -178,6 +215,9 @@ pub(super) enum Against {
     Cached,
     Fetch,
     RawFetch,
+    Alone,
+    Futex,
+    UcxWait,
 }
 
 impl Against {
@@ -193,6 +233,20 @@ impl Against {
             Against::Cached => "cached",
             Against::Fetch => "fetch",
             Against::RawFetch => "raw-fetch",
+            Against::Alone => "alone",
+            Against::Futex => "futex",
+            Against::UcxWait => "ucx-wait",
+        }
+    }
+
+    /// The metrics that this is a reference for and no other is, or that nothing else can be a reference for; empty where it
+    /// is one for all others.
+    pub(super) fn only_for(self) -> &'static [Metric] {
+        match self {
+            Against::Dlopen => &[Metric::FirstCall],
+            Against::Alone => &[Metric::Scaling],
+            Against::Futex | Against::UcxWait => &[Metric::WakeUp, Metric::Idle],
+            _ => &[],
         }
     }
 }

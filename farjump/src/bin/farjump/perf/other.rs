@@ -8,14 +8,17 @@ use std::path::Path;
 
 use farjump::Library;
 
+use super::clock;
 use super::first;
-use super::injecting::Polls;
+use super::injecting::{Polls, address};
 use super::machine::pin;
 use super::memory::Memory;
-use super::message::{Answer, Offer, Order, Set, Subject, Talk};
+use super::message::{Answer, Offer, Order, Played, Set, Subject, Talk};
 use super::options::PerfOther;
 use super::references::{self, Half, Joined};
+use super::scaling::Caller;
 use super::side::Other;
+use super::waking;
 use super::watch::Watch;
 use super::work::{Task, Way, injected};
 use crate::failure::Failure;
@@ -71,6 +74,7 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<En
         offers.push(offer);
     }
     talk.say(&Answer::Made(offers))?;
+    let mut caller = None;
     while let Some(order) = talk.hear()? {
         match order {
             Order::Set(_) => return Err(Failure::new("the second process was set up twice")),
@@ -83,8 +87,10 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<En
                 let other = other(&mut sides, subject)?;
                 other.prepare(size, streams)?;
                 talk.say(&Answer::Playing)?;
+                let before = clock::of_this_thread();
                 let counted = other.serve(!streams, expected, memory, watch)?;
-                talk.say(&Answer::Played(counted))?;
+                let cpu = clock::of_this_thread() - before;
+                talk.say(&Answer::Played(Played { counted, cpu }))?;
             }
             Order::First { subject, adds } => {
                 let Some(Side::Target(target)) = sides.get_mut(subject) else { return Err(unknown()) };
@@ -97,6 +103,22 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<En
                 talk.say(&Answer::Timed(time))?;
             }
             Order::End => return Ok(End::Told),
+            Order::Sleep(sleeper) => {
+                return Ok(match waking::sleep(&sleeper, set, talk, memory)? {
+                    true => End::Told,
+                    false => End::Gone,
+                });
+            }
+            Order::Connect { address, transport } => {
+                caller = Some(Caller::connect(&address, &transport, &counter, set)?);
+                talk.say(&Answer::Connected)?;
+            }
+            Order::Send { size, count } => {
+                let Some(caller) = &mut caller else {
+                    return Err(Failure::new("the process is no source, and was told to send"));
+                };
+                talk.say(&Answer::Sent(caller.send(size, count)?))?;
+            }
         }
     }
     Ok(End::Gone)
@@ -105,7 +127,12 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<En
 fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer), Failure> {
     match subject {
         Subject::Farjump(transport) => {
-            let target = Polls::listen(&set.folder, transport, set.ring, counter)?;
+            let target = Polls::listen(&address(&set.folder, transport), transport, set.ring, 1, counter)?;
+            Ok((Side::Target(Box::new(target)), Offer::default()))
+        }
+        Subject::Crowd { transport, socket, sources } => {
+            let target =
+                Polls::listen(&address(&set.folder, socket), transport, set.ring, *sources, counter)?;
             Ok((Side::Target(Box::new(target)), Offer::default()))
         }
         Subject::Work(task @ Task { way: Way::Injected(transport), .. }) => {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use super::memory::Memory;
-use super::message::{Answer, Offer, Order, Set, Talk};
+use super::message::{Answer, Offer, Order, Played, Sent, Set, Sleeper, Talk};
 use super::watch::Watch;
 use crate::failure::Failure;
 use crate::stage::{Stage, this_program};
@@ -17,6 +17,7 @@ pub(super) struct Pair {
     talk: Talk,
     memory: Memory,
     watch: Watch,
+    pid: u32,
 }
 
 impl Pair {
@@ -28,11 +29,47 @@ impl Pair {
         let mut command = this_program();
         command.arg("perf-other").arg("--memory").arg(memory.descriptor().to_string());
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
-        stage.start(&mut command).map_err(failed)?;
+        let pid = stage.start(&mut command).map_err(failed)?.id();
         let watch = Watch::of(&socket).map_err(failed)?;
         let talk = Talk::new(socket).map_err(failed)?;
         talk.limit().map_err(failed)?;
-        Ok(Pair { talk, memory, watch })
+        Ok(Pair { talk, memory, watch, pid })
+    }
+
+    /// The number of the second process.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Has it be a source of the target at `address`.
+    pub(super) fn connect(&mut self, address: &str, transport: &str) -> Result<(), Failure> {
+        self.talk.say(&Order::Connect { address: address.to_owned(), transport: transport.to_owned() })?;
+        match self.hear()? {
+            Answer::Connected => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has it be what sleeps, until the end. What that offers, or why it is not there.
+    pub(super) fn sleep(&mut self, sleeper: &Sleeper) -> Result<Result<Offer, String>, Failure> {
+        self.talk.say(&Order::Sleep(sleeper.clone()))?;
+        match self.hear()? {
+            Answer::Made(mut made) if made.len() == 1 => Ok(made.remove(0)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has it send so many messages of `size` bytes, and does not wait for it: [`Pair::sent`] does.
+    pub(super) fn send(&mut self, size: usize, count: u64) -> Result<(), Failure> {
+        self.talk.say(&Order::Send { size, count })
+    }
+
+    /// What came of the messages that it was told to send.
+    pub(super) fn sent(&mut self) -> Result<Sent, Failure> {
+        match self.hear()? {
+            Answer::Sent(sent) => Ok(sent),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Measures what needs this process alone, while the other one rests.
@@ -67,12 +104,12 @@ impl Pair {
         }
     }
 
-    /// Has it play while `measure` runs. Returns what that returned, and how many messages were counted.
+    /// Has it play while `measure` runs. Returns what that returned, and what came of it there.
     pub(super) fn play<T>(
         &mut self,
         order: &Order,
         measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
-    ) -> Result<(T, u64), Failure> {
+    ) -> Result<(T, Played), Failure> {
         self.memory.reset();
         self.talk.say(order)?;
         match self.hear()? {
@@ -88,7 +125,7 @@ impl Pair {
             (measured, heard) => (measured?, heard?),
         };
         match measured {
-            (measured, Answer::Played(counted)) => Ok((measured, counted)),
+            (measured, Answer::Played(played)) => Ok((measured, played)),
             (_, other) => Err(unexpected(&other)),
         }
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::crowded;
+use super::figures::Series;
 use super::image;
 use super::machine::{Machine, State};
 use super::options::Perf;
@@ -29,7 +31,7 @@ pub(super) struct RoundState {
 }
 
 /// One figure beside one reference.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) metric: &'static str,
     pub(super) unit: &'static str,
@@ -67,6 +69,18 @@ pub(super) struct Row {
     pub(super) image: Option<usize>,
     /// The function that works.
     pub(super) function: Option<&'static str>,
+    /// Sources that were connected.
+    pub(super) sources: Option<u32>,
+    /// Processor time of the target for each message, in nanoseconds.
+    pub(super) cpu_ns_target: Option<f64>,
+    /// The same of all sources together.
+    pub(super) cpu_ns_source: Option<f64>,
+    /// Memory that the target has for one more source, in bytes, without that of both.
+    pub(super) peer_bytes: Option<u64>,
+    /// Memory of both, the target's and that source's.
+    pub(super) mailbox_bytes: Option<u64>,
+    /// How often a second the target went to sleep.
+    pub(super) sleeps: Option<f64>,
 }
 
 impl Report {
@@ -118,9 +132,13 @@ impl Report {
             "of rounds",
             "state",
         ];
-        let mut table = vec![heads.map(String::from)];
-        table.extend(self.rows.iter().map(Row::cells));
-        text += &right_aligned(&table, &[4, 6, 7, 8, 10, 11]);
+        if self.rows.iter().any(|row| row.sources.is_some()) {
+            text += &crowded::table(&self.rows);
+        } else {
+            let mut table = vec![heads.map(String::from)];
+            table.extend(self.rows.iter().map(Row::cells));
+            text += &right_aligned(&table, &[4, 6, 7, 8, 10, 11]);
+        }
         let mut said = BTreeSet::new();
         for row in &self.rows {
             if let Some(why) = &row.missing {
@@ -143,16 +161,27 @@ impl Report {
 }
 
 impl Row {
+    /// The figures of one thing beside a reference's. What they are of is left open.
+    pub(super) fn beside(own: &Series, reference: &Series) -> Row {
+        let ratio = own.ratio(reference);
+        let (single, single_of_reference) = (own.percentiles(), reference.percentiles());
+        Row {
+            median: own.median(),
+            p50: single.map(|single| single.p50),
+            p99: single.map(|single| single.p99),
+            p999: single.map(|single| single.p999),
+            max: single.map(|single| single.max),
+            reference_median: reference.median(),
+            reference_p99: single_of_reference.map(|single| single.p99),
+            ratio: ratio.map(|ratio| ratio.median),
+            ratio_min: ratio.map(|ratio| ratio.min),
+            ratio_max: ratio.map(|ratio| ratio.max),
+            ..Row::default()
+        }
+    }
+
     fn cells(&self) -> [String; 14] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let reference = match &self.reference_lane {
-            Some(lane) => format!("{} ({lane})", self.reference),
-            None => self.reference.to_owned(),
-        };
-        let spread = match (self.ratio_min, self.ratio_max) {
-            (Some(min), Some(max)) => format!("{min:.2}..{max:.2}"),
-            _ => String::new(),
-        };
         [
             self.subject.to_owned(),
             self.function.unwrap_or_default().to_owned(),
@@ -163,12 +192,31 @@ impl Row {
             show_size(self.size),
             self.median.map(show).unwrap_or_default(),
             self.p99.map(show).unwrap_or_default(),
-            reference,
+            self.shown_reference(),
             self.reference_median.map(show).unwrap_or_default(),
-            self.ratio.map(|ratio| format!("{ratio:.3}")).unwrap_or_default(),
-            spread,
+            self.shown_ratio(),
+            self.spread(),
             self.state.map(|state| state.name().to_owned()).unwrap_or_default(),
         ]
+    }
+
+    pub(super) fn shown_reference(&self) -> String {
+        match &self.reference_lane {
+            Some(lane) => format!("{} ({lane})", self.reference),
+            None => self.reference.to_owned(),
+        }
+    }
+
+    pub(super) fn shown_ratio(&self) -> String {
+        self.ratio.map(|ratio| format!("{ratio:.3}")).unwrap_or_default()
+    }
+
+    /// The smallest and the largest ratio.
+    pub(super) fn spread(&self) -> String {
+        match (self.ratio_min, self.ratio_max) {
+            (Some(min), Some(max)) => format!("{min:.2}..{max:.2}"),
+            _ => String::new(),
+        }
     }
 
     /// The side of the row that has no figure.
@@ -182,7 +230,7 @@ impl Row {
 }
 
 /// Four figures of a number.
-fn show(figure: f64) -> String {
+pub(super) fn show(figure: f64) -> String {
     let digits = match figure.abs() {
         number if number >= 1000.0 => 0,
         number if number >= 100.0 => 1,
@@ -194,7 +242,7 @@ fn show(figure: f64) -> String {
 }
 
 /// A table in which these columns end where they end in the rows above, without those that nothing is in but their head.
-fn right_aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]], right: &[usize]) -> String {
+pub(super) fn right_aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]], right: &[usize]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let bare: Vec<_> =

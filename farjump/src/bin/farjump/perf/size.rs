@@ -20,25 +20,39 @@ impl Sizes {
 /// # Errors
 /// A sentence for people.
 pub(super) fn parse_sizes(text: &str) -> Result<Sizes, String> {
-    let mut sizes = Vec::new();
+    parse_list(text, "1..1M", parse_size).map(Sizes)
+}
+
+/// Reads a list of numbers and ranges, each number once. `example` is a range.
+///
+/// # Errors
+/// A sentence for people.
+pub(super) fn parse_list(
+    text: &str,
+    example: &str,
+    parse: impl Fn(&str) -> Result<usize, String>,
+) -> Result<Vec<usize>, String> {
+    let mut numbers = Vec::new();
     for part in text.split(',') {
         match part.split_once("..") {
             Some((first, last)) => {
-                let (first, last) = (parse_size(first)?, parse_size(last)?);
+                let (first, last) = (parse(first)?, parse(last)?);
                 if first == 0 || first > last {
-                    return Err(format!("`{part}`: a range goes from 1 or more upwards, for example 1..1M"));
+                    return Err(format!(
+                        "`{part}`: a range goes from 1 or more upwards, for example {example}"
+                    ));
                 }
-                sizes.extend(
-                    std::iter::successors(Some(first), |size| Some(size * 2))
-                        .take_while(|size| *size <= last),
+                numbers.extend(
+                    std::iter::successors(Some(first), |number| Some(number * 2))
+                        .take_while(|number| *number <= last),
                 );
             }
-            None => sizes.push(parse_size(part)?),
+            None => numbers.push(parse(part)?),
         }
     }
     let mut seen = std::collections::BTreeSet::new();
-    sizes.retain(|size| seen.insert(*size));
-    Ok(Sizes(sizes))
+    numbers.retain(|number| seen.insert(*number));
+    Ok(numbers)
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {

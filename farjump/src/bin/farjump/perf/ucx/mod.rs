@@ -6,6 +6,7 @@ mod lanes;
 mod messages;
 mod reaching;
 mod requests;
+mod waiting;
 mod writing;
 
 use std::rc::Rc;
@@ -15,6 +16,7 @@ use crate::failure::Failure;
 use context::Worker;
 pub(super) use messages::{Counting, Handler, Messages};
 pub(super) use reaching::{Reach, Reached};
+pub(super) use waiting::{Sending, Waiting};
 use writing::Region;
 pub(super) use writing::{Puts, Written};
 

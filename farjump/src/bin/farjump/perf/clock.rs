@@ -1,0 +1,65 @@
+//! Clocks of the system: one that all processes share, and those that count the time that a processor worked.
+
+use std::mem::MaybeUninit;
+
+use crate::failure::Failure;
+
+/// Nanoseconds of CLOCK_MONOTONIC, which is the same for all processes of a machine.
+#[inline]
+pub(super) fn now() -> u64 {
+    // It and the next one are there on every Linux that this runs on.
+    read(libc::CLOCK_MONOTONIC).unwrap_or_default()
+}
+
+/// Nanoseconds that processors have worked for this thread.
+pub(super) fn of_this_thread() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
+}
+
+/// Nanoseconds that processors have worked for a process, all its threads together.
+///
+/// # Errors
+/// When it is gone.
+pub(super) fn of_process(pid: u32) -> Result<u64, Failure> {
+    let gone = || Failure::new("the processor time of the second process cannot be read: it is gone");
+    let mut clock = 0;
+    // SAFETY: there is room for the clock's number.
+    match unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) } {
+        0 => read(clock).ok_or_else(gone),
+        _ => Err(gone()),
+    }
+}
+
+#[inline]
+fn read(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: there is room for a time, which is there if the call went well.
+    let time = unsafe {
+        if libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
+            return None;
+        }
+        time.assume_init()
+    };
+    Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_seen_on_the_clocks_of_thread_and_process_and_sleep_is_not() {
+        let own = std::process::id();
+        let before = (now(), of_this_thread(), of_process(own).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(now() - before.0 >= 30_000_000);
+        assert!(of_this_thread() - before.1 < 30_000_000);
+        while of_this_thread() - before.1 < 5_000_000 {}
+        assert!(of_process(own).unwrap() - before.2 >= 5_000_000);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_has_no_clock() {
+        assert!(of_process(i32::MAX as u32).is_err());
+    }
+}

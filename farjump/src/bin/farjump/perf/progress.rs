@@ -1,0 +1,12 @@
+//! How far a run has come, shown on a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar of so many steps.
+pub(super) fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

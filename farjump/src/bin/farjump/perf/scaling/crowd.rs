@@ -1,0 +1,251 @@
+//! A target with many sources: up to a few each in a process of its own, or all in this one.
+//!
+//! The target has a processor for itself, and all sources share another. What they do there is the same whether they are
+//! processes or not, only that processes take turns of milliseconds, and the links of this process of one message.
+
+use std::time::{Duration, Instant};
+
+use farjump::{Library, Link};
+
+use super::caller::{connect, send_in_turn};
+use super::resident::Resident;
+use crate::failure::Failure;
+use crate::perf::Setting;
+use crate::perf::figures::{Round, median};
+use crate::perf::injecting::{Calls, PATIENCE, address};
+use crate::perf::measurement::{Measurement, round_trips};
+use crate::perf::message::{Order, Played, Set};
+use crate::perf::options::Metric;
+use crate::perf::pair::Pair;
+
+/// For how long a source has been idle before a call that is to find it idle: many times what a target needs to see it.
+const IDLE: Duration = Duration::from_millis(1);
+
+/// Where sources live.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Home {
+    /// One in this process, each other in one of its own.
+    Processes,
+    /// All in this process, each with a link.
+    Here,
+}
+
+/// Sources, and the number of their target at the other process.
+pub(super) struct Crowd<'a> {
+    setting: &'a Setting<'a>,
+    transport: &'a str,
+    socket: String,
+    subject: usize,
+    home: Home,
+    links: Vec<Link>,
+    others: Vec<Pair>,
+    /// Memory of the target's process when there was one source.
+    at_first: Option<Resident>,
+    args: Vec<u8>,
+}
+
+/// What came of a stream of messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streamed {
+    /// Million messages a second, over all sources.
+    pub(super) rate: f64,
+    /// Processor time for each message, in nanoseconds, of the target.
+    pub(super) cpu_target: f64,
+    /// Likewise in those of the sources.
+    pub(super) cpu_source: f64,
+}
+
+impl<'a> Crowd<'a> {
+    /// None yet, of the target with number `subject`, which listens on `socket`.
+    pub(super) fn new(
+        setting: &'a Setting<'a>,
+        transport: &'a str,
+        subject: usize,
+        socket: String,
+        home: Home,
+    ) -> Crowd<'a> {
+        let args = vec![7; setting.options.sizes.longest()];
+        let (links, others) = (Vec::new(), Vec::new());
+        Crowd { setting, transport, socket, subject, home, links, others, at_first: None, args }
+    }
+
+    fn len(&self) -> usize {
+        self.links.len() + self.others.len()
+    }
+
+    fn library(&self) -> &'a Library {
+        &self.setting.libraries.codes[0].library
+    }
+
+    fn address(&self) -> String {
+        address(self.setting.stage.folder(), &self.socket)
+    }
+
+    /// Connects sources until there are so many.
+    ///
+    /// # Errors
+    /// When one could not connect: those before it have.
+    pub(super) fn grow(&mut self, pair: &mut Pair, sources: usize) -> Result<(), Failure> {
+        if self.len() == 0 {
+            self.add(pair, 1)?;
+            self.at_first = Resident::of(pair.pid());
+        }
+        self.add(pair, sources)
+    }
+
+    fn add(&mut self, pair: &mut Pair, sources: usize) -> Result<(), Failure> {
+        let order = Order::Play { subject: self.subject, size: 0, streams: true, expected: u64::MAX };
+        let (added, _) = pair.play(&order, |_, _| {
+            while self.len() < sources {
+                if self.home == Home::Processes && !self.links.is_empty() {
+                    self.others.push(self.process()?);
+                } else {
+                    let room = self.setting.options.ring();
+                    self.links.push(connect(&self.address(), self.transport, room, self.library())?);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(added)
+    }
+
+    /// A source in a process of its own.
+    fn process(&self) -> Result<Pair, Failure> {
+        let Setting { options, stage, cpus, libraries, .. } = *self.setting;
+        let mut pair = Pair::start(stage, 0, 0)?;
+        pair.set(Set {
+            subjects: Vec::new(),
+            cpu: cpus.source,
+            ring: options.ring(),
+            region: 0,
+            longest: options.sizes.longest(),
+            folder: stage.folder().to_owned(),
+            counter: libraries.counter.clone(),
+        })?;
+        pair.connect(&self.address(), self.transport)?;
+        Ok(pair)
+    }
+
+    /// The arrival rule, and what the frames travel over.
+    pub(super) fn way(&self) -> (Option<String>, Option<String>) {
+        let link = self.links.first();
+        let lane = link.map(|link| link.path().route.over).filter(|over| !over.is_empty());
+        (link.map(|link| link.rule().describe()), lane)
+    }
+
+    /// What each source after the first has added to the target's memory.
+    pub(super) fn memory(&self, pair: &Pair) -> Option<Resident> {
+        let further = self.len().checked_sub(1)? as u64;
+        Resident::of(pair.pid())?.each(&self.at_first?, further)
+    }
+
+    /// One way from one source, while all others are connected and idle.
+    pub(super) fn latency(
+        &self,
+        pair: &mut Pair,
+        calls: &Measurement,
+        times: &mut [Duration],
+    ) -> Result<Round, Failure> {
+        calls.measure(pair, self.subject, &mut self.calls()?, times)
+    }
+
+    fn calls(&self) -> Result<Calls<'_>, Failure> {
+        let first = self.links.first().ok_or_else(|| Failure::new("no source is connected"))?;
+        Ok(Calls::new(first, self.library(), self.args.clone(), 1))
+    }
+
+    /// One way from one source that was idle as well, with so many calls, of which `back` is how long an answer takes, in
+    /// nanoseconds.
+    pub(super) fn turn(
+        &self,
+        pair: &mut Pair,
+        size: usize,
+        times: &mut [Duration],
+        back: f64,
+    ) -> Result<Round, Failure> {
+        let first = self.links.first().ok_or_else(|| Failure::new("no source is connected"))?;
+        let order = Order::Play { subject: self.subject, size, streams: true, expected: u64::MAX };
+        let sent = times.len() as u64;
+        let ((), Played { counted, .. }) = pair.play(&order, |_, _| {
+            for time in &mut *times {
+                let since = Instant::now();
+                while since.elapsed() < IDLE {
+                    std::hint::spin_loop();
+                }
+                let start = Instant::now();
+                first.inject(self.library(), &self.args[..size])?.wait(PATIENCE)?;
+                *time = start.elapsed();
+            }
+            Ok(())
+        })?;
+        check_count(counted, sent, size)?;
+        let one_way: Vec<f64> =
+            times.iter().map(|time| time.as_nanos() as f64).map(|trip| trip - back.min(trip / 2.0)).collect();
+        let figure = median(&one_way).unwrap_or_default() / 1e3;
+        Ok(Round { figure, singles: one_way.into_iter().map(|time| time as u64).collect() })
+    }
+
+    /// How long an answer takes, in nanoseconds.
+    pub(super) fn back(
+        &self,
+        pair: &mut Pair,
+        iterations: u32,
+        times: &mut [Duration],
+    ) -> Result<f64, Failure> {
+        let empty =
+            Measurement { metric: Metric::Latency, size: 0, iterations, warmup: iterations.div_ceil(8) };
+        Ok(round_trips(pair, self.subject, &mut self.calls()?, &empty, times)? / 2.0)
+    }
+
+    /// All that `active` sources can do with about `messages` messages of `size` bytes, the same number from each.
+    pub(super) fn stream(
+        &mut self,
+        pair: &mut Pair,
+        size: usize,
+        active: usize,
+        messages: u32,
+    ) -> Result<Streamed, Failure> {
+        let order = Order::Play { subject: self.subject, size, streams: true, expected: u64::MAX };
+        let each = (u64::from(messages) / active as u64).max(1);
+        let all = each * active as u64;
+        let library = self.library();
+        let (sent, Played { counted, cpu }) = pair.play(&order, |_, _| {
+            // Those of other processes first: what follows keeps this one's processor busy.
+            let others = &mut self.others[..active.saturating_sub(self.links.len())];
+            for other in &mut *others {
+                other.send(size, each)?;
+            }
+            let here = &self.links[..active.min(self.links.len())];
+            let mut sent = send_in_turn(here, library, &self.args[..size], each)?;
+            for other in others {
+                let theirs = other.sent()?;
+                sent.start = sent.start.min(theirs.start);
+                sent.end = sent.end.max(theirs.end);
+                sent.cpu += theirs.cpu;
+            }
+            Ok(sent)
+        })?;
+        check_count(counted, all, size)?;
+        let (time, all) = ((sent.end - sent.start).max(1), all as f64);
+        Ok(Streamed {
+            rate: all * 1e3 / time as f64,
+            cpu_target: cpu as f64 / all,
+            cpu_source: sent.cpu as f64 / all,
+        })
+    }
+
+    /// Ends the links and the processes.
+    pub(super) fn end(self) -> Result<(), Failure> {
+        drop(self.links);
+        self.others.into_iter().try_for_each(Pair::end)
+    }
+}
+
+fn check_count(counted: u64, sent: u64, size: usize) -> Result<(), Failure> {
+    match counted == sent {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "{sent} messages of {size} B were sent, and the target counted {counted}"
+        ))),
+    }
+}

@@ -1,0 +1,218 @@
+//! `scaling`: one target with more and more sources, beside one with a single source, in the same rounds.
+//!
+//! In each round: the one way of one source while all others are idle, the rate of all that send, and the one way of a source
+//! that was idle itself, for whose first message the target looks only when it is that source's turn
+//! (docs/decisions/idle-sources.md).
+
+mod caller;
+mod crowd;
+mod resident;
+mod step;
+
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Setting;
+use super::joining::{Sides, join};
+use super::machine::State;
+use super::measurement::{self, Measurement, STATE_CALLS};
+use super::message::{Set, Subject};
+use super::options::Metric;
+use super::pair::Pair;
+use super::progress::progress;
+use super::references::Joined;
+use super::report::{Report, RoundState};
+use super::ring::region_len;
+use crate::failure::Failure;
+pub(super) use caller::Caller;
+use crowd::{Crowd, Home};
+use step::{About, Figures, Step};
+
+/// Up to so many sources each have a process.
+const PROCESSES: usize = 8;
+/// Numbers of sources, unless others are asked for.
+const USUAL: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// Calls for latency, messages for the rate, unless a number is asked for.
+const USUAL_CALLS: (u32, u32) = (10_000, 200_000);
+/// Most calls of a source that was idle in one round: each takes a millisecond.
+const MOST_TURNS: u32 = 100;
+
+/// The three targets of a transport.
+struct Lane<'a> {
+    transport: &'a str,
+    alone: Crowd<'a>,
+    processes: Crowd<'a>,
+    here: Crowd<'a>,
+}
+
+/// Everything, set up.
+struct Field<'a> {
+    setting: &'a Setting<'a>,
+    pair: Pair,
+    /// This process's end of the raw ring.
+    sides: Vec<Option<Joined>>,
+    lanes: Vec<Lane<'a>>,
+    /// Numbers of sources, which grow.
+    counts: Vec<usize>,
+}
+
+/// Measures, and adds rows to the report for each number of sources, also if it fails in the middle.
+pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Failure> {
+    raise_file_limit();
+    let mut field = Field::set(setting)?;
+    field.run(report)?;
+    field.end()
+}
+
+/// Each link has some descriptors, of which processes may usually have few unless they ask for more.
+fn raise_file_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where it is refused, connecting says what is missing.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+impl<'a> Field<'a> {
+    fn set(setting: &'a Setting<'a>) -> Result<Field<'a>, Failure> {
+        let Setting { options, stage, cpus, transports, libraries } = *setting;
+        let mut counts = options.sources.clone().map_or(USUAL.to_vec(), |counts| counts.0);
+        counts.sort_unstable();
+        let most = counts.last().copied().unwrap_or(1);
+        let longest = options.sizes.longest();
+        let region = region_len(options.ring(), longest);
+        let mut pair = Pair::start(stage, region, 0)?;
+        // The raw one is for the machine's state.
+        let mut subjects = vec![Subject::Raw];
+        let mut lanes = Vec::new();
+        for transport in transports {
+            let mut crowd = |name: &str, sources: usize, home| {
+                let socket = format!("{transport}-{name}");
+                subjects.push(Subject::Crowd {
+                    transport: transport.clone(),
+                    socket: socket.clone(),
+                    sources,
+                });
+                Crowd::new(setting, transport, subjects.len() - 1, socket, home)
+            };
+            lanes.push(Lane {
+                transport,
+                alone: crowd("1", 1, Home::Here),
+                processes: crowd("p", PROCESSES, Home::Processes),
+                here: crowd("h", most, Home::Here),
+            });
+        }
+        let theirs = pair.set(Set {
+            subjects: subjects.clone(),
+            cpu: cpus.target,
+            ring: options.ring(),
+            region,
+            longest,
+            folder: stage.folder().to_owned(),
+            counter: libraries.counter.clone(),
+        })?;
+        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, region, longest)?;
+        if let Some(why) = whys.into_iter().flatten().next() {
+            return Err(Failure::new(format!("a target could not be made: {why}")));
+        }
+        for lane in &mut lanes {
+            lane.alone.grow(&mut pair, 1)?;
+        }
+        Ok(Field { setting, pair, sides, lanes, counts })
+    }
+
+    fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
+        let options = self.setting.options;
+        let steps = self.lanes.len() * self.counts.len() * options.sizes.0.len() * options.rounds as usize;
+        let bar = progress(steps);
+        let mut measured = Ok(());
+        'lanes: for lane in 0..self.lanes.len() {
+            for count in 0..self.counts.len() {
+                for size in &options.sizes.0 {
+                    measured = self.step(lane, self.counts[count], *size, report, &bar);
+                    if measured.is_err() {
+                        break 'lanes;
+                    }
+                }
+            }
+        }
+        bar.finish_and_clear();
+        measured
+    }
+
+    /// Measures with so many sources. What could not connect is said in the rows.
+    fn step(
+        &mut self,
+        lane: usize,
+        sources: usize,
+        size: usize,
+        report: &mut Report,
+        bar: &ProgressBar,
+    ) -> Result<(), Failure> {
+        let options = self.setting.options;
+        let (calls, messages) = options.iterations.map_or(USUAL_CALLS, |asked| (asked, asked));
+        let turns = calls.min(MOST_TURNS);
+        let Field { pair, sides, lanes, .. } = self;
+        let Lane { transport, alone, processes, here } = &mut lanes[lane];
+        let crowd = if sources <= PROCESSES { processes } else { here };
+        let mut step = Step::new()?;
+        let mut about = About {
+            transport,
+            way: alone.way(),
+            sources,
+            size,
+            iterations: [calls, messages, turns],
+            memory: None,
+            missing: crowd.grow(pair, sources).err().map(|failure| failure.to_string()),
+        };
+        let latency = Measurement {
+            metric: Metric::Latency,
+            size,
+            iterations: calls,
+            warmup: options.warmup.min(calls),
+        };
+        let active = options.active.of(sources);
+        let mut times = vec![Duration::ZERO; calls.max(STATE_CALLS) as usize];
+        let mut rounds = |report: &mut Report| {
+            for round in 1..=options.rounds {
+                bar.set_message(format!("{transport}, {sources} sources, {size} B, round {round}"));
+                bar.inc(1);
+                let line_ns = measurement::line(pair, sides, &mut times)?;
+                report.rounds.push(RoundState { size, round, line_ns, state: State::of(line_ns) });
+                let back = alone.back(pair, calls, &mut times)?;
+                step.add(Figures {
+                    line_ns,
+                    latency: [
+                        crowd.latency(pair, &latency, &mut times)?,
+                        alone.latency(pair, &latency, &mut times)?,
+                    ],
+                    turn: [
+                        crowd.turn(pair, size, &mut times[..turns as usize], back)?,
+                        alone.turn(pair, size, &mut times[..turns as usize], back)?,
+                    ],
+                    rate: [
+                        crowd.stream(pair, size, active, messages)?,
+                        alone.stream(pair, size, 1, messages)?,
+                    ],
+                });
+            }
+            Ok(())
+        };
+        let measured = if about.missing.is_none() { rounds(report) } else { Ok(()) };
+        about.memory = crowd.memory(pair);
+        report.rows.extend(step.rows(&about));
+        measured
+    }
+
+    /// Ends all processes.
+    fn end(self) -> Result<(), Failure> {
+        for Lane { alone, processes, here, .. } in self.lanes {
+            for crowd in [alone, processes, here] {
+                crowd.end()?;
+            }
+        }
+        // Before the other process goes: UCX would try to reach it again.
+        drop(self.sides);
+        self.pair.end()
+    }
+}

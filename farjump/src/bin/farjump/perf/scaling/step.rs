@@ -1,0 +1,114 @@
+//! What was measured with one number of sources, beside one source with a target of its own, and the rows of it.
+
+use farjump::Mode;
+
+use super::crowd::Streamed;
+use super::resident::Resident;
+use crate::failure::Failure;
+use crate::perf::figures::{Round, Series, median};
+use crate::perf::machine::State;
+use crate::perf::options::Against;
+use crate::perf::report::Row;
+
+/// One thing, of the many and of the one.
+struct Beside {
+    many: Series,
+    alone: Series,
+}
+
+impl Beside {
+    fn new() -> Result<Beside, Failure> {
+        Ok(Beside { many: Series::new()?, alone: Series::new()? })
+    }
+
+    fn add(&mut self, many: Round, alone: Round) {
+        self.many.add(many);
+        self.alone.add(alone);
+    }
+}
+
+/// The rounds of one number of sources.
+pub(super) struct Step {
+    latency: Beside,
+    turn: Beside,
+    rate: Beside,
+    cpu_target: Vec<f64>,
+    cpu_source: Vec<f64>,
+    lines: Vec<f64>,
+}
+
+/// One round's figures, first of many sources, then of the one.
+pub(super) struct Figures {
+    pub(super) line_ns: f64,
+    pub(super) latency: [Round; 2],
+    pub(super) turn: [Round; 2],
+    pub(super) rate: [Streamed; 2],
+}
+
+/// What all rows of a step have in common.
+pub(super) struct About<'a> {
+    pub(super) transport: &'a str,
+    pub(super) way: (Option<String>, Option<String>),
+    pub(super) sources: usize,
+    pub(super) size: usize,
+    /// Calls for the latency, messages for the rate, calls for the turn.
+    pub(super) iterations: [u32; 3],
+    pub(super) memory: Option<Resident>,
+    pub(super) missing: Option<String>,
+}
+
+impl Step {
+    pub(super) fn new() -> Result<Step, Failure> {
+        Ok(Step {
+            latency: Beside::new()?,
+            turn: Beside::new()?,
+            rate: Beside::new()?,
+            cpu_target: Vec::new(),
+            cpu_source: Vec::new(),
+            lines: Vec::new(),
+        })
+    }
+
+    pub(super) fn add(&mut self, figures: Figures) {
+        let Figures { line_ns, latency: [latency, latency_alone], turn: [turn, turn_alone], rate } = figures;
+        self.latency.add(latency, latency_alone);
+        self.turn.add(turn, turn_alone);
+        let [many, alone] = rate;
+        self.rate.add(Round::of(many.rate), Round::of(alone.rate));
+        self.cpu_target.push(many.cpu_target);
+        self.cpu_source.push(many.cpu_source);
+        self.lines.push(line_ns);
+    }
+
+    /// A row for each thing measured.
+    pub(super) fn rows(&self, about: &About<'_>) -> [Row; 3] {
+        let [latency, rate, turn] = about.iterations;
+        let row = |metric, unit, iterations, beside: &Beside| Row {
+            metric,
+            unit,
+            subject: "farjump",
+            transport: Some(about.transport.to_owned()),
+            mode: Some(Mode::Cached.name()),
+            arrival: about.way.0.clone(),
+            lane: about.way.1.clone(),
+            size: about.size,
+            iterations,
+            reference: Against::Alone.name(),
+            state: median(&self.lines).map(State::of),
+            missing: about.missing.clone(),
+            sources: Some(about.sources as u32),
+            peer_bytes: about.memory.map(|memory| memory.own),
+            mailbox_bytes: about.memory.map(|memory| memory.shared),
+            ..Row::beside(&beside.many, &beside.alone)
+        };
+        [
+            row("scaling-latency", "us", latency, &self.latency),
+            Row {
+                cpu_ns_target: median(&self.cpu_target),
+                cpu_ns_source: median(&self.cpu_source),
+                ..row("scaling-rate", "million/s", rate, &self.rate)
+            },
+            row("scaling-turn", "us", turn, &self.turn),
+        ]
+    }
+}

@@ -1,0 +1,179 @@
+//! A worker of UCX's that sleeps until an active message comes, and what sends it: `ucp_worker_arm`, and epoll on the worker's
+//! descriptor, as the manual of `ucp_worker_arm` has it. Each side has a context with `UCP_FEATURE_AM`, the one that sleeps
+//! `UCP_FEATURE_WAKEUP` as well.
+
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farjump_ucx_sys::{
+    UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB, UCP_AM_HANDLER_PARAM_FIELD_ID,
+    UCP_FEATURE_AM, UCP_FEATURE_WAKEUP, UCS_ERR_BUSY, UCS_OK, ucp_am_handler_param_t, ucp_am_recv_param_t,
+    ucp_ep_h, ucp_request_param_t, ucs_status_t,
+};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+
+use super::context::{Worker, check};
+use super::lanes::lanes;
+use super::requests::Requests;
+use crate::failure::Failure;
+use crate::perf::clock;
+use crate::perf::memory::Memory;
+use crate::perf::message::Offer;
+use crate::perf::waking::LONGEST;
+use crate::perf::watch::Watch;
+
+/// The number of our messages.
+const ID: c_uint = 1;
+
+/// The one that sleeps. Its handler writes when it has run.
+pub(in crate::perf) struct Waiting<'a> {
+    worker: Worker,
+    epoll: OwnedFd,
+    stop: Arc<OwnedFd>,
+    /// What the handler writes to, which the worker uses until it is gone.
+    _memory: &'a Memory,
+}
+
+/// Ends its sleep.
+pub(in crate::perf) struct Stopper(Arc<OwnedFd>);
+
+impl Stopper {
+    pub(in crate::perf) fn stop(&self) {
+        // The only failure is a counter that is full, which was written before.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// What woke it.
+const WORKER: u64 = 0;
+const STOP: u64 = 1;
+
+impl<'a> Waiting<'a> {
+    pub(in crate::perf) fn create(memory: &'a Memory) -> Result<Waiting<'a>, Failure> {
+        let worker = Worker::create(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP)?;
+        let stamp: *const AtomicU64 = memory.stamp();
+        let handler = ucp_am_handler_param_t {
+            field_mask: u64::from(
+                UCP_AM_HANDLER_PARAM_FIELD_ID
+                    | UCP_AM_HANDLER_PARAM_FIELD_CB
+                    | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+            ),
+            id: ID,
+            flags: 0,
+            cb: Some(came),
+            arg: stamp.cast_mut().cast(),
+        };
+        // SAFETY: the handler expects this word, which is mapped longer than the worker lives, and uses it atomically.
+        let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &handler) };
+        check(worker.ucx, "takes no active messages", status)?;
+        let failed = |errno: Errno| Failure::new(format!("nothing to sleep on can be made: {errno}"));
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let mut bell = 0;
+        // SAFETY: the worker is there, and there is room for the descriptor.
+        let status = unsafe { worker.ucx.ucp_worker_get_efd(worker.handle, &mut bell) };
+        check(worker.ucx, "has nothing to sleep on", status)?;
+        // SAFETY: UCX keeps it open as long as the worker, which outlives this borrow.
+        let bell = unsafe { BorrowedFd::borrow_raw(bell) };
+        for (fd, data) in [(bell, WORKER), (stop.as_fd(), STOP)] {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN).map_err(failed)?;
+        }
+        Ok(Waiting { worker, epoll, stop, _memory: memory })
+    }
+
+    /// By what it is reached.
+    pub(in crate::perf) fn offer(&self) -> Result<Offer, Failure> {
+        Ok(Offer { worker: self.worker.address()?, ..Offer::default() })
+    }
+
+    pub(in crate::perf) fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Sleeps, and serves what wakes it, until it is stopped.
+    pub(in crate::perf) fn run(&mut self) -> Result<(), Failure> {
+        let longest = Timespec { tv_sec: LONGEST.as_secs() as i64, tv_nsec: 0 };
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(WORKER) }; 2];
+        loop {
+            // SAFETY: the worker is there, and no callback calls this.
+            while unsafe { self.worker.ucx.ucp_worker_progress(self.worker.handle) } != 0 {}
+            // SAFETY: the worker is there.
+            match unsafe { self.worker.ucx.ucp_worker_arm(self.worker.handle) } {
+                // Something came meanwhile.
+                UCS_ERR_BUSY => continue,
+                status => check(self.worker.ucx, "does not sleep", status)?,
+            }
+            let count = match epoll::wait(&self.epoll, &mut events[..], Some(&longest)) {
+                Ok(count) => count,
+                Err(Errno::INTR) => 0,
+                Err(errno) => return Err(Failure::new(format!("epoll does not wait: {errno}"))),
+            };
+            if events[..count].iter().any(|event| event.data.u64() == STOP) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A message has come.
+unsafe extern "C" fn came(
+    stamp: *mut c_void,
+    _header: *const c_void,
+    _header_len: usize,
+    _data: *mut c_void,
+    _len: usize,
+    _param: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: the handler was set with such a word, which stays mapped until the worker is gone.
+    let stamp = unsafe { &*stamp.cast::<AtomicU64>() };
+    stamp.store(clock::now(), Ordering::Release);
+    // What came in parts and was not fetched is dropped with this.
+    UCS_OK
+}
+
+/// What wakes it.
+pub(in crate::perf) struct Sending {
+    end: ucp_ep_h,
+    /// What every message is sent with: nothing special.
+    params: ucp_request_param_t,
+    requests: Requests,
+    worker: Worker,
+}
+
+impl Sending {
+    pub(in crate::perf) fn connect(offer: &Offer) -> Result<Sending, Failure> {
+        let worker = Worker::create(UCP_FEATURE_AM)?;
+        let end = worker.connect(&offer.worker)?;
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params = unsafe { MaybeUninit::zeroed().assume_init() };
+        let requests = Requests::new(worker.ucx);
+        Ok(Sending { end, params, requests, worker })
+    }
+
+    /// The transports that carry what is sent.
+    pub(in crate::perf) fn lanes(&self) -> Option<String> {
+        lanes(&self.worker, self.end)
+    }
+
+    /// Sends a message, and waits until UCX needs it no more.
+    pub(in crate::perf) fn send(&mut self, payload: &[u8], watch: &Watch) -> Result<(), Failure> {
+        // SAFETY: the end is connected; payload and parameters stay until the request is done, for which this waits.
+        let returned = unsafe {
+            let (start, len) = (payload.as_ptr().cast(), payload.len());
+            self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
+        };
+        self.requests.take(returned, &self.worker, watch)?;
+        self.requests.wait(0, &self.worker, watch)
+    }
+
+    /// Lets UCX work.
+    pub(in crate::perf) fn progress(&self) {
+        self.worker.progress();
+    }
+}

@@ -1,0 +1,87 @@
+//! What targets take while nothing comes. All of them sleep at the same time.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::waker::Waker;
+use super::{Line, add_rows};
+use crate::failure::Failure;
+use crate::perf::Setting;
+use crate::perf::clock;
+use crate::perf::figures::{Round, Series, median};
+use crate::perf::options::Metric;
+use crate::perf::progress::progress;
+use crate::perf::report::{Report, Row};
+
+/// Numbers of sources, unless others are asked for.
+pub(super) const USUAL: [usize; 2] = [1, 64];
+/// How long they may take to go to sleep.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// What a process has taken so far.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// Nanoseconds of processors.
+    cpu: u64,
+    /// How often its first thread went to sleep.
+    sleeps: u64,
+}
+
+impl Taken {
+    fn by(pid: u32) -> Result<Taken, Failure> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let sleeps = sleeps.and_then(|number| number.trim().parse().ok());
+        let sleeps =
+            sleeps.ok_or_else(|| Failure::new("how often a process sleeps cannot be read in /proc"))?;
+        Ok(Taken { cpu: clock::of_process(pid)?, sleeps })
+    }
+}
+
+/// Leaves all alone for a while in each round.
+pub(super) fn run(
+    setting: &Setting<'_>,
+    wakers: &[Waker<'_>],
+    line: &mut Line,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let options = setting.options;
+    let bar = progress(options.rounds as usize);
+    let mut series = Vec::new();
+    for _ in wakers {
+        series.push(Series::new()?);
+    }
+    let mut sleeps = vec![Vec::new(); wakers.len()];
+    let measured = (1..=options.rounds).try_for_each(|round| {
+        bar.set_message(format!("round {round}"));
+        bar.inc(1);
+        line.look(0, round, report)?;
+        thread::sleep(SETTLE);
+        let look = || wakers.iter().map(|waker| Taken::by(waker.pair.pid())).collect::<Result<Vec<_>, _>>();
+        let (before, since) = (look()?, Instant::now());
+        thread::sleep(Duration::from_secs(options.seconds.into()));
+        let (after, seconds) = (look()?, since.elapsed().as_secs_f64());
+        // What one that is gone has taken can be read as well.
+        wakers.iter().try_for_each(|waker| waker.pair.rest(|_, watch| watch.still_there()))?;
+        for (number, (before, after)) in before.iter().zip(&after).enumerate() {
+            if wakers[number].missing().is_none() {
+                series[number].add(Round::of((after.cpu - before.cpu) as f64 / 1e6 / seconds));
+                sleeps[number].push((after.sleeps - before.sleeps) as f64 / seconds);
+            }
+        }
+        Ok(())
+    });
+    bar.finish_and_clear();
+    let state = line.state();
+    add_rows(wakers, &series, report, |number, row| Row {
+        metric: Metric::Idle.name(),
+        unit: Metric::Idle.unit(),
+        size: 0,
+        iterations: 0,
+        state,
+        sleeps: median(&sleeps[number]),
+        ..row
+    });
+    measured
+}

@@ -1,0 +1,239 @@
+//! `wake-up` and `idle`: targets that sleep, each in a process of its own on the target's processor, beside what sleeps on a futex
+//! and what sleeps until UCX's active message comes.
+//!
+//! The target waits as [`farjump::Target::run`] does unless told otherwise.
+
+mod idle;
+mod sleeping;
+mod waker;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use farjump::{Library, Mode};
+
+use super::Setting;
+use super::clock;
+use super::figures::{Round, Series, median};
+use super::injecting::PATIENCE;
+use super::joining::{Sides, join};
+use super::machine::State;
+use super::measurement::{self, STATE_CALLS};
+use super::message::{Set, Subject};
+use super::options::{Against, Metric};
+use super::pair::Pair;
+use super::progress::progress;
+use super::references::Joined;
+use super::report::{Report, RoundState, Row};
+use super::ring::region_len;
+use crate::compiled::{self, Source};
+use crate::failure::Failure;
+#[cfg(feature = "ucx")]
+pub(super) use sleeping::LONGEST;
+pub(super) use sleeping::sleep;
+use waker::Waker;
+
+/// For how long it has slept, or may have gone to sleep, before it is woken.
+const REST: Duration = Duration::from_millis(5);
+/// Calls in a round, unless a number is asked for.
+const USUAL_CALLS: u32 = 100;
+/// Most calls before those that count.
+const MOST_WARMUP: u32 = 10;
+
+/// What is injected: it says when it has run.
+const STAMP: Source<'_> = Source {
+    name: "stamp",
+    text: "#include <farjump_ifunc.h>\n\
+           FARJUMP_COPY_ARGS(stamp)\n\
+           extern void perf_ran(void *stamp);\n\
+           FARJUMP_IFUNC void stamp_main(void *payload, size_t payload_size, void *target_args)\n\
+           {\n\
+               (void)payload;\n\
+               (void)payload_size;\n\
+               perf_ran(target_args);\n\
+           }\n",
+};
+
+/// Measures, and adds rows to the report, also if it fails in the middle.
+pub(super) fn run(setting: &Setting<'_>, against: &[Against], report: &mut Report) -> Result<(), Failure> {
+    let library = compiled::build(&[STAMP], setting.stage)?;
+    let library = library.first().ok_or_else(|| Failure::new("`stamp` was not built"))?;
+    let mut line = Line::set(setting)?;
+    let idle = setting.options.metric == Metric::Idle;
+    let counts = match (&setting.options.sources, idle) {
+        (Some(counts), _) => counts.0.clone(),
+        (None, true) => idle::USUAL.to_vec(),
+        (None, false) => vec![1],
+    };
+    let mut wakers = Vec::new();
+    for transport in setting.transports {
+        for sources in &counts {
+            wakers.push(Waker::farjump(setting, transport, *sources, library)?);
+        }
+    }
+    for reference in against {
+        wakers.push(Waker::reference(setting, *reference)?);
+    }
+    match idle {
+        true => idle::run(setting, &wakers, &mut line, report)?,
+        false => wake_up(setting, &mut wakers, library, &mut line, report)?,
+    }
+    wakers.into_iter().try_for_each(Waker::end)?;
+    line.end()
+}
+
+/// By what the machine's state is told.
+struct Line {
+    pair: Pair,
+    sides: Vec<Option<Joined>>,
+    times: Vec<Duration>,
+    /// What was found for the present rows.
+    found: Vec<f64>,
+}
+
+impl Line {
+    fn set(setting: &Setting<'_>) -> Result<Line, Failure> {
+        let Setting { options, stage, cpus, libraries, .. } = *setting;
+        let region = region_len(0, 8);
+        let subjects = [Subject::Raw];
+        let mut pair = Pair::start(stage, region, 0)?;
+        let theirs = pair.set(Set {
+            subjects: subjects.to_vec(),
+            cpu: cpus.target,
+            ring: options.ring(),
+            region,
+            longest: 8,
+            folder: stage.folder().to_owned(),
+            counter: libraries.counter.clone(),
+        })?;
+        let Sides { sides, .. } = join(&mut pair, &subjects, theirs, region, 8)?;
+        Ok(Line { pair, sides, times: vec![Duration::ZERO; STATE_CALLS as usize], found: Vec::new() })
+    }
+
+    /// Looks, and says so in the report.
+    fn look(&mut self, size: usize, round: u32, report: &mut Report) -> Result<(), Failure> {
+        let line_ns = measurement::line(&mut self.pair, &mut self.sides, &mut self.times)?;
+        report.rounds.push(RoundState { size, round, line_ns, state: State::of(line_ns) });
+        self.found.push(line_ns);
+        Ok(())
+    }
+
+    /// The state of the rounds since this was last asked.
+    fn state(&mut self) -> Option<State> {
+        median(&std::mem::take(&mut self.found)).map(State::of)
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        drop(self.sides);
+        self.pair.end()
+    }
+}
+
+/// From injecting to having run, of each size.
+fn wake_up(
+    setting: &Setting<'_>,
+    wakers: &mut [Waker<'_>],
+    library: &Library,
+    line: &mut Line,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let options = setting.options;
+    let bar = progress(options.sizes.0.len() * options.rounds as usize * wakers.len());
+    let iterations = options.iterations.unwrap_or(USUAL_CALLS);
+    let mut measured = Ok(());
+    for size in &options.sizes.0 {
+        let mut series = Vec::new();
+        for _ in &*wakers {
+            series.push(Series::new()?);
+        }
+        measured = (1..=options.rounds).try_for_each(|round| {
+            line.look(*size, round, report)?;
+            for (waker, series) in wakers.iter_mut().zip(&mut series) {
+                bar.set_message(format!("{size} B, round {round}: {}", waker.name));
+                bar.inc(1);
+                if waker.missing().is_none() {
+                    series.add(one_round(
+                        waker,
+                        library,
+                        *size,
+                        iterations,
+                        options.warmup.min(MOST_WARMUP),
+                    )?);
+                }
+            }
+            Ok(())
+        });
+        let state = line.state();
+        add_rows(wakers, &series, report, |_, row| Row {
+            metric: Metric::WakeUp.name(),
+            unit: Metric::WakeUp.unit(),
+            size: *size,
+            iterations,
+            state,
+            ..row
+        });
+        if measured.is_err() {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    measured
+}
+
+/// So many calls of one that sleeps.
+fn one_round(
+    waker: &mut Waker<'_>,
+    library: &Library,
+    size: usize,
+    iterations: u32,
+    warmup: u32,
+) -> Result<Round, Failure> {
+    let mut times = Vec::with_capacity(iterations as usize);
+    for call in 0..warmup + iterations {
+        let since = Instant::now();
+        // Awake: what is timed is how the other side wakes.
+        while since.elapsed() < REST {
+            std::hint::spin_loop();
+        }
+        waker.pair.rest(|memory, _| {
+            memory.stamp().store(0, Ordering::Release);
+            Ok(())
+        })?;
+        let start = clock::now();
+        waker.wake(library, size)?;
+        let end = waker.pair.rest(|memory, _| Ok(memory.stamp().load(Ordering::Acquire)))?;
+        if call >= warmup {
+            times.push(end.saturating_sub(start));
+        }
+    }
+    let figure = median(&times.iter().map(|time| *time as f64).collect::<Vec<_>>()).unwrap_or_default();
+    Ok(Round { figure: figure / 1e3, singles: times })
+}
+
+/// A row for each of farjump's beside each reference. `finish` says what it is of, by the number of
+/// what is beside the reference.
+fn add_rows(
+    wakers: &[Waker<'_>],
+    series: &[Series],
+    report: &mut Report,
+    finish: impl Fn(usize, Row) -> Row,
+) {
+    let all = || wakers.iter().zip(series);
+    for (number, (own, series)) in all().enumerate().filter(|(_, (waker, _))| waker.transport.is_some()) {
+        for (reference, beside) in all().filter(|(waker, _)| waker.transport.is_none()) {
+            let row = Row {
+                subject: own.name,
+                transport: own.transport.map(str::to_owned),
+                mode: Some(Mode::Cached.name()),
+                arrival: own.arrival(),
+                lane: own.lane(),
+                reference: reference.name,
+                reference_lane: reference.lane(),
+                missing: reference.missing().map(str::to_owned),
+                sources: Some(own.sources as u32),
+                ..Row::beside(series, beside)
+            };
+            report.rows.push(finish(number, row));
+        }
+    }
+}

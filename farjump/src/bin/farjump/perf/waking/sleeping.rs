@@ -1,0 +1,138 @@
+//! The other process's side: what sleeps until it is woken, and writes when it has run.
+//!
+//! It sleeps in the first thread; another one waits for the source's process to say that it is over.
+
+use std::ffi::c_void;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use farjump::Target;
+use rustix::event::Timespec;
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use rustix::thread::futex;
+
+use crate::failure::Failure;
+use crate::perf::clock;
+use crate::perf::injecting::address;
+use crate::perf::memory::Memory;
+use crate::perf::message::{Answer, Offer, Order, Set, Sleeper, Talk};
+#[cfg(feature = "ucx")]
+use crate::perf::ucx;
+
+/// Longest sleep at a stretch: as long as a target's.
+pub(in crate::perf) const LONGEST: Duration = Duration::from_secs(1);
+
+/// Says what it offers, then sleeps and wakes until it is told to end. Whether it was told to; otherwise the source's process is
+/// gone.
+pub(in crate::perf) fn sleep(
+    sleeper: &Sleeper,
+    set: &Set,
+    talk: &mut Talk,
+    memory: &Memory,
+) -> Result<bool, Failure> {
+    match sleeper {
+        Sleeper::Farjump { transport, socket, sources } => {
+            let builder = Target::listen(&address(&set.folder, socket))
+                .transport(transport)
+                .mailbox(set.ring)
+                .max_sources(*sources)
+                .export("perf_ran", perf_ran as extern "C" fn(_));
+            let stamp: *const AtomicU64 = memory.stamp();
+            // SAFETY: the functions that come hand it to `perf_ran` alone, and the memory is mapped longer than the target lives.
+            let mut target = unsafe { builder.args_raw(stamp.cast_mut().cast()) }.build()?;
+            let stopper = target.stopper();
+            talk.say(&Answer::Made(vec![Ok(Offer::default())]))?;
+            until_told(talk, || stopper.stop(), || Ok(target.run()?))
+        }
+        Sleeper::Futex => {
+            let over = AtomicBool::new(false);
+            talk.say(&Answer::Made(vec![Ok(Offer::default())]))?;
+            let stop = || {
+                over.store(true, Ordering::Relaxed);
+                ring(memory);
+            };
+            until_told(talk, stop, || sleep_on_futex(memory, &over))
+        }
+        #[cfg(feature = "ucx")]
+        Sleeper::UcxWait => {
+            let mut worker = match ucx::Waiting::create(memory) {
+                Ok(worker) => worker,
+                Err(failure) => return missing(talk, failure.to_string()),
+            };
+            talk.say(&Answer::Made(vec![Ok(worker.offer()?)]))?;
+            let stopper = worker.stopper();
+            until_told(talk, || stopper.stop(), || worker.run())
+        }
+        #[cfg(not(feature = "ucx"))]
+        Sleeper::UcxWait => {
+            missing(talk, "this program was built without UCX: build with --features ucx".to_owned())
+        }
+    }
+}
+
+/// Says why there is nothing that sleeps, and waits for the end.
+fn missing(talk: &mut Talk, why: String) -> Result<bool, Failure> {
+    talk.say(&Answer::Made(vec![Err(why)]))?;
+    until_told(talk, || {}, || Ok(()))
+}
+
+/// Sleeps in this thread until `stop` ends that, which is called when the source's process says that it is over.
+fn until_told(
+    talk: &mut Talk,
+    stop: impl FnOnce() + Send,
+    sleep: impl FnOnce() -> Result<(), Failure>,
+) -> Result<bool, Failure> {
+    thread::scope(|scope| {
+        let told = scope.spawn(move || {
+            let heard = talk.hear::<Order>();
+            stop();
+            heard
+        });
+        let slept = sleep();
+        if slept.is_err() {
+            // Nobody says that it is over: standard input is the socket that the other thread waits on.
+            let _ = shutdown(io::stdin(), Shutdown::Read);
+        }
+        let heard = told.join().unwrap_or(Ok(None));
+        slept?;
+        match heard? {
+            Some(Order::End) => Ok(true),
+            None => Ok(false),
+            Some(_) => Err(Failure::new("the second process was told to do something while it slept")),
+        }
+    })
+}
+
+/// What the injected function calls last: it has run.
+extern "C" fn perf_ran(stamp: *mut c_void) {
+    // SAFETY: it is the target's argument, a word of memory that is mapped as long as the target lives.
+    let stamp = unsafe { &*stamp.cast::<AtomicU64>() };
+    stamp.store(clock::now(), Ordering::Release);
+}
+
+fn sleep_on_futex(memory: &Memory, over: &AtomicBool) -> Result<(), Failure> {
+    let mut seen = 0;
+    let longest = Timespec { tv_sec: LONGEST.as_secs() as i64, tv_nsec: 0 };
+    while !over.load(Ordering::Relaxed) {
+        match futex::wait(memory.bell(), futex::Flags::empty(), seen, Some(&longest)) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+            Err(errno) => return Err(Failure::new(format!("a futex cannot be waited for: {errno}"))),
+        }
+        let now = memory.bell().load(Ordering::Acquire);
+        if now != seen {
+            seen = now;
+            memory.stamp().store(clock::now(), Ordering::Release);
+        }
+    }
+    Ok(())
+}
+
+/// Wakes what sleeps on the futex.
+pub(super) fn ring(memory: &Memory) {
+    memory.bell().fetch_add(1, Ordering::Release);
+    // The only failures are of addresses that are none.
+    let _ = futex::wake(memory.bell(), futex::Flags::empty(), 1);
+}

@@ -1,0 +1,171 @@
+//! The source's side: what wakes, and the process that sleeps.
+
+use farjump::{Library, Link};
+
+use super::sleeping::ring;
+use crate::failure::Failure;
+use crate::perf::Setting;
+use crate::perf::injecting::{address, connect};
+use crate::perf::message::{Set, Sleeper};
+use crate::perf::options::Against;
+use crate::perf::pair::Pair;
+#[cfg(feature = "ucx")]
+use crate::perf::ucx;
+
+/// A process that sleeps, and what wakes it.
+pub(super) struct Waker<'a> {
+    pub(super) name: &'static str,
+    /// farjump's transport.
+    pub(super) transport: Option<&'a str>,
+    pub(super) sources: usize,
+    /// Before the process, which they reach.
+    way: Way,
+    pub(super) pair: Pair,
+    args: Vec<u8>,
+}
+
+/// By what it is woken.
+enum Way {
+    /// Injection over the first link, of so many.
+    Links(Vec<Link>),
+    Futex,
+    #[cfg(feature = "ucx")]
+    Ucx(ucx::Sending),
+    Missing(String),
+}
+
+impl<'a> Waker<'a> {
+    /// farjump over a transport, with so many sources in this process. `library` holds what is injected.
+    ///
+    /// # Errors
+    /// When the target cannot be made or reached.
+    pub(super) fn farjump(
+        setting: &Setting<'_>,
+        transport: &'a str,
+        sources: usize,
+        library: &Library,
+    ) -> Result<Waker<'a>, Failure> {
+        let socket = format!("{transport}-{sources}");
+        let mut pair = start(setting)?;
+        let sleeper = Sleeper::Farjump { transport: transport.to_owned(), socket: socket.clone(), sources };
+        pair.sleep(&sleeper)?.map_err(Failure::new)?;
+        let address = address(setting.stage.folder(), &socket);
+        let mut links = Vec::new();
+        while links.len() < sources {
+            let link = connect(&address, transport)?;
+            // The target gets the code.
+            link.inject(library, &[])?.wait(super::PATIENCE)?;
+            links.push(link);
+        }
+        Ok(Waker::new("farjump", Some(transport), sources, Way::Links(links), pair, setting))
+    }
+
+    /// A reference; that it is not there is no error.
+    pub(super) fn reference(setting: &Setting<'_>, against: Against) -> Result<Waker<'a>, Failure> {
+        let mut pair = start(setting)?;
+        let way = if against == Against::Futex {
+            pair.sleep(&Sleeper::Futex)?.map(|_| Way::Futex)
+        } else {
+            #[cfg(feature = "ucx")]
+            let connect = |offer| ucx::Sending::connect(&offer).map(Way::Ucx);
+            #[cfg(not(feature = "ucx"))]
+            let connect = |_| Err(Failure::new("this program was built without UCX"));
+            pair.sleep(&Sleeper::UcxWait)?
+                .and_then(|offer| connect(offer).map_err(|failure| failure.to_string()))
+        };
+        Ok(Waker::new(against.name(), None, 1, way.unwrap_or_else(Way::Missing), pair, setting))
+    }
+
+    fn new(
+        name: &'static str,
+        transport: Option<&'a str>,
+        sources: usize,
+        way: Way,
+        pair: Pair,
+        setting: &Setting<'_>,
+    ) -> Waker<'a> {
+        Waker { name, transport, sources, way, pair, args: vec![7; setting.options.sizes.longest()] }
+    }
+
+    /// Why it is not there.
+    pub(super) fn missing(&self) -> Option<&str> {
+        match &self.way {
+            Way::Missing(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The arrival rule.
+    pub(super) fn arrival(&self) -> Option<String> {
+        match &self.way {
+            Way::Links(links) => links.first().map(|link| link.rule().describe()),
+            _ => None,
+        }
+    }
+
+    /// What it travels over.
+    pub(super) fn lane(&self) -> Option<String> {
+        match &self.way {
+            Way::Links(links) => {
+                links.first().map(|link| link.path().route.over).filter(|over| !over.is_empty())
+            }
+            #[cfg(feature = "ucx")]
+            Way::Ucx(sending) => sending.lanes(),
+            _ => None,
+        }
+    }
+
+    /// Wakes it with `size` bytes, and waits until what it does then is done.
+    ///
+    /// # Errors
+    /// Why it cannot be woken, or that it does not wake.
+    pub(super) fn wake(&mut self, library: &Library, size: usize) -> Result<(), Failure> {
+        let Waker { way, pair, args, .. } = self;
+        let args = &args[..size];
+        pair.rest(|memory, watch| {
+            let ran = || memory.stamp().load(std::sync::atomic::Ordering::Acquire) != 0;
+            match way {
+                Way::Links(links) => {
+                    let link = links.first().ok_or_else(|| Failure::new("no source is connected"))?;
+                    link.send(library, args)?;
+                    watch.until(|| Ok(ran()))
+                }
+                Way::Futex => {
+                    ring(memory);
+                    watch.until(|| Ok(ran()))
+                }
+                #[cfg(feature = "ucx")]
+                Way::Ucx(sending) => {
+                    sending.send(args, watch)?;
+                    watch.until(|| {
+                        sending.progress();
+                        Ok(ran())
+                    })
+                }
+                Way::Missing(why) => Err(Failure::new(why.clone())),
+            }
+        })
+    }
+
+    /// Ends the links and the process.
+    pub(super) fn end(self) -> Result<(), Failure> {
+        drop(self.way);
+        self.pair.end()
+    }
+}
+
+/// A process that will sleep.
+fn start(setting: &Setting<'_>) -> Result<Pair, Failure> {
+    let Setting { options, stage, cpus, libraries, .. } = *setting;
+    let mut pair = Pair::start(stage, 0, 0)?;
+    pair.set(Set {
+        subjects: Vec::new(),
+        cpu: cpus.target,
+        ring: options.ring(),
+        region: 0,
+        longest: options.sizes.longest(),
+        folder: stage.folder().to_owned(),
+        counter: libraries.counter.clone(),
+    })?;
+    Ok(pair)
+}

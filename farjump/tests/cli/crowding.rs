@@ -1,0 +1,134 @@
+//! `perf scaling`: that each number of sources is measured beside a single one, whether they are processes or not, and that nothing
+//! of them stays. How fast anything is, is not looked at.
+
+use std::fs;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::demonstrating::installed;
+use crate::measuring::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::workbench::{Watched, Workbench, kill, process_fields, runs, wait_for};
+
+/// Processes that `parent` has started and that have not ended.
+pub(crate) fn children_of(parent: u32) -> Vec<u32> {
+    let parent = parent.to_string();
+    let processes = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        process_fields(*pid).is_some_and(|fields| fields[1] == parent && fields[0] != "Z" && fields[0] != "X")
+    })
+    .collect()
+}
+
+#[test]
+fn each_number_of_sources_is_measured_beside_one_and_says_what_a_message_and_a_source_take() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    // Up to 8 are processes, and 12 are not.
+    let args = ["scaling", "--sources", "12,1..2,3", "--active", "2"];
+    let report = json(&mut begin(bench.program(installed(&bench)), &args));
+    let mut found = Vec::new();
+    for row in rows(&report) {
+        check_measured(row);
+        let metric = row["metric"].as_str().expect("a name");
+        let sources = row["sources"].as_u64().expect("a number");
+        found.push((sources, metric));
+        assert_eq!((&row["reference"], &row["transport"]), (&"alone".into(), &"shm".into()));
+        let is_rate = metric == "scaling-rate";
+        assert_eq!(row["unit"], if is_rate { "million/s" } else { "us" });
+        for cpu in ["cpu_ns_target", "cpu_ns_source"] {
+            assert_eq!(row[cpu].as_f64().is_some_and(|time| time > 0.0), is_rate, "{row}");
+        }
+        // What further sources take, of which one has none. A mailbox has a page at least that was written.
+        assert_eq!(row["peer_bytes"].is_number(), sources > 1, "{row}");
+        assert_eq!(row["mailbox_bytes"].as_u64().is_some_and(|bytes| bytes >= 4096), sources > 1, "{row}");
+    }
+    let metrics = ["scaling-latency", "scaling-rate", "scaling-turn"];
+    let all = [1, 2, 3, 12].into_iter().flat_map(|sources| metrics.map(|metric| (sources, metric)));
+    assert_eq!(found, all.collect::<Vec<_>>());
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn sources_scale_over_messages_of_ucx_too() {
+    let bench = Workbench::new();
+    if !has_processors() || !has_ucx(&bench) {
+        return;
+    }
+    let args = ["scaling", "--sources", "2,9", "--transports", "ucx-am"];
+    let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
+    assert_eq!(rows(&report).len(), 2 * 3);
+    for row in rows(&report) {
+        check_measured(row);
+        assert_eq!(row["transport"], "ucx-am");
+        assert!(row["lane"].as_str().is_some_and(|lane| lane.contains("posix")), "{row}");
+    }
+}
+
+/// A run with four sources that does not end by itself, and its processes when all are there.
+fn under_way(bench: &Workbench) -> (Watched, Vec<u32>) {
+    let mut command = bench.program(installed(bench));
+    command.args(["perf", "scaling", "--sources", "4", "--json", "--rounds", "10000", "--iterations", "70"]);
+    let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let pid = run.pid();
+    let children = wait_for("the rounds", || {
+        assert!(runs(pid), "it has ended");
+        let children = children_of(pid);
+        let waited = |pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+        };
+        // Each waits for orders, of which a round has some.
+        let waited: Option<Vec<u32>> = children.iter().map(waited).collect();
+        let rounds = waited.is_some_and(|waited| waited.iter().all(|waits| *waits > 20));
+        (children.len() == 4 && rounds).then_some(children)
+    });
+    (run, children)
+}
+
+#[test]
+fn a_source_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let (run, children) = under_way(&bench);
+    // The target was started first, and numbers may begin again: it is the one that works.
+    let worked = |pid: &u32| {
+        let fields = process_fields(*pid).unwrap_or_default();
+        fields.get(11).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or_default()
+    };
+    let source = children.iter().copied().min_by_key(worked).expect("there are four");
+    kill(source, Signal::KILL);
+    let done = run.finish();
+    assert_eq!(done.code, 1, "{}", done.err);
+    assert!(done.err.contains("process"), "{}", done.err);
+    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON all the same");
+    assert_eq!(rows(&report).len(), 3);
+    rows(&report).iter().for_each(check_measured);
+    for child in children {
+        wait_for("the other processes to end", || (!runs(child)).then_some(()));
+    }
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn a_run_with_many_sources_that_is_killed_leaves_no_process_and_no_folder() {
+    if !has_processors() {
+        return;
+    }
+    for (signal, code) in [(Signal::TERM, 143), (Signal::KILL, 137)] {
+        let bench = Workbench::new();
+        let (run, children) = under_way(&bench);
+        run.signal(signal);
+        assert_eq!(run.finish().code, code);
+        for child in children {
+            wait_for("the other processes to end", || (!runs(child)).then_some(()));
+        }
+        wait_for("the folder to go", || bench.leftovers().is_empty().then_some(()));
+    }
+}

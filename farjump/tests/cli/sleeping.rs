@@ -1,0 +1,116 @@
+//! `perf wake-up` and `perf idle`: that what sleeps is woken and what is idle is left alone, beside what would be used otherwise.
+//! How long anything takes is not looked at.
+
+use std::fs;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::crowding::children_of;
+use crate::demonstrating::installed;
+use crate::measuring::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::workbench::{Watched, Workbench, kill, runs, wait_for};
+
+#[test]
+fn targets_of_each_size_are_woken_beside_a_futex() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let report = json(&mut begin(
+        bench.program(installed(&bench)),
+        &["wake-up", "--sizes", "8,4K", "--sources", "1,2"],
+    ));
+    let [one, two, large, large_of_two] = &rows(&report)[..] else { panic!("{report:#}") };
+    for (row, size, sources) in [(one, 8, 1), (two, 8, 2), (large, 4096, 1), (large_of_two, 4096, 2)] {
+        check_measured(row);
+        assert_eq!((&row["metric"], &row["unit"]), (&"wake-up".into(), &"us".into()));
+        assert_eq!((&row["transport"], &row["reference"]), (&"shm".into(), &"futex".into()));
+        assert_eq!((&row["size"], &row["iterations"]), (&size.into(), &70.into()));
+        let percentiles = ["p50", "p99", "p999", "max"].map(|name| row[name].as_f64().expect("a number"));
+        assert!(percentiles.is_sorted() && percentiles[0] > 0.0, "{row}");
+        assert_eq!(row["sources"], sources);
+    }
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn what_ucx_wakes_is_held_against_what_ucx_wakes() {
+    let bench = Workbench::new();
+    if !has_processors() || !has_ucx(&bench) {
+        return;
+    }
+    let args = ["wake-up", "--transports", "shm,ucx-am", "--against", "ucx-wait,futex", "--sizes", "8,16K"];
+    let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
+    assert_eq!(rows(&report).len(), 2 * 2 * 2);
+    for row in rows(&report) {
+        check_measured(row);
+        let lane = if row["reference"] == "ucx-wait" { "posix".into() } else { Value::Null };
+        assert_eq!(row["reference_lane"], lane, "{row}");
+    }
+}
+
+#[test]
+fn idle_targets_with_few_and_many_sources_say_what_they_take_and_how_often_they_sleep() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    // One that sleeps wakes about once a second by itself.
+    let args = ["idle", "--sources", "1,3", "--seconds", "2"];
+    let report = json(&mut begin(bench.program(installed(&bench)), &args));
+    let [one, three] = &rows(&report)[..] else { panic!("{report:#}") };
+    for (row, sources) in [(one, 1), (three, 3)] {
+        assert_eq!((&row["metric"], &row["unit"]), (&"idle".into(), &"ms/s".into()));
+        assert_eq!((&row["sources"], &row["reference"]), (&sources.into(), &"futex".into()));
+        assert!(row["median"].as_f64().is_some_and(|taken| taken > 0.0), "{row}");
+        assert!(row["reference_median"].is_number(), "{row}");
+        assert!(row["sleeps"].as_f64().is_some_and(|sleeps| sleeps > 0.0), "{row}");
+        assert_eq!(row["missing"], Value::Null);
+    }
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn without_ucx_what_it_wakes_is_missing_and_all_else_is_measured() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    // What stands in its place is found first, and is none.
+    let library = bench.plain_library("other", "int other;");
+    fs::rename(library, bench.path("libucp.so.0")).expect("a file can be renamed");
+    let args = ["wake-up", "--against", "ucx-wait,futex"];
+    let report = json(perf(&bench, &args).env("LD_LIBRARY_PATH", bench.path("")));
+    let [waits, futex] = &rows(&report)[..] else { panic!("{report:#}") };
+    assert!(waits["missing"].as_str().is_some_and(|why| why.contains("UCX")), "{waits}");
+    assert!(waits["median"].is_number() && waits["reference_median"].is_null(), "{waits}");
+    check_measured(futex);
+}
+
+#[test]
+fn a_target_that_dies_in_its_sleep_ends_the_run_and_nothing_stays() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let mut command = bench.program(installed(&bench));
+    command.args(["perf", "idle", "--sources", "1", "--rounds", "10000", "--seconds", "1"]);
+    let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let pid = run.pid();
+    // One tells the machine's state, the target and the one on the futex sleep. Without any of them the run cannot go on.
+    let other = wait_for("the processes", || {
+        assert!(runs(pid), "it has ended");
+        let children = children_of(pid);
+        let begun = |pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            status.contains("perf-other")
+        };
+        (children.len() == 3 && children.iter().all(begun)).then(|| children.into_iter().max())?
+    });
+    kill(other, Signal::KILL);
+    let done = run.finish();
+    assert_eq!(done.code, 1, "{}", done.err);
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
