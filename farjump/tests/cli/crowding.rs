@@ -72,7 +72,7 @@ fn sources_scale_over_messages_of_ucx_too() {
 /// A run with four sources that does not end by itself, and its processes when all are there.
 fn under_way(bench: &Workbench) -> (Watched, Vec<u32>) {
     let mut command = bench.program(installed(bench));
-    command.args(["perf", "scaling", "--sources", "4", "--json", "--rounds", "10000", "--iterations", "70"]);
+    command.args(["perf", "scaling", "--sources", "4", "--json", "--rounds", "10000", "--iterations", "5"]);
     let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let pid = run.pid();
     let children = wait_for("the rounds", || {
@@ -84,7 +84,7 @@ fn under_way(bench: &Workbench) -> (Watched, Vec<u32>) {
         };
         // Each waits for orders, of which a round has some.
         let waited: Option<Vec<u32>> = children.iter().map(waited).collect();
-        let rounds = waited.is_some_and(|waited| waited.iter().all(|waits| *waits > 20));
+        let rounds = waited.is_some_and(|waited| waited.iter().all(|waits| *waits > 7));
         (children.len() == 4 && rounds).then_some(children)
     });
     (run, children)

@@ -21,6 +21,9 @@ use crate::perf::pair::Pair;
 /// For how long a source has been idle before a call that is to find it idle: many times what a target needs to see it.
 const IDLE: Duration = Duration::from_millis(1);
 
+/// How long a target polls, for each source, until those that have sent count as idle: more than twice 4,096 looks.
+const SETTLE: Duration = Duration::from_micros(300);
+
 /// Where sources live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Home {
@@ -137,6 +140,16 @@ impl<'a> Crowd<'a> {
     pub(super) fn memory(&self, pair: &Pair) -> Option<Resident> {
         let further = self.len().checked_sub(1)? as u64;
         Resident::of(pair.pid())?.each(&self.at_first?, further)
+    }
+
+    /// Lets the target poll until all sources that have sent before count as idle.
+    pub(super) fn settle(&self, pair: &mut Pair) -> Result<(), Failure> {
+        let order = Order::Play { subject: self.subject, size: 0, streams: true, expected: u64::MAX };
+        pair.play(&order, |_, _| {
+            std::thread::sleep(SETTLE * self.len() as u32);
+            Ok(())
+        })?;
+        Ok(())
     }
 
     /// One way from one source, while all others are connected and idle.

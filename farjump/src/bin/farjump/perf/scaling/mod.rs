@@ -179,6 +179,7 @@ impl<'a> Field<'a> {
                 bar.inc(1);
                 let line_ns = measurement::line(pair, sides, &mut times)?;
                 report.rounds.push(RoundState { size, round, line_ns, state: State::of(line_ns) });
+                crowd.settle(pair)?;
                 let back = alone.back(pair, calls, &mut times)?;
                 step.add(Figures {
                     line_ns,
