@@ -47,6 +47,12 @@ impl<T> Sessions<T> {
         std::mem::replace(self, Self::new()).all
     }
 
+    /// How many, from the first, are busy.
+    #[inline]
+    pub(super) fn busy(&self) -> usize {
+        self.busy
+    }
+
     /// How many, from the first, the poll that begins looks at.
     #[inline]
     pub(super) fn due(&mut self) -> usize {
