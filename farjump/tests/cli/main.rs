@@ -14,6 +14,7 @@ mod limiting;
 mod measuring;
 mod networks;
 mod paths;
+mod plotting;
 mod samples;
 
 mod seeing;

@@ -358,9 +358,9 @@ fn a_mode_that_a_transport_does_not_have_is_missing_and_the_others_are_measured(
 }
 
 /// A run that does not end by itself and has some rounds behind it, and its other process.
-fn under_way(bench: &Workbench) -> (Watched, u32) {
+pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Watched, u32) {
     let mut command = bench.program(installed(bench));
-    command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "500"]);
+    command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "500"]).args(more);
     let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let pid = run.pid();
     let other = wait_for("the rounds", || {
@@ -381,7 +381,7 @@ fn a_process_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far(
         return;
     }
     let bench = Workbench::new();
-    let (run, other) = under_way(&bench);
+    let (run, other) = under_way(&bench, &[]);
     kill(other, Signal::KILL);
     let done: Done = run.finish();
     done.error(done.code);
@@ -398,7 +398,7 @@ fn a_run_that_is_interrupted_or_killed_leaves_no_process_and_no_folder() {
     }
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::KILL, 137)] {
         let bench = Workbench::new();
-        let (run, other) = under_way(&bench);
+        let (run, other) = under_way(&bench, &[]);
         run.signal(signal);
         assert_eq!(run.finish().code, code);
         wait_for("the other process to end", || (!runs(other)).then_some(()));

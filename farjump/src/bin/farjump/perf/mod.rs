@@ -2,7 +2,7 @@
 //!
 //! Two processes, a source and a target, each on a processor of its own ([`pair`], [`other`]). What is measured has a side in
 //! each ([`side`]): farjump ([`injecting`]), and the references. [`measure`] goes through sizes and rounds; [`report`] shows
-//! what came of it.
+//! what came of it, and [`plot`] draws it.
 
 mod clock;
 mod code;
@@ -23,6 +23,7 @@ mod options;
 pub(crate) mod other;
 mod pair;
 mod perftest;
+mod plot;
 mod progress;
 mod references;
 mod report;
@@ -45,12 +46,14 @@ use farjump::Mode;
 use rustix::stdio::dup2_stdout;
 
 use crate::failure::Failure;
+use crate::output;
 use crate::stage::Stage;
 use code::Libraries;
 use machine::Machine;
 use measure::Bench;
 use options::{Against, Cpus, Metric};
 pub(crate) use options::{Perf, PerfOther};
+use plot::Plot;
 use report::Report;
 
 /// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
@@ -58,6 +61,7 @@ pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
     image::check(arguments)?;
     work::check(arguments)?;
     let against = references_of(arguments)?;
+    arguments.plot.as_ref().map_or(Ok(()), Plot::check)?;
     let aside = Aside::put()?;
     let transports = transports_of(arguments)?;
     let cpus = machine::choose(arguments.cpus)?;
@@ -78,8 +82,16 @@ pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
         }
     };
     aside.restore()?;
-    report.print(arguments)?;
-    ended
+    let printed = report.print(arguments);
+    // Of a run that failed at its beginning there is nothing to draw, and what failed says why.
+    let plotted = match &arguments.plot {
+        Some(plot) if ended.is_ok() || !report.rows.is_empty() => plot.write(&report, arguments.rounds),
+        _ => Ok(()),
+    };
+    if let (Err(_), Err(also)) = (&ended, &plotted) {
+        output::note(format_args!("error: {also}"));
+    }
+    ended.and(printed).and(plotted)
 }
 
 /// What a run is made of, whatever it measures.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::counts::{Active, Counts, parse_active, parse_counts};
 use super::image::parse_images;
+use super::plot::{Plot, parse_plot};
 use super::size::{Sizes, parse_sizes};
 use super::work::{Functions, parse_functions};
 use crate::arguments::parse_mailbox;
@@ -67,6 +68,7 @@ Examples:
   UCX_TLS=tcp farjump perf rate --transports ucx-am --against ucx-am --sizes 8
   farjump perf latency --image 64..64K --mode always,in-place
   farjump perf work --functions sum,codec --sizes 64..1M --against ucx-am,fetch
+  farjump perf rate --sizes 1..1M --transports all --against ucx-am --plot rate.svg
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
 
 docs/perf.md lists what --json and --csv print.")]
@@ -127,6 +129,9 @@ pub(crate) struct Perf {
     /// For idle: how long a target is left alone in each round
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub(super) seconds: u32,
+    /// Draw the figures and their ratios, as SVG or PNG by the file's ending
+    #[arg(long, value_name = "FILE", value_parser = parse_plot)]
+    pub(super) plot: Option<Plot>,
 }
 
 impl Perf {

@@ -1,0 +1,370 @@
+//! What is drawn: for each metric a panel of curves, one for each thing that was measured, and the ratios of these.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::report::Report;
+use crate::failure::Failure;
+
+/// A picture's content.
+pub(super) struct Picture {
+    /// What it was measured on, and how.
+    pub(super) notes: Vec<String>,
+    pub(super) panels: Vec<Panel>,
+}
+
+/// The curves that have their figures in one unit.
+#[derive(Debug)]
+pub(super) struct Panel {
+    /// What was measured.
+    pub(super) title: String,
+    /// Of the figures.
+    pub(super) unit: String,
+    /// Whether figures are times, of which less is better.
+    pub(super) is_time: bool,
+    /// What it is over.
+    pub(super) across: Across,
+    pub(super) curves: Vec<Curve>,
+    pub(super) relations: Vec<Relation>,
+}
+
+/// What a picture is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Across {
+    Payload,
+    Image,
+    Sources,
+}
+
+/// One thing's figures.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Curve {
+    pub(super) label: String,
+    /// Whether it is farjump's, and not a reference's.
+    pub(super) is_own: bool,
+    /// Sorted by what they are over.
+    pub(super) points: Vec<(u64, f64)>,
+}
+
+/// One thing's figures by another's, both named by their places among the curves.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Relation {
+    pub(super) own: usize,
+    pub(super) reference: usize,
+    /// Sorted by what they are over.
+    pub(super) points: Vec<Ratio>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Ratio {
+    pub(super) at: u64,
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+}
+
+/// What is read of a row, as `--json` prints it: columns that a metric does not have are not there, or null.
+#[derive(Clone, Deserialize, Debug)]
+struct Cells {
+    metric: String,
+    unit: String,
+    subject: String,
+    transport: Option<String>,
+    mode: Option<String>,
+    lane: Option<String>,
+    size: Option<u64>,
+    median: Option<f64>,
+    reference: Option<String>,
+    reference_lane: Option<String>,
+    reference_median: Option<f64>,
+    ratio: Option<f64>,
+    ratio_min: Option<f64>,
+    ratio_max: Option<f64>,
+    image: Option<u64>,
+    sources: Option<u64>,
+    function: Option<String>,
+}
+
+impl Picture {
+    /// Of what was measured.
+    ///
+    /// # Errors
+    /// When nothing has figures.
+    pub(super) fn of(report: &Report, rounds: u32) -> Result<Picture, Failure> {
+        let value = serde_json::to_value(report).map_err(|error| cannot_read(&error))?;
+        let rows = value["rows"].as_array().into_iter().flatten();
+        let cells: Result<Vec<Cells>, _> = rows.map(Cells::deserialize).collect();
+        let panels = panels(&cells.map_err(|error| cannot_read(&error))?);
+        if panels.is_empty() {
+            return Err(Failure::new("there is nothing to draw: no row has figures"));
+        }
+        Ok(Picture { notes: notes(&value, rounds), panels })
+    }
+}
+
+fn cannot_read(error: &serde_json::Error) -> Failure {
+    Failure::new(format!("the rows cannot be drawn: {error}"))
+}
+
+/// The machine, and how it was.
+fn notes(report: &Value, rounds: u32) -> Vec<String> {
+    let machine = &report["machine"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let mut parts = vec![
+        text(&machine["processor"]).unwrap_or_default(),
+        format!("Linux {}", text(&machine["kernel"]).unwrap_or_default()),
+    ];
+    parts.extend(text(&machine["ucx"]).map(|version| format!("UCX {version}")));
+    let mut how = format!("medians of {rounds} {}", if rounds == 1 { "round" } else { "rounds" });
+    let mut lines: Vec<f64> = report["rounds"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|round| round["line_ns"].as_f64())
+        .collect();
+    lines.sort_by(f64::total_cmp);
+    if let [least, .., most] = lines[..] {
+        let median = lines[lines.len() / 2];
+        how += &format!(
+            "; a line takes {median:.0} ns ({least:.0} to {most:.0}) from one processor to the other"
+        );
+    }
+    vec![parts.join(", "), how]
+}
+
+/// A panel for each metric, and for each function and length that is not what the curves are over.
+fn panels(rows: &[Cells]) -> Vec<Panel> {
+    let across = Across::of(rows);
+    let key = |row: &Cells| {
+        let size = row.size.filter(|_| across != Across::Payload);
+        (row.metric.clone(), row.function.clone(), size)
+    };
+    let mut keys: Vec<_> = Vec::new();
+    for row in rows {
+        if !keys.contains(&key(row)) {
+            keys.push(key(row));
+        }
+    }
+    let several_sizes = keys.iter().map(|key| key.2).collect::<BTreeSet<_>>().len() > 1;
+    let panel = |(metric, function, size): &(String, Option<String>, Option<u64>)| {
+        let rows: Vec<_> =
+            rows.iter().filter(|row| key(row) == (metric.clone(), function.clone(), *size)).collect();
+        let mut title = title(metric);
+        title += &function.as_ref().map(|function| format!(": {function}")).unwrap_or_default();
+        if let (true, Some(size)) = (several_sizes, size) {
+            title += &format!(", payload {size} B");
+        }
+        Panel::of(title, across, &rows)
+    };
+    keys.iter().filter_map(panel).collect()
+}
+
+/// What a metric is called in a picture.
+fn title(metric: &str) -> String {
+    match metric {
+        "latency" => "one-way latency".to_owned(),
+        "rate" => "message rate".to_owned(),
+        other => other.replace('-', " "),
+    }
+}
+
+impl Across {
+    /// What there are several of; the payload's length where there is one of everything.
+    fn of(rows: &[Cells]) -> Across {
+        let several = |value: fn(&Cells) -> Option<u64>| {
+            rows.iter().filter_map(value).collect::<BTreeSet<_>>().len() > 1
+        };
+        match (several(|row| row.sources), several(|row| row.image)) {
+            (true, _) => Across::Sources,
+            (_, true) => Across::Image,
+            _ => Across::Payload,
+        }
+    }
+
+    fn value(self, row: &Cells) -> Option<u64> {
+        match self {
+            Across::Payload => row.size,
+            Across::Image => row.image,
+            Across::Sources => row.sources,
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Across::Payload => "bytes of payload",
+            Across::Image => "bytes of code",
+            Across::Sources => "sources",
+        }
+    }
+}
+
+impl Panel {
+    /// `None` where no row has figures.
+    fn of(title: String, across: Across, rows: &[&Cells]) -> Option<Panel> {
+        let unit = rows.first()?.unit.clone();
+        let mut panel = Panel {
+            title,
+            is_time: matches!(&*unit, "us" | "ms/s"),
+            unit: if unit == "us" { "\u{b5}s".to_owned() } else { unit },
+            across,
+            curves: Vec::new(),
+            relations: Vec::new(),
+        };
+        // farjump's curves come before the references', whatever the order of the rows.
+        for row in rows {
+            panel.add_curve(row.subject_curve(), across.value(row), row.median);
+        }
+        for row in rows {
+            panel.add_curve(row.reference_curve(), across.value(row), row.reference_median);
+        }
+        panel.curves.sort_by_key(|curve| !curve.is_own);
+        for row in rows {
+            panel.add_ratio(row, across);
+        }
+        panel.curves.iter_mut().for_each(|curve| curve.points.sort_by_key(|point| point.0));
+        panel.relations.iter_mut().for_each(|relation| relation.points.sort_by_key(|point| point.at));
+        (!panel.curves.is_empty()).then_some(panel)
+    }
+
+    fn add_curve(&mut self, named: Option<(String, bool)>, at: Option<u64>, figure: Option<f64>) {
+        let (Some((label, is_own)), Some(at), Some(figure)) = (named, at, figure) else { return };
+        let number = self.curves.iter().position(|curve| curve.label == label).unwrap_or_else(|| {
+            self.curves.push(Curve { label, is_own, points: Vec::new() });
+            self.curves.len() - 1
+        });
+        let points = &mut self.curves[number].points;
+        // What is measured once stands in a row for each reference.
+        if !points.iter().any(|(known, _)| *known == at) {
+            points.push((at, figure));
+        }
+    }
+
+    fn add_ratio(&mut self, row: &Cells, across: Across) {
+        let place = |named: Option<(String, bool)>| {
+            let (label, _) = named?;
+            self.curves.iter().position(|curve| curve.label == label)
+        };
+        let (Some(own), Some(reference), Some(at), Some(median)) =
+            (place(row.subject_curve()), place(row.reference_curve()), across.value(row), row.ratio)
+        else {
+            return;
+        };
+        let point =
+            Ratio { at, median, min: row.ratio_min.unwrap_or(median), max: row.ratio_max.unwrap_or(median) };
+        let same = |relation: &&mut Relation| (relation.own, relation.reference) == (own, reference);
+        match self.relations.iter_mut().find(same) {
+            Some(relation) => relation.points.push(point),
+            None => self.relations.push(Relation { own, reference, points: vec![point] }),
+        }
+    }
+}
+
+impl Cells {
+    /// The curve of what was measured, and whether it is farjump's.
+    fn subject_curve(&self) -> Option<(String, bool)> {
+        if self.subject != "farjump" {
+            return Some((named(&self.subject, self.lane.as_deref()), false));
+        }
+        let parts = [self.transport.as_deref(), self.mode.as_deref()];
+        Some((parts.into_iter().flatten().collect::<Vec<_>>().join(", "), true))
+    }
+
+    fn reference_curve(&self) -> Option<(String, bool)> {
+        let name = self.reference.as_deref().filter(|name| !name.is_empty())?;
+        Some((named(name, self.reference_lane.as_deref()), false))
+    }
+}
+
+fn named(name: &str, lane: Option<&str>) -> String {
+    lane.map_or_else(|| name.to_owned(), |lane| format!("{name} ({lane})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A row with these cells, and the usual ones.
+    fn row(cells: Value) -> Cells {
+        let mut row = json!({
+            "metric": "latency", "unit": "us", "subject": "farjump", "transport": "shm", "mode": "cached", "size": 8,
+            "median": 0.1, "reference": "raw", "reference_median": 0.2, "ratio": 0.5, "ratio_min": 0.4, "ratio_max": 0.6,
+        });
+        let cells = cells.as_object().expect("cells are an object").clone();
+        row.as_object_mut().expect("it is one").extend(cells);
+        serde_json::from_value(row).expect("it is a row")
+    }
+
+    fn labels(panel: &Panel) -> Vec<&str> {
+        panel.curves.iter().map(|curve| &*curve.label).collect()
+    }
+
+    #[test]
+    fn each_transport_mode_and_reference_has_one_curve_and_each_pair_of_them_one_of_ratios() {
+        let mut rows = Vec::new();
+        for size in [64, 8] {
+            for mode in ["cached", "always"] {
+                rows.push(row(json!({ "size": size, "mode": mode })));
+                let am = json!({
+                    "size": size, "mode": mode, "reference": "ucx-am", "reference_lane": "posix", "reference_median": 0.3,
+                });
+                rows.push(row(am));
+            }
+        }
+        let panels = panels(&rows);
+        let [panel] = &panels[..] else { panic!("{panels:?}") };
+        assert_eq!(labels(panel), ["shm, cached", "shm, always", "raw", "ucx-am (posix)"]);
+        assert_eq!(panel.curves[3].points, [(8, 0.3), (64, 0.3)]);
+        let pairs: Vec<_> =
+            panel.relations.iter().map(|relation| (relation.own, relation.reference)).collect();
+        assert_eq!(pairs, [(0, 2), (0, 3), (1, 2), (1, 3)]);
+        let points = &panel.relations[0].points;
+        assert_eq!(points.len(), 2);
+        assert_eq!(points[0], Ratio { at: 8, median: 0.5, min: 0.4, max: 0.6 });
+        assert_eq!((&*panel.unit, panel.is_time, panel.across), ("\u{b5}s", true, Across::Payload));
+    }
+
+    #[test]
+    fn what_has_no_figures_has_no_curve() {
+        let missing = json!({ "mode": "in-place", "median": null, "ratio": null });
+        let one = panels(&[row(json!({})), row(missing.clone())]);
+        assert_eq!(labels(&one[0]), ["shm, cached", "raw"]);
+        let none = row(json!({ "median": null, "reference_median": null, "ratio": null }));
+        assert!(panels(&[none]).is_empty() && panels(&[]).is_empty());
+    }
+
+    #[test]
+    fn lengths_of_code_and_numbers_of_sources_are_what_curves_are_over_where_there_are_several() {
+        let images = panels(&[64, 128].map(|image| row(json!({ "image": image }))));
+        assert_eq!((images.len(), images[0].across), (1, Across::Image));
+        assert_eq!(images[0].curves[0].points, [(64, 0.1), (128, 0.1)]);
+        let sources = panels(&[1, 2].map(|sources| row(json!({ "sources": sources, "image": 64 }))));
+        assert_eq!(sources[0].across, Across::Sources);
+        let payloads = panels(&[8, 16].map(|size| row(json!({ "size": size, "image": 64, "sources": 1 }))));
+        assert_eq!(payloads[0].across, Across::Payload);
+    }
+
+    #[test]
+    fn each_function_and_each_metric_has_a_panel_of_its_own() {
+        let rows = ["sum", "codec"].map(|function| row(json!({ "metric": "work", "function": function })));
+        let titles: Vec<_> = panels(&rows).into_iter().map(|panel| panel.title).collect();
+        assert_eq!(titles, ["work: sum", "work: codec"]);
+        let rates = row(json!({ "metric": "scaling-rate", "unit": "million/s" }));
+        let both = panels(&[row(json!({})), rates]);
+        assert_eq!((&*both[1].title, both[1].is_time), ("scaling rate", false));
+    }
+
+    #[test]
+    fn ucx_beside_its_own_tool_is_a_reference_with_a_ratio() {
+        let am = json!({ "reference": "ucx-am", "reference_lane": "posix" });
+        let tool = json!({
+            "subject": "ucx-am", "transport": null, "mode": null, "lane": "posix", "reference": "perftest",
+        });
+        let both = panels(&[row(am), row(tool)]);
+        assert_eq!(labels(&both[0]), ["shm, cached", "ucx-am (posix)", "perftest"]);
+        assert_eq!((both[0].relations[1].own, both[0].relations[1].reference), (1, 2));
+    }
+}
