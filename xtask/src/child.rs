@@ -77,7 +77,7 @@ pub(crate) enum Show {
 pub(crate) struct Ended {
     /// How the system says it ended.
     pub(crate) status: ExitStatus,
-    /// Its standard output and error, in the order in which they came.
+    /// Its standard output and error, in the order in which they came; standard error alone where the other went elsewhere.
     pub(crate) output: String,
 }
 
@@ -87,6 +87,8 @@ pub(crate) struct Run<'i> {
     command: Command,
     limit: Duration,
     show: Show,
+    /// Where its standard output goes, if not to the caller.
+    output: Option<OwnedFd>,
     /// What the command is called, where that is not what it is.
     shown: Option<String>,
     interrupt: &'i Interrupt,
@@ -105,7 +107,14 @@ impl<'i> Run<'i> {
             }
         }
         command.stdin(Stdio::null()).process_group(0);
-        Run { command, limit: Duration::from_secs(600), show: Show::All, shown: None, interrupt }
+        Run {
+            command,
+            limit: Duration::from_secs(600),
+            show: Show::All,
+            output: None,
+            shown: None,
+            interrupt,
+        }
     }
 
     /// The cargo that runs this.
@@ -134,6 +143,12 @@ impl<'i> Run<'i> {
     /// Gives it this as its standard input.
     pub(crate) fn input(mut self, input: OwnedFd) -> Self {
         self.command.stdin(input);
+        self
+    }
+
+    /// Writes its standard output there. The caller gets, and the user is shown, standard error alone.
+    pub(crate) fn output(mut self, output: OwnedFd) -> Self {
+        self.output = Some(output);
         self
     }
 
@@ -172,7 +187,11 @@ impl<'i> Run<'i> {
         }
         let failed = |error: io::Error| Failed::Because(format!("{program}: {error}"));
         let (reader, writer) = io::pipe().map_err(failed)?;
-        self.command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+        let output = match self.output {
+            Some(output) => output,
+            None => writer.try_clone().map_err(failed)?.into(),
+        };
+        self.command.stdout(output).stderr(writer);
         let mut child = Group(self.command.spawn().map_err(failed)?);
         // The command holds the writing ends: without them the reader ends when the child does.
         drop(self.command);

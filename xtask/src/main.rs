@@ -3,6 +3,7 @@
 mod checks;
 mod child;
 mod ci;
+mod figures;
 mod guard;
 mod packages;
 mod tally;
@@ -47,6 +48,15 @@ enum Chore {
     /// no time is measured. Fails where more than a few instructions or a line came to be needed, and says which; tells what
     /// became less. docs/decisions/hot-path-guard.md has more.
     Guard(guard::Options),
+    /// Measures farjump on this machine and writes benches/RESULTS.md.
+    ///
+    /// Builds farjump in release, runs `farjump perf` for each section of the page, one after the other, and draws the paper's
+    /// two figures, latency and message rate, as benches/figures/*.svg. What each run printed is kept in benches/results/*.json;
+    /// the page, with the table of figures to reach, is made of these files alone. Takes some ten minutes; nothing else should
+    /// run meanwhile.
+    ///
+    /// Exits with 1 if a run ended in the middle. What this machine, or this farjump, cannot measure is told on the page.
+    Figures(figures::Options),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +66,7 @@ fn main() -> ExitCode {
         Chore::Ci(options) => ci::run(&options, &interrupt),
         Chore::VmTest(options) => vm::run(&options, &interrupt),
         Chore::Guard(options) => guard::run(&options, &interrupt),
+        Chore::Figures(options) => figures::run(&options, &interrupt),
     });
     match done {
         Ok(true) => ExitCode::SUCCESS,

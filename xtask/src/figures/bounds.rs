@@ -1,0 +1,313 @@
+//! The figures to reach, and whether they were: judged from the rows alone.
+
+use std::ops::RangeInclusive;
+
+use super::kept::{Kept, Row};
+
+/// A figure to reach.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) what: &'static str,
+    pub(crate) against: &'static str,
+    /// The section whose rows it is about, and which of them.
+    section: &'static str,
+    metric: &'static str,
+    transport: &'static str,
+    reference: &'static str,
+    sizes: RangeInclusive<u64>,
+    /// How many sources, where a row says it.
+    sources: Option<u64>,
+    side: Side,
+    /// For processors that are near, or neither near nor far.
+    near: f64,
+    far: f64,
+}
+
+/// On which side of a bound a ratio has to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    AtMost,
+    AtLeast,
+}
+
+use Side::{AtLeast, AtMost};
+
+const ANY: RangeInclusive<u64> = 0..=u64::MAX;
+
+const fn bound(
+    (what, against): (&'static str, &'static str),
+    (section, metric): (&'static str, &'static str),
+    (transport, reference): (&'static str, &'static str),
+    sizes: RangeInclusive<u64>,
+    side: Side,
+    (near, far): (f64, f64),
+) -> Bound {
+    Bound { what, against, section, metric, transport, reference, sizes, sources: None, side, near, far }
+}
+
+/// All of them.
+pub(crate) const BOUNDS: [Bound; 13] = [
+    bound(
+        ("one-way, cached, `shm`, up to 40 B", "raw ping-pong, one line each way"),
+        ("floor", "latency"),
+        ("shm", "raw"),
+        0..=40,
+        AtMost,
+        (1.05, 1.05),
+    ),
+    bound(
+        ("one-way, cached, `shm`, up to 1 KiB", "UCX active message"),
+        ("latency", "latency"),
+        ("shm", "ucx-am"),
+        0..=1024,
+        AtMost,
+        (0.4, 0.6),
+    ),
+    bound(
+        ("one-way, cached, `shm`", "iceoryx2, same payload, polling"),
+        ("iceoryx2", "latency"),
+        ("shm", "iceoryx2"),
+        ANY,
+        AtMost,
+        (0.4, 0.4),
+    ),
+    bound(
+        ("one-way, cached, `ucx-put`, every size", "UCX active message"),
+        ("latency", "latency"),
+        ("ucx-put", "ucx-am"),
+        ANY,
+        AtMost,
+        (0.5, 0.6),
+    ),
+    bound(
+        ("message rate, cached, `shm`, up to 32 B", "UCX active message"),
+        ("rate", "rate"),
+        ("shm", "ucx-am"),
+        0..=32,
+        AtLeast,
+        (4.0, 3.0),
+    ),
+    bound(
+        ("message rate, cached, `shm`, up to 32 B", "one 64-byte line a message, raw"),
+        ("rate-floor", "rate"),
+        ("shm", "raw"),
+        0..=32,
+        AtLeast,
+        (1.2, 1.2),
+    ),
+    bound(
+        ("message rate, cached, `shm`, 64 B to 1 KiB", "UCX active message"),
+        ("rate", "rate"),
+        ("shm", "ucx-am"),
+        64..=1024,
+        AtLeast,
+        (1.5, 1.5),
+    ),
+    bound(
+        ("bandwidth, 1 MiB, `shm`", "memcpy into the same memory"),
+        ("bandwidth", "bandwidth"),
+        ("shm", "memcpy"),
+        1 << 20..=1 << 20,
+        AtLeast,
+        (0.9, 0.9),
+    ),
+    bound(
+        ("one-way, code in every message, `shm`, below 1 KiB", "the same function as UCX active message"),
+        ("always", "latency"),
+        ("shm", "ucx-am"),
+        0..=1023,
+        AtMost,
+        (1.0, 1.0),
+    ),
+    bound(
+        ("one-way, code in every message, `shm`, from 1 KiB", "the same function as UCX active message"),
+        ("always", "latency"),
+        ("shm", "ucx-am"),
+        1024..=u64::MAX,
+        AtMost,
+        (0.8, 0.8),
+    ),
+    bound(
+        ("first call of never-seen code, arrival to return", "dlopen, dlsym and call of the same library"),
+        ("first-call", "first-call"),
+        ("shm", "dlopen"),
+        ANY,
+        AtMost,
+        (0.05, 0.05),
+    ),
+    Bound {
+        sources: Some(256),
+        ..bound(
+            ("one-way, 256 connected sources of which one is active", "one connected source"),
+            ("scaling", "scaling-latency"),
+            ("shm", "alone"),
+            ANY,
+            AtMost,
+            (1.2, 1.2),
+        )
+    },
+    bound(
+        ("wake-up after idle, `shm`", "a bare futex wake"),
+        ("wake-up", "wake-up"),
+        ("shm", "futex"),
+        ANY,
+        AtMost,
+        (1.3, 1.3),
+    ),
+];
+
+/// Whether a bound was reached.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Verdict {
+    /// In every row; the worst of them.
+    Reached(String),
+    /// Not in every row; the worst of them, and how many rows did.
+    NotReached(String),
+    /// There are no rows with figures, for this reason.
+    NotMeasured(String),
+}
+
+impl Bound {
+    /// The bound, for people.
+    pub(crate) fn limit(&self) -> String {
+        let sign = match self.side {
+            AtMost => '≤',
+            AtLeast => '≥',
+        };
+        match self.near == self.far {
+            true => format!("{sign} {}", self.near),
+            false => format!("{sign} {} near, {sign} {} far", self.near, self.far),
+        }
+    }
+
+    /// Judges it by what was measured.
+    pub(crate) fn judge(&self, runs: &[Kept]) -> Verdict {
+        let Some(run) = runs.iter().find(|run| run.section == self.section) else {
+            return Verdict::NotMeasured(format!("section {} was not run", self.section));
+        };
+        let rows = run.rows().unwrap_or_default();
+        let rows: Vec<_> = rows.into_iter().filter(|row| self.is_about(row)).collect();
+        let judged: Vec<_> = rows.iter().filter_map(|row| Some((row, self.excess(row)?))).collect();
+        let Some((worst, excess)) = judged.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1))
+        else {
+            let why = rows.iter().find_map(|row| row.missing.clone()).or_else(|| run.failed.clone());
+            return Verdict::NotMeasured(why.unwrap_or_else(|| "no row is about it".to_owned()));
+        };
+        let reached = judged.iter().filter(|(_, excess)| *excess <= 1.0).count();
+        let mut said = shown(worst);
+        if judged.len() > 1 {
+            said = format!("{reached} of {} sizes; worst {said}", judged.len());
+        }
+        match excess <= 1.0 {
+            true => Verdict::Reached(said),
+            false => Verdict::NotReached(said),
+        }
+    }
+
+    fn is_about(&self, row: &Row) -> bool {
+        row.metric == self.metric
+            && row.subject == "farjump"
+            && row.transport.as_deref() == Some(self.transport)
+            && row.reference.as_deref() == Some(self.reference)
+            && row.size.is_none_or(|size| self.sizes.contains(&size))
+            && self.sources.is_none_or(|sources| row.sources == Some(sources))
+    }
+
+    /// By how much a row is beyond its bound: up to 1 it is not.
+    fn excess(&self, row: &Row) -> Option<f64> {
+        let limit = if row.state.as_deref() == Some("far") { self.far } else { self.near };
+        row.ratio.map(|ratio| match self.side {
+            AtMost => ratio / limit,
+            AtLeast => limit / ratio,
+        })
+    }
+}
+
+/// A row's ratio with its spread, and where it was taken.
+fn shown(row: &Row) -> String {
+    let mut shown = super::table::ratio(row).unwrap_or_default();
+    if let Some(size) = row.size {
+        shown += &format!(" at {}", super::table::bytes(size));
+    }
+    shown + &row.state.as_ref().map(|state| format!(", {state}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::kept::tests::kept;
+    use super::super::sections;
+    use super::*;
+
+    /// The bound on rates of up to 32 B against active messages: at least 4 near, 3 far.
+    const RATE: &Bound = &BOUNDS[4];
+
+    fn rate(size: u64, ratio: f64, state: &str) -> serde_json::Value {
+        json!({
+            "metric": "rate", "reference": "ucx-am", "size": size, "ratio": ratio, "ratio_min": ratio - 0.5,
+            "ratio_max": ratio + 0.5, "state": state,
+        })
+    }
+
+    #[test]
+    fn every_row_that_a_bound_is_about_has_to_reach_it() {
+        let run = kept("rate", &[rate(1, 5.0, "near"), rate(32, 4.0, "near"), rate(64, 1.0, "near")]);
+        let verdict = RATE.judge(&[run]);
+        assert_eq!(verdict, Verdict::Reached("2 of 2 sizes; worst 4.00 (3.50 to 4.50) at 32 B, near".into()));
+        let run = kept("rate", &[rate(1, 5.0, "near"), rate(32, 3.9, "near")]);
+        let verdict = RATE.judge(&[run]);
+        assert_eq!(
+            verdict,
+            Verdict::NotReached("1 of 2 sizes; worst 3.90 (3.40 to 4.40) at 32 B, near".into())
+        );
+    }
+
+    #[test]
+    fn the_bound_is_that_of_the_machines_state_and_neither_near_nor_far_counts_as_near() {
+        let reached =
+            |state| matches!(RATE.judge(&[kept("rate", &[rate(8, 3.5, state)])]), Verdict::Reached(_));
+        assert_eq!(["near", "middle", "far"].map(reached), [false, false, true]);
+    }
+
+    #[test]
+    fn a_bound_from_above_is_missed_from_above() {
+        let floor = &BOUNDS[0];
+        let judge = |ratio: f64| floor.judge(&[kept("floor", &[json!({ "ratio": ratio })])]);
+        assert!(matches!(judge(1.05), Verdict::Reached(_)));
+        assert!(matches!(judge(1.06), Verdict::NotReached(_)));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_reached_and_says_why() {
+        let why = |runs: &[Kept]| match RATE.judge(runs) {
+            Verdict::NotMeasured(why) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why(&[]), "section rate was not run");
+        assert_eq!(why(&[kept("rate", &[rate(64, 9.0, "near")])]), "no row is about it");
+        let missing = json!({ "metric": "rate", "reference": "ucx-am", "ratio": null, "missing": "no UCX" });
+        assert_eq!(why(&[kept("rate", &[missing])]), "no UCX");
+        let mut refused = kept("rate", &[]);
+        refused.failed = Some("it is not known".to_owned());
+        assert_eq!(why(&[refused]), "it is not known");
+    }
+
+    #[test]
+    fn one_source_of_many_is_told_from_fewer() {
+        let row = |sources: u64, ratio: f64| json!({ "metric": "scaling-latency", "reference": "alone", "sources": sources, "ratio": ratio });
+        let bound = &BOUNDS[11];
+        let verdict = bound.judge(&[kept("scaling", &[row(2, 9.0), row(256, 1.1)])]);
+        assert!(matches!(verdict, Verdict::Reached(_)), "{verdict:?}");
+    }
+
+    #[test]
+    fn every_bound_is_about_a_section_that_measures_it() {
+        for bound in &BOUNDS {
+            let section = sections::named(bound.section).expect("it is a section");
+            let compared = section.args.iter().any(|arg| arg.split(',').any(|name| name == bound.reference));
+            assert!(compared || bound.reference == "alone", "{}", bound.what);
+            assert!(bound.metric.starts_with(section.args[0]), "{}", bound.what);
+        }
+    }
+}

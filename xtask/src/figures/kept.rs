@@ -1,0 +1,176 @@
+//! What came of a section's run, as it is kept beside the results: JSON, a row a line.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::child::Failed;
+
+/// A run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) section: String,
+    /// What was typed.
+    pub(crate) command: String,
+    pub(crate) date: String,
+    /// Of what, and by what, it was built.
+    pub(crate) built: String,
+    /// Why it ended before its end, or did not begin; `None` if it was as it should be.
+    pub(crate) failed: Option<String>,
+    /// What `farjump perf --json` prints: as it is, for those who read the file.
+    pub(crate) machine: Value,
+    pub(crate) rounds: Vec<Value>,
+    pub(crate) rows: Vec<Value>,
+}
+
+/// What is read of a row. Columns that a metric does not have are null, or not there.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) metric: String,
+    pub(crate) unit: String,
+    pub(crate) subject: String,
+    pub(crate) transport: Option<String>,
+    pub(crate) mode: Option<String>,
+    pub(crate) lane: Option<String>,
+    pub(crate) size: Option<u64>,
+    pub(crate) median: Option<f64>,
+    pub(crate) reference: Option<String>,
+    pub(crate) reference_lane: Option<String>,
+    pub(crate) reference_median: Option<f64>,
+    pub(crate) ratio: Option<f64>,
+    pub(crate) ratio_min: Option<f64>,
+    pub(crate) ratio_max: Option<f64>,
+    pub(crate) state: Option<String>,
+    pub(crate) agrees: Option<bool>,
+    pub(crate) missing: Option<String>,
+    pub(crate) image: Option<u64>,
+    pub(crate) sources: Option<u64>,
+    pub(crate) function: Option<String>,
+}
+
+/// Of the machine, before a round.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Round {
+    pub(crate) line_ns: Option<f64>,
+    pub(crate) state: Option<String>,
+}
+
+impl Kept {
+    /// Reads a run that was kept; `None` if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is none of these.
+    pub(crate) fn read(path: &Path) -> Result<Option<Kept>, Failed> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let wrong = |error: &dyn std::fmt::Display| Failed::Because(format!("{}: {error}", path.display()));
+        let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        let kept: Kept = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+        kept.rows().map_err(|error| wrong(&error))?;
+        Ok(Some(kept))
+    }
+
+    /// Keeps it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Failed> {
+        let wrong = |error: &dyn std::fmt::Display| Failed::Because(format!("{}: {error}", path.display()));
+        let value = serde_json::to_value(self).map_err(|error| wrong(&error))?;
+        fs::write(path, by_lines(&value)).map_err(|error| wrong(&error))
+    }
+
+    /// Takes over what `farjump perf --json` printed.
+    ///
+    /// # Errors
+    /// It is not what it prints.
+    pub(crate) fn take(&mut self, printed: &str) -> Result<(), serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Report {
+            machine: Value,
+            rounds: Vec<Value>,
+            rows: Vec<Value>,
+        }
+        let Report { machine, rounds, rows } = serde_json::from_str(printed)?;
+        (self.machine, self.rounds, self.rows) = (machine, rounds, rows);
+        self.rows().map(|_| ())
+    }
+
+    /// Its rows.
+    ///
+    /// # Errors
+    /// A row lacks what every row has.
+    pub(crate) fn rows(&self) -> Result<Vec<Row>, serde_json::Error> {
+        self.rows.iter().map(Row::deserialize).collect()
+    }
+
+    /// How the machine was in each round.
+    pub(crate) fn rounds(&self) -> Vec<Round> {
+        self.rounds.iter().filter_map(|round| Round::deserialize(round).ok()).collect()
+    }
+}
+
+/// An object with a line for each of its values, and for each element of those that are lists.
+fn by_lines(object: &Value) -> String {
+    let lines = object.as_object().into_iter().flatten().map(|(key, value)| {
+        let value = match value.as_array().map(Vec::as_slice) {
+            None | Some([]) => value.to_string(),
+            Some(list) => {
+                let elements: Vec<_> = list.iter().map(Value::to_string).collect();
+                format!("[\n{}\n]", elements.join(",\n"))
+            }
+        };
+        format!("{}: {value}", Value::from(key.as_str()))
+    });
+    format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A run with these rows, to each of which the usual cells are added.
+    pub(crate) fn kept(section: &str, rows: &[Value]) -> Kept {
+        let usual = json!({
+            "metric": "latency", "unit": "us", "subject": "farjump", "transport": "shm", "mode": "cached", "size": 8,
+            "median": 0.1, "reference": "raw", "reference_median": 0.2, "ratio": 0.5, "ratio_min": 0.4, "ratio_max": 0.6,
+            "state": "near",
+        });
+        let full = |row: &Value| {
+            let mut full = usual.as_object().expect("it is one").clone();
+            full.extend(row.as_object().expect("cells are an object").clone());
+            Value::Object(full)
+        };
+        Kept {
+            section: section.to_owned(),
+            command: "farjump perf latency".to_owned(),
+            date: "2026-11-22".to_owned(),
+            built: "farjump 0.1.0".to_owned(),
+            failed: None,
+            machine: json!({ "processor": "one", "kernel": "6", "ucx": null, "source_cpu": 0, "target_cpu": 1 }),
+            rounds: vec![json!({ "size": 8, "round": 1, "line_ns": 25.0, "state": "near" })],
+            rows: rows.iter().map(full).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again_and_has_a_row_a_line() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let path = folder.path().join("latency.json");
+        assert!(Kept::read(&path).expect("nothing there is no failure").is_none());
+        let run = kept("latency", &[json!({}), json!({ "size": 16 })]);
+        run.write(&path).expect("it can be written");
+        let text = fs::read_to_string(&path).expect("it is there");
+        assert_eq!(text.lines().filter(|line| line.contains("\"metric\"")).count(), 2, "{text}");
+        let again = Kept::read(&path).expect("it is whole").expect("it is there");
+        let sizes: Vec<_> = again.rows().expect("they are rows").iter().map(|row| row.size).collect();
+        assert_eq!((sizes, again.rounds().len()), (vec![Some(8), Some(16)], 1));
+        fs::write(&path, "{}").expect("it can be written");
+        assert!(Kept::read(&path).is_err());
+    }
+}

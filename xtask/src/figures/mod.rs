@@ -1,0 +1,316 @@
+//! `cargo xtask figures`: the paper's figures and the page of results, measured on this machine.
+//!
+//! [`sections`] says what is run, [`kept`] what of each run is kept, [`bounds`] what is to be reached, [`results`] writes the
+//! page. A page is made of what is kept: a section that is run alone changes nothing of the others.
+
+mod bounds;
+mod kept;
+mod remarks;
+mod results;
+mod sections;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::child::{Ended, Failed, Interrupt, Run};
+use crate::workspace::{Workspace, root};
+use kept::Kept;
+use sections::{SECTIONS, Section};
+
+/// What building may take.
+const BUILDING: Duration = Duration::from_secs(20 * 60);
+
+/// What to measure.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Options {
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Measure these sections and leave the others as they are
+    #[arg(long, value_name = "SECTION,…", value_delimiter = ',', value_parser = sections::named)]
+    only: Vec<&'static Section>,
+    /// Where RESULTS.md, figures/ and results/ are [default: benches]
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
+}
+
+/// Measures, and writes the page. `true` unless a section ended early; one that this farjump does not have is told on the page.
+///
+/// # Errors
+/// When interrupted, farjump cannot be built, or a file cannot be written.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let folder = match &options.into {
+        Some(folder) => std::path::absolute(folder).map_err(|error| failed(folder, &error))?,
+        None => root().join("benches"),
+    };
+    for part in ["figures", "results"] {
+        let part = folder.join(part);
+        fs::create_dir_all(&part).map_err(|error| failed(&part, &error))?;
+    }
+    let chosen: Vec<&Section> = match options.only.is_empty() {
+        true => SECTIONS.iter().collect(),
+        false => options.only.clone(),
+    };
+    let programs = Programs::build(&chosen, interrupt)?;
+    let (date, built) = (date(interrupt)?, built(interrupt)?);
+    let mut all_ended = true;
+    for section in chosen {
+        let mut run = Kept {
+            section: section.name.to_owned(),
+            command: command(section, options.rounds).join(" "),
+            date: date.clone(),
+            built: built.clone(),
+            failed: None,
+            machine: Value::Null,
+            rounds: Vec::new(),
+            rows: Vec::new(),
+        };
+        measure(section, options.rounds, &programs, &folder, &mut run, interrupt)?;
+        if let Some(why) = &run.failed {
+            println!("{}: {why}", section.name);
+            all_ended &= run.rows.is_empty();
+        }
+        run.write(&folder.join(kept_as(section)))?;
+    }
+    let runs = SECTIONS.iter().map(|section| Kept::read(&folder.join(kept_as(section))));
+    let runs: Vec<Kept> = runs.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let page = folder.join("RESULTS.md");
+    fs::write(&page, results::page(&runs, &folder)).map_err(|error| failed(&page, &error))?;
+    println!("{}", page.display());
+    Ok(all_ended)
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Failed {
+    Failed::Because(format!("{}: {error}", path.display()))
+}
+
+/// Where a section's run is kept, from the folder of the results.
+fn kept_as(section: &Section) -> String {
+    format!("results/{}.json", section.name)
+}
+
+/// What a user would type.
+fn command(section: &Section, rounds: u32) -> Vec<String> {
+    let own = section.args.iter().map(|arg| (*arg).to_owned());
+    let rounds = ["--rounds".to_owned(), rounds.to_string()];
+    ["farjump".to_owned(), "perf".to_owned()].into_iter().chain(own).chain(rounds).collect()
+}
+
+/// Runs a section, and keeps what came of it.
+fn measure(
+    section: &Section,
+    rounds: u32,
+    programs: &Programs,
+    folder: &Path,
+    run: &mut Kept,
+    interrupt: &Interrupt,
+) -> Result<(), Failed> {
+    let program = match programs.of(section) {
+        Ok(program) => program,
+        Err(why) => {
+            run.failed = Some(why);
+            return Ok(());
+        }
+    };
+    let command = command(section, rounds);
+    let printed = tempfile::NamedTempFile::new().map_err(|error| failed(folder, &error))?;
+    let output = File::create(printed.path()).map_err(|error| failed(printed.path(), &error))?;
+    let mut started = Run::new(program, interrupt)
+        .args(&command[1..])
+        .args(["--json"])
+        .output(output.into())
+        .shown_as(run.command.clone())
+        .limit(section.limit);
+    if section.picture {
+        let picture = folder.join(results::picture(section.name));
+        // An old one would pass for what was just measured.
+        if picture.exists() {
+            fs::remove_file(&picture).map_err(|error| failed(&picture, &error))?;
+        }
+        started = started.args([Path::new("--plot"), &picture]);
+    }
+    run.failed = match started.run() {
+        Err(error) if error.is_interrupt() => return Err(error),
+        Err(error) => Some(error.to_string()),
+        Ok(ended) => why_failed(&ended),
+    };
+    let text = fs::read_to_string(printed.path()).map_err(|error| failed(printed.path(), &error))?;
+    if let (Err(error), None) = (run.take(&text), &run.failed) {
+        run.failed = Some(format!("what it printed is not what docs/perf.md says: {error}"));
+    }
+    Ok(())
+}
+
+/// What a command said of its failure; `None` if it did not fail.
+fn why_failed(ended: &Ended) -> Option<String> {
+    if ended.status.success() {
+        return None;
+    }
+    let said = ended.output.lines().find_map(|line| line.strip_prefix("error: "));
+    Some(said.map_or_else(|| ended.status.to_string(), str::to_owned))
+}
+
+/// farjump as it is usually built, and with the features that sections ask for: copies, which a later build leaves alone.
+struct Programs(BTreeMap<Option<&'static str>, Result<PathBuf, String>>);
+
+impl Programs {
+    /// Builds what these sections need, before anything is measured.
+    ///
+    /// # Errors
+    /// When farjump as it usually is cannot be built. What cannot be built with more is missing in its sections.
+    fn build(sections: &[&Section], interrupt: &Interrupt) -> Result<Programs, Failed> {
+        let target = Workspace::load(false, interrupt)?.target();
+        let folder = target.join("figures");
+        fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
+        let mut programs = BTreeMap::new();
+        // The usual one comes last, and stays where cargo puts it.
+        let mut wanted: Vec<_> = sections.iter().map(|section| section.features).collect();
+        wanted.sort_by_key(|features| features.is_none());
+        wanted.dedup();
+        for features in wanted {
+            let mut build = Run::cargo(interrupt)
+                .args(["build", "--release", "--package", "farjump", "--bin", "farjump"])
+                .directory(root())
+                .limit(BUILDING);
+            if let Some(features) = features {
+                build = build.args(["--features", features]);
+            }
+            let ended = build.run()?;
+            let copy = folder.join(features.map_or("farjump".to_owned(), |name| format!("farjump-{name}")));
+            let program = match why_failed(&ended) {
+                None => {
+                    let made = target.join("release/farjump");
+                    fs::copy(&made, &copy).map_err(|error| failed(&made, &error))?;
+                    Ok(copy)
+                }
+                Some(why) => Err(format!("farjump cannot be built: {why}")),
+            };
+            match (features, program) {
+                (None, Err(why)) => return Err(Failed::Because(why)),
+                (features, program) => programs.insert(features, program),
+            };
+        }
+        Ok(Programs(programs))
+    }
+
+    /// The program for a section, or why there is none.
+    fn of(&self, section: &Section) -> Result<PathBuf, String> {
+        let built = self.0.get(&section.features).cloned();
+        built.unwrap_or_else(|| Err("farjump was not built for it".to_owned()))
+    }
+}
+
+/// Today, in UTC.
+fn date(interrupt: &Interrupt) -> Result<String, Failed> {
+    answer(Run::new("date", interrupt).args(["-u", "+%Y-%m-%d"]))
+}
+
+/// Which farjump, and by which compiler.
+fn built(interrupt: &Interrupt) -> Result<String, Failed> {
+    let commit = answer(
+        Run::new("git", interrupt).args(["describe", "--always", "--dirty", "--exclude=*"]).directory(root()),
+    )?;
+    let compiler = answer(Run::new("rustc", interrupt).args(["--version"]).directory(root()))?;
+    Ok(format!("farjump {} at {commit}, built by {compiler}", env!("CARGO_PKG_VERSION")))
+}
+
+/// What a program says in a line.
+fn answer(run: Run<'_>) -> Result<String, Failed> {
+    Ok(run.quiet().run()?.output.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn ended(script: &str) -> Ended {
+        let output = Command::new("sh").args(["-c", script]).output().expect("there is a shell");
+        Ended { status: output.status, output: String::from_utf8_lossy(&output.stderr).into_owned() }
+    }
+
+    #[test]
+    fn what_a_command_says_of_its_failure_is_its_error() {
+        assert_eq!(why_failed(&ended("echo 'error: no' >&2; true")), None);
+        let said = why_failed(&ended("echo warning >&2; echo 'error: no such metric' >&2; exit 2"));
+        assert_eq!(said.as_deref(), Some("no such metric"));
+        assert!(why_failed(&ended("exit 3")).is_some_and(|why| why.contains('3')));
+    }
+
+    const REPORT: &str = r#"{"machine": {}, "rounds": [], "rows": [{"metric": "rate", "unit": "million/s", "subject": "farjump"}]}"#;
+
+    /// A section run by a script in farjump's place, and whether a picture came of it.
+    fn measured(script: &str, limit: Duration) -> (Kept, bool) {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        fs::create_dir(folder.path().join("figures")).expect("a folder can be made");
+        let program = folder.path().join("farjump");
+        // Another process writes it: one that this process has open could not be run.
+        let written = Command::new("sh")
+            .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$2" && chmod 700 "$2""#, "sh", script])
+            .arg(&program)
+            .status();
+        assert!(written.is_ok_and(|status| status.success()));
+        let interrupt = Interrupt::install().expect("signals can be caught");
+        let section = Section { limit, ..*sections::named("rate").expect("it is one") };
+        let picture = folder.path().join(results::picture(section.name));
+        fs::write(&picture, "old").expect("it can be written");
+        let mut run = kept::tests::kept("rate", &[]);
+        run.rounds.clear();
+        let programs = Programs(BTreeMap::from([(None, Ok(program))]));
+        measure(&section, 3, &programs, folder.path(), &mut run, &interrupt).expect("nobody interrupts");
+        (run, picture.exists())
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_run_is_kept_as_it_was_printed_and_what_it_said_besides_is_not() {
+        // The last argument is the picture's file.
+        let script = format!("echo warning >&2; for last; do :; done; echo new >\"$last\"; echo '{REPORT}'");
+        let (run, drawn) = measured(&script, LONG);
+        assert_eq!((run.failed.as_deref(), run.rows.len(), drawn), (None, 1, true));
+    }
+
+    #[test]
+    fn a_run_that_breaks_off_keeps_its_rows_and_one_that_is_refused_has_none_and_no_old_picture() {
+        let (run, drawn) = measured(&format!("echo '{REPORT}'; echo 'error: it is gone' >&2; exit 1"), LONG);
+        assert_eq!((run.failed.as_deref(), run.rows.len(), drawn), (Some("it is gone"), 1, false));
+        let (run, drawn) = measured("echo 'error: no such metric' >&2; exit 2", LONG);
+        assert_eq!((run.failed.as_deref(), run.rows.len(), drawn), (Some("no such metric"), 0, false));
+        let (run, _) = measured("echo '{}'", LONG);
+        assert!(run.failed.is_some_and(|why| why.contains("docs/perf.md")));
+    }
+
+    #[test]
+    fn a_run_that_does_not_end_is_killed() {
+        let (run, _) = measured("exec sleep 600", Duration::from_secs(1));
+        assert!(run.failed.is_some_and(|why| why.contains("was killed after 1 s")));
+    }
+
+    #[test]
+    fn a_farjump_that_could_not_be_built_is_missing_in_its_sections_alone() {
+        let interrupt = Interrupt::install().expect("signals can be caught");
+        let programs = Programs(BTreeMap::from([(Some("iceoryx2"), Err("no such feature".to_owned()))]));
+        let mut run = kept::tests::kept("iceoryx2", &[]);
+        let section = sections::named("iceoryx2").expect("it is one");
+        measure(section, 3, &programs, Path::new("/nonexistent"), &mut run, &interrupt).expect("it is told");
+        assert_eq!(run.failed.as_deref(), Some("no such feature"));
+    }
+
+    #[test]
+    fn sections_have_names_of_their_own_and_say_what_is_typed() {
+        let names: std::collections::BTreeSet<_> = SECTIONS.iter().map(|section| section.name).collect();
+        assert_eq!(names.len(), SECTIONS.len());
+        let latency = sections::named("latency").expect("it is one");
+        assert_eq!(command(latency, 3)[..3], ["farjump", "perf", "latency"]);
+        assert_eq!(command(latency, 3).last().map(String::as_str), Some("3"));
+        let unknown = sections::named("speed").expect_err("it is none");
+        assert!(unknown.contains("`speed`") && unknown.contains("wake-up"), "{unknown}");
+    }
+}

@@ -1,0 +1,183 @@
+//! What is measured for the results: one run of `farjump perf` a section.
+
+use std::time::Duration;
+
+/// A run, and what it is shown as.
+#[derive(Debug)]
+pub(crate) struct Section {
+    /// Its name, by which `--only` and its files are called.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// What it shows, in a sentence or two.
+    pub(crate) about: &'static str,
+    /// Of `farjump perf`.
+    pub(crate) args: &'static [&'static str],
+    /// Whether it is drawn.
+    pub(crate) picture: bool,
+    /// Features of farjump's that are off otherwise.
+    pub(crate) features: Option<&'static str>,
+    /// What it may take.
+    pub(crate) limit: Duration,
+}
+
+const MINUTES: u64 = 60;
+
+impl Section {
+    const fn new(
+        name: &'static str,
+        title: &'static str,
+        about: &'static str,
+        args: &'static [&'static str],
+    ) -> Section {
+        let limit = Duration::from_secs(3 * MINUTES);
+        Section { name, title, about, args, picture: false, features: None, limit }
+    }
+
+    const fn drawn(self) -> Section {
+        Section { picture: true, ..self }
+    }
+
+    const fn with(self, features: &'static str) -> Section {
+        Section { features: Some(features), ..self }
+    }
+
+    const fn up_to(self, minutes: u64) -> Section {
+        Section { limit: Duration::from_secs(minutes * MINUTES), ..self }
+    }
+}
+
+/// All of them, in the order in which they are run and shown.
+pub(crate) const SECTIONS: [Section; 17] = [
+    Section::new(
+        "latency",
+        "One-way latency: the paper's figure 3",
+        "Mode cached over every transport that is usable here, beside UCX's active messages, with a handler that counts.",
+        &["latency", "--sizes", "1..1M", "--transports", "all", "--against", "ucx-am"],
+    )
+    .drawn()
+    .up_to(5),
+    Section::new(
+        "rate",
+        "Message rate: the paper's figure 4",
+        "The same as a stream, of which nothing is answered.",
+        &["rate", "--sizes", "1..1M", "--transports", "all", "--against", "ucx-am"],
+    )
+    .drawn()
+    .up_to(5),
+    Section::new(
+        "floor",
+        "One-way latency beside the floor",
+        "Against a line of 64 bytes each way through memory of both processes, and nothing else.",
+        &["latency", "--sizes", "1..32,40", "--transports", "shm", "--against", "raw"],
+    ),
+    Section::new(
+        "rate-floor",
+        "Message rate beside the floor",
+        "Against a ring of one line a message, which is stored and looked at, and nothing else.",
+        &["rate", "--sizes", "1..32", "--transports", "shm", "--against", "raw"],
+    ),
+    Section::new(
+        "bandwidth",
+        "Bandwidth",
+        "Against one process that copies as many bytes into the same kind of memory.",
+        &["bandwidth", "--sizes", "64K,1M", "--transports", "all", "--against", "memcpy"],
+    ),
+    Section::new(
+        "always",
+        "Code in every message",
+        "Mode always, the paper's: what UCX's active messages have at the target already travels with each call.",
+        &["latency", "--sizes", "1,8,64,512,1K,8K,64K,1M", "--mode", "always", "--transports", "shm", "--against", "ucx-am"],
+    ),
+    Section::new(
+        "image",
+        "How long the code is",
+        "Calls of 8 bytes with code of more and more bytes, which never run: sent each time and run from the store (always), or \
+         sent each time and run where it lies (in place), beside code that travelled once (cached).",
+        &[
+            "latency", "--image", "64..64K", "--mode", "always,in-place", "--transports", "shm", "--against", "cached",
+        ],
+    )
+    .drawn(),
+    Section::new(
+        "first-call",
+        "First calls",
+        "Code that the target has never seen, from its arrival to its having run and been answered, against loading a library \
+         with the same code and calling it.",
+        &["first-call", "--transports", "shm", "--against", "dlopen"],
+    ),
+    Section::new(
+        "work",
+        "Useful work",
+        "Functions that do something with their payload: as an ifunc, as an active message of UCX, and by fetching the data to \
+         the source.",
+        &["work", "--functions", "all", "--sizes", "64..1M", "--against", "ucx-am,fetch"],
+    )
+    .drawn()
+    .up_to(4),
+    Section::new(
+        "ring-1g",
+        "The paper's ring",
+        "Slots of 1 KiB in half of a heap of 2 GiB, as the paper's prototype has them.",
+        &[
+            "rate", "--sizes", "1", "--transports", "shm", "--against", "ucx-am,ucx-put,raw", "--ring", "1G", "--slot",
+            "1K",
+        ],
+    ),
+    Section::new(
+        "ring-1m",
+        "The same in a ring that fits the cache",
+        "Slots of 1 KiB in 1 MiB.",
+        &[
+            "rate", "--sizes", "1", "--transports", "shm", "--against", "ucx-am,ucx-put,raw", "--ring", "1M", "--slot",
+            "1K",
+        ],
+    ),
+    Section::new(
+        "scaling",
+        "Many sources",
+        "So many sources connected to one target. A ratio is of that number to one source alone, in the same round.",
+        &["scaling", "--sources", "1..256"],
+    )
+    .drawn()
+    .up_to(4),
+    Section::new(
+        "wake-up",
+        "Waking a target that sleeps",
+        "From injecting into a target that had nothing to do and sleeps, to the function's having run.",
+        &["wake-up", "--against", "futex,ucx-wait"],
+    ),
+    Section::new(
+        "idle",
+        "What a target takes that has nothing to do",
+        "Time of a processor for each second.",
+        &["idle"],
+    ),
+    Section::new(
+        "iceoryx2",
+        "Beside iceoryx2",
+        "Its publish and subscribe between two processes, polled, with samples written in place.",
+        &["latency", "--sizes", "8,64,512,4K,32K", "--transports", "shm", "--against", "iceoryx2"],
+    )
+    .with("iceoryx2"),
+    Section::new(
+        "perftest",
+        "Latency of UCX by its own tool",
+        "Whether the reference is used as well as UCX's own tool uses it: `ucx_perftest` on the same processors, in the same \
+         rounds.",
+        &["latency", "--sizes", "8,1K,64K", "--transports", "shm", "--against", "perftest"],
+    ),
+    Section::new(
+        "perftest-rate",
+        "Message rate of UCX by its own tool",
+        "The same as a stream.",
+        &["rate", "--sizes", "8,1K", "--transports", "shm", "--against", "perftest"],
+    ),
+];
+
+/// The section of this name.
+pub(crate) fn named(name: &str) -> Result<&'static Section, String> {
+    SECTIONS.iter().find(|section| section.name == name).ok_or_else(|| {
+        let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+        format!("there is no section `{name}`: there are {}", names.join(", "))
+    })
+}

@@ -1,0 +1,253 @@
+//! A section's rows as a table: what was measured once stands once, each thing in a column of its own.
+
+use serde_json::Value;
+
+use super::kept::{Kept, Row};
+
+/// Keys of a row that have a place of their own, or that the command says; other numbers get a column that is called by the
+/// key.
+const KNOWN: [&str; 29] = [
+    "metric",
+    "unit",
+    "subject",
+    "transport",
+    "mode",
+    "arrival",
+    "lane",
+    "size",
+    "iterations",
+    "median",
+    "p50",
+    "p99",
+    "p999",
+    "max",
+    "reference",
+    "reference_lane",
+    "reference_median",
+    "reference_p99",
+    "ratio",
+    "ratio_min",
+    "ratio_max",
+    "state",
+    "agrees",
+    "missing",
+    "image",
+    "sources",
+    "function",
+    "ring",
+    "slot",
+];
+
+/// What a line of a table is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct At {
+    function: Option<String>,
+    sources: Option<u64>,
+    image: Option<u64>,
+    size: Option<u64>,
+}
+
+impl At {
+    fn of(row: &Row) -> At {
+        At { function: row.function.clone(), sources: row.sources, image: row.image, size: row.size }
+    }
+
+    /// Its cells, with what the columns are called.
+    fn cells(&self) -> [(&'static str, Option<String>); 4] {
+        [
+            ("function", self.function.clone()),
+            ("sources", self.sources.map(|sources| sources.to_string())),
+            ("code", self.image.map(bytes)),
+            ("payload", self.size.map(bytes)),
+        ]
+    }
+}
+
+/// The tables of a run, one for each metric in it, in Markdown.
+pub(crate) fn tables(run: &Kept) -> String {
+    let rows: Vec<_> = run.rows().unwrap_or_default().into_iter().zip(&run.rows).collect();
+    let mut metrics: Vec<&str> = Vec::new();
+    for (row, _) in &rows {
+        if !metrics.contains(&&*row.metric) {
+            metrics.push(&row.metric);
+        }
+    }
+    let table = |metric: &&str| {
+        let of_metric: Vec<_> = rows.iter().filter(|(row, _)| row.metric == *metric).collect();
+        let unit = of_metric.first().map(|(row, _)| row.unit.clone()).unwrap_or_default();
+        format!("`{metric}` in {unit}\n\n{}", Table::of(&of_metric).to_markdown())
+    };
+    metrics.iter().map(table).collect::<Vec<_>>().join("\n")
+}
+
+/// Heads, and cells by line.
+struct Table {
+    heads: Vec<String>,
+    lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn of(rows: &[&(Row, &Value)]) -> Table {
+        let mut places: Vec<At> = Vec::new();
+        for (row, _) in rows {
+            if !places.contains(&At::of(row)) {
+                places.push(At::of(row));
+            }
+        }
+        // Each of these is what a column is called, and what of a row stands in it.
+        let mut columns: Vec<(String, Vec<Option<String>>)> = Vec::new();
+        let mut put = |head: String, at: usize, cell: String| {
+            let number = columns.iter().position(|(known, _)| *known == head).unwrap_or_else(|| {
+                columns.push((head, vec![None; places.len()]));
+                columns.len() - 1
+            });
+            columns[number].1[at].get_or_insert(cell);
+        };
+        let place = |row: &Row| places.iter().position(|place| *place == At::of(row)).unwrap_or(0);
+        for (row, _) in rows {
+            if let Some(median) = row.median {
+                put(subject(row), place(row), figure(median));
+            }
+        }
+        for (row, _) in rows {
+            if let (Some(reference), Some(median)) = (reference(row), row.reference_median) {
+                put(reference, place(row), figure(median));
+            }
+        }
+        for (row, _) in rows {
+            if let (Some(reference), Some(ratio)) = (reference(row), ratio(row)) {
+                put(format!("{} ÷ {reference}", subject(row)), place(row), ratio);
+            }
+        }
+        for (row, value) in rows {
+            let others = value.as_object().into_iter().flatten();
+            for (key, value) in others.filter(|(key, _)| !KNOWN.contains(&&***key)) {
+                if let Some(number) = value.as_f64() {
+                    put(format!("`{key}`, {}", subject(row)), place(row), figure(number));
+                }
+            }
+        }
+        for (row, _) in rows {
+            if let Some(state) = &row.state {
+                put("state".to_owned(), place(row), state.clone());
+            }
+        }
+        let mut heads = Vec::new();
+        let mut lines = vec![Vec::new(); places.len()];
+        for number in 0..4 {
+            if places.iter().any(|place| place.cells()[number].1.is_some()) {
+                heads.extend(places.first().map(|place| place.cells()[number].0.to_owned()));
+                for (line, place) in lines.iter_mut().zip(&places) {
+                    line.push(place.cells()[number].1.clone().unwrap_or_default());
+                }
+            }
+        }
+        for (head, cells) in columns {
+            heads.push(head);
+            for (line, cell) in lines.iter_mut().zip(cells) {
+                line.push(cell.unwrap_or_default());
+            }
+        }
+        Table { heads, lines }
+    }
+
+    fn to_markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule = vec!["---:".to_owned(); self.heads.len()];
+        let lines = self.lines.iter().map(|cells| line(cells));
+        [line(&self.heads), line(&rule)].into_iter().chain(lines).collect()
+    }
+}
+
+/// What a row is about, and over what.
+fn subject(row: &Row) -> String {
+    match (&row.transport, &row.mode) {
+        (Some(transport), Some(mode)) => format!("{transport}, {mode}"),
+        (Some(transport), None) => transport.clone(),
+        _ => over(&row.subject, row.lane.as_deref()),
+    }
+}
+
+fn reference(row: &Row) -> Option<String> {
+    let name = row.reference.as_deref().filter(|name| !name.is_empty())?;
+    Some(over(name, row.reference_lane.as_deref()))
+}
+
+fn over(name: &str, lane: Option<&str>) -> String {
+    lane.map_or_else(|| name.to_owned(), |lane| format!("{name} ({lane})"))
+}
+
+/// A row's ratio with the smallest and the largest of the rounds.
+pub(crate) fn ratio(row: &Row) -> Option<String> {
+    let ratio = row.ratio?;
+    Some(match (row.ratio_min, row.ratio_max) {
+        (Some(min), Some(max)) => format!("{ratio:.2} ({min:.2} to {max:.2})"),
+        _ => format!("{ratio:.2}"),
+    })
+}
+
+/// A number of bytes as `farjump perf` takes it.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes {
+        0 => "0 B".to_owned(),
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        bytes if bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} B"),
+    }
+}
+
+/// Three figures of a number or, of a longer one, those before the point.
+fn figure(figure: f64) -> String {
+    let before = if figure == 0.0 { 0 } else { figure.abs().log10().floor() as i32 };
+    let digits = usize::try_from(2 - before).unwrap_or(0);
+    format!("{figure:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::kept::tests::kept;
+    use super::*;
+
+    #[test]
+    fn each_thing_has_a_column_and_each_size_a_line() {
+        let rows = [8, 1024].map(|size| {
+            let am = json!({ "size": size, "reference": "ucx-am", "reference_lane": "posix", "reference_median": 0.25 });
+            [json!({ "size": size }), am]
+        });
+        let table = tables(&kept("latency", rows.as_flattened()));
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(
+            lines[2],
+            "| payload | shm, cached | raw | ucx-am (posix) | shm, cached ÷ raw | shm, cached ÷ ucx-am (posix) | state |"
+        );
+        assert_eq!(
+            lines[5],
+            "| 1 KiB | 0.100 | 0.200 | 0.250 | 0.50 (0.40 to 0.60) | 0.50 (0.40 to 0.60) | near |"
+        );
+        assert_eq!((lines[0], lines.len()), ("`latency` in us", 6));
+    }
+
+    #[test]
+    fn metrics_have_a_table_each_and_unknown_numbers_a_column() {
+        let rate = json!({ "metric": "scaling-rate", "unit": "million/s", "sources": 4, "cpu_ns_target": 21.5, "ring": 4096 });
+        let table = tables(&kept("scaling", &[json!({ "sources": 4 }), rate]));
+        assert!(table.contains("`scaling-rate` in million/s\n\n| sources | payload |"), "{table}");
+        assert!(table.contains("`cpu_ns_target`, shm, cached |") && table.contains(" 21.5 |"), "{table}");
+        assert!(!table.contains("ring"), "{table}");
+    }
+
+    #[test]
+    fn figures_have_three_digits_that_say_something() {
+        let shown = [0.0, 0.00126, 0.0721, 0.1, 1.5, 42.25, 123.4, 54321.0].map(figure);
+        assert_eq!(shown, ["0.00", "0.00126", "0.0721", "0.100", "1.50", "42.2", "123", "54321"]);
+    }
+
+    #[test]
+    fn what_has_no_figures_leaves_its_cell_empty() {
+        let missing = json!({ "size": 16, "median": null, "ratio": null, "reference_median": null });
+        let table = tables(&kept("latency", &[json!({}), missing]));
+        assert!(table.ends_with("| 16 B |  |  |  | near |\n"), "{table}");
+    }
+}
