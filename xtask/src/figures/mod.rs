@@ -210,13 +210,14 @@ fn date(interrupt: &Interrupt) -> Result<String, Failed> {
     answer(Run::new("date", interrupt).args(["-u", "+%Y-%m-%d"]))
 }
 
-/// Which farjump, and by which compiler.
+/// Which farjump, and by which compiler. Results are no part of it, whether committed or not.
 fn built(interrupt: &Interrupt) -> Result<String, Failed> {
-    let commit = answer(
-        Run::new("git", interrupt).args(["describe", "--always", "--dirty", "--exclude=*"]).directory(root()),
-    )?;
+    let git = |args: &[&str]| answer(Run::new("git", interrupt).args(args).directory(root()));
+    let commit = git(&["rev-parse", "--short", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!benches"])?;
+    let changed = if changed.is_empty() { "" } else { " with changes" };
     let compiler = answer(Run::new("rustc", interrupt).args(["--version"]).directory(root()))?;
-    Ok(format!("farjump {} at {commit}, built by {compiler}", env!("CARGO_PKG_VERSION")))
+    Ok(format!("farjump {} at {commit}{changed}, built by {compiler}", env!("CARGO_PKG_VERSION")))
 }
 
 /// What a program says in a line.
