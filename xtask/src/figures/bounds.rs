@@ -80,16 +80,16 @@ pub(crate) const BOUNDS: [Bound; 13] = [
         (0.5, 0.6),
     ),
     bound(
-        ("message rate, cached, `shm`, up to 32 B", "UCX active message"),
-        ("rate", "rate"),
+        ("message rate, cached, `shm`, up to 32 B, 64 given at a time", "UCX active message"),
+        ("rate-batch", "rate"),
         ("shm", "ucx-am"),
         0..=32,
         AtLeast,
         (4.0, 3.0),
     ),
     bound(
-        ("message rate, cached, `shm`, up to 32 B", "one 64-byte line a message, raw"),
-        ("rate-floor", "rate"),
+        ("message rate, cached, `shm`, up to 32 B, 64 given at a time", "one 64-byte line a message, raw"),
+        ("rate-batch", "rate"),
         ("shm", "raw"),
         0..=32,
         AtLeast,
@@ -252,10 +252,10 @@ mod tests {
 
     #[test]
     fn every_row_that_a_bound_is_about_has_to_reach_it() {
-        let run = kept("rate", &[rate(1, 5.0, "near"), rate(32, 4.0, "near"), rate(64, 1.0, "near")]);
+        let run = kept("rate-batch", &[rate(1, 5.0, "near"), rate(32, 4.0, "near"), rate(64, 1.0, "near")]);
         let verdict = RATE.judge(&[run]);
         assert_eq!(verdict, Verdict::Reached("2 of 2 sizes; worst 4.00 (3.50 to 4.50) at 32 B, near".into()));
-        let run = kept("rate", &[rate(1, 5.0, "near"), rate(32, 3.9, "near")]);
+        let run = kept("rate-batch", &[rate(1, 5.0, "near"), rate(32, 3.9, "near")]);
         let verdict = RATE.judge(&[run]);
         assert_eq!(
             verdict,
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn the_bound_is_that_of_the_machines_state_and_neither_near_nor_far_counts_as_near() {
         let reached =
-            |state| matches!(RATE.judge(&[kept("rate", &[rate(8, 3.5, state)])]), Verdict::Reached(_));
+            |state| matches!(RATE.judge(&[kept("rate-batch", &[rate(8, 3.5, state)])]), Verdict::Reached(_));
         assert_eq!(["near", "middle", "far"].map(reached), [false, false, true]);
     }
 
@@ -284,11 +284,11 @@ mod tests {
             Verdict::NotMeasured(why) => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(why(&[]), "section rate was not run");
-        assert_eq!(why(&[kept("rate", &[rate(64, 9.0, "near")])]), "no row is about it");
+        assert_eq!(why(&[]), "section rate-batch was not run");
+        assert_eq!(why(&[kept("rate-batch", &[rate(64, 9.0, "near")])]), "no row is about it");
         let missing = json!({ "metric": "rate", "reference": "ucx-am", "ratio": null, "missing": "no UCX" });
-        assert_eq!(why(&[kept("rate", &[missing])]), "no UCX");
-        let mut refused = kept("rate", &[]);
+        assert_eq!(why(&[kept("rate-batch", &[missing])]), "no UCX");
+        let mut refused = kept("rate-batch", &[]);
         refused.failed = Some("it is not known".to_owned());
         assert_eq!(why(&[refused]), "it is not known");
     }

@@ -47,7 +47,7 @@ impl Section {
 }
 
 /// All of them, in the order in which they are run and shown.
-pub(crate) const SECTIONS: [Section; 17] = [
+pub(crate) const SECTIONS: [Section; 18] = [
     Section::new(
         "latency",
         "One-way latency: the paper's figure 3",
@@ -76,6 +76,13 @@ pub(crate) const SECTIONS: [Section; 17] = [
         "Against a ring of one line a message, which is stored and looked at, and nothing else.",
         &["rate", "--sizes", "1..32", "--transports", "shm", "--against", "raw"],
     ),
+    Section::new(
+        "rate-batch",
+        "Message rate, 64 messages given at a time",
+        "farjump puts small ones together in frames (`Link::batch`); neither reference has such a thing, and a program would send each.",
+        &["rate", "--sizes", "1..1K", "--batch", "64", "--transports", "shm", "--against", "raw,ucx-am"],
+    )
+    .drawn(),
     Section::new(
         "bandwidth",
         "Bandwidth",
