@@ -5,6 +5,7 @@ mod building;
 mod crashing;
 mod crowding;
 mod demonstrating;
+mod elsewhere;
 mod examining;
 mod injecting;
 mod invoking;
@@ -15,6 +16,7 @@ mod measuring;
 mod networks;
 mod paths;
 mod plotting;
+mod rings;
 mod samples;
 
 mod seeing;

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use farjump_namespaces::{DEVICE, Namespaces, Side};
 use serde_json::Value;
 
+use crate::elsewhere::check_alone;
 use crate::injecting::ECHO;
 use crate::keyed::{has_ucx, make_key};
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
@@ -163,4 +164,21 @@ fn the_demo_works_between_machines() {
     let [to_target, to_source] = networks.received();
     assert!(code > 0 && to_target - before[0] > code && to_source > before[1], "the code went another way");
     assert!(networks.bench.leftovers().is_empty());
+}
+
+#[test]
+fn a_target_on_another_machine_is_measured_across_the_cable() {
+    let Some(networks) = Networks::join() else { return };
+    let (_serving, address) = networks.serve(&UCX);
+    let host = address.strip_prefix("tcp:").expect("it is one of TCP");
+    let perf = ["perf", "bandwidth", "--sizes", "64K", "--peer", host, "--transports", "ucx-am", "--json"];
+    let few = ["--rounds", "2", "--iterations", "100", "--warmup", "3"];
+    let before = networks.received();
+    let done = networks.source(&[&perf[..], &few, &KEYED].concat()).worked();
+    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let row = &report["rows"][0];
+    check_alone(row);
+    assert_eq!((&row["transport"], &row["lane"]), (&"ucx-am".into(), &format!("tcp over {DEVICE}").into()));
+    let came = networks.received()[0] - before[0];
+    assert!(came >= 2 * 100 * 65_536, "{came} B came: the payload went another way");
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use farjump::Library;
 
 use super::options::{Metric, Perf};
+use super::peer::Nonce;
 use super::work::Function;
 use super::{first, image};
 use crate::compiled::{self, Source};
@@ -31,16 +32,22 @@ pub(super) struct Libraries {
     pub(super) counter: PathBuf,
     /// Code that no target has seen: one for each round and mode of first-call, with its file.
     pub(super) firsts: Vec<(Library, PathBuf)>,
+    /// What is in all of these where the target is elsewhere.
+    pub(super) nonce: Option<Nonce>,
 }
 
 impl Libraries {
     /// Builds them. `modes` is how many modes are measured.
     pub(super) fn build(arguments: &Perf, modes: usize, stage: &Stage) -> Result<Libraries, Failure> {
-        let text = include_str!("../../../../../ifuncs/samples/c/counter.c");
-        let mut built = compiled::build(&[Source { name: "counter", text }], stage)?;
+        let nonce = arguments.peer.as_ref().map(|_| Nonce::draw()).transpose()?;
+        let text = match nonce {
+            Some(nonce) => nonce.counter(),
+            None => include_str!("../../../../../ifuncs/samples/c/counter.c").to_owned(),
+        };
+        let mut built = compiled::build(&[Source { name: "counter", text: &text }], stage)?;
         let library = built.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
         let codes = match (&arguments.image, arguments.metric) {
-            (Some(images), _) => image::build(images, text, &library, stage)?,
+            (Some(images), _) => image::build(images, &text, &library, stage)?,
             (None, Metric::Work) => build_work(arguments, stage)?,
             (None, _) => vec![Code { library, image: None, function: None }],
         };
@@ -49,7 +56,7 @@ impl Libraries {
             _ => 0,
         };
         let counter = stage.folder().join("libcounter.so");
-        Ok(Libraries { codes, counter, firsts: build_firsts(firsts, stage)? })
+        Ok(Libraries { codes, counter, firsts: build_firsts(firsts, nonce, stage)?, nonce })
     }
 }
 
@@ -61,8 +68,20 @@ fn build_work(arguments: &Perf, stage: &Stage) -> Result<Vec<Code>, Failure> {
     Ok(built.map(|(library, function)| Code { library, image: None, function: Some(function) }).collect())
 }
 
-fn build_firsts(count: usize, stage: &Stage) -> Result<Vec<(Library, PathBuf)>, Failure> {
-    let sources: Vec<_> = (0..count).map(|number| (first::name(number), first::source(number))).collect();
+fn build_firsts(
+    count: usize,
+    nonce: Option<Nonce>,
+    stage: &Stage,
+) -> Result<Vec<(Library, PathBuf)>, Failure> {
+    let source = |number| {
+        let name = first::name(number);
+        let text = match nonce {
+            Some(nonce) => nonce.first(&name, number),
+            None => first::source(number),
+        };
+        (name, text)
+    };
+    let sources: Vec<_> = (0..count).map(source).collect();
     let mut built = Vec::new();
     for some in sources.chunks(COMPILERS) {
         let some: Vec<_> = some.iter().map(|(name, text)| Source { name, text }).collect();

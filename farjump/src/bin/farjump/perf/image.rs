@@ -100,7 +100,7 @@ pub(super) fn crossings(rows: &[Row]) -> Vec<String> {
         let (Some(image), Some(transport)) = (row.image, &row.transport) else { continue };
         let (_, curves) = places.entry((transport, row.size)).or_insert_with(|| (row, Curves::new()));
         // Mode cached has no rows of its own where there is no other reference.
-        let cached = (row.reference == Against::Cached.name()).then_some(Mode::Cached.name());
+        let cached = (row.reference == Some(Against::Cached.name())).then_some(Mode::Cached.name());
         for (mode, median) in [(row.mode, row.median), (cached, row.reference_median)] {
             if let (Some(mode), Some(median)) = (mode, median) {
                 curves.entry(mode).or_default().insert(image, median);
@@ -169,7 +169,7 @@ mod tests {
             mode: Some(mode.name()),
             size: 8,
             median: Some(median),
-            reference: "cached",
+            reference: Some("cached"),
             reference_median: Some(1.0),
             image: Some(image),
             ..Row::default()

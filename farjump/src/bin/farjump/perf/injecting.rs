@@ -12,6 +12,8 @@ use crate::failure::Failure;
 
 /// How long a call may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long connecting may take: both sides touch each page of a mailbox, of which 1 GiB has many.
+pub(super) const CONNECTING: Duration = Duration::from_secs(60);
 
 /// The source's side: a link that never sleeps.
 pub(super) struct Calls<'a> {
@@ -91,7 +93,7 @@ pub(super) fn connect(address: &str, transport: &str) -> Result<Link, farjump::E
 
 /// A link to the target at `address`, with what all have in common that measure.
 pub(super) fn link_to(address: &str, transport: &str) -> LinkBuilder {
-    Link::builder(address).transport(transport).send_timeout(PATIENCE)
+    Link::builder(address).transport(transport).connect_timeout(CONNECTING).send_timeout(PATIENCE)
 }
 
 /// The address of the target whose socket has this name, which is the transport's where there is one for each.
@@ -124,6 +126,7 @@ impl Polls {
             .local(counter)
             .mailbox(ring)
             .max_sources(sources)
+            .meeting_limit(CONNECTING)
             .wait_policy(WaitPolicy::spin_only())
             .build()?;
         Ok(Polls { target, before: 0 })

@@ -5,6 +5,7 @@ use super::message::{Offer, Subject};
 use super::options::Against;
 use super::pair::Pair;
 use super::references::{self, Half, Joined};
+use super::ring::Layout;
 use super::work::{Task, Way};
 use crate::failure::Failure;
 
@@ -89,8 +90,7 @@ pub(super) fn join(
     pair: &mut Pair,
     subjects: &[Subject],
     theirs: Vec<Result<Offer, String>>,
-    region: usize,
-    longest: usize,
+    layout: &Layout,
 ) -> Result<Sides, Failure> {
     let mut halves: Vec<Option<(Half, Offer)>> = Vec::new();
     let mut offers = Vec::new();
@@ -99,7 +99,7 @@ pub(super) fn join(
         let half = match (subject, theirs) {
             (_, Err(why)) => Err(why),
             (subject, Ok(_)) if subject.is_farjump() => Ok(None),
-            (reference, Ok(theirs)) => references::open(reference, region)
+            (reference, Ok(theirs)) => references::open(reference, layout)
                 .and_then(|half| Ok((half.offer()?, half)))
                 .map(|(own, half)| Some((half, theirs, own)))
                 .map_err(|failure| failure.to_string()),
@@ -114,9 +114,8 @@ pub(super) fn join(
         whys.push(why);
     }
     let (joined, own) = pair.join(offers, |memory| {
-        let join = |half: Option<(Half, Offer)>| {
-            half.map(|(half, theirs)| half.join(&theirs, memory, true, longest))
-        };
+        let join =
+            |half: Option<(Half, Offer)>| half.map(|(half, theirs)| half.join(&theirs, memory, true, layout));
         halves.into_iter().map(join).collect::<Vec<_>>()
     })?;
     let mut sides = Vec::new();

@@ -6,7 +6,7 @@ use std::fs;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
-use super::options::Cpus;
+use super::options::{AskedCpus, Cpus};
 use crate::doctor::kernel_text::{numbers, read};
 use crate::failure::Failure;
 
@@ -22,11 +22,15 @@ pub(super) struct Machine {
     /// The variable UCX_TLS.
     pub(super) ucx_tls: Option<String>,
     pub(super) source_cpu: usize,
-    pub(super) target_cpu: usize,
+    /// `None` where the target is elsewhere.
+    pub(super) target_cpu: Option<usize>,
+    /// The target's address, where that is elsewhere.
+    pub(super) peer: Option<String>,
 }
 
 impl Machine {
-    pub(super) fn look(cpus: Cpus) -> Machine {
+    /// With the processors of source and target, or of the source and the address of a target elsewhere.
+    pub(super) fn look(source_cpu: usize, target_cpu: Option<usize>, peer: Option<String>) -> Machine {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info.lines().find_map(|line| line.strip_prefix("model name\t: "));
         Machine {
@@ -36,8 +40,9 @@ impl Machine {
             farjump: env!("CARGO_PKG_VERSION"),
             ucx: ucx_version(),
             ucx_tls: std::env::var("UCX_TLS").ok(),
-            source_cpu: cpus.source,
-            target_cpu: cpus.target,
+            source_cpu,
+            target_cpu,
+            peer,
         }
     }
 }
@@ -84,25 +89,24 @@ impl State {
 ///
 /// # Errors
 /// When there are not two, or those asked for may not be used.
-pub(super) fn choose(asked: Option<Cpus>) -> Result<Cpus, Failure> {
+pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Cpus, Failure> {
     let allowed = allowed();
-    let list = || allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    if let Some(cpus) = asked {
-        for cpu in [cpus.source, cpus.target] {
-            if !allowed.contains(&cpu) {
-                return Err(Failure::new(format!(
-                    "processor {cpu} is not there, or may not be used (see taskset -p $$): there are {}",
-                    list()
-                )));
-            }
+    match asked {
+        Some(AskedCpus { source, target: Some(target) }) => {
+            return Ok(Cpus { source: usable(source, &allowed)?, target: usable(target, &allowed)? });
         }
-        return Ok(cpus);
+        Some(AskedCpus { source, target: None }) => {
+            return Err(Failure::new(format!(
+                "--cpus {source}: source and target need a processor each: name two"
+            )));
+        }
+        None => {}
     }
     let mut by_number = allowed.iter().copied();
     let (Some(source), Some(second)) = (by_number.next(), by_number.next()) else {
         return Err(Failure::new(format!(
             "source and target each poll and need a processor each, and there is only {}: allow more (taskset), or measure elsewhere",
-            list()
+            list(&allowed)
         )));
     };
     let siblings = read(format!("/sys/devices/system/cpu/cpu{source}/topology/thread_siblings_list"))
@@ -110,6 +114,38 @@ pub(super) fn choose(asked: Option<Cpus>) -> Result<Cpus, Failure> {
         .unwrap_or_default();
     let apart = allowed.iter().copied().find(|cpu| *cpu != source && !siblings.contains(&(*cpu as u32)));
     Ok(Cpus { source, target: apart.unwrap_or(second) })
+}
+
+/// The processor of a source alone.
+///
+/// # Errors
+/// When that asked for may not be used, or there are two.
+pub(super) fn choose_one(asked: Option<AskedCpus>) -> Result<usize, Failure> {
+    let allowed = allowed();
+    match asked {
+        Some(AskedCpus { source, target: None }) => usable(source, &allowed),
+        Some(AskedCpus { source, target: Some(target) }) => Err(Failure::new(format!(
+            "--cpus {source},{target}: the target is at the other side of --peer, on a processor of its own: name one, the source's"
+        ))),
+        None => {
+            let first = allowed.first().copied();
+            first.ok_or_else(|| Failure::new("the system does not say which processors may be used"))
+        }
+    }
+}
+
+fn usable(cpu: usize, allowed: &BTreeSet<usize>) -> Result<usize, Failure> {
+    match allowed.contains(&cpu) {
+        true => Ok(cpu),
+        false => Err(Failure::new(format!(
+            "processor {cpu} is not there, or may not be used (see taskset -p $$): there are {}",
+            list(allowed)
+        ))),
+    }
+}
+
+fn list(allowed: &BTreeSet<usize>) -> String {
+    allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn allowed() -> BTreeSet<usize> {
@@ -139,9 +175,11 @@ mod tests {
     #[test]
     fn a_processor_that_may_not_be_used_is_refused_with_those_that_may() {
         let first = *allowed().first().expect("this runs on one");
-        let error =
-            choose(Some(Cpus { source: first, target: 1023 })).expect_err("there is no such processor");
-        let text = error.to_string();
-        assert!(text.contains("processor 1023") && text.contains(&first.to_string()), "{text}");
+        let two = AskedCpus { source: first, target: Some(1023) };
+        let one = AskedCpus { source: 1023, target: None };
+        for error in [choose(Some(two)).map(|cpus| cpus.source), choose_one(Some(one))] {
+            let text = error.expect_err("there is no such processor").to_string();
+            assert!(text.contains("processor 1023") && text.contains(&first.to_string()), "{text}");
+        }
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::copy::Copy;
+use super::far::Playing;
 use super::figures::{Round, median_call};
 use super::memory::Memory;
-use super::message::{Order, Played};
+use super::message::Order;
 use super::options::Metric;
 use super::pair::Pair;
 use super::references::Joined;
@@ -19,6 +20,8 @@ const ONE_LINE: usize = 40;
 const BATCH: u32 = 64;
 /// Calls by which the state of the machine is told.
 pub(super) const STATE_CALLS: u32 = 2048;
+/// Payload of those calls, in bytes: the least that the raw ring is laid out for.
+pub(super) const LINE_SIZE: usize = 8;
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
 /// What is measured.
@@ -37,16 +40,16 @@ impl Measurement {
     /// Measures a source against its other side, number `subject`. There are as many `times` as iterations.
     pub(super) fn measure(
         &self,
-        pair: &mut Pair,
+        far: &mut impl Playing,
         subject: usize,
         source: &mut dyn Source,
         times: &mut [Duration],
     ) -> Result<Round, Failure> {
         if self.metric.streams() {
             if self.warmup != 0 {
-                self.stream(pair, subject, source, self.warmup)?;
+                self.stream(far, subject, source, self.warmup)?;
             }
-            let time = self.stream(pair, subject, source, self.iterations)?;
+            let time = self.stream(far, subject, source, self.iterations)?;
             return Ok(Round::of(self.throughput(time)));
         }
         // The way back of an answer without payload; where the message is as short, half of its own round trip. Work is done when
@@ -54,14 +57,12 @@ impl Measurement {
         let back = match (self.metric, self.size) {
             (Metric::Work, _) => 0.0,
             (_, 0..=ONE_LINE) => f64::INFINITY,
-            _ => round_trips(pair, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0,
+            _ => round_trips(far, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0,
         };
         let one_way = |round_trip: f64| round_trip - back.min(round_trip / 2.0);
-        let median = round_trips(pair, subject, source, self, times)?;
+        let median = round_trips(far, subject, source, self, times)?;
         let singles = &mut times[..self.iterations as usize];
-        self.play(pair, subject, self.iterations, source, |source, _, watch| {
-            source.calls(singles, 1, watch)
-        })?;
+        self.play(far, subject, self.iterations, source, |source, _, watch| source.calls(singles, 1, watch))?;
         let singles = singles.iter().map(|time| one_way(time.as_nanos() as f64) as u64).collect();
         Ok(Round { figure: one_way(median) / 1e3, singles })
     }
@@ -108,12 +109,12 @@ impl Measurement {
     /// How long `count` messages take.
     fn stream(
         &self,
-        pair: &mut Pair,
+        far: &mut impl Playing,
         subject: usize,
         source: &mut dyn Source,
         count: u32,
     ) -> Result<Duration, Failure> {
-        self.play(pair, subject, count, source, |source, memory, watch| {
+        self.play(far, subject, count, source, |source, memory, watch| {
             source.stream(u64::from(count), memory, watch)
         })
     }
@@ -121,7 +122,7 @@ impl Measurement {
     /// Has both sides play, and sees to it that what was sent was counted.
     fn play<T>(
         &self,
-        pair: &mut Pair,
+        far: &mut impl Playing,
         subject: usize,
         messages: u32,
         source: &mut dyn Source,
@@ -130,7 +131,7 @@ impl Measurement {
         let (size, streams, expected) = (self.size, self.metric.streams(), u64::from(messages));
         source.prepare(size, streams)?;
         let order = Order::Play { subject, size, streams, expected };
-        let (measured, Played { counted, .. }) = pair.play(&order, |memory, watch| {
+        let (measured, counted) = far.play_counting(&order, |memory, watch| {
             let measured = measure(source, memory, watch)?;
             source.settle(watch)?;
             Ok(measured)
@@ -146,7 +147,7 @@ impl Measurement {
 
 /// The median round trip of a source's calls, in nanoseconds, by batches.
 pub(super) fn round_trips(
-    pair: &mut Pair,
+    far: &mut impl Playing,
     subject: usize,
     source: &mut dyn Source,
     calls: &Measurement,
@@ -154,7 +155,7 @@ pub(super) fn round_trips(
 ) -> Result<f64, Failure> {
     let (batch, batches) = calls.batches();
     let messages = calls.warmup + batch * batches as u32;
-    calls.play(pair, subject, messages, source, |source, _, watch| {
+    calls.play(far, subject, messages, source, |source, _, watch| {
         source.calls(&mut times[..1], calls.warmup, watch)?;
         source.calls(&mut times[..batches], batch, watch)?;
         Ok(median_call(&times[..batches], batch))
@@ -171,7 +172,11 @@ pub(super) fn line(
     let Some(Some(side)) = sides.first_mut() else {
         return Err(Failure::new("there is no raw ring"));
     };
-    let line =
-        Measurement { metric: Metric::Latency, size: 8, iterations: STATE_CALLS, warmup: STATE_CALLS / 8 };
+    let line = Measurement {
+        metric: Metric::Latency,
+        size: LINE_SIZE,
+        iterations: STATE_CALLS,
+        warmup: STATE_CALLS / 8,
+    };
     Ok(round_trips(pair, 0, side.source()?, &line, times)? / 2.0)
 }

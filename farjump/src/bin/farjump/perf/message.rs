@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::ring::Layout;
 use super::work::{Task, Way};
 use crate::failure::Failure;
 
@@ -103,10 +104,8 @@ pub(super) struct Set {
     pub(super) cpu: usize,
     /// Bytes of mailboxes.
     pub(super) ring: usize,
-    /// Bytes of the references' memory.
-    pub(super) region: usize,
-    /// The longest payload.
-    pub(super) longest: usize,
+    /// Of the references' rings.
+    pub(super) layout: Layout,
     /// Where sockets are made.
     pub(super) folder: PathBuf,
     /// The library of `counter`.

@@ -2,13 +2,16 @@
 //!
 //! Two processes, a source and a target, each on a processor of its own ([`pair`], [`other`]). What is measured has a side in
 //! each ([`side`]): farjump ([`injecting`]), and the references. [`measure`] goes through sizes and rounds; [`report`] shows
-//! what came of it, and [`plot`] draws it.
+//! what came of it, and [`plot`] draws it. Where the target runs elsewhere there is one process only, and no reference but
+//! farjump itself ([`peer`]).
 
 mod clock;
 mod code;
+mod contestant;
 mod copy;
 mod counts;
 mod crowded;
+mod far;
 mod figures;
 mod first;
 mod image;
@@ -22,6 +25,7 @@ mod message;
 mod options;
 pub(crate) mod other;
 mod pair;
+mod peer;
 mod perftest;
 mod plot;
 mod progress;
@@ -64,21 +68,34 @@ pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
     arguments.plot.as_ref().map_or(Ok(()), Plot::check)?;
     let aside = Aside::put()?;
     let transports = transports_of(arguments)?;
-    let cpus = machine::choose(arguments.cpus)?;
+    let (source, cpus) = match arguments.peer {
+        Some(_) => (machine::choose_one(arguments.cpus)?, None),
+        None => machine::choose(arguments.cpus).map(|cpus| (cpus.source, Some(cpus)))?,
+    };
     let stage = Stage::set("perf")?;
     let modes = modes_of(arguments, &against);
     let libraries = Libraries::build(arguments, modes.len(), &stage)?;
-    let mut report = Report { machine: Machine::look(cpus), rounds: Vec::new(), rows: Vec::new() };
-    machine::pin(cpus.source)?;
-    let setting =
-        Setting { options: arguments, stage: &stage, cpus, transports: &transports, libraries: &libraries };
-    let ended = match arguments.metric {
-        Metric::Scaling => scaling::run(&setting, &mut report),
-        Metric::WakeUp | Metric::Idle => waking::run(&setting, &against, &mut report),
-        _ => {
-            let mut bench = Bench::set(arguments, &stage, cpus, &transports, modes, &against, &libraries)?;
-            let measured = bench.run(&mut report);
-            measured.and_then(|()| bench.end())
+    let machine = Machine::look(source, cpus.map(|cpus| cpus.target), arguments.peer.clone());
+    let mut report = Report { machine, rounds: Vec::new(), rows: Vec::new() };
+    machine::pin(source)?;
+    let ended = match cpus {
+        Some(cpus) => {
+            let setting = Setting {
+                options: arguments,
+                stage: &stage,
+                cpus,
+                transports: &transports,
+                libraries: &libraries,
+            };
+            match arguments.metric {
+                Metric::Scaling => scaling::run(&setting, &mut report),
+                Metric::WakeUp | Metric::Idle => waking::run(&setting, &against, &mut report),
+                _ => Bench::set(&setting, modes, &against)?.measure(&mut report),
+            }
+        }
+        None => {
+            let bench = Bench::reach(arguments, &stage, &transports, modes, &against, &libraries)?;
+            bench.measure(&mut report)
         }
     };
     aside.restore()?;
@@ -133,6 +150,9 @@ fn cannot_put(error: io::Error) -> Failure {
 fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     let metric = arguments.metric;
     let mut against = Vec::new();
+    if arguments.peer.is_some() {
+        peer::check(arguments)?;
+    }
     for reference in &arguments.against {
         check_reference(metric, *reference)?;
         if !against.contains(reference) {
@@ -149,8 +169,11 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         return Err(Failure::new(format!("{} is measured in mode cached: leave --mode out", metric.name())));
     }
     if against.is_empty() {
-        against.push(image::usual(arguments).unwrap_or(metric.usual()));
+        // With a target elsewhere there is none but farjump itself.
+        let usual = arguments.peer.is_none().then(|| metric.usual());
+        against.extend(image::usual(arguments).or(usual));
     }
+    check_slot(arguments, &against)?;
     Ok(against)
 }
 
@@ -164,6 +187,27 @@ fn modes_of(arguments: &Perf, against: &[Against]) -> Vec<Mode> {
         }
     }
     modes
+}
+
+/// # Errors
+/// When slots were asked for, and nothing that is measured has a ring for them.
+fn check_slot(arguments: &Perf, against: &[Against]) -> Result<(), Failure> {
+    let metric = arguments.metric;
+    if arguments.slot.is_none() {
+        return Ok(());
+    }
+    if !matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth) {
+        return Err(Failure::new(format!(
+            "--slot is for latency, rate and bandwidth: for {} there is no ring, leave it out",
+            metric.name()
+        )));
+    }
+    match against.iter().any(|against| against.has_slots()) {
+        true => Ok(()),
+        false => Err(Failure::new(
+            "--slot is for the rings of raw, ucx-stores and ucx-put: name one of them with --against",
+        )),
+    }
 }
 
 /// # Errors
@@ -204,6 +248,10 @@ fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
                 .for_each(|backend| add(backend.name)),
             name => add(farjump_transports::make(name).map_err(farjump::Error::from)?.name()),
         }
+    }
+    if arguments.peer.is_some() && arguments.transports.is_empty() {
+        // The target has a say, too.
+        return Ok(names);
     }
     if names.is_empty() {
         let preferred = farjump::preferred();

@@ -8,12 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::counts::{Active, Counts, parse_active, parse_counts};
 use super::image::parse_images;
+use super::peer::parse_address;
+use super::ring::parse_slot;
 use super::plot::{Plot, parse_plot};
 use super::size::{Sizes, parse_sizes};
 use super::work::{Functions, parse_functions};
 use crate::arguments::parse_mailbox;
+use crate::key::{KeyFile, PeerTimeout};
 
-/// Measure farjump on this machine, beside what you would use otherwise
+/// Measure farjump on this machine or to another, beside what you would use otherwise
 ///
 /// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a function that
 /// adds one to a number. Each round measures farjump over each transport and in each mode, then each reference, one right
@@ -61,6 +64,11 @@ the 20 ns or so of a look at the clock. The state says how long a line takes fro
 to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of different states
 cannot be compared.
 
+With --peer the target is one that runs elsewhere, over any transport that reaches it:
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am --spin always  (on node7)
+  farjump perf latency --peer node7 --key farm.key --transports ucx-am
+First calls are timed there from injecting to the reply, since nobody can time them at the target.
+
 Examples:
   farjump perf latency
   farjump perf latency --sizes 1..1M --transports all --against ucx-am,perftest
@@ -70,6 +78,7 @@ Examples:
   farjump perf work --functions sum,codec --sizes 64..1M --against ucx-am,fetch
   farjump perf rate --sizes 1..1M --transports all --against ucx-am --plot rate.svg
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
+  farjump perf rate --sizes 1 --ring 1G --slot 1K --against ucx-put,ucx-am      (the paper's ring)
 
 docs/perf.md lists what --json and --csv print.")]
 pub(crate) struct Perf {
@@ -98,9 +107,10 @@ pub(crate) struct Perf {
     /// Calls before each measurement that do not count
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub(super) warmup: u32,
-    /// The processors of source and target [default: two that may be used, of different cores if there are such]
+    /// The processors of source and target, with --peer that of the source [default: two that may be used, of different cores
+    /// if there are such]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
-    pub(super) cpus: Option<Cpus>,
+    pub(super) cpus: Option<AskedCpus>,
     /// Length of the target's mailbox, and of the references' rings [default: 4M; for scaling 16K a source]
     #[arg(long, value_name = "BYTES", value_parser = parse_mailbox)]
     pub(super) ring: Option<usize>,
@@ -113,6 +123,18 @@ pub(crate) struct Perf {
     /// Which functions work: sum, indirect-put, histogram, codec, all [default: all]
     #[arg(long, value_name = "NAME,…", value_parser = parse_functions)]
     pub(super) functions: Option<Functions>,
+    /// Bytes from one message to the next in the rings of raw, ucx-stores and ucx-put, for latency, rate and bandwidth
+    /// [default: as many as a message has]
+    #[arg(long, value_name = "BYTES", value_parser = parse_slot)]
+    pub(super) slot: Option<usize>,
+    /// Measure to the target that `farjump serve` is there, without references but cached: HOST, HOST:PORT [port: 7471],
+    /// tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
+    pub(super) peer: Option<String>,
+    #[command(flatten)]
+    pub(super) key: KeyFile,
+    #[command(flatten)]
+    pub(super) peer_timeout: PeerTimeout,
     /// As JSON
     #[arg(long, conflicts_with = "csv")]
     pub(super) json: bool,
@@ -254,6 +276,11 @@ impl Against {
             _ => &[],
         }
     }
+
+    /// Whether its messages lie in a ring that may have slots of one length.
+    pub(super) fn has_slots(self) -> bool {
+        matches!(self, Against::Raw | Against::UcxStores | Against::UcxPut)
+    }
 }
 
 /// The processors of source and target.
@@ -269,15 +296,30 @@ impl fmt::Display for Cpus {
     }
 }
 
-fn parse_cpus(text: &str) -> Result<Cpus, String> {
-    let wrong = || format!("`{text}`: write the numbers of two processors, for example 0,1");
-    let (source, target) = text.split_once(',').ok_or_else(wrong)?;
-    let number = |text: &str| text.parse().map_err(|_| wrong());
-    let cpus = Cpus { source: number(source)?, target: number(target)? };
-    if cpus.source == cpus.target {
+/// The processors that were asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct AskedCpus {
+    pub(super) source: usize,
+    /// `None` if there was one number: the target is elsewhere.
+    pub(super) target: Option<usize>,
+}
+
+fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
+    let number = |text: &str| {
+        text.parse().map_err(|_| {
+            format!(
+                "`{text}`: write the numbers of two processors, for example 0,1, or with --peer that of one"
+            )
+        })
+    };
+    let Some((source, target)) = text.split_once(',') else {
+        return Ok(AskedCpus { source: number(text)?, target: None });
+    };
+    let (source, target) = (number(source)?, number(target)?);
+    if source == target {
         return Err("source and target each poll, and need a processor each: name two".to_owned());
     }
-    Ok(cpus)
+    Ok(AskedCpus { source, target: Some(target) })
 }
 
 #[cfg(test)]
@@ -285,9 +327,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_two_numbers_that_differ() {
-        assert_eq!(parse_cpus("3,0"), Ok(Cpus { source: 3, target: 0 }));
-        for wrong in ["", "1", "1,", "1,1", "0,1,2", "a,b", "-1,2"] {
+    fn processors_are_two_numbers_that_differ_or_one() {
+        assert_eq!(parse_cpus("3,0"), Ok(AskedCpus { source: 3, target: Some(0) }));
+        assert_eq!(parse_cpus("3"), Ok(AskedCpus { source: 3, target: None }));
+        for wrong in ["", "1,", "1,1", "0,1,2", "a,b", "-1,2"] {
             assert!(parse_cpus(wrong).is_err(), "{wrong}");
         }
     }

@@ -140,7 +140,7 @@ fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer)
             Ok((Side::Work(target), Offer::default()))
         }
         reference => {
-            let half = references::open(reference, set.region)?;
+            let half = references::open(reference, &set.layout)?;
             let offer = half.offer()?;
             Ok((Side::Half(half), offer))
         }
@@ -151,7 +151,7 @@ fn join(side: &mut Side, offer: &Option<Offer>, memory: &Memory, set: &Set) -> R
     match (std::mem::replace(side, Side::Missing), offer) {
         (Side::Half(half), Some(offer)) => {
             let whole =
-                half.join(offer, memory, false, set.longest).map_err(|failure| failure.to_string())?;
+                half.join(offer, memory, false, &set.layout).map_err(|failure| failure.to_string())?;
             *side = Side::Whole(whole);
         }
         (target @ (Side::Target(_) | Side::Work(_)), _) => *side = target,

@@ -2,7 +2,7 @@
 
 use super::memory::Memory;
 use super::message::{Offer, Subject};
-use super::ring::Ring;
+use super::ring::{Layout, Ring};
 use super::side::{Other, Source};
 use super::stores::Stores;
 use super::work::mapped::Mapped;
@@ -36,11 +36,11 @@ pub(super) enum Joined {
     Serving(Box<dyn Other>),
 }
 
-/// This process's side of a reference, with `region` bytes where it needs memory of its own.
+/// This process's side of a reference, with memory of its own where it needs some.
 ///
 /// # Errors
 /// Why there is none here.
-pub(super) fn open(reference: &Subject, region: usize) -> Result<Half, Failure> {
+pub(super) fn open(reference: &Subject, layout: &Layout) -> Result<Half, Failure> {
     match reference {
         Subject::Raw => Ok(Half::Raw),
         Subject::Work(task @ Task { way: Way::RawFetch, .. }) => Ok(Half::RawFetch(task.clone())),
@@ -49,13 +49,13 @@ pub(super) fn open(reference: &Subject, region: usize) -> Result<Half, Failure> 
         subject => {
             let region = match subject {
                 Subject::Work(task) => store_len(task.longest),
-                _ => region,
+                _ => layout.region,
             };
             Ok(Half::Ucx(subject.clone(), ucx::Opening::of(subject, region)?))
         }
         #[cfg(not(feature = "ucx"))]
         _ => {
-            let _ = region;
+            let _ = layout;
             Err(Failure::new("this program was built without UCX: build with --features ucx"))
         }
     }
@@ -71,24 +71,25 @@ impl Half {
         }
     }
 
-    /// Joins the other side. `source` says which side this is; payloads have up to `longest` bytes.
+    /// Joins the other side. `source` says which side this is.
     pub(super) fn join(
         self,
         offer: &Offer,
         memory: &Memory,
         source: bool,
-        longest: usize,
+        layout: &Layout,
     ) -> Result<Joined, Failure> {
         #[cfg(not(feature = "ucx"))]
         let _ = offer;
         match self {
             Half::Raw => {
-                let (first, second, len) = memory.regions();
+                let (first, second, region) = memory.regions();
                 let (own, theirs) = if source { (first, second) } else { (second, first) };
+                let layout = Layout { region, ..*layout };
                 // SAFETY: both regions are so long, begin at a page, stay mapped to the end of the run, after which nothing
-                // is measured, and are used by the two rings alone. How long they are the source has computed from what is
-                // sent (`ring::region_len`).
-                let ring = unsafe { Ring::new(Stores::new(theirs, len, longest), own, len) };
+                // is measured, and are used by the two rings alone. The source has laid them out for the longest payload that it
+                // sends.
+                let ring = unsafe { Ring::new(Stores::new(theirs, &layout), own, layout) };
                 Ok(Joined::Raw(Box::new(ring)))
             }
             Half::RawFetch(task) => {
@@ -110,16 +111,19 @@ impl Half {
             Half::Ucx(Subject::Work(task), opening) => join_work(&task, opening, offer, source),
             #[cfg(feature = "ucx")]
             Half::Ucx(Subject::UcxStores, opening) => {
-                Ok(Joined::Stores(Box::new(ucx::Written::by_stores(opening, offer, longest)?)))
+                Ok(Joined::Stores(Box::new(ucx::Written::by_stores(opening, offer, layout)?)))
             }
             #[cfg(feature = "ucx")]
             Half::Ucx(Subject::UcxPut, opening) => {
-                Ok(Joined::Puts(Box::new(ucx::Written::by_puts(opening, offer, longest)?)))
+                Ok(Joined::Puts(Box::new(ucx::Written::by_puts(opening, offer, layout)?)))
             }
             #[cfg(feature = "ucx")]
-            Half::Ucx(_, opening) => {
-                Ok(Joined::Messages(Box::new(ucx::Messages::join(opening, offer, longest, ucx::Counting)?)))
-            }
+            Half::Ucx(_, opening) => Ok(Joined::Messages(Box::new(ucx::Messages::join(
+                opening,
+                offer,
+                layout.longest,
+                ucx::Counting,
+            )?))),
         }
     }
 }

@@ -26,8 +26,16 @@ pub(super) struct Report {
 pub(super) struct RoundState {
     pub(super) size: usize,
     pub(super) round: u32,
-    pub(super) line_ns: f64,
-    pub(super) state: State,
+    /// `None` where the target is elsewhere: nobody knows.
+    pub(super) line_ns: Option<f64>,
+    pub(super) state: Option<State>,
+}
+
+impl RoundState {
+    /// By how long a line takes one way, in nanoseconds, where that can be known.
+    pub(super) fn of(size: usize, round: u32, line_ns: Option<f64>) -> RoundState {
+        RoundState { size, round, line_ns, state: line_ns.map(State::of) }
+    }
 }
 
 /// One figure beside one reference.
@@ -50,7 +58,8 @@ pub(super) struct Row {
     pub(super) p99: Option<f64>,
     pub(super) p999: Option<f64>,
     pub(super) max: Option<f64>,
-    pub(super) reference: &'static str,
+    /// `None` where there is nothing to compare with.
+    pub(super) reference: Option<&'static str>,
     pub(super) reference_lane: Option<String>,
     pub(super) reference_median: Option<f64>,
     pub(super) reference_p99: Option<f64>,
@@ -81,6 +90,10 @@ pub(super) struct Row {
     pub(super) mailbox_bytes: Option<u64>,
     /// How often a second the target went to sleep.
     pub(super) sleeps: Option<f64>,
+    /// Bytes of mailbox and rings.
+    pub(super) ring: Option<usize>,
+    /// Bytes of a slot of the rings that have such.
+    pub(super) slot: Option<usize>,
 }
 
 impl Report {
@@ -103,14 +116,19 @@ impl Report {
     }
 
     fn to_text(&self, options: &Perf) -> String {
-        let Machine { processor, kernel, source_cpu, target_cpu, ucx, ucx_tls, .. } = &self.machine;
+        let Machine { processor, kernel, source_cpu, ucx, ucx_tls, .. } = &self.machine;
+        let target = match (&self.machine.target_cpu, &self.machine.peer) {
+            (_, Some(peer)) => format!("at {peer}"),
+            (Some(cpu), None) => format!("on {cpu}"),
+            (None, None) => "unknown".to_owned(),
+        };
         let ucx = match (ucx, ucx_tls) {
             (Some(version), Some(tls)) => format!(", UCX {version} (UCX_TLS={tls})"),
             (Some(version), None) => format!(", UCX {version}"),
             (None, _) => String::new(),
         };
         let mut text = format!(
-            "{processor}, Linux {kernel}{ucx}; source on processor {source_cpu}, target on {target_cpu}\n\
+            "{processor}, Linux {kernel}{ucx}; source on processor {source_cpu}, target {target}\n\
              {} in {}, medians of {} rounds\n",
             options.metric.name(),
             options.metric.unit(),
@@ -161,17 +179,17 @@ impl Report {
 }
 
 impl Row {
-    /// The figures of one thing beside a reference's. What they are of is left open.
-    pub(super) fn beside(own: &Series, reference: &Series) -> Row {
-        let ratio = own.ratio(reference);
-        let (single, single_of_reference) = (own.percentiles(), reference.percentiles());
+    /// The figures of one thing, beside a reference's if there is one. What they are of is left open.
+    pub(super) fn beside(own: &Series, reference: Option<&Series>) -> Row {
+        let ratio = reference.and_then(|reference| own.ratio(reference));
+        let (single, single_of_reference) = (own.percentiles(), reference.and_then(Series::percentiles));
         Row {
             median: own.median(),
             p50: single.map(|single| single.p50),
             p99: single.map(|single| single.p99),
             p999: single.map(|single| single.p999),
             max: single.map(|single| single.max),
-            reference_median: reference.median(),
+            reference_median: reference.and_then(Series::median),
             reference_p99: single_of_reference.map(|single| single.p99),
             ratio: ratio.map(|ratio| ratio.median),
             ratio_min: ratio.map(|ratio| ratio.min),
@@ -202,8 +220,8 @@ impl Row {
 
     pub(super) fn shown_reference(&self) -> String {
         match &self.reference_lane {
-            Some(lane) => format!("{} ({lane})", self.reference),
-            None => self.reference.to_owned(),
+            Some(lane) => format!("{} ({lane})", self.reference.unwrap_or_default()),
+            None => self.reference.unwrap_or_default().to_owned(),
         }
     }
 
@@ -224,7 +242,7 @@ impl Row {
         match (self.median, &self.transport, self.mode) {
             (None, Some(transport), Some(mode)) => format!("{transport}, {mode}"),
             (None, ..) => self.subject.to_owned(),
-            _ => self.reference.to_owned(),
+            _ => self.reference.unwrap_or_default().to_owned(),
         }
     }
 }

@@ -1,15 +1,18 @@
 //! A ring of messages in memory that the other side writes: the floor under anything one-sided. How the bytes get there is the
 //! [`Writer`]'s: plain stores, or puts of UCX.
 //!
-//! Each side has a region: a page whose first word says how many messages the other side has taken, then slots. A slot is as
-//! many lines as the message and its signal need, the signal in its last 8 bytes. Signals are running numbers that never begin
-//! again, so that nothing left in a slot passes for one.
+//! Each side has a region: a page whose first word says how many messages the other side has taken, then slots. A message is as
+//! many lines as its payload and signal need, the signal in its last 8 bytes; a slot is as long, or as long as was asked for.
+//! Signals are running numbers that never begin again, so that nothing left in a slot passes for one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
 
 use super::side::Peer;
 use super::watch::Watch;
 use crate::failure::Failure;
+use crate::quantity::parse_bytes;
 
 const LINE: usize = 64;
 /// Bytes of the page before the slots.
@@ -17,12 +20,57 @@ const HEAD: usize = 4096;
 /// How many lines ahead of what is written lines are fetched for writing: as many as farjump's mailbox.
 const AHEAD: usize = 12 * LINE;
 
-/// Bytes of a region with a ring of `ring` bytes, in which a payload of `longest` bytes fits twice.
-pub(super) fn region_len(ring: usize, longest: usize) -> usize {
-    HEAD + ring.max(2 * slot_len(longest)).next_multiple_of(HEAD)
+/// What both sides of a ring have to know of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Layout {
+    /// Bytes of a region.
+    pub(super) region: usize,
+    /// The longest payload, in bytes.
+    pub(super) longest: usize,
+    /// Bytes from the start of one slot to that of the next; `None`: as many as the message has.
+    pub(super) slot: Option<usize>,
 }
 
-fn slot_len(payload: usize) -> usize {
+impl Layout {
+    /// Of no ring at all, where payloads have up to `longest` bytes.
+    pub(super) fn without_rings(longest: usize) -> Layout {
+        Layout { region: 0, longest, slot: None }
+    }
+
+    /// Of a ring of `ring` bytes. Without slots of a certain length it is made so long that a payload of `longest` bytes fits
+    /// twice.
+    ///
+    /// # Errors
+    /// When the longest message does not fit a slot, or not two slots the ring.
+    pub(super) fn new(ring: usize, longest: usize, slot: Option<usize>) -> Result<Layout, Failure> {
+        let message = message_len(longest);
+        match slot {
+            Some(slot) if longest + 8 > slot => Err(Failure::new(format!(
+                "a payload of {longest} B and its signal of 8 B do not fit a slot of {slot} B: choose smaller --sizes, or a longer --slot"
+            ))),
+            Some(slot) if 2 * slot > ring => Err(Failure::new(format!(
+                "a ring of {ring} B has no room for two slots of {slot} B: choose a longer --ring, or a smaller --slot"
+            ))),
+            slot => {
+                let region = HEAD + ring.max(2 * message).next_multiple_of(HEAD);
+                Ok(Layout { region, longest, slot })
+            }
+        }
+    }
+}
+
+/// Reads the length of slots: whole lines.
+///
+/// # Errors
+/// A sentence for people.
+pub(super) fn parse_slot(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        bytes if bytes != 0 && bytes.is_multiple_of(LINE) => Ok(bytes),
+        _ => Err(format!("`{text}`: a slot has whole lines: 64, 128 and so on, for example 1K")),
+    }
+}
+
+fn message_len(payload: usize) -> usize {
     (payload + 8).next_multiple_of(LINE)
 }
 
@@ -62,7 +110,7 @@ pub(super) trait Writer {
 pub(super) struct Ring<W> {
     writer: W,
     region: *mut u8,
-    region_len: usize,
+    layout: Layout,
     sent: Way,
     taken: Way,
     /// Messages that may be under way.
@@ -79,19 +127,27 @@ struct Way {
     /// The same, when the present measurement began.
     first: u64,
     payload: usize,
+    /// Bytes of a message, its signal included.
+    message: usize,
+    /// Bytes from one slot to the next.
     slot: usize,
     slots: u64,
     /// The slot of the next message.
     next: u64,
+    /// Bytes from a message to the line that is fetched for writing when it is sent.
+    ahead: usize,
 }
 
 impl Way {
-    fn prepare(&mut self, payload: usize, one: bool, region_len: usize) {
-        let slot = slot_len(payload);
+    fn prepare(&mut self, payload: usize, one: bool, layout: &Layout) {
+        let message = message_len(payload);
+        let slot = layout.slot.unwrap_or(message);
+        // Where there is room between messages, the first line of the one that begins as many lines of messages later.
+        let ahead = if slot == message { AHEAD } else { slot * (AHEAD / message).max(1) };
         // A message that waits for its answer needs one slot, and where it is the same each time that is quickest: farjump's
         // calls that come alone stay near the ring's start, too (docs/decisions/frames-apart.md).
-        let slots = if one { 1 } else { ((region_len - HEAD) / slot) as u64 };
-        *self = Way { last: self.last, first: self.last, payload, slot, slots, next: 0 };
+        let slots = if one { 1 } else { ((layout.region - HEAD) / slot) as u64 };
+        *self = Way { last: self.last, first: self.last, payload, message, slot, slots, next: 0, ahead };
     }
 
     #[inline]
@@ -101,7 +157,7 @@ impl Way {
 
     #[inline]
     fn signal_at(&self) -> usize {
-        self.at() + self.slot - 8
+        self.at() + self.message - 8
     }
 
     #[inline]
@@ -112,15 +168,15 @@ impl Way {
 }
 
 impl<W: Writer> Ring<W> {
-    /// Over this side's region and a writer into the other's, which is as long.
+    /// Over this side's region and a writer into the other's, which is laid out likewise.
     ///
     /// # Safety
-    /// `region` is `region_len` bytes, writable, at a page's start, for as long as the value lives, and is at least as long as
-    /// [`region_len`] of whatever is sent. Only the other side writes there, and nobody has references to it.
-    pub(super) unsafe fn new(writer: W, region: *mut u8, region_len: usize) -> Ring<W> {
+    /// `region` is as many bytes as the layout says, writable, at a page's start, for as long as the value lives, and payloads are
+    /// no longer than it says. Only the other side writes there, and nobody has references to it.
+    pub(super) unsafe fn new(writer: W, region: *mut u8, layout: Layout) -> Ring<W> {
         let idle = Way::default();
-        let ring = Ring { writer, region, region_len, sent: idle, taken: idle, room: 0, told: 0 };
-        touch((0..region_len).step_by(HEAD).map(|at| ring.word(at)));
+        let ring = Ring { writer, region, layout, sent: idle, taken: idle, room: 0, told: 0 };
+        touch((0..layout.region).step_by(HEAD).map(|at| ring.word(at)));
         ring
     }
 
@@ -148,8 +204,8 @@ impl<W: Writer> Ring<W> {
 
 impl<W: Writer> Peer for Ring<W> {
     fn prepare(&mut self, sent: usize, taken: usize, streams: bool) {
-        self.sent.prepare(sent, !streams, self.region_len);
-        self.taken.prepare(taken, !streams, self.region_len);
+        self.sent.prepare(sent, !streams, &self.layout);
+        self.taken.prepare(taken, !streams, &self.layout);
         // Answers say that there is room; where there are none the other side tells.
         self.room = if streams { self.sent.slots } else { u64::MAX };
         self.told = self.taken.last;
@@ -161,8 +217,8 @@ impl<W: Writer> Peer for Ring<W> {
             if self.under_way() >= self.room {
                 self.wait_for_room(watch)?;
             }
-            let ahead = self.sent.at() + AHEAD;
-            if ahead < self.region_len {
+            let ahead = self.sent.at() + self.sent.ahead;
+            if ahead < self.layout.region {
                 self.writer.fetch(ahead);
             }
         }
@@ -207,14 +263,18 @@ mod tests {
 
     const REGION: usize = 3 * HEAD;
 
+    fn layout(slot: Option<usize>) -> Layout {
+        Layout { region: REGION, longest: 2000, slot }
+    }
+
     /// Two ends in this process, whose memory goes when the words behind do.
-    fn ends(memory: &mut [Vec<u64>; 2]) -> [Ring<Stores>; 2] {
+    fn ends(memory: &mut [Vec<u64>; 2], layout: Layout) -> [Ring<Stores>; 2] {
         let [mine, theirs] = memory.each_mut().map(|words| words.as_mut_ptr().cast::<u8>());
         // SAFETY: both are so long and outlive the ends, and are used through these alone.
         unsafe {
             [
-                Ring::new(Stores::new(theirs, REGION, 2000), mine, REGION),
-                Ring::new(Stores::new(mine, REGION, 2000), theirs, REGION),
+                Ring::new(Stores::new(theirs, &layout), mine, layout),
+                Ring::new(Stores::new(mine, &layout), theirs, layout),
             ]
         }
     }
@@ -230,39 +290,75 @@ mod tests {
 
     #[test]
     fn every_message_comes_once_whatever_lengths_were_measured_before() {
-        let (mut memory, (watch, _other)) = (memory(), watch());
-        let [mut a, mut b] = ends(&mut memory);
-        for (size, streams) in
-            [(8, false), (0, true), (56, true), (57, false), (2000, true), (1, true), (700, false)]
-        {
-            Peer::prepare(&mut a, size, 0, streams);
-            Peer::prepare(&mut b, 0, size, streams);
-            assert_eq!((a.look().unwrap(), b.look().unwrap()), (0, 0), "{size}");
-            for turn in 1..=1000 {
-                Peer::send(&mut a, &watch).unwrap();
-                assert_eq!((b.look().unwrap(), b.look().unwrap()), (turn, turn), "{size}");
-                if !streams {
-                    Peer::send(&mut b, &watch).unwrap();
-                    assert_eq!(a.look().unwrap(), turn, "{size}");
+        for slot in [None, Some(2048)] {
+            let (mut memory, (watch, _other)) = (memory(), watch());
+            let [mut a, mut b] = ends(&mut memory, layout(slot));
+            for (size, streams) in
+                [(8, false), (0, true), (56, true), (57, false), (2000, true), (1, true), (700, false)]
+            {
+                Peer::prepare(&mut a, size, 0, streams);
+                Peer::prepare(&mut b, 0, size, streams);
+                assert_eq!((a.look().unwrap(), b.look().unwrap()), (0, 0), "{size}");
+                for turn in 1..=1000 {
+                    Peer::send(&mut a, &watch).unwrap();
+                    assert_eq!((b.look().unwrap(), b.look().unwrap()), (turn, turn), "{size}");
+                    if !streams {
+                        Peer::send(&mut b, &watch).unwrap();
+                        assert_eq!(a.look().unwrap(), turn, "{size}");
+                    }
                 }
             }
         }
     }
 
-    #[test]
-    fn a_full_ring_waits_for_what_was_taken() {
+    /// Fills a ring with messages of a line, and says where they begin.
+    fn filled(slot: Option<usize>) -> Vec<usize> {
         let (mut memory, (watch, other)) = (memory(), watch());
-        let [mut a, mut b] = ends(&mut memory);
+        let [mut a, mut b] = ends(&mut memory, layout(slot));
         Peer::prepare(&mut a, 56, 0, true);
         Peer::prepare(&mut b, 0, 56, true);
-        let slots = ((REGION - HEAD) / LINE) as u64;
-        (0..slots).for_each(|_| Peer::send(&mut a, &watch).unwrap());
         // Nobody will ever take one.
         drop(other);
-        assert!(Peer::send(&mut a, &watch).is_err());
-        (0..slots).for_each(|_| assert!(b.look().is_ok()));
-        assert_eq!(b.came(), slots);
+        let mut sent = 0;
+        while Peer::send(&mut a, &watch).is_ok() {
+            sent += 1;
+        }
+        (0..sent).for_each(|_| assert!(b.look().is_ok()));
+        assert_eq!(b.came(), sent);
         Peer::send(&mut a, &watch).unwrap();
-        assert_eq!(b.look().unwrap(), slots + 1);
+        assert_eq!(b.look().unwrap(), sent + 1);
+        drop((a, b));
+        let written = |at: &usize| memory[1][at / 8..][..7] == [0x0707_0707_0707_0707; 7];
+        let places: Vec<_> = (HEAD..REGION).step_by(LINE).filter(written).collect();
+        assert_eq!(places.len() as u64, sent);
+        places
+    }
+
+    #[test]
+    fn a_full_ring_waits_for_what_was_taken() {
+        assert_eq!(filled(None), (HEAD..REGION).step_by(LINE).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn slots_that_were_asked_for_are_as_far_apart_whatever_the_payload() {
+        assert_eq!(filled(Some(1024)), (HEAD..REGION).step_by(1024).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_does_not_fit_a_slot_or_a_ring_is_refused() {
+        let refused = |ring, longest, slot| Layout::new(ring, longest, Some(slot)).unwrap_err().to_string();
+        assert!(refused(8192, 57, 64).contains("a payload of 57 B"));
+        assert!(refused(4096, 8, 4096).contains("two slots of 4096 B"));
+        let layout = Layout::new(8192, 56, Some(64)).unwrap();
+        assert_eq!((layout.region, layout.slot), (HEAD + 8192, Some(64)));
+        assert_eq!(Layout::new(4096, 8192, None).unwrap().region, HEAD + 5 * 4096);
+    }
+
+    #[test]
+    fn a_slot_has_whole_lines() {
+        assert_eq!([parse_slot("64"), parse_slot("1K")], [Ok(64), Ok(1024)]);
+        for wrong in ["0", "63", "65", "1000", "-64", "x"] {
+            assert!(parse_slot(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ring::{Writer, touch};
+use super::ring::{Layout, Writer, touch};
 use super::watch::Watch;
 use crate::failure::Failure;
 
@@ -18,12 +18,14 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// Into a region, payloads of up to `longest` bytes.
+    /// Into a region.
     ///
     /// # Safety
-    /// `region` is `region_len` bytes, writable, aligned to 8, for as long as the value lives; nobody has references to it.
-    pub(super) unsafe fn new(region: *mut u8, region_len: usize, longest: usize) -> Stores {
-        let stores = Stores { region, region_len, payload: vec![7; longest] };
+    /// `region` is as many bytes as the layout says, writable, aligned to 8, for as long as the value lives; nobody has references
+    /// to it.
+    pub(super) unsafe fn new(region: *mut u8, layout: &Layout) -> Stores {
+        let region_len = layout.region;
+        let stores = Stores { region, region_len, payload: vec![7; layout.longest] };
         touch((0..region_len).step_by(PAGE).map(|at| stores.word(at)));
         stores
     }

@@ -17,14 +17,20 @@ const LOOKS: u32 = 1 << 14;
 
 /// Sees whether the other process is there. While something is measured it says nothing on the socket, unless it has failed.
 pub(super) struct Watch {
-    socket: OwnedFd,
+    /// To the other process, where there is one.
+    socket: Option<OwnedFd>,
     failed: Cell<bool>,
 }
 
 impl Watch {
     /// Of the process at the other end of `socket`.
     pub(super) fn of(socket: &UnixStream) -> io::Result<Watch> {
-        Ok(Watch { socket: socket.try_clone()?.into(), failed: Cell::new(false) })
+        Ok(Watch { socket: Some(socket.try_clone()?.into()), failed: Cell::new(false) })
+    }
+
+    /// Of the clock alone.
+    pub(super) fn alone() -> Watch {
+        Watch { socket: None, failed: Cell::new(false) }
     }
 
     /// Looks until something is so.
@@ -60,7 +66,8 @@ impl Watch {
     /// When the other process is gone or has failed.
     #[cold]
     pub(super) fn still_there(&self) -> Result<(), Failure> {
-        let mut sockets = [PollFd::new(&self.socket, PollFlags::IN)];
+        let Some(socket) = &self.socket else { return Ok(()) };
+        let mut sockets = [PollFd::new(socket, PollFlags::IN)];
         match poll(&mut sockets, Some(&Timespec::default())) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
             _ => {

@@ -61,7 +61,7 @@ impl<'a> Caller<'a> {
         set: &Set,
     ) -> Result<Caller<'a>, Failure> {
         let link = connect(address, transport, set.ring, library)?;
-        Ok(Caller { link, library, args: vec![7; set.longest] })
+        Ok(Caller { link, library, args: vec![7; set.layout.longest] })
     }
 
     /// Sends `count` messages of `size` bytes, which is at most the longest, and waits until all have run.

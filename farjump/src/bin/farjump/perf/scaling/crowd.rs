@@ -17,6 +17,7 @@ use crate::perf::measurement::{Measurement, round_trips};
 use crate::perf::message::{Order, Played, Set};
 use crate::perf::options::Metric;
 use crate::perf::pair::Pair;
+use crate::perf::ring::Layout;
 
 /// For how long a source has been idle before a call that is to find it idle: many times what a target needs to see it.
 const IDLE: Duration = Duration::from_millis(1);
@@ -120,8 +121,7 @@ impl<'a> Crowd<'a> {
             subjects: Vec::new(),
             cpu: cpus.source,
             ring: options.ring(),
-            region: 0,
-            longest: options.sizes.longest(),
+            layout: Layout::without_rings(options.sizes.longest()),
             folder: stage.folder().to_owned(),
             counter: libraries.counter.clone(),
         })?;

@@ -16,15 +16,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Setting;
 use super::joining::{Sides, join};
-use super::machine::State;
-use super::measurement::{self, Measurement, STATE_CALLS};
+use super::measurement::{self, LINE_SIZE, Measurement, STATE_CALLS};
 use super::message::{Set, Subject};
 use super::options::Metric;
 use super::pair::Pair;
 use super::progress::progress;
 use super::references::Joined;
 use super::report::{Report, RoundState};
-use super::ring::region_len;
+use super::ring::Layout;
 use crate::failure::Failure;
 pub(super) use caller::Caller;
 use crowd::{Crowd, Home};
@@ -79,9 +78,8 @@ impl<'a> Field<'a> {
         let mut counts = options.sources.clone().map_or(USUAL.to_vec(), |counts| counts.0);
         counts.sort_unstable();
         let most = counts.last().copied().unwrap_or(1);
-        let longest = options.sizes.longest();
-        let region = region_len(options.ring(), longest);
-        let mut pair = Pair::start(stage, region, 0)?;
+        let layout = Layout::new(options.ring(), options.sizes.longest().max(LINE_SIZE), None)?;
+        let mut pair = Pair::start(stage, layout.region, 0)?;
         // The raw one is for the machine's state.
         let mut subjects = vec![Subject::Raw];
         let mut lanes = Vec::new();
@@ -106,12 +104,11 @@ impl<'a> Field<'a> {
             subjects: subjects.clone(),
             cpu: cpus.target,
             ring: options.ring(),
-            region,
-            longest,
+            layout,
             folder: stage.folder().to_owned(),
             counter: libraries.counter.clone(),
         })?;
-        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, region, longest)?;
+        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout)?;
         if let Some(why) = whys.into_iter().flatten().next() {
             return Err(Failure::new(format!("a target could not be made: {why}")));
         }
@@ -164,6 +161,7 @@ impl<'a> Field<'a> {
             iterations: [calls, messages, turns],
             memory: None,
             missing: crowd.grow(pair, sources).err().map(|failure| failure.to_string()),
+            ring: options.ring(),
         };
         let latency = Measurement {
             metric: Metric::Latency,
@@ -178,7 +176,7 @@ impl<'a> Field<'a> {
                 bar.set_message(format!("{transport}, {sources} sources, {size} B, round {round}"));
                 bar.inc(1);
                 let line_ns = measurement::line(pair, sides, &mut times)?;
-                report.rounds.push(RoundState { size, round, line_ns, state: State::of(line_ns) });
+                report.rounds.push(RoundState::of(size, round, Some(line_ns)));
                 crowd.settle(pair)?;
                 let back = alone.back(pair, calls, &mut times)?;
                 step.add(Figures {

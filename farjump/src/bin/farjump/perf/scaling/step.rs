@@ -55,6 +55,8 @@ pub(super) struct About<'a> {
     pub(super) iterations: [u32; 3],
     pub(super) memory: Option<Resident>,
     pub(super) missing: Option<String>,
+    /// Bytes of a mailbox.
+    pub(super) ring: usize,
 }
 
 impl Step {
@@ -93,13 +95,14 @@ impl Step {
             lane: about.way.1.clone(),
             size: about.size,
             iterations,
-            reference: Against::Alone.name(),
+            reference: Some(Against::Alone.name()),
             state: median(&self.lines).map(State::of),
             missing: about.missing.clone(),
             sources: Some(about.sources as u32),
             peer_bytes: about.memory.map(|memory| memory.own),
             mailbox_bytes: about.memory.map(|memory| memory.shared),
-            ..Row::beside(&beside.many, &beside.alone)
+            ring: Some(about.ring),
+            ..Row::beside(&beside.many, Some(&beside.alone))
         };
         [
             row("scaling-latency", "us", latency, &self.latency),

@@ -1,5 +1,6 @@
 //! Memory of one side that the other writes: by plain stores where UCX gives a pointer to it, and by puts.
 
+use std::fs;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::rc::Rc;
@@ -17,7 +18,7 @@ use super::lanes::lanes;
 use super::requests::Requests;
 use crate::failure::Failure;
 use crate::perf::message::Offer;
-use crate::perf::ring::{Ring, Writer};
+use crate::perf::ring::{Layout, Ring, Writer};
 use crate::perf::side::Peer;
 use crate::perf::stores::Stores;
 use crate::perf::watch::Watch;
@@ -62,6 +63,13 @@ impl Region {
         self.start.addr() as u64
     }
 
+    /// Whether it is memory that other processes can map. Where there is no room for such UCX takes other memory, and what is put
+    /// there are messages.
+    fn is_shared(&self) -> bool {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        is_shared(&maps, self.start.addr())
+    }
+
     /// By which the other side reaches it.
     pub(super) fn key(&self) -> Result<Vec<u8>, Failure> {
         let (mut start, mut len) = (ptr::null_mut(), 0);
@@ -81,6 +89,17 @@ impl Drop for Region {
         // SAFETY: made by `allocate` in this context, which is there until the worker goes.
         unsafe { self.ucx.ucp_mem_unmap(self.context, self.handle) };
     }
+}
+
+/// Whether the mapping that has `address` is a shared one, by what /proc/PID/maps says (proc(5)).
+fn is_shared(maps: &str, address: usize) -> bool {
+    maps.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        let (Some(range), Some(rights)) = (fields.next(), fields.next()) else { return false };
+        let bound = |text: &str| usize::from_str_radix(text, 16).ok();
+        let bounds = range.split_once('-').and_then(|(low, high)| Some((bound(low)?, bound(high)?)));
+        bounds.is_some_and(|(low, high)| (low..high).contains(&address)) && rights.ends_with('s')
+    })
 }
 
 /// A key to the other side's region. It has to go before the worker.
@@ -122,16 +141,26 @@ impl<W: Writer> Written<W> {
     fn join(
         opening: Opening,
         offer: &Offer,
-        writer: impl FnOnce(&Rc<Worker>, ucp_ep_h, ucp_rkey_h, u64, usize) -> Result<W, Failure>,
+        layout: &Layout,
+        writer: impl FnOnce(&Rc<Worker>, ucp_ep_h, ucp_rkey_h, u64) -> Result<W, Failure>,
     ) -> Result<Written<W>, Failure> {
         let Opening { worker, region } = opening;
         let region = region.ok_or_else(|| Failure::new("there is no memory to be written"))?;
         let end = worker.connect(&offer.worker)?;
+        let by_memory = lanes(&worker, end)
+            .is_some_and(|lanes| ["posix", "sysv"].iter().any(|name| lanes.contains(name)));
+        if by_memory && !region.is_shared() {
+            return Err(Failure::new(format!(
+                "UCX finds no room for a ring of {} B in memory of both processes (see df /dev/shm): choose a smaller --ring",
+                region.len
+            )));
+        }
         let key = Key::unpack(&worker, end, offer)?;
-        let writer = writer(&worker, end, key.handle, offer.start, region.len)?;
-        // SAFETY: the region stays until the ring is dropped, is as long as `region_len` said on both sides, starts at a page
-        // as all memory does that UCX shares, and only the other side's writer knows it.
-        let ring = unsafe { Ring::new(writer, region.start, region.len) };
+        let writer = writer(&worker, end, key.handle, offer.start)?;
+        let layout = Layout { region: region.len, ..*layout };
+        // SAFETY: the region stays until the ring is dropped, is laid out alike on both sides, starts at a page as all
+        // memory does that UCX shares, and only the other side's writer knows it.
+        let ring = unsafe { Ring::new(writer, region.start, layout) };
         Ok(Written { ring, _key: key, _region: region, end, worker })
     }
 
@@ -146,24 +175,28 @@ impl Written<Stores> {
     pub(in crate::perf) fn by_stores(
         opening: Opening,
         offer: &Offer,
-        longest: usize,
+        layout: &Layout,
     ) -> Result<Self, Failure> {
-        Written::join(opening, offer, |worker, _, key, start, len| {
+        Written::join(opening, offer, layout, |worker, _, key, start| {
             let mut local = ptr::null_mut();
             // SAFETY: the key is of that memory, and there is room for the pointer.
             let status = unsafe { worker.ucx.ucp_rkey_ptr(key, start, &mut local) };
             check(worker.ucx, "gives no pointer to the other side's memory", status)?;
             // SAFETY: UCX has mapped the other side's region there, which is as long, until the key is destroyed, after the
             // ring is dropped.
-            Ok(unsafe { Stores::new(local.cast(), len, longest) })
+            Ok(unsafe { Stores::new(local.cast(), layout) })
         })
     }
 }
 
 impl Written<Puts> {
     /// Writes by puts.
-    pub(in crate::perf) fn by_puts(opening: Opening, offer: &Offer, longest: usize) -> Result<Self, Failure> {
-        Written::join(opening, offer, |worker, end, key, start, len| {
+    pub(in crate::perf) fn by_puts(
+        opening: Opening,
+        offer: &Offer,
+        layout: &Layout,
+    ) -> Result<Self, Failure> {
+        Written::join(opening, offer, layout, |worker, end, key, start| {
             // SAFETY: UCX looks at the fields that the mask names: none.
             let params = unsafe { MaybeUninit::zeroed().assume_init() };
             Ok(Puts {
@@ -172,9 +205,9 @@ impl Written<Puts> {
                 end,
                 key,
                 start,
-                len,
+                len: layout.region,
                 params,
-                payload: vec![7; longest].leak(),
+                payload: vec![7; layout.longest].leak(),
                 signals: vec![0; SIGNALS].leak(),
                 next: 0,
                 telling: Box::leak(Box::new(0)),
@@ -300,5 +333,20 @@ impl Writer for Puts {
         let returned = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &self.params) };
         self.requests.hold(returned)?;
         self.requests.wait(0, &self.worker, watch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_both_is_told_from_memory_of_one_by_its_mapping() {
+        let maps = "7f0000000000-7f0000001000 rw-s 00000000 00:01 5  /dev/shm/x (deleted)\n\
+                    7f0000001000-7f0000002000 rw-p 00000000 00:00 0\n";
+        let shared =
+            [0x7eff_ffff_ffff, 0x7f00_0000_0000, 0x7f00_0000_0fff, 0x7f00_0000_1000, 0x7f00_0000_2000]
+                .map(|address| is_shared(maps, address));
+        assert_eq!(shared, [false, true, true, false, false]);
     }
 }

@@ -81,6 +81,7 @@ pub(super) fn run(
         iterations: 0,
         state,
         sleeps: median(&sleeps[number]),
+        ring: Some(options.ring()),
         ..row
     });
     measured

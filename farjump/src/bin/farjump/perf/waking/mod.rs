@@ -18,14 +18,14 @@ use super::figures::{Round, Series, median};
 use super::injecting::PATIENCE;
 use super::joining::{Sides, join};
 use super::machine::State;
-use super::measurement::{self, STATE_CALLS};
+use super::measurement::{self, LINE_SIZE, STATE_CALLS};
 use super::message::{Set, Subject};
 use super::options::{Against, Metric};
 use super::pair::Pair;
 use super::progress::progress;
 use super::references::Joined;
 use super::report::{Report, RoundState, Row};
-use super::ring::region_len;
+use super::ring::Layout;
 use crate::compiled::{self, Source};
 use crate::failure::Failure;
 #[cfg(feature = "ucx")]
@@ -94,26 +94,25 @@ struct Line {
 impl Line {
     fn set(setting: &Setting<'_>) -> Result<Line, Failure> {
         let Setting { options, stage, cpus, libraries, .. } = *setting;
-        let region = region_len(0, 8);
+        let layout = Layout::new(0, LINE_SIZE, None)?;
         let subjects = [Subject::Raw];
-        let mut pair = Pair::start(stage, region, 0)?;
+        let mut pair = Pair::start(stage, layout.region, 0)?;
         let theirs = pair.set(Set {
             subjects: subjects.to_vec(),
             cpu: cpus.target,
             ring: options.ring(),
-            region,
-            longest: 8,
+            layout,
             folder: stage.folder().to_owned(),
             counter: libraries.counter.clone(),
         })?;
-        let Sides { sides, .. } = join(&mut pair, &subjects, theirs, region, 8)?;
+        let Sides { sides, .. } = join(&mut pair, &subjects, theirs, &layout)?;
         Ok(Line { pair, sides, times: vec![Duration::ZERO; STATE_CALLS as usize], found: Vec::new() })
     }
 
     /// Looks, and says so in the report.
     fn look(&mut self, size: usize, round: u32, report: &mut Report) -> Result<(), Failure> {
         let line_ns = measurement::line(&mut self.pair, &mut self.sides, &mut self.times)?;
-        report.rounds.push(RoundState { size, round, line_ns, state: State::of(line_ns) });
+        report.rounds.push(RoundState::of(size, round, Some(line_ns)));
         self.found.push(line_ns);
         Ok(())
     }
@@ -170,6 +169,7 @@ fn wake_up(
             size: *size,
             iterations,
             state,
+            ring: Some(options.ring()),
             ..row
         });
         if measured.is_err() {
@@ -227,11 +227,11 @@ fn add_rows(
                 mode: Some(Mode::Cached.name()),
                 arrival: own.arrival(),
                 lane: own.lane(),
-                reference: reference.name,
+                reference: Some(reference.name),
                 reference_lane: reference.lane(),
                 missing: reference.missing().map(str::to_owned),
                 sources: Some(own.sources as u32),
-                ..Row::beside(series, beside)
+                ..Row::beside(series, Some(beside))
             };
             report.rows.push(finish(number, row));
         }

@@ -16,7 +16,7 @@ use rustix::thread::futex;
 
 use crate::failure::Failure;
 use crate::perf::clock;
-use crate::perf::injecting::address;
+use crate::perf::injecting::{CONNECTING, address};
 use crate::perf::memory::Memory;
 use crate::perf::message::{Answer, Offer, Order, Set, Sleeper, Talk};
 #[cfg(feature = "ucx")]
@@ -38,6 +38,7 @@ pub(in crate::perf) fn sleep(
             let builder = Target::listen(&address(&set.folder, socket))
                 .transport(transport)
                 .mailbox(set.ring)
+                .meeting_limit(CONNECTING)
                 .max_sources(*sources)
                 .export("perf_ran", perf_ran as extern "C" fn(_));
             let stamp: *const AtomicU64 = memory.stamp();

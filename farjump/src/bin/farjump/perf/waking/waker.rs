@@ -9,6 +9,7 @@ use crate::perf::injecting::{address, connect};
 use crate::perf::message::{Set, Sleeper};
 use crate::perf::options::Against;
 use crate::perf::pair::Pair;
+use crate::perf::ring::Layout;
 #[cfg(feature = "ucx")]
 use crate::perf::ucx;
 
@@ -162,8 +163,7 @@ fn start(setting: &Setting<'_>) -> Result<Pair, Failure> {
         subjects: Vec::new(),
         cpu: cpus.target,
         ring: options.ring(),
-        region: 0,
-        longest: options.sizes.longest(),
+        layout: Layout::without_rings(options.sizes.longest()),
         folder: stage.folder().to_owned(),
         counter: libraries.counter.clone(),
     })?;

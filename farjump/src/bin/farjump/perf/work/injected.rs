@@ -10,7 +10,7 @@ use super::functions::Function;
 use super::serving::{Host, Serving};
 use super::store::{Slot, Store, store_append, store_get, store_slot};
 use crate::failure::Failure;
-use crate::perf::injecting::{PATIENCE, address};
+use crate::perf::injecting::{CONNECTING, PATIENCE, address};
 use crate::perf::side::{Other, Source};
 use crate::perf::watch::Watch;
 
@@ -81,6 +81,7 @@ pub(in crate::perf) fn listen(
         .modes(&Mode::ALL)
         .local(&Library::open(&task.library)?)
         .mailbox(ring)
+        .meeting_limit(CONNECTING)
         .wait_policy(WaitPolicy::spin_only())
         .export("store_get", store_get as extern "C" fn(*const Store, u64) -> u64)
         .export("store_slot", store_slot as extern "C" fn(*const Store, u64, *mut Slot) -> i32)

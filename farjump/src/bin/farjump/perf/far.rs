@@ -1,0 +1,84 @@
+//! Where the target of a run is: in a second process that was started for it, or wherever the user serves one.
+
+use super::memory::Memory;
+use super::message::Order;
+use super::pair::Pair;
+use super::peer::Peer;
+use super::watch::Watch;
+use crate::failure::Failure;
+
+/// What counts the messages of a measurement.
+pub(super) trait Playing {
+    /// Has it play while `measure` runs. Returns what that returned, and how many messages were counted.
+    fn play_counting<T>(
+        &mut self,
+        order: &Order,
+        measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
+    ) -> Result<(T, u64), Failure>;
+}
+
+impl Playing for Pair {
+    fn play_counting<T>(
+        &mut self,
+        order: &Order,
+        measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
+    ) -> Result<(T, u64), Failure> {
+        self.play(order, measure).map(|(measured, played)| (measured, played.counted))
+    }
+}
+
+/// The other side of everything that is measured.
+pub(super) enum Far {
+    Pair(Pair),
+    Peer(Peer),
+}
+
+impl Playing for Far {
+    fn play_counting<T>(
+        &mut self,
+        order: &Order,
+        measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
+    ) -> Result<(T, u64), Failure> {
+        match (self, order) {
+            (Far::Pair(pair), order) => pair.play_counting(order, measure),
+            (Far::Peer(peer), Order::Play { subject, .. }) => peer.play(*subject, measure),
+            (Far::Peer(_), order) => {
+                Err(Failure::new(format!("a target elsewhere cannot be told what to do: {order:?}")))
+            }
+        }
+    }
+}
+
+impl Far {
+    /// Has a subject's target serve while `attempt` runs, whatever comes of that.
+    pub(super) fn serve<T>(
+        &mut self,
+        subject: usize,
+        attempt: impl FnOnce() -> Result<T, farjump::Error>,
+    ) -> Result<Result<T, farjump::Error>, Failure> {
+        match self {
+            Far::Pair(pair) => {
+                let order = Order::Play { subject, size: 0, streams: true, expected: u64::MAX };
+                pair.play(&order, |_, _| Ok(attempt())).map(|(attempted, _)| attempted)
+            }
+            // It serves all the time.
+            Far::Peer(_) => Ok(attempt()),
+        }
+    }
+
+    /// The second process, which references need.
+    pub(super) fn pair(&mut self) -> Result<&mut Pair, Failure> {
+        match self {
+            Far::Pair(pair) => Ok(pair),
+            Far::Peer(_) => Err(Failure::new("there is no second process: the target is elsewhere")),
+        }
+    }
+
+    /// Ends the second process, if there is one.
+    pub(super) fn end(self) -> Result<(), Failure> {
+        match self {
+            Far::Pair(pair) => pair.end(),
+            Far::Peer(_) => Ok(()),
+        }
+    }
+}

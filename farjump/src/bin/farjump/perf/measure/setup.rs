@@ -1,0 +1,144 @@
+//! Setting a run up: with a second process, or with a target that runs elsewhere.
+
+use std::rc::Rc;
+
+use farjump::Mode;
+
+use super::Bench;
+use crate::failure::Failure;
+use crate::perf::Setting;
+use crate::perf::code::Libraries;
+use crate::perf::contestant::Contestant;
+use crate::perf::copy::Copy;
+use crate::perf::far::Far;
+use crate::perf::injecting;
+use crate::perf::joining::{Host, Sides, alike, hosts, join, subject_for, wanted};
+use crate::perf::measurement::LINE_SIZE;
+use crate::perf::message::{Set, Subject};
+use crate::perf::options::{Against, Metric, Perf};
+use crate::perf::pair::Pair;
+use crate::perf::peer::{Peer, Unreached};
+use crate::perf::ring::Layout;
+use crate::perf::work::store_len;
+use crate::stage::Stage;
+
+impl<'a> Bench<'a> {
+    /// Sets both processes up.
+    ///
+    /// # Errors
+    /// When a transport cannot be used. References that cannot are said to be missing in their rows.
+    pub(in crate::perf) fn set(
+        setting: &Setting<'a>,
+        modes: Vec<Mode>,
+        against: &'a [Against],
+    ) -> Result<Bench<'a>, Failure> {
+        let Setting { options, stage, cpus, transports, libraries } = *setting;
+        let longest = options.sizes.longest().max(LINE_SIZE);
+        let layout = Layout::new(options.ring(), longest, options.slot)?;
+        let store = if options.metric == Metric::Work { store_len(longest) } else { 0 };
+        let mut pair = Pair::start(stage, layout.region, store)?;
+        let wanted = wanted(against);
+        let hosts = hosts(transports, &libraries.codes, longest);
+        // The raw one is there in any case: the machine's state is told by it.
+        let mut subjects = vec![Subject::Raw];
+        subjects.extend(hosts.iter().map(|host| host.subject.clone()));
+        let references = || {
+            wanted.iter().flat_map(|against| alike(&libraries.codes).map(move |codes| (*against, &codes[0])))
+        };
+        subjects.extend(
+            references()
+                .filter_map(|(against, code)| subject_for(against, code, longest))
+                .filter(|subject| *subject != Subject::Raw),
+        );
+        let theirs = pair.set(Set {
+            subjects: subjects.clone(),
+            cpu: cpus.target,
+            ring: options.ring(),
+            layout,
+            folder: stage.folder().to_owned(),
+            counter: libraries.counter.clone(),
+        })?;
+        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout)?;
+        let mut far = Far::Pair(pair);
+        let mut links = Vec::new();
+        let mut contestants = Vec::new();
+        let number_of = |wanted: Option<&Subject>| {
+            subjects.iter().position(|subject| Some(subject) == wanted).unwrap_or_default()
+        };
+        for Host { transport, name, codes, subject } in &hosts {
+            let subject = number_of(Some(subject));
+            if let Some(why) = &whys[subject] {
+                return Err(Failure::new(format!("the target could not be made for {transport}: {why}")));
+            }
+            let address = injecting::address(stage.folder(), name);
+            let link = far.serve(subject, || injecting::connect(&address, transport))??;
+            let number = links.len();
+            links.push(Rc::new(link));
+            for code in *codes {
+                contestants.extend(modes.iter().map(|mode| Contestant::Farjump {
+                    subject,
+                    transport: (*transport).to_owned(),
+                    mode: *mode,
+                    link: number,
+                    code,
+                }));
+            }
+        }
+        for (against, code) in references().filter(|(against, _)| *against != Against::Cached) {
+            contestants.push(match against {
+                Against::Memcpy => Contestant::Copy(Copy::new(layout.region, layout.longest)?),
+                Against::Perftest => Contestant::Perftest(cpus),
+                Against::Dlopen => Contestant::Dlopen,
+                against => {
+                    let subject = number_of(subject_for(against, code, longest).as_ref());
+                    match whys[subject].clone() {
+                        Some(why) => Contestant::Missing { against, why, function: code.function },
+                        None => Contestant::Both { subject, against, function: code.function },
+                    }
+                }
+            });
+        }
+        Ok(Bench { options, stage, libraries, modes, far, links, sides, against, contestants })
+    }
+
+    /// Connects to the target that runs elsewhere.
+    ///
+    /// # Errors
+    /// As [`Peer::connect`].
+    pub(in crate::perf) fn reach(
+        options: &'a Perf,
+        stage: &'a Stage,
+        transports: &[String],
+        modes: Vec<Mode>,
+        against: &'a [Against],
+        libraries: &'a Libraries,
+    ) -> Result<Bench<'a>, Failure> {
+        let (peer, unreached) = Peer::connect(options, transports, libraries)?;
+        let links = peer.links().to_vec();
+        let mut contestants = Vec::new();
+        for (number, link) in links.iter().enumerate() {
+            let transport = link.transport();
+            for (at, code) in libraries.codes.iter().enumerate() {
+                contestants.extend(modes.iter().map(|mode| Contestant::Farjump {
+                    subject: peer.subject(number, at),
+                    transport: transport.clone(),
+                    mode: *mode,
+                    link: number,
+                    code,
+                }));
+            }
+        }
+        for Unreached { transport, why } in unreached {
+            for code in &libraries.codes {
+                contestants.extend(modes.iter().map(|mode| Contestant::Unreached {
+                    transport: transport.clone(),
+                    mode: *mode,
+                    code,
+                    why: why.clone(),
+                }));
+            }
+        }
+        let (far, sides) = (Far::Peer(peer), Vec::new());
+        Ok(Bench { options, stage, libraries, modes, far, links, sides, against, contestants })
+    }
+}

@@ -1,0 +1,286 @@
+//! A target that runs elsewhere, under `farjump serve`: nothing but farjump's own means reach it. What is measured there counts
+//! in a static of its own, and is asked for the count by a payload that nothing else has. Each run has code of its own, which
+//! the target has not seen, and whose count is nobody else's.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use farjump::{Library, Link, Mode, WaitPolicy};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::code::Libraries;
+use super::injecting::PATIENCE;
+use super::memory::Memory;
+use super::options::{Against, Metric, Perf};
+use super::watch::Watch;
+use crate::failure::Failure;
+
+/// The port where no other is said: the one of the examples.
+const PORT: u16 = 7471;
+/// Bytes of the question for the count.
+const QUESTION: usize = 24;
+
+/// Reads the address of a target: as elsewhere, or HOST or HOST:PORT for one on TCP.
+///
+/// # Errors
+/// A sentence for people.
+pub(super) fn parse_address(text: &str) -> Result<String, String> {
+    if text.starts_with("unix:") || text.starts_with("tcp:") {
+        return Ok(text.to_owned());
+    }
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((_, after)) => (&text[..text.len() - after.len()], after.strip_prefix(':')),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    match port {
+        None if !host.is_empty() && !host.contains('/') => Ok(format!("tcp:{host}:{PORT}")),
+        Some(port) if !host.is_empty() && is_port(port) => Ok(format!("tcp:{text}")),
+        _ => Err(format!(
+            "`{text}` is no target: write HOST, HOST:PORT (of an IPv6 address [ADDRESS]:PORT), tcp:HOST:PORT or unix:PATH"
+        )),
+    }
+}
+
+/// What a run with a target elsewhere cannot have.
+///
+/// # Errors
+/// When it was asked for, a sentence for people.
+pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
+    let metric = arguments.metric;
+    if !matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth | Metric::FirstCall) {
+        return Err(Failure::new(format!(
+            "{} needs processes of perf's own at the target's side: leave --peer out",
+            metric.name()
+        )));
+    }
+    if let Some(reference) = arguments.against.iter().find(|against| **against != Against::Cached) {
+        let why = match reference {
+            Against::Memcpy => "copies within this machine alone",
+            _ => "needs a process of perf's own at the target's side, and there is only `farjump serve`",
+        };
+        return Err(Failure::new(format!(
+            "{} {why}: with --peer farjump is held against nothing but cached, leave it out",
+            reference.name()
+        )));
+    }
+    Ok(())
+}
+
+/// What tells this run's code from any other's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nonce(u64);
+
+impl Nonce {
+    /// Another one each time.
+    pub(super) fn draw() -> Result<Nonce, Failure> {
+        let mut bytes = [0; 8];
+        match getrandom(&mut bytes, GetRandomFlags::empty()) {
+            Ok(8) => Ok(Nonce(u64::from_ne_bytes(bytes))),
+            _ => Err(Failure::new("the system has no random numbers")),
+        }
+    }
+
+    /// The function that is called: it counts, and replies the count when it is asked.
+    pub(super) fn counter(self) -> String {
+        let Nonce(nonce) = self;
+        format!(
+            "#include <farjump_ifunc.h>\n\
+             FARJUMP_COPY_ARGS(counter)\n\
+             static uint64_t count;\n\
+             FARJUMP_IFUNC void counter_main(void *payload, size_t payload_size, void *target_args)\n\
+             {{\n\
+                 (void)target_args;\n\
+                 if (payload_size == {QUESTION} && *(const uint64_t *)payload == {nonce:#x}u)\n\
+                     farjump_reply(&count, sizeof count);\n\
+                 else\n\
+                     count++;\n\
+             }}\n"
+        )
+    }
+
+    /// The payload that asks for the count.
+    fn question(self) -> [u8; QUESTION] {
+        let mut question = [0; QUESTION];
+        question[..8].copy_from_slice(&self.0.to_ne_bytes());
+        question
+    }
+
+    /// The function with this number, for first calls: it replies what no other does.
+    pub(super) fn first(self, name: &str, number: usize) -> String {
+        let answer = self.answer(number);
+        format!(
+            "#include <farjump_ifunc.h>\n\
+             FARJUMP_COPY_ARGS({name})\n\
+             FARJUMP_IFUNC void {name}_main(void *payload, size_t payload_size, void *target_args)\n\
+             {{\n\
+                 uint64_t answer = {answer:#x}u;\n\
+                 (void)payload;\n\
+                 (void)payload_size;\n\
+                 (void)target_args;\n\
+                 farjump_reply(&answer, sizeof answer);\n\
+             }}\n"
+        )
+    }
+
+    fn answer(self, number: usize) -> u64 {
+        self.0.wrapping_add(number as u64)
+    }
+}
+
+/// The links to it.
+pub(super) struct Peer {
+    links: Vec<Rc<Link>>,
+    /// What is called over each of them, and counts for itself.
+    counters: Vec<Library>,
+    nonce: Nonce,
+    memory: Memory,
+    watch: Watch,
+}
+
+/// A transport, and why it does not reach the target.
+pub(super) struct Unreached {
+    pub(super) transport: String,
+    pub(super) why: String,
+}
+
+impl Peer {
+    /// Connects to the target over each of the transports; where there are none, over the one that both sides prefer. Of all
+    /// that are usable here (`--transports all`) some may not be there: those are returned.
+    ///
+    /// # Errors
+    /// When one that was asked for by name does not reach it, or none does.
+    pub(super) fn connect(
+        options: &Perf,
+        transports: &[String],
+        libraries: &Libraries,
+    ) -> Result<(Peer, Vec<Unreached>), Failure> {
+        let (Some(address), Some(nonce)) = (options.peer.as_deref(), libraries.nonce) else {
+            return Err(Failure::new("no target elsewhere was named"));
+        };
+        let counters = libraries.codes.iter().map(|code| code.library.clone()).collect();
+        let all = options.transports.iter().any(|name| name == "all");
+        let (mut links, mut unreached) = (Vec::new(), Vec::new());
+        let key = options.key.read([address])?;
+        let connect = |transport: Option<&String>| {
+            let mut builder =
+                Link::builder(address).wait_policy(WaitPolicy::spin_only()).send_timeout(PATIENCE);
+            if let Some(transport) = transport {
+                builder = builder.transport(transport);
+            }
+            if let Some(key) = &key {
+                builder = builder.key(key.clone());
+            }
+            if let Some(time) = options.peer_timeout.time {
+                builder = builder.peer_timeout(time);
+            }
+            builder.connect()
+        };
+        for transport in transports {
+            match connect(Some(transport)) {
+                Ok(link) => links.push(Rc::new(link)),
+                Err(error) if all => unreached.push((transport.clone(), error)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if transports.is_empty() {
+            links.push(Rc::new(connect(None)?));
+        }
+        if links.is_empty()
+            && let Some((_, error)) = unreached.pop()
+        {
+            return Err(error.into());
+        }
+        let unreached = unreached
+            .into_iter()
+            .map(|(transport, error)| Unreached { transport, why: error.to_string() })
+            .collect();
+        let memory = Memory::create(0, 0)?;
+        let peer = Peer { links, counters, nonce, memory, watch: Watch::alone() };
+        Ok((peer, unreached))
+    }
+
+    pub(super) fn links(&self) -> &[Rc<Link>] {
+        &self.links
+    }
+
+    /// The number of a code, called over a link.
+    pub(super) fn subject(&self, link: usize, code: usize) -> usize {
+        link * self.counters.len() + code
+    }
+
+    /// Measures a code over a link. Returns what `measure` returned, and how many messages it counted meanwhile.
+    pub(super) fn play<T>(
+        &self,
+        subject: usize,
+        measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
+    ) -> Result<(T, u64), Failure> {
+        let before = self.count(subject)?;
+        let measured = measure(&self.memory, &self.watch)?;
+        match self.count(subject)?.checked_sub(before) {
+            Some(counted) => Ok((measured, counted)),
+            None => Err(Failure::new(
+                "the target began to count anew: it dropped perf's code in the middle of the run (serve --store-bytes, --store-images)",
+            )),
+        }
+    }
+
+    /// The count of a function, by what it replies.
+    fn count(&self, subject: usize) -> Result<u64, Failure> {
+        let (link, code) = (subject / self.counters.len(), subject % self.counters.len());
+        let reply = self.link(link)?.inject(&self.counters[code], &self.nonce.question())?.wait(PATIENCE)?;
+        let count = reply.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        count.ok_or_else(|| Failure::new("the target does not say how many messages it has counted"))
+    }
+
+    /// How long the first call of a function takes from injecting it to its reply.
+    pub(super) fn time_first(
+        &self,
+        link: usize,
+        library: &Library,
+        mode: Mode,
+        number: usize,
+        args: &[u8],
+    ) -> Result<Duration, Failure> {
+        let link = self.link(link)?;
+        link.set_mode(mode);
+        let start = Instant::now();
+        let reply = link.inject(library, args)?.wait(PATIENCE)?;
+        let time = start.elapsed();
+        match *reply == self.nonce.answer(number).to_le_bytes() {
+            true => Ok(time),
+            false => {
+                Err(Failure::new("the reply to a first call is not that of its function: other code ran"))
+            }
+        }
+    }
+
+    fn link(&self, number: usize) -> Result<&Link, Failure> {
+        let link = self.links.get(number);
+        link.map(|link| &**link).ok_or_else(|| Failure::new("there is no such link to the target"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_one_on_tcp_and_needs_no_port() {
+        let read = |text| parse_address(text).map_err(|_| ());
+        for (text, address) in [
+            ("unix:a b/s", "unix:a b/s"),
+            ("tcp:node7:1", "tcp:node7:1"),
+            ("node7", "tcp:node7:7471"),
+            ("node7:1", "tcp:node7:1"),
+            ("10.0.0.1:1", "tcp:10.0.0.1:1"),
+            ("[fe80::1]", "tcp:[fe80::1]:7471"),
+            ("[fe80::1]:9", "tcp:[fe80::1]:9"),
+        ] {
+            assert_eq!(read(text), Ok(address.to_owned()), "{text}");
+        }
+        for wrong in ["", ":1", "node7:", "node7:x", "node7:65536", "fe80::1", "[::1]x", "./store.sock"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! `perf --peer`: a target that was started by itself is measured, its counts are believed as little as any, and its end is told.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::keyed::{has_ucx, make_key};
+use crate::measuring::{check_measured, has_processors, json, perf, rows};
+use crate::workbench::{Done, Serving, Watched, Workbench, finish, runs, wait_for};
+
+/// A row has figures of farjump's, and of nothing else.
+#[track_caller]
+pub(crate) fn check_alone(row: &Value) {
+    assert!(row["median"].as_f64().is_some_and(|number| number > 0.0), "{row}");
+    for key in ["reference", "reference_median", "ratio", "state", "ring", "missing"] {
+        assert!(row[key].is_null(), "{key} of {row}");
+    }
+}
+
+#[test]
+fn every_metric_is_measured_to_a_target_that_runs_already_and_again() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let (_serving, address) = (bench.serve(&[]), bench.address());
+    for (metric, modes) in [
+        ("latency", "cached,always"),
+        ("rate", "cached,always"),
+        ("bandwidth", "cached"),
+        ("first-call", "cached,always,in-place"),
+        // The target has seen another run's code, and counted for it.
+        ("rate", "cached"),
+    ] {
+        // 24 bytes are as long as the question for the count.
+        let args = [metric, "--sizes", "8,24,4K", "--mode", modes, "--peer", &address];
+        let report = json(&mut perf(&bench, &args));
+        assert_eq!(rows(&report).len(), 3 * modes.split(',').count());
+        for row in rows(&report) {
+            let in_place = row["mode"] == "in-place";
+            assert_eq!(row["missing"].is_string(), in_place, "{row}");
+            if !in_place {
+                check_alone(row);
+            }
+            assert_eq!(row["transport"], "shm");
+        }
+        let machine = &report["machine"];
+        assert_eq!((&machine["peer"], &machine["target_cpu"]), (&(*address).into(), &Value::Null));
+        let rounds = report["rounds"].as_array().expect("a list");
+        assert_eq!(rounds.len(), 3 * 2);
+        assert!(rounds.iter().all(|round| round["line_ns"].is_null() && round["state"].is_null()));
+    }
+    let shown = finish(&mut perf(&bench, &["latency", "--peer", &address, "--cpus", "0"])).worked();
+    assert!(shown.text().contains(&format!("target at {address}")), "{}", shown.text());
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn code_of_several_lengths_and_messages_given_together_are_counted_elsewhere_too() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let (_serving, address) = (bench.serve(&[]), bench.address());
+    let args = ["rate", "--sizes", "8,24", "--batch", "7", "--image", "64,4K", "--mode", "always"];
+    let report = json(&mut perf(&bench, &[&args[..], &["--peer", &address]].concat()));
+    assert_eq!(rows(&report).len(), 2 * 2);
+    for (row, longer) in rows(&report).iter().zip([false, true].into_iter().cycle()) {
+        check_measured(row);
+        assert_eq!((&row["mode"], &row["reference"]), (&"always".into(), &"cached".into()));
+        assert_eq!((&row["batch"], &row["ring"]), (&7.into(), &Value::Null));
+        assert_eq!(row["image"].as_u64().expect("its length") >= 4096, longer, "{row}");
+    }
+}
+
+#[test]
+fn a_target_on_tcp_is_measured_with_its_key_and_turned_away_from_without() {
+    if !has_processors() || !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    make_key(&bench, "k");
+    make_key(&bench, "other");
+    let over_tcp = |mut command: Command| {
+        command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo");
+        command
+    };
+    let mut serve = over_tcp(bench.farjump());
+    serve.args(["serve", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am", "--key", "k"]);
+    let serving = Serving::start(&mut serve);
+    let address = serving.ready.split(' ').nth(1).and_then(|address| address.strip_prefix("tcp:"));
+    let address = address.expect("the address is in the line");
+    for transports in [&["--transports", "ucx-am"][..], &[]] {
+        let args = [&["latency", "--sizes", "8,64K", "--peer", address, "--key", "k"], transports].concat();
+        let report = json(&mut over_tcp(perf(&bench, &args)));
+        assert_eq!(rows(&report).len(), 2);
+        for row in rows(&report) {
+            check_alone(row);
+            assert_eq!((&row["transport"], &row["arrival"]), (&"ucx-am".into(), &"delivered".into()));
+        }
+        assert_eq!(report["machine"]["peer"], format!("tcp:{address}"));
+    }
+    let done = finish(&mut over_tcp(perf(&bench, &["latency", "--peer", address, "--key", "other"])));
+    assert!(done.error(3).contains("key"), "{}", done.err);
+}
+
+#[test]
+fn of_all_transports_those_that_do_not_reach_the_target_say_why() {
+    let bench = Workbench::new();
+    if !has_processors() || !has_ucx() {
+        return;
+    }
+    let (_serving, address) = (bench.serve(&[]), bench.address());
+    let report = json(&mut perf(&bench, &["latency", "--transports", "all", "--peer", &address]));
+    let (reached, missing): (Vec<_>, Vec<_>) =
+        rows(&report).iter().partition(|row| row["transport"] == "shm");
+    assert_eq!(reached.len(), 1);
+    check_alone(reached[0]);
+    assert!(missing.iter().any(|row| row["transport"] == "ucx-am"));
+    for row in missing {
+        assert!(row["missing"].as_str().is_some_and(|why| why.contains("the target has shm")), "{row}");
+    }
+    let done = finish(&mut perf(&bench, &["latency", "--transports", "ucx-am", "--peer", &address]));
+    assert!(done.error(3).contains("the target has shm"), "{}", done.err);
+}
+
+#[test]
+fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
+    let bench = Workbench::new();
+    let refused = |args: &[&str], code: i32, part: &str| {
+        let done = finish(&mut perf(&bench, args));
+        assert!(done.error(code).contains(part), "{args:?}: {}", done.err);
+    };
+    refused(&["latency", "--peer", "unix:s", "--against", "raw"], 1, "raw needs a process of perf's own");
+    refused(&["latency", "--peer", "unix:s", "--against", "ucx-am"], 1, "ucx-am needs a process");
+    refused(&["bandwidth", "--peer", "unix:s", "--against", "memcpy"], 1, "within this machine");
+    for metric in ["work", "scaling", "wake-up", "idle"] {
+        refused(&[metric, "--peer", "unix:s"], 1, &format!("{metric} needs processes of perf's own"));
+    }
+    refused(&["latency", "--peer", "unix:s", "--cpus", "0,1"], 1, "name one, the source's");
+    refused(&["latency", "--peer", "unix:s", "--cpus", "1023"], 1, "processor 1023");
+    refused(&["latency", "--peer", "fe80::1"], 2, "HOST:PORT");
+    refused(&["latency", "--peer", "unix:s", "--slot", "1K"], 2, "--peer");
+    refused(&["latency", "--peer", "unix:none"], 5, "farjump serve");
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+/// A run to the target that does not end by itself, and has some rounds behind it.
+fn under_way(bench: &Workbench) -> Watched {
+    let address = bench.address();
+    let mut command = bench.farjump();
+    command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "70", "--warmup", "0"]);
+    command.args(["--peer", &address]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = Watched::start(&mut command);
+    wait_for("some rounds", || {
+        let done: Done = bench.run(["stats", "--json", "--to", &address]).worked();
+        let stats: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+        (stats["calls"].as_u64()? > 1000).then_some(())
+    });
+    run
+}
+
+#[test]
+fn a_target_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let serving = bench.serve(&[]);
+    let run = under_way(&bench);
+    serving.kill();
+    let done = run.finish();
+    assert!(done.error(5).contains("gone"), "{}", done.err);
+    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON all the same");
+    let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+    check_alone(row);
+    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn calls_that_the_target_does_not_count_end_the_run() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    let _serving = bench.serve(&[]);
+    let run = under_way(&bench);
+    // The count goes with the code, which comes again and begins at 0.
+    wait_for("the run to notice", || {
+        bench.run(["store", "--drop-all", "--to", &bench.address()]).worked();
+        (!runs(run.pid())).then_some(())
+    });
+    let done = run.finish();
+    assert!(done.error(1).contains("count"), "{}", done.err);
+    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON all the same");
+    check_alone(&rows(&report)[0]);
+}

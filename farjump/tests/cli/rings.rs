@@ -1,0 +1,96 @@
+//! `perf` with rings of slots: the paper's, beside one that fits the cache.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::measuring::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::workbench::{Workbench, finish};
+
+#[test]
+fn rings_of_slots_are_measured_and_held_against_active_messages_in_the_same_rounds() {
+    let bench = Workbench::new();
+    if !has_processors() || !has_ucx(&bench) {
+        return;
+    }
+    for metric in ["rate", "latency"] {
+        let args =
+            [metric, "--sizes", "1,1016", "--ring", "8K", "--slot", "1K", "--against", "raw,ucx-put,ucx-am"];
+        let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
+        let found: Vec<_> = rows(&report)
+            .iter()
+            .map(|row| {
+                check_measured(row);
+                assert_eq!(row["ring"], 8192, "{row}");
+                [&row["subject"], &row["reference"]].map(|name| name.as_str().expect("a name")).join(" ")
+            })
+            .collect();
+        let each = ["farjump raw", "farjump ucx-put", "farjump ucx-am", "raw ucx-am", "ucx-put ucx-am"];
+        assert_eq!(found, [each, each].concat());
+        for row in rows(&report) {
+            let has_slots =
+                [&row["subject"], &row["reference"]].iter().any(|name| *name == "raw" || *name == "ucx-put");
+            assert_eq!(row["slot"], if has_slots { 1024.into() } else { Value::Null }, "{row}");
+        }
+    }
+}
+
+#[test]
+fn one_byte_is_measured_as_any_other_size_is() {
+    if !has_processors() {
+        return;
+    }
+    for metric in [&["latency"][..], &["scaling", "--sources", "1"]] {
+        let report = json(&mut perf(&Workbench::new(), &[metric, &["--sizes", "1"]].concat()));
+        check_measured(&rows(&report)[0]);
+    }
+}
+
+#[test]
+fn slots_that_make_no_sense_are_refused_with_what_to_change() {
+    let bench = Workbench::new();
+    let refused = |args: &[&str], code: i32, part: &str| {
+        let done = finish(&mut perf(&bench, args));
+        assert!(done.error(code).contains(part), "{args:?}: {}", done.err);
+    };
+    refused(&["rate", "--slot", "100"], 2, "whole lines");
+    refused(&["rate", "--slot", "1K", "--against", "memcpy"], 1, "ucx-put");
+    for metric in ["first-call", "work", "scaling", "wake-up", "idle"] {
+        refused(&[metric, "--slot", "1K"], 1, &format!("for {metric} there is no ring"));
+    }
+    if has_processors() {
+        refused(&["rate", "--slot", "64", "--sizes", "8,57"], 1, "a payload of 57 B and its signal");
+        refused(&["rate", "--slot", "1M", "--ring", "1M"], 1, "no room for two slots");
+    }
+}
+
+#[test]
+fn a_ring_for_which_ucx_finds_no_room_is_missing_with_the_reason() {
+    let bench = Workbench::new();
+    if !has_processors() || !has_ucx(&bench) {
+        return;
+    }
+    let mount = "mount -t tmpfs -o size=16m tmpfs /dev/shm";
+    let may = finish(Command::new("unshare").args(["--mount", "sh", "-c", mount]));
+    if may.code != 0 {
+        println!("skipped: no small /dev/shm can be had: {}", may.err.trim_end());
+        return;
+    }
+    let mut command = bench.program("unshare");
+    command.args([
+        "--mount",
+        "sh",
+        "-c",
+        &format!("{mount} && exec \"$@\""),
+        "sh",
+        env!("CARGO_BIN_EXE_farjump"),
+    ]);
+    let args = ["rate", "--ring", "64M", "--slot", "1K", "--against", "ucx-put,ucx-stores,raw"];
+    let report = json(begin(command, &args).env("UCX_TLS", "posix"));
+    let [puts, stores, raw] = &rows(&report)[..] else { panic!("{report:#}") };
+    for row in [puts, stores] {
+        let why = row["missing"].as_str().expect("there is no room");
+        assert!(why.contains("no room for a ring of 6711") && why.contains("--ring"), "{why}");
+    }
+    check_measured(raw);
+}
