@@ -7,6 +7,7 @@ mod crowding;
 mod demonstrating;
 mod elsewhere;
 mod examining;
+mod iceoryx;
 mod injecting;
 mod invoking;
 mod keyed;

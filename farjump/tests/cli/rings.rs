@@ -70,7 +70,7 @@ fn a_ring_for_which_ucx_finds_no_room_is_missing_with_the_reason() {
     if !has_processors() || !has_ucx(&bench) {
         return;
     }
-    let mount = "mount -t tmpfs -o size=16m tmpfs /dev/shm";
+    let mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm";
     let may = finish(Command::new("unshare").args(["--mount", "sh", "-c", mount]));
     if may.code != 0 {
         println!("skipped: no small /dev/shm can be had: {}", may.err.trim_end());
@@ -85,12 +85,12 @@ fn a_ring_for_which_ucx_finds_no_room_is_missing_with_the_reason() {
         "sh",
         env!("CARGO_BIN_EXE_farjump"),
     ]);
-    let args = ["rate", "--ring", "64M", "--slot", "1K", "--against", "ucx-put,ucx-stores,raw"];
+    let args = ["rate", "--ring", "128M", "--slot", "1K", "--against", "ucx-put,ucx-stores,raw"];
     let report = json(begin(command, &args).env("UCX_TLS", "posix"));
     let [puts, stores, raw] = &rows(&report)[..] else { panic!("{report:#}") };
     for row in [puts, stores] {
         let why = row["missing"].as_str().expect("there is no room");
-        assert!(why.contains("no room for a ring of 6711") && why.contains("--ring"), "{why}");
+        assert!(why.contains("no room for a ring of 1342") && why.contains("--ring"), "{why}");
     }
     check_measured(raw);
 }

@@ -5,7 +5,10 @@ use crate::ci::{Verdict, cargo};
 
 /// Each package with its combinations. All features of farjump-ifunc and farjump-core are in the one build they have.
 const COMBINATIONS: [(&str, &[&str]); 3] = [
-    ("farjump", &["", "shm", "build", "cli", "shm,build", "shm,cli", "shm,build,cli"]),
+    (
+        "farjump",
+        &["", "shm", "build", "cli", "shm,build", "shm,cli", "shm,build,cli", "shm,build,cli,iceoryx2"],
+    ),
     ("farjump-transports", &["", "shm"]),
     ("farjump-loader", &["", "build"]),
 ];

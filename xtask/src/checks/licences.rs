@@ -7,7 +7,8 @@ use crate::ci::Verdict;
 use crate::workspace::Workspace;
 
 /// Licences that ask for no more than to be named.
-const TAKEN: [&str; 10] = [
+const TAKEN: [&str; 11] = [
+    "0BSD",
     "MIT",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",

@@ -42,10 +42,29 @@ impl Drop for Props {
         }
         // Compilers that were killed may be at their last file.
         for _ in 0..100 {
-            match fs::remove_dir_all(&self.folder) {
+            match remove(&self.folder) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(REMOVAL),
                 _ => break,
             }
+        }
+    }
+}
+
+/// Removes a stage's folder, and what is named after it elsewhere.
+pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+    #[cfg(feature = "iceoryx2")]
+    remove_shared(folder);
+    fs::remove_dir_all(folder)
+}
+
+/// Removes the shared memory whose names begin with the folder's: processes of iceoryx2 that are killed leave theirs.
+#[cfg(feature = "iceoryx2")]
+fn remove_shared(folder: &Path) {
+    let (Some(name), Ok(entries)) = (folder.file_name(), fs::read_dir("/dev/shm")) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().as_bytes().starts_with(name.as_bytes()) {
+            // Whoever else knows the name removes it too.
+            let _ = fs::remove_file(entry.path());
         }
     }
 }

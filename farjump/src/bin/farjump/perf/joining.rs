@@ -1,5 +1,7 @@
 //! Which references there are, and bringing their two sides together.
 
+use std::path::Path;
+
 use super::code::Code;
 use super::message::{Offer, Subject};
 use super::options::Against;
@@ -67,6 +69,7 @@ fn subject_of(against: Against) -> Option<Subject> {
         Against::UcxAm => Some(Subject::UcxAm),
         Against::UcxStores => Some(Subject::UcxStores),
         Against::UcxPut => Some(Subject::UcxPut),
+        Against::Iceoryx2 => Some(Subject::Iceoryx2),
         Against::Memcpy
         | Against::Perftest
         | Against::Dlopen
@@ -91,6 +94,7 @@ pub(super) fn join(
     subjects: &[Subject],
     theirs: Vec<Result<Offer, String>>,
     layout: &Layout,
+    folder: &Path,
 ) -> Result<Sides, Failure> {
     let mut halves: Vec<Option<(Half, Offer)>> = Vec::new();
     let mut offers = Vec::new();
@@ -99,7 +103,7 @@ pub(super) fn join(
         let half = match (subject, theirs) {
             (_, Err(why)) => Err(why),
             (subject, Ok(_)) if subject.is_farjump() => Ok(None),
-            (reference, Ok(theirs)) => references::open(reference, layout)
+            (reference, Ok(theirs)) => references::open(reference, layout, folder, true)
                 .and_then(|half| Ok((half.offer()?, half)))
                 .map(|(own, half)| Some((half, theirs, own)))
                 .map_err(|failure| failure.to_string()),

@@ -155,7 +155,7 @@ impl<'a> Bench<'a> {
         match contestant {
             Contestant::Farjump { subject, mode, link, .. } if run.metric == Metric::FirstCall => {
                 let number = first + self.modes.iter().position(|other| other == mode).unwrap_or_default();
-                self.first_call(*subject, *link, *mode, number, size).map(Ok)
+                self.first_call(*subject, *link, *mode, number, size)
             }
             Contestant::Farjump { subject, mode, link, code, .. } => {
                 let link = &self.links[*link];
@@ -205,7 +205,7 @@ impl<'a> Bench<'a> {
         mode: Mode,
         number: usize,
         size: usize,
-    ) -> Result<Round, Failure> {
+    ) -> Result<Result<Round, String>, Failure> {
         let Some((library, _)) = self.libraries.firsts.get(number) else {
             return Err(Failure::new("there is no code left that the target has not seen"));
         };
@@ -218,9 +218,12 @@ impl<'a> Bench<'a> {
                     Ok(link.inject(library, &args)?.wait(PATIENCE).map(drop)?)
                 })?
             }
-            Far::Peer(peer) => peer.time_first(link, library, mode, number, &args)?.as_nanos() as f64,
+            Far::Peer(peer) => match peer.time_first(link, library, mode, number, &args)? {
+                Ok(time) => time.as_nanos() as f64,
+                Err(why) => return Ok(Err(why)),
+            },
         };
-        Ok(Round { figure: time / 1e3, singles: vec![time as u64] })
+        Ok(Ok(Round { figure: time / 1e3, singles: vec![time as u64] }))
     }
 
     /// Calls in one measurement of this size.

@@ -32,6 +32,7 @@ pub(super) enum Subject {
         socket: String,
         sources: usize,
     },
+    Iceoryx2,
 }
 
 impl Subject {

@@ -14,6 +14,8 @@ mod crowded;
 mod far;
 mod figures;
 mod first;
+#[cfg(feature = "iceoryx2")]
+mod iceoryx;
 mod image;
 mod injecting;
 mod joining;

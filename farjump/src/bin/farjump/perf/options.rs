@@ -48,6 +48,7 @@ References:
   perftest    ucx_perftest: a row of its own says whether ucx-am is within 15 % of it
   dlopen      dlopen, dlsym and one call of the same library; for first-call, and there alone
   cached      farjump itself in mode cached, for the other modes
+  iceoryx2    publish and subscribe of iceoryx2, polled; in builds with --features iceoryx2
 For work, ucx-am's handler does the same work by the same code, and
   fetch       no code is at the target: the source gets its data and puts what it makes of it there
               by ucp_get_nbx and ucp_put_nbx
@@ -245,6 +246,7 @@ pub(super) enum Against {
     Alone,
     Futex,
     UcxWait,
+    Iceoryx2,
 }
 
 impl Against {
@@ -263,6 +265,7 @@ impl Against {
             Against::Alone => "alone",
             Against::Futex => "futex",
             Against::UcxWait => "ucx-wait",
+            Against::Iceoryx2 => "iceoryx2",
         }
     }
 

@@ -1,6 +1,5 @@
 //! The other process: the target's side of everything, told what to do over the socket on standard input.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -22,6 +21,7 @@ use super::waking;
 use super::watch::Watch;
 use super::work::{Task, Way, injected};
 use crate::failure::Failure;
+use crate::stage::remove;
 
 /// One subject's side.
 enum Side {
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &PerfOther) -> Result<(), Failure> {
     };
     if gone {
         // The source's process was killed, and leaves its folder to this one.
-        let _ = fs::remove_dir_all(&set.folder);
+        let _ = remove(&set.folder);
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer)
             Ok((Side::Work(target), Offer::default()))
         }
         reference => {
-            let half = references::open(reference, &set.layout)?;
+            let half = references::open(reference, &set.layout, &set.folder, false)?;
             let offer = half.offer()?;
             Ok((Side::Half(half), offer))
         }

@@ -28,10 +28,12 @@ pub(super) fn parse_address(text: &str) -> Result<String, String> {
     if text.starts_with("unix:") || text.starts_with("tcp:") {
         return Ok(text.to_owned());
     }
-    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((_, after)) => (&text[..text.len() - after.len()], after.strip_prefix(':')),
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    // An IPv6 address has colons of its own, and brackets around it.
+    let (host, after) = match text.rfind(']') {
+        Some(end) => text.split_at(end + 1),
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
+    let port = if after.is_empty() { None } else { Some(after.strip_prefix(':').unwrap_or_default()) };
     let is_port = |port: &str| port.parse::<u16>().is_ok();
     match port {
         None if !host.is_empty() && !host.contains('/') => Ok(format!("tcp:{host}:{PORT}")),
@@ -233,7 +235,7 @@ impl Peer {
         count.ok_or_else(|| Failure::new("the target does not say how many messages it has counted"))
     }
 
-    /// How long the first call of a function takes from injecting it to its reply.
+    /// How long the first call of a function takes from injecting it to its reply, or why the target refuses it.
     pub(super) fn time_first(
         &self,
         link: usize,
@@ -241,17 +243,19 @@ impl Peer {
         mode: Mode,
         number: usize,
         args: &[u8],
-    ) -> Result<Duration, Failure> {
+    ) -> Result<Result<Duration, String>, Failure> {
         let link = self.link(link)?;
         link.set_mode(mode);
         let start = Instant::now();
-        let reply = link.inject(library, args)?.wait(PATIENCE)?;
+        let replied = link.inject(library, args).and_then(|pending| pending.wait(PATIENCE));
         let time = start.elapsed();
-        match *reply == self.nonce.answer(number).to_le_bytes() {
-            true => Ok(time),
-            false => {
+        match replied {
+            Ok(reply) if *reply == self.nonce.answer(number).to_le_bytes() => Ok(Ok(time)),
+            Ok(_) => {
                 Err(Failure::new("the reply to a first call is not that of its function: other code ran"))
             }
+            Err(error @ farjump::Error::Refused { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -279,7 +283,9 @@ mod tests {
         ] {
             assert_eq!(read(text), Ok(address.to_owned()), "{text}");
         }
-        for wrong in ["", ":1", "node7:", "node7:x", "node7:65536", "fe80::1", "[::1]x", "./store.sock"] {
+        for wrong in
+            ["", "[]x", ":1", "node7:", "node7:x", "node7:65536", "fe80::1", "[::1]x", "./store.sock"]
+        {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

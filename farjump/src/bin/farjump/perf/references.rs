@@ -1,5 +1,9 @@
 //! The references that have a side in each process, whatever they stand on.
 
+use std::path::Path;
+
+#[cfg(feature = "iceoryx2")]
+use super::iceoryx;
 use super::memory::Memory;
 use super::message::{Offer, Subject};
 use super::ring::{Layout, Ring};
@@ -17,6 +21,8 @@ use crate::failure::Failure;
 pub(super) enum Half {
     Raw,
     RawFetch(Task),
+    #[cfg(feature = "iceoryx2")]
+    Samples(Box<iceoryx::Samples>),
     #[cfg(feature = "ucx")]
     Ucx(Subject, ucx::Opening),
 }
@@ -24,6 +30,8 @@ pub(super) enum Half {
 /// A side that does.
 pub(super) enum Joined {
     Raw(Box<Ring<Stores>>),
+    #[cfg(feature = "iceoryx2")]
+    Samples(Box<iceoryx::Samples>),
     #[cfg(feature = "ucx")]
     Messages(Box<ucx::Messages>),
     #[cfg(feature = "ucx")]
@@ -36,13 +44,28 @@ pub(super) enum Joined {
     Serving(Box<dyn Other>),
 }
 
-/// This process's side of a reference, with memory of its own where it needs some.
+/// This process's side of a reference, with memory of its own where it needs some, and files in `folder`. `source` says which
+/// side this is.
 ///
 /// # Errors
 /// Why there is none here.
-pub(super) fn open(reference: &Subject, layout: &Layout) -> Result<Half, Failure> {
+pub(super) fn open(
+    reference: &Subject,
+    layout: &Layout,
+    folder: &Path,
+    source: bool,
+) -> Result<Half, Failure> {
     match reference {
         Subject::Raw => Ok(Half::Raw),
+        #[cfg(feature = "iceoryx2")]
+        Subject::Iceoryx2 => Ok(Half::Samples(Box::new(iceoryx::Samples::open(folder, source, layout)?))),
+        #[cfg(not(feature = "iceoryx2"))]
+        Subject::Iceoryx2 => {
+            let _ = (folder, source);
+            Err(Failure::new(
+                "this program was built without iceoryx2: build with cargo build --release -p farjump --features iceoryx2",
+            ))
+        }
         Subject::Work(task @ Task { way: Way::RawFetch, .. }) => Ok(Half::RawFetch(task.clone())),
         subject if subject.is_farjump() => Err(Failure::new("farjump is no reference")),
         #[cfg(feature = "ucx")]
@@ -66,6 +89,8 @@ impl Half {
     pub(super) fn offer(&self) -> Result<Offer, Failure> {
         match self {
             Half::Raw | Half::RawFetch(_) => Ok(Offer::default()),
+            #[cfg(feature = "iceoryx2")]
+            Half::Samples(_) => Ok(Offer::default()),
             #[cfg(feature = "ucx")]
             Half::Ucx(_, opening) => opening.offer(),
         }
@@ -107,6 +132,9 @@ impl Half {
                     }
                 }
             }
+            // They find each other by their names.
+            #[cfg(feature = "iceoryx2")]
+            Half::Samples(samples) => Ok(Joined::Samples(samples)),
             #[cfg(feature = "ucx")]
             Half::Ucx(Subject::Work(task), opening) => join_work(&task, opening, offer, source),
             #[cfg(feature = "ucx")]
@@ -158,6 +186,8 @@ impl Joined {
     pub(super) fn source(&mut self) -> Result<&mut dyn Source, Failure> {
         match self {
             Joined::Raw(ring) => Ok(&mut **ring),
+            #[cfg(feature = "iceoryx2")]
+            Joined::Samples(samples) => Ok(&mut **samples),
             #[cfg(feature = "ucx")]
             Joined::Messages(messages) => Ok(&mut **messages),
             #[cfg(feature = "ucx")]
@@ -174,6 +204,8 @@ impl Joined {
     pub(super) fn other(&mut self) -> Result<&mut dyn Other, Failure> {
         match self {
             Joined::Raw(ring) => Ok(&mut **ring),
+            #[cfg(feature = "iceoryx2")]
+            Joined::Samples(samples) => Ok(&mut **samples),
             #[cfg(feature = "ucx")]
             Joined::Messages(messages) => Ok(&mut **messages),
             #[cfg(feature = "ucx")]
@@ -190,6 +222,8 @@ impl Joined {
         match self {
             Joined::Raw(_) | Joined::Serving(_) => None,
             Joined::Asking(_, lanes) => lanes.clone(),
+            #[cfg(feature = "iceoryx2")]
+            Joined::Samples(_) => None,
             #[cfg(feature = "ucx")]
             Joined::Messages(messages) => messages.lanes(),
             #[cfg(feature = "ucx")]

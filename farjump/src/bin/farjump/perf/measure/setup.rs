@@ -58,7 +58,7 @@ impl<'a> Bench<'a> {
             folder: stage.folder().to_owned(),
             counter: libraries.counter.clone(),
         })?;
-        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout)?;
+        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
         let mut far = Far::Pair(pair);
         let mut links = Vec::new();
         let mut contestants = Vec::new();

@@ -108,7 +108,7 @@ impl<'a> Field<'a> {
             folder: stage.folder().to_owned(),
             counter: libraries.counter.clone(),
         })?;
-        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout)?;
+        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
         if let Some(why) = whys.into_iter().flatten().next() {
             return Err(Failure::new(format!("a target could not be made: {why}")));
         }

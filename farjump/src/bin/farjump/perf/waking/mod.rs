@@ -105,7 +105,7 @@ impl Line {
             folder: stage.folder().to_owned(),
             counter: libraries.counter.clone(),
         })?;
-        let Sides { sides, .. } = join(&mut pair, &subjects, theirs, &layout)?;
+        let Sides { sides, .. } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
         Ok(Line { pair, sides, times: vec![Duration::ZERO; STATE_CALLS as usize], found: Vec::new() })
     }
 

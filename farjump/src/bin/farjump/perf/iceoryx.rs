@@ -1,0 +1,177 @@
+//! iceoryx2: publish and subscribe between the two processes, by samples that are written where the subscriber reads them.
+//!
+//! Set up as its own benchmark `publish-subscribe` is: a service each way, one publisher and one subscriber each, polled, a sample
+//! loaned ahead. Where messages are called one by one a buffer of one sample, the newest; where they stream a buffer of
+//! many, of which none is lost. Files and shared memory are named after the run's folder, and go with it ([`Stage`](crate::stage::Stage)).
+
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::time::Duration;
+
+use iceoryx2::node::{Node, NodeBuilder};
+use iceoryx2::port::BackpressureAction;
+use iceoryx2::port::publisher::Publisher;
+use iceoryx2::port::subscriber::Subscriber;
+use iceoryx2::prelude::{
+    Config, FileName, LogLevel, Path as FolderPath, SemanticString, ServiceName, SignalHandlingMode, ipc,
+    set_log_level,
+};
+use iceoryx2::sample_mut_uninit::SampleMutUninit;
+
+use super::ring::Layout;
+use super::side::Peer;
+use super::watch::Watch;
+use crate::failure::Failure;
+
+/// Samples that a stream has room for, at most.
+const STREAMING: usize = 256;
+/// Bytes that they have, at most, unless one is longer.
+const STREAMING_BYTES: usize = 16 << 20;
+/// How long a sample may wait for room.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+type Loan = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
+
+/// One end.
+pub(super) struct Samples {
+    // Dropped in this order: ports, then what they are of.
+    calls: Way,
+    stream: Way,
+    _node: Node<ipc::Service>,
+    streams: bool,
+    sent: usize,
+    /// Messages that have come.
+    count: u64,
+    /// The same, when the present measurement began.
+    before: u64,
+    payload: Vec<u8>,
+}
+
+/// A service each way.
+struct Way {
+    // The loan before its publisher.
+    loan: Option<Loan>,
+    publisher: Publisher<ipc::Service, [u8], ()>,
+    subscriber: Subscriber<ipc::Service, [u8], ()>,
+}
+
+impl Samples {
+    /// This process's end, whose files are in `folder`; `source` says which it is.
+    pub(super) fn open(folder: &Path, source: bool, layout: &Layout) -> Result<Samples, Failure> {
+        // What goes wrong is said by errors.
+        set_log_level(LogLevel::Fatal);
+        let config = config(folder)?;
+        let node = NodeBuilder::new()
+            .config(&config)
+            .signal_handling_mode(SignalHandlingMode::Disabled)
+            .create::<ipc::Service>()
+            .map_err(|error| failed("has no node", error))?;
+        let longest = layout.longest;
+        let many = (STREAMING_BYTES / longest.max(1)).clamp(2, STREAMING);
+        let calls = Way::open(&node, "call", source, 1, longest)?;
+        let stream = Way::open(&node, "stream", source, many, longest)?;
+        let payload = vec![7; longest];
+        Ok(Samples { calls, stream, _node: node, streams: false, sent: 0, count: 0, before: 0, payload })
+    }
+}
+
+/// Everything in the folder, and named after it where it cannot be there.
+fn config(folder: &Path) -> Result<Config, Failure> {
+    let unfit = |what: &dyn std::fmt::Debug| {
+        Failure::new(format!("iceoryx2 cannot keep its files in `{}`: {what:?}", folder.display()))
+    };
+    let name = folder.file_name().unwrap_or_default().as_encoded_bytes();
+    let mut config = Config::default();
+    config.global.prefix = FileName::new(name).map_err(|error| unfit(&error))?;
+    let root = FolderPath::new(folder.as_os_str().as_encoded_bytes()).map_err(|error| unfit(&error))?;
+    config.global.set_root_path(&root);
+    Ok(config)
+}
+
+impl Way {
+    fn open(
+        node: &Node<ipc::Service>,
+        what: &str,
+        source: bool,
+        buffer: usize,
+        longest: usize,
+    ) -> Result<Way, Failure> {
+        let service = |way: &str| {
+            let name =
+                ServiceName::new(&format!("{what} {way}")).map_err(|error| failed("has no name", error))?;
+            node.service_builder(&name)
+                .publish_subscribe::<[u8]>()
+                .max_publishers(1)
+                .max_subscribers(1)
+                .history_size(0)
+                .subscriber_max_buffer_size(buffer)
+                .enable_safe_overflow(buffer == 1)
+                .open_or_create()
+                .map_err(|error| failed("has no service", error))
+        };
+        let (there, back) = (service("there")?, service("back")?);
+        let (own, theirs) = if source { (there, back) } else { (back, there) };
+        let publisher = own
+            .publisher_builder()
+            .initial_max_slice_len(longest.max(1))
+            .max_loaned_samples(2)
+            .set_backpressure_handler(|full| match full.elapsed_time > PATIENCE {
+                true => BackpressureAction::DiscardDataAndFail,
+                false => BackpressureAction::Retry,
+            })
+            .create()
+            .map_err(|error| failed("has no publisher", error))?;
+        let subscriber =
+            theirs.subscriber_builder().create().map_err(|error| failed("has no subscriber", error))?;
+        Ok(Way { loan: None, publisher, subscriber })
+    }
+
+    fn loan(&self, len: usize) -> Result<Loan, Failure> {
+        self.publisher.loan_slice_uninit(len).map_err(|error| failed("lends no memory", error))
+    }
+}
+
+impl Peer for Samples {
+    fn prepare(&mut self, sent: usize, _taken: usize, streams: bool) {
+        for way in [&mut self.calls, &mut self.stream] {
+            // It may be of another length.
+            way.loan = None;
+        }
+        (self.sent, self.streams, self.before) = (sent, streams, self.count);
+    }
+
+    #[inline]
+    fn send(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        let way = if self.streams { &mut self.stream } else { &mut self.calls };
+        let loan = match way.loan.take() {
+            Some(loan) => loan,
+            None => way.loan(self.sent)?,
+        };
+        let sample = loan.write_from_slice(&self.payload[..self.sent]);
+        sample.send().map_err(|error| failed("sends nothing", error))?;
+        // The next one, while the other side is at this.
+        way.loan = Some(way.loan(self.sent)?);
+        Ok(())
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<u64, Failure> {
+        let way = if self.streams { &self.stream } else { &self.calls };
+        let received = way.subscriber.receive().map_err(|error| failed("receives nothing", error))?;
+        self.count += u64::from(received.is_some());
+        Ok(self.came())
+    }
+
+    #[inline]
+    fn came(&self) -> u64 {
+        self.count - self.before
+    }
+
+    fn settle(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+fn failed(what: &str, error: impl std::fmt::Debug) -> Failure {
+    Failure::new(format!("iceoryx2 {what}: {error:?}"))
+}
