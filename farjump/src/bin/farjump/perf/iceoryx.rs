@@ -2,14 +2,14 @@
 //!
 //! Set up as its own benchmark `publish-subscribe` is: a service each way, one publisher and one subscriber each, polled, a sample
 //! loaned ahead. Where messages are called one by one a buffer of one sample, the newest; where they stream a buffer of
-//! many, of which none is lost. Files and shared memory are named after the run's folder, and go with it ([`Stage`](crate::stage::Stage)).
+//! many, which never overflows: after each quarter of it an empty sample comes back. (Left to itself a publisher sleeps when the
+//! buffer is full, which costs more than a hundred messages.) Files and shared memory are named after the run's folder, and go with it ([`Stage`](crate::stage::Stage)).
 
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::time::Duration;
 
 use iceoryx2::node::{Node, NodeBuilder};
-use iceoryx2::port::BackpressureAction;
+use iceoryx2::port::backpressure_strategy::BackpressureStrategy;
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::{
@@ -27,8 +27,6 @@ use crate::failure::Failure;
 const STREAMING: usize = 256;
 /// Bytes that they have, at most, unless one is longer.
 const STREAMING_BYTES: usize = 16 << 20;
-/// How long a sample may wait for room.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 type Loan = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
 
@@ -38,8 +36,13 @@ pub(super) struct Samples {
     calls: Way,
     stream: Way,
     _node: Node<ipc::Service>,
+    source: bool,
     streams: bool,
     sent: usize,
+    /// Samples of a stream that there is room for.
+    room: u64,
+    /// Of those how many the other side has not said to have taken.
+    under_way: u64,
     /// Messages that have come.
     count: u64,
     /// The same, when the present measurement began.
@@ -67,11 +70,37 @@ impl Samples {
             .create::<ipc::Service>()
             .map_err(|error| failed("has no node", error))?;
         let longest = layout.longest;
-        let many = (STREAMING_BYTES / longest.max(1)).clamp(2, STREAMING);
+        let room = (STREAMING_BYTES / longest.max(1)).clamp(2, STREAMING);
         let calls = Way::open(&node, "call", source, 1, longest)?;
-        let stream = Way::open(&node, "stream", source, many, longest)?;
+        let stream = Way::open(&node, "stream", source, room, longest)?;
         let payload = vec![7; longest];
-        Ok(Samples { calls, stream, _node: node, streams: false, sent: 0, count: 0, before: 0, payload })
+        Ok(Samples {
+            calls,
+            stream,
+            _node: node,
+            source,
+            streams: false,
+            sent: 0,
+            room: room as u64,
+            under_way: 0,
+            count: 0,
+            before: 0,
+            payload,
+        })
+    }
+
+    /// After so many samples of a stream its other side says that they were taken.
+    #[inline]
+    fn quarter(&self) -> u64 {
+        (self.room / 4).max(1)
+    }
+
+    #[cold]
+    fn wait_for_room(&mut self, watch: &Watch) -> Result<(), Failure> {
+        watch.until(|| {
+            Peer::look(self)?;
+            Ok(self.under_way < self.room)
+        })
     }
 }
 
@@ -115,10 +144,8 @@ impl Way {
             .publisher_builder()
             .initial_max_slice_len(longest.max(1))
             .max_loaned_samples(2)
-            .set_backpressure_handler(|full| match full.elapsed_time > PATIENCE {
-                true => BackpressureAction::DiscardDataAndFail,
-                false => BackpressureAction::Retry,
-            })
+            // It never comes to that; and what was discarded would be missed.
+            .backpressure_strategy(BackpressureStrategy::DiscardData)
             .create()
             .map_err(|error| failed("has no publisher", error))?;
         let subscriber =
@@ -126,6 +153,14 @@ impl Way {
         Ok(Way { loan: None, publisher, subscriber })
     }
 
+    /// Whether a sample had come. It is given back at once.
+    #[inline]
+    fn receive(&self) -> Result<bool, Failure> {
+        let received = self.subscriber.receive().map_err(|error| failed("receives nothing", error))?;
+        Ok(received.is_some())
+    }
+
+    #[inline]
     fn loan(&self, len: usize) -> Result<Loan, Failure> {
         self.publisher.loan_slice_uninit(len).map_err(|error| failed("lends no memory", error))
     }
@@ -137,11 +172,20 @@ impl Peer for Samples {
             // It may be of another length.
             way.loan = None;
         }
+        // What the other side said at the end of the measurement before, and nobody waited for.
+        while self.source && self.stream.receive().unwrap_or(false) {}
+        self.under_way = 0;
         (self.sent, self.streams, self.before) = (sent, streams, self.count);
     }
 
     #[inline]
-    fn send(&mut self, _watch: &Watch) -> Result<(), Failure> {
+    fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
+        if self.streams {
+            if self.under_way == self.room {
+                self.wait_for_room(watch)?;
+            }
+            self.under_way += 1;
+        }
         let way = if self.streams { &mut self.stream } else { &mut self.calls };
         let loan = match way.loan.take() {
             Some(loan) => loan,
@@ -157,8 +201,18 @@ impl Peer for Samples {
     #[inline]
     fn look(&mut self) -> Result<u64, Failure> {
         let way = if self.streams { &self.stream } else { &self.calls };
-        let received = way.subscriber.receive().map_err(|error| failed("receives nothing", error))?;
-        self.count += u64::from(received.is_some());
+        if !way.receive()? {
+            return Ok(self.came());
+        }
+        if self.streams && self.source {
+            self.under_way = self.under_way.saturating_sub(self.quarter());
+            return Ok(self.came());
+        }
+        self.count += 1;
+        if self.streams && self.came().is_multiple_of(self.quarter()) {
+            let told = way.loan(0)?.write_from_slice(&[]).send();
+            told.map_err(|error| failed("sends nothing", error))?;
+        }
         Ok(self.came())
     }
 
