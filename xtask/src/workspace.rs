@@ -18,7 +18,9 @@ impl Workspace {
     /// # Errors
     /// What cargo says.
     pub(crate) fn load(locked: bool, interrupt: &Interrupt) -> Result<Workspace, Failed> {
-        let run = Run::cargo(interrupt).args(["metadata", "--format-version=1"]).directory(root()).quiet();
+        // What only features bring that are off is in the lock file, too.
+        let metadata = ["metadata", "--format-version=1", "--all-features"];
+        let run = Run::cargo(interrupt).args(metadata).directory(root()).quiet();
         let run = if locked { run.args(["--locked"]) } else { run };
         let ended = run.run()?;
         if !ended.status.success() {
