@@ -41,8 +41,20 @@ fn what_ucx_wakes_is_held_against_what_ucx_wakes() {
     if !has_processors() || !has_ucx(&bench) {
         return;
     }
-    let args = ["wake-up", "--transports", "shm,ucx-am", "--against", "ucx-wait,futex", "--sizes", "8,16K"];
-    let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
+    // Each call waits until everybody sleeps.
+    let mut command = bench.farjump();
+    command.args([
+        "perf",
+        "wake-up",
+        "--transports",
+        "shm,ucx-am",
+        "--against",
+        "ucx-wait,futex",
+        "--sizes",
+        "8,16K",
+    ]);
+    command.args(["--rounds", "2", "--iterations", "10", "--warmup", "1"]);
+    let report = json(command.env("UCX_TLS", "posix"));
     assert_eq!(rows(&report).len(), 2 * 2 * 2);
     for row in rows(&report) {
         check_measured(row);
