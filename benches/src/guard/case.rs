@@ -26,7 +26,21 @@ pub(crate) struct Cases {
     pub(crate) unusable: Vec<(&'static str, String)>,
 }
 
+/// Largest payload of which batches are counted, in bytes: larger ones share no frame.
+const BATCHED: usize = 256;
+
+/// Whether batches of such calls are counted, too: where they do not share frames they are what they are made of.
+pub(crate) fn has_batches(mode: Mode, size: usize) -> bool {
+    mode == Mode::Cached && size <= BATCHED
+}
+
 impl Case {
+    /// What is counted of it.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> + use<> {
+        let batches = has_batches(self.mode, self.size);
+        Operation::ALL.into_iter().filter(move |operation| batches || !operation.is_batch())
+    }
+
     /// Those of the transports that are `asked` for, or of all.
     ///
     /// # Errors
@@ -103,6 +117,10 @@ impl Operation {
     /// All, in the order in which they are shown.
     pub(crate) const ALL: [Operation; 5] =
         [Operation::Send, Operation::Poll, Operation::RoundTrip, Operation::Batch, Operation::PollBatch];
+
+    fn is_batch(self) -> bool {
+        matches!(self, Operation::Batch | Operation::PollBatch)
+    }
 }
 
 impl std::fmt::Display for Operation {

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-use super::case::{Case, Operation};
+use super::case::Case;
 use super::record::{Record, Row};
 use super::{counted, trace};
 use crate::Failure;
@@ -39,7 +39,7 @@ pub(crate) fn count(cases: &[Case], turns: u32, burden: u32) -> Result<Found, Fa
             }
             Err(error) => return Err(format!("{case}: {error}").into()),
         };
-        for operation in Operation::ALL {
+        for operation in case.operations() {
             let of_it = counted.iter().filter(|(of, _)| *of == operation);
             rows.push(Row::of(case, operation, &of_it.map(|(_, turn)| *turn).collect::<Vec<_>>()));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use farjump::build::{Options, build};
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
-use super::case::{BATCH, Counted, Operation};
+use super::case::{BATCH, Counted, Operation, has_batches};
 use super::mark::Mark;
 use crate::Failure;
 
@@ -44,11 +44,16 @@ pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     link.set_mode(counted.mode);
     let args = vec![7; counted.size];
     // Not on the stack, where it would lie in as many lines as the stack's start says.
-    let mut calls = Box::new(Calls { target, link, library, args, burden: counted.burden });
+    let batches = has_batches(counted.mode, counted.size);
+    let mut calls = Box::new(Calls { target, link, library, args, batches, burden: counted.burden });
     calls.run(WARM_UP)?;
     Mark::Counting.here();
     calls.run(counted.turns)?;
-    let made = 1 + u64::from(2 + BATCH) * (u64::from(WARM_UP) + u64::from(counted.turns));
+    let made_in = |turns: u32| {
+        let batches = if batches { batches_in(turns) } else { 0 };
+        2 * u64::from(turns) + u64::from(BATCH * batches)
+    };
+    let made = 1 + made_in(WARM_UP) + made_in(counted.turns);
     match calls.target.args_mut::<u64>() {
         Some(count) if *count == made => Ok(()),
         count => Err(format!("{made} calls were made and the target counted {count:?}").into()),
@@ -91,7 +96,13 @@ struct Calls {
     link: Link,
     library: Library,
     args: Vec<u8>,
+    batches: bool,
     burden: u32,
+}
+
+/// How many batches there are for so many calls: each is of many.
+fn batches_in(turns: u32) -> u32 {
+    turns.div_ceil(4)
 }
 
 /// As long as a line, and aligned to one.
@@ -99,14 +110,14 @@ struct Calls {
 struct Line([u8; 64]);
 
 impl Calls {
-    /// `turns` calls without a reply, then as many with one, then as many batches.
+    /// `turns` calls without a reply, then as many with one, then batches.
     #[inline(never)]
     fn run(&mut self, turns: u32) -> Result<(), Failure> {
         // How many lines a frame of the stack lies in depends on where it starts, which depends on the environment and on the
         // program's path: not below a frame that is aligned to a line.
         let anchor = Line([0; 64]);
         black_box(&anchor.0);
-        let Calls { target, link, library, args, burden } = self;
+        let Calls { target, link, library, args, batches, burden } = self;
         for _ in 0..turns {
             Mark::Of(Operation::Send).here();
             idle(*burden);
@@ -124,7 +135,7 @@ impl Calls {
             drop(black_box(pending.wait(PATIENCE)?));
             Mark::Outside.here();
         }
-        for _ in 0..turns {
+        for _ in 0..if *batches { batches_in(turns) } else { 0 } {
             Mark::Of(Operation::Batch).here();
             idle(*burden);
             let mut batch = link.batch();

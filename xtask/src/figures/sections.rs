@@ -127,7 +127,7 @@ pub(crate) const SECTIONS: [Section; 18] = [
         "Slots of 1 KiB in half of a heap of 2 GiB, as the paper's prototype has them.",
         &[
             "rate", "--sizes", "1", "--transports", "shm", "--against", "ucx-am,ucx-put,raw", "--ring", "1G", "--slot",
-            "1K",
+            "1K", "--iterations", "1100000",
         ],
     ),
     Section::new(
@@ -136,7 +136,7 @@ pub(crate) const SECTIONS: [Section; 18] = [
         "Slots of 1 KiB in 1 MiB.",
         &[
             "rate", "--sizes", "1", "--transports", "shm", "--against", "ucx-am,ucx-put,raw", "--ring", "1M", "--slot",
-            "1K",
+            "1K", "--iterations", "1100000",
         ],
     ),
     Section::new(
