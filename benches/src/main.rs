@@ -1,4 +1,4 @@
-//! What is measured inside one process: `cargo run --release -p farjump-benches`. What takes two, `farjump perf` measures.
+//! What is measured inside one process: `cargo run --release -p farjump-benches --bin farjump-benches`. What takes two, `farjump perf` measures.
 
 mod count;
 mod in_place;
