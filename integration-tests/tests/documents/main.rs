@@ -7,3 +7,19 @@ mod mistakes;
 mod pages;
 mod protocol;
 mod transports;
+
+use std::path::Path;
+
+#[test]
+fn the_first_command_of_the_readme_starts_farjump_wherever_it_is_run_in_the_workspace() {
+    // `cargo run` takes the one package of the workspace that says which of its programs it is, and none if two do.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut those = Vec::new();
+    for folder in std::fs::read_dir(&root).unwrap() {
+        let manifest = folder.unwrap().path().join("Cargo.toml");
+        if std::fs::read_to_string(&manifest).is_ok_and(|text| text.contains("\ndefault-run = ")) {
+            those.push(manifest.parent().and_then(Path::file_name).unwrap().to_owned());
+        }
+    }
+    assert_eq!(those, ["farjump"]);
+}
