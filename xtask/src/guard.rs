@@ -7,7 +7,7 @@ use crate::ci::cargo;
 use crate::workspace::{Workspace, root};
 
 /// How long counting may take. It takes half a minute.
-const LIMIT: Duration = Duration::from_secs(5 * 60);
+const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The exit code of the program where nothing can be counted.
 const CANNOT_COUNT: i32 = 3;
