@@ -6,7 +6,7 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::ci::cargo;
 use crate::workspace::{Workspace, root};
 
-/// How long counting may take. It takes half a minute.
+/// How long counting may take. It takes one or two minutes.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The exit code of the program where nothing can be counted.
