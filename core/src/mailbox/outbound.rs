@@ -152,18 +152,20 @@ impl<M: Memory> Outbound<M> {
 
     /// Says that a frame like the last one that was laid out is about to be written.
     pub(crate) fn prefetch_laid_out(&self) {
-        let at = self.offset();
-        for line in 0..self.ahead {
-            self.ring.prefetch_write((at + line * frame::LINE) & (self.ring.len() - 1));
-        }
+        self.prefetch_lines(self.offset(), self.ahead);
     }
 
     /// Says that behind the frame of `len` bytes at the position as many lines are about to be written, up to a few.
     #[inline]
     pub(crate) fn prefetch_behind(&self, len: usize) {
-        let behind = self.offset() + len;
-        for line in 0..(len / frame::LINE).min(AT_ONCE) {
-            self.ring.prefetch_write((behind + line * frame::LINE) & (self.ring.len() - 1));
+        self.prefetch_lines(self.offset() + len, (len / frame::LINE).min(AT_ONCE));
+    }
+
+    /// `at` may lie behind the ring's end, and means its start then.
+    #[inline(always)]
+    fn prefetch_lines(&self, at: usize, lines: usize) {
+        for line in 0..lines {
+            self.ring.prefetch_write((at + line * frame::LINE) & (self.ring.len() - 1));
         }
     }
 
@@ -245,14 +247,6 @@ impl<M: Memory> Outbound<M> {
         // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`, as `publish` does.
         self.ring.signal_line(at, self.signal, plan.lines_header(len, payload_len).to_words());
         self.advance(len);
-        if plan.alone {
-            // The next frame is likely to be as long. The peer looks at where its signal will be until then, and not at what is
-            // behind it.
-            for line in 1..(least / frame::LINE).min(AT_ONCE) {
-                let ahead = self.position as usize + line * frame::LINE;
-                self.ring.prefetch_write(ahead & (self.ring.len() - 1));
-            }
-        }
     }
 
     /// How long a frame is made that was laid out, in a mapped ring, where it need not end with its contents. One of a line, which

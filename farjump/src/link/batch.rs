@@ -55,7 +55,7 @@ impl<'l> Batch<'l> {
     pub fn finish(self) -> Result<(), Error> {
         // Dropping it would try again what has just failed.
         let this = std::mem::ManuallyDrop::new(self);
-        this.link.inner.borrow_mut().send_several().map_err(|error| *error)
+        this.link.inner.borrow_mut().finish_several()
     }
 }
 
@@ -64,7 +64,7 @@ impl Drop for Batch<'_> {
         // A handler that runs inside the link may drop a batch: what waits then goes with what is sent next, as it does where there
         // is no room for it now.
         if let Ok(mut inner) = self.link.inner.try_borrow_mut() {
-            let _ = inner.send_several();
+            let _ = inner.finish_several();
         }
     }
 }

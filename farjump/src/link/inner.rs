@@ -215,7 +215,8 @@ impl Inner {
         if self.gone.is_some() {
             return Err(self.gone_error().into());
         }
-        self.send_several()?;
+        let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
+        self.send_several(patience)?;
         let mode = self.settings.mode;
         if mode != Mode::Cached
             && let Some(token) = self.inject_stamped(library, args, wants_reply)?
@@ -231,7 +232,6 @@ impl Inner {
         }
         let alone = wants_reply && self.calls.none_in_flight();
         let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
-        let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
         let (epoch, limits) = (self.epoch, self.limits);
         let call = Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits };
         let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
@@ -328,18 +328,10 @@ impl Inner {
                         continue;
                     }
                 },
-                Failed::Send(SendError::Full) if call.patience.is_zero() => return Err(self.full()),
-                Failed::Send(SendError::Full) => {}
+                Failed::Send(SendError::Full) => self.wait_for_room(&mut wait, call.patience)?,
                 Failed::Send(SendError::Failed(error)) => return Err(self.broken(&error)),
                 Failed::Other(error) => return Err(error),
             }
-            let wait =
-                wait.get_or_insert_with(|| Wait::new(self.settings.wait, Deadline::after(call.patience)));
-            if wait.deadline_passed() {
-                let peer = &self.settings.address;
-                return Err(Error::Timeout { what: format!("waiting for room in the mailbox of {peer}") });
-            }
-            self.turn(wait)?;
             let index = usize::from(call.index);
             match call.send(&mut self.channel, self.codes.get(index)) {
                 Ok(sent) => {
@@ -349,6 +341,20 @@ impl Inner {
                 Err(again) => failed = again,
             }
         }
+    }
+
+    /// Some turns of a wait for room that begins with the first of them and ends after `patience`; none if that is zero.
+    #[cold]
+    fn wait_for_room(&mut self, wait: &mut Option<Wait>, patience: Duration) -> Result<(), Error> {
+        if patience.is_zero() {
+            return Err(self.full());
+        }
+        let wait = wait.get_or_insert_with(|| Wait::new(self.settings.wait, Deadline::after(patience)));
+        if wait.deadline_passed() {
+            let peer = &self.settings.address;
+            return Err(Error::Timeout { what: format!("waiting for room in the mailbox of {peer}") });
+        }
+        self.turn(wait)
     }
 
     /// There is no room, and the caller does not wait: but if that is because the target is gone, say so.

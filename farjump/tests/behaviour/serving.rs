@@ -9,7 +9,7 @@ use farjump::{Error, Link, RefusalCause, Target, WaitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::raw::RawSource;
-use crate::support::{PATIENCE, Pair, Place, Seen, library, meanwhile, meet, serve, to_words, words};
+use crate::support::{PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, serve, to_words, words};
 
 #[test]
 fn a_loop_of_ones_own_sleeps_on_the_targets_descriptor_and_misses_nothing() {
@@ -250,4 +250,29 @@ fn handlers_and_counters_of_a_target_tell_what_happened() {
     assert_eq!(gone.all(), [(pid, "it closed the link".to_owned())]);
     assert_eq!(target.stats().refused(RefusalCause::UnresolvedImport), 1);
     assert_eq!(target.stats().refused(RefusalCause::BadFrame), 0);
+}
+
+#[test]
+fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
+    let place = Place::new();
+    // Nobody asks the system what sources say.
+    let never = Duration::from_secs(100_000);
+    let mut target = place.target().mailbox(1 << 16).control_interval(never).build().unwrap();
+    let echo = library("echo");
+    let links: Vec<_> = (0..10).map(|_| meet(&mut target, || place.link().connect()).unwrap()).collect();
+    for link in &links {
+        answer(&mut target, &mut link.inject(&echo, b"here").unwrap()).unwrap();
+    }
+    // Long enough for all of them to count as idle.
+    (0..20_000).for_each(|_| {
+        target.poll().unwrap();
+    });
+    // For so much the source asks the target for a bigger mailbox, beside its frames.
+    let long = vec![7; 1 << 18];
+    let link = links.into_iter().nth(7).unwrap();
+    let reply = meanwhile(&mut target, move || {
+        link.send(&echo, &long)?;
+        link.flush(PATIENCE)
+    });
+    reply.unwrap();
 }

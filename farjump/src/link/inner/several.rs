@@ -1,15 +1,14 @@
 //! Several small messages for one function in one frame: what is written of it, and when it goes.
 
+use std::time::Duration;
+
 use farjump_core::channel::{Reserved, SendError};
 use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages, Plan};
 use farjump_loader::Library;
 
-use super::super::Deadline;
 use super::super::codes::Known;
 use super::super::send::{CANARY_LEN, run_payload_init};
-use super::waiting::Wait;
 use super::{Inner, one_way_token};
-use crate::policy::takes_lines;
 use crate::{Error, Mode};
 
 /// Room for messages in a frame, in bytes: with the header sixteen lines, so that the first ones wait for few others.
@@ -30,12 +29,6 @@ pub(super) struct Several {
     used: usize,
     /// Where the last message has to end, for the canary to fit behind it; 0 once no more are taken.
     end: usize,
-}
-
-impl Several {
-    fn plan(&self) -> Plan<'static> {
-        plan(self.index)
-    }
 }
 
 fn plan(index: u16) -> Plan<'static> {
@@ -82,7 +75,7 @@ impl Inner {
     /// A message that was made for the frame that is being filled, and has another length than those there.
     #[inline(never)]
     fn inject_other(&mut self, index: u16, message: &[u8]) -> Result<(), Box<Error>> {
-        self.send_several()?;
+        self.send_several(self.settings.send_timeout)?;
         let Some(room) = self.room_for_several(index, message.len())? else {
             // It was there for the frame before.
             return Err(Error::Full.into());
@@ -99,7 +92,7 @@ impl Inner {
     /// As [`Inner::inject_several`], for a message of up to `max` bytes that no frame is being filled for.
     #[inline(never)]
     fn inject_first(&mut self, library: &Library, args: &[u8], max: usize) -> Result<(), Box<Error>> {
-        self.send_several()?;
+        self.send_several(self.settings.send_timeout)?;
         if let Some(index) = self.takes_several(library, max)
             && let Some(room) = self.room_for_several(index, max)?
         {
@@ -128,14 +121,8 @@ impl Inner {
 
     /// The index of `library`'s code, if messages of up to `max` bytes for it may share a frame.
     fn takes_several(&mut self, library: &Library, max: usize) -> Option<u16> {
-        if self.gone.is_some()
-            || self.settings.mode != Mode::Cached
-            || max > LONGEST
-            || !takes_lines(&self.limits)
-        {
-            return None;
-        }
-        if max as u64 > self.limits.payload {
+        let suits = self.gone.is_none() && self.settings.mode == Mode::Cached;
+        if !suits || max > LONGEST || max as u64 > self.limits.payload {
             return None;
         }
         let index = self.codes.index(library, self.machine).ok()?;
@@ -155,27 +142,32 @@ impl Inner {
                 }
                 Err(SendError::TooLarge { .. }) => return Ok(None),
                 Err(SendError::Failed(error)) => return Err(self.broken(&error).into()),
-                Err(SendError::Full) => self.wait_for_room(&mut wait)?,
+                Err(SendError::Full) => self.wait_for_room(&mut wait, self.settings.send_timeout)?,
             }
         }
     }
 
-    /// Sends the frame that is being filled, if there is one.
+    /// Sends the frame that is being filled, if there is one, and waits for room as long as `patience` lasts.
     ///
     /// # Errors
     /// If it did not go for want of room it is there still, and goes with the next try.
     #[inline]
-    pub(in super::super) fn send_several(&mut self) -> Result<(), Box<Error>> {
-        if self.several.is_some() { self.send_filled() } else { Ok(()) }
+    pub(in super::super) fn send_several(&mut self, patience: Duration) -> Result<(), Box<Error>> {
+        if self.several.is_some() { self.send_filled(patience) } else { Ok(()) }
+    }
+
+    /// As [`Inner::send_several`], by [`Link`](super::super::Link)'s own patience.
+    pub(in super::super) fn finish_several(&mut self) -> Result<(), Error> {
+        self.send_several(self.settings.send_timeout).map_err(|error| *error)
     }
 
     #[inline(never)]
-    fn send_filled(&mut self) -> Result<(), Box<Error>> {
+    fn send_filled(&mut self, patience: Duration) -> Result<(), Box<Error>> {
         let Some(several) = &mut self.several else { return Ok(()) };
         let messages = Messages { len: several.len as u32, count: several.count };
         // SAFETY: the room is lent until the frame is committed, is aligned to 8 bytes, and begins with the head.
         unsafe { several.room.payload.cast::<u64>().write(messages.to_word().to_le()) };
-        let (plan, room, used) = (several.plan(), several.room, several.used);
+        let (plan, room, used) = (plan(several.index), several.room, several.used);
         let mut wait = None;
         loop {
             match self.channel.commit(&plan, &room, used) {
@@ -183,7 +175,7 @@ impl Inner {
                     self.several = None;
                     return Ok(());
                 }
-                Err(SendError::Full) => self.wait_for_room(&mut wait)?,
+                Err(SendError::Full) => self.wait_for_room(&mut wait, patience)?,
                 Err(SendError::Failed(error)) => {
                     self.several = None;
                     return Err(self.broken(&error).into());
@@ -195,19 +187,6 @@ impl Inner {
                 }
             }
         }
-    }
-
-    /// One turn of a wait for room, up to the link's send limit.
-    #[cold]
-    fn wait_for_room(&mut self, wait: &mut Option<Wait>) -> Result<(), Error> {
-        let wait = wait.get_or_insert_with(|| {
-            Wait::new(self.settings.wait, Deadline::after(self.settings.send_timeout))
-        });
-        if wait.deadline_passed() {
-            let peer = &self.settings.address;
-            return Err(Error::Timeout { what: format!("waiting for room in the mailbox of {peer}") });
-        }
-        self.turn(wait)
     }
 
     /// No message joins the frame that is being filled any more.

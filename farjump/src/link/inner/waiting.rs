@@ -146,7 +146,7 @@ impl Inner {
         if self.gone.is_some() {
             return Err(self.gone_error());
         }
-        self.send_several().map_err(|error| *error)?;
+        self.send_several(timeout).map_err(|error| *error)?;
         let deadline = Deadline::after(timeout);
         let token = self.calls.open(u16::MAX).ok_or(Error::TooManyCalls(MAX_CALLS))?;
         if let Err(error) = self.send_flush(token, deadline) {

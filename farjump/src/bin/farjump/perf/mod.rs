@@ -57,10 +57,12 @@ use crate::stage::Stage;
 use code::Libraries;
 use machine::Machine;
 use measure::Bench;
+use message::{Set, Subject};
 use options::{Against, Cpus, Metric};
 pub(crate) use options::{Perf, PerfOther};
 use plot::Plot;
 use report::Report;
+use ring::Layout;
 
 /// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
 pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
@@ -121,6 +123,20 @@ struct Setting<'a> {
     /// Names, each once.
     transports: &'a [String],
     libraries: &'a Libraries,
+}
+
+impl Setting<'_> {
+    /// What a process on processor `cpu` is told that has the other side of these subjects.
+    fn set(&self, subjects: &[Subject], cpu: usize, layout: Layout) -> Set {
+        Set {
+            subjects: subjects.to_vec(),
+            cpu,
+            ring: self.options.ring(),
+            layout,
+            folder: self.stage.folder().to_owned(),
+            counter: self.libraries.counter.clone(),
+        }
+    }
 }
 
 /// Standard output, while standard error is in its place: UCX writes there what it has to say, and that is no part of a report.

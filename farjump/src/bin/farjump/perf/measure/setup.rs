@@ -14,7 +14,7 @@ use crate::perf::far::Far;
 use crate::perf::injecting;
 use crate::perf::joining::{Host, Sides, alike, hosts, join, subject_for, wanted};
 use crate::perf::measurement::LINE_SIZE;
-use crate::perf::message::{Set, Subject};
+use crate::perf::message::Subject;
 use crate::perf::options::{Against, Metric, Perf};
 use crate::perf::pair::Pair;
 use crate::perf::peer::{Peer, Unreached};
@@ -50,14 +50,7 @@ impl<'a> Bench<'a> {
                 .filter_map(|(against, code)| subject_for(against, code, longest))
                 .filter(|subject| *subject != Subject::Raw),
         );
-        let theirs = pair.set(Set {
-            subjects: subjects.clone(),
-            cpu: cpus.target,
-            ring: options.ring(),
-            layout,
-            folder: stage.folder().to_owned(),
-            counter: libraries.counter.clone(),
-        })?;
+        let theirs = pair.set(setting.set(&subjects, cpus.target, layout))?;
         let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
         let mut far = Far::Pair(pair);
         let mut links = Vec::new();

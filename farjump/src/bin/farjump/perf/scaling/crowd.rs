@@ -14,7 +14,7 @@ use crate::perf::Setting;
 use crate::perf::figures::{Round, median};
 use crate::perf::injecting::{Calls, PATIENCE, address};
 use crate::perf::measurement::{Measurement, round_trips};
-use crate::perf::message::{Order, Played, Set};
+use crate::perf::message::{Order, Played};
 use crate::perf::options::Metric;
 use crate::perf::pair::Pair;
 use crate::perf::ring::Layout;
@@ -115,16 +115,10 @@ impl<'a> Crowd<'a> {
 
     /// A source in a process of its own.
     fn process(&self) -> Result<Pair, Failure> {
-        let Setting { options, stage, cpus, libraries, .. } = *self.setting;
+        let Setting { options, stage, cpus, .. } = *self.setting;
         let mut pair = Pair::start(stage, 0, 0)?;
-        pair.set(Set {
-            subjects: Vec::new(),
-            cpu: cpus.source,
-            ring: options.ring(),
-            layout: Layout::without_rings(options.sizes.longest()),
-            folder: stage.folder().to_owned(),
-            counter: libraries.counter.clone(),
-        })?;
+        let layout = Layout::without_rings(options.sizes.longest());
+        pair.set(self.setting.set(&[], cpus.source, layout))?;
         pair.connect(&self.address(), self.transport)?;
         Ok(pair)
     }

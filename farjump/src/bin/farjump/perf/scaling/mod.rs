@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::Setting;
 use super::joining::{Sides, join};
 use super::measurement::{self, LINE_SIZE, Measurement, STATE_CALLS};
-use super::message::{Set, Subject};
+use super::message::Subject;
 use super::options::Metric;
 use super::pair::Pair;
 use super::progress::progress;
@@ -74,7 +74,7 @@ fn raise_file_limit() {
 
 impl<'a> Field<'a> {
     fn set(setting: &'a Setting<'a>) -> Result<Field<'a>, Failure> {
-        let Setting { options, stage, cpus, transports, libraries } = *setting;
+        let Setting { options, stage, cpus, transports, .. } = *setting;
         let mut counts = options.sources.clone().map_or(USUAL.to_vec(), |counts| counts.0);
         counts.sort_unstable();
         let most = counts.last().copied().unwrap_or(1);
@@ -100,14 +100,7 @@ impl<'a> Field<'a> {
                 here: crowd("h", most, Home::Here),
             });
         }
-        let theirs = pair.set(Set {
-            subjects: subjects.clone(),
-            cpu: cpus.target,
-            ring: options.ring(),
-            layout,
-            folder: stage.folder().to_owned(),
-            counter: libraries.counter.clone(),
-        })?;
+        let theirs = pair.set(setting.set(&subjects, cpus.target, layout))?;
         let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
         if let Some(why) = whys.into_iter().flatten().next() {
             return Err(Failure::new(format!("a target could not be made: {why}")));

@@ -19,7 +19,7 @@ use super::injecting::PATIENCE;
 use super::joining::{Sides, join};
 use super::machine::State;
 use super::measurement::{self, LINE_SIZE, STATE_CALLS};
-use super::message::{Set, Subject};
+use super::message::Subject;
 use super::options::{Against, Metric};
 use super::pair::Pair;
 use super::progress::progress;
@@ -93,18 +93,11 @@ struct Line {
 
 impl Line {
     fn set(setting: &Setting<'_>) -> Result<Line, Failure> {
-        let Setting { options, stage, cpus, libraries, .. } = *setting;
+        let Setting { stage, cpus, .. } = *setting;
         let layout = Layout::new(0, LINE_SIZE, None)?;
         let subjects = [Subject::Raw];
         let mut pair = Pair::start(stage, layout.region, 0)?;
-        let theirs = pair.set(Set {
-            subjects: subjects.to_vec(),
-            cpu: cpus.target,
-            ring: options.ring(),
-            layout,
-            folder: stage.folder().to_owned(),
-            counter: libraries.counter.clone(),
-        })?;
+        let theirs = pair.set(setting.set(&subjects, cpus.target, layout))?;
         let Sides { sides, .. } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
         Ok(Line { pair, sides, times: vec![Duration::ZERO; STATE_CALLS as usize], found: Vec::new() })
     }

@@ -6,7 +6,7 @@ use super::sleeping::ring;
 use crate::failure::Failure;
 use crate::perf::Setting;
 use crate::perf::injecting::{address, connect};
-use crate::perf::message::{Set, Sleeper};
+use crate::perf::message::Sleeper;
 use crate::perf::options::Against;
 use crate::perf::pair::Pair;
 use crate::perf::ring::Layout;
@@ -157,15 +157,8 @@ impl<'a> Waker<'a> {
 
 /// A process that will sleep.
 fn start(setting: &Setting<'_>) -> Result<Pair, Failure> {
-    let Setting { options, stage, cpus, libraries, .. } = *setting;
+    let Setting { options, stage, cpus, .. } = *setting;
     let mut pair = Pair::start(stage, 0, 0)?;
-    pair.set(Set {
-        subjects: Vec::new(),
-        cpu: cpus.target,
-        ring: options.ring(),
-        layout: Layout::without_rings(options.sizes.longest()),
-        folder: stage.folder().to_owned(),
-        counter: libraries.counter.clone(),
-    })?;
+    pair.set(setting.set(&[], cpus.target, Layout::without_rings(options.sizes.longest())))?;
     Ok(pair)
 }
