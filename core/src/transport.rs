@@ -69,9 +69,10 @@ bitflags::bitflags! {
 }
 
 impl ArrivalRules {
-    /// The order in which rules are preferred where both sides have several.
+    /// The order in which rules are preferred where both sides have several. What moves a frame in one write comes before what
+    /// takes two, and what proves all of a frame before what computes over it.
     pub const PREFERENCE: [ArrivalRules; 6] =
-        [Self::STORES, Self::DELIVERED, Self::IN_ORDER, Self::FENCED, Self::WRITE_IMM, Self::CHECKED];
+        [Self::STORES, Self::DELIVERED, Self::IN_ORDER, Self::WRITE_IMM, Self::FENCED, Self::CHECKED];
 
     /// The rule that two sides use; `None` if they have none in common.
     pub fn agree(self, other: ArrivalRules) -> Option<ArrivalRules> {

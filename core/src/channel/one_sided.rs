@@ -301,6 +301,22 @@ impl OneSided {
         if self.waker.must_ring(&self.returns, self.fence) { self.remote.ring() } else { Ok(()) }
     }
 
+    /// Wakes the peer if it fell asleep before a frame had come that was sent already: the backend may have been at it still.
+    ///
+    /// Only then: a peer on its way to sleep takes rings back and looks whether what they tell of is there. A ring that tells of
+    /// nothing would be lost on it, and the frame that comes next would not ring again for the same sleep.
+    fn look_again(&mut self) -> Result<(), TransportError> {
+        // The sleep first: the peer tells how far it has consumed before it says that it sleeps.
+        match self.waker.unanswered(&self.returns, self.fence) {
+            // A frame that was not handed over yet is looked after once it was.
+            Some(sleep) if self.pending.is_none() && self.out.in_flight() > 0 => {
+                self.waker.answer(sleep);
+                self.remote.ring()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The long look.
     pub(super) fn poll(&mut self) -> Result<Seen, TransportError> {
         let completions = match self.rule {
@@ -366,7 +382,7 @@ impl OneSided {
                 return Err(error);
             }
             self.tell_state()?;
-            self.look_at_peer()?;
+            self.look_again()?;
         }
         match self.inbound.due(idle) {
             Some(position) => self.report(position),
@@ -432,7 +448,8 @@ impl Sleeper for OneSided {
             self.state = self.state.toggled();
         }
         self.tell_state()?;
-        Ok(self.told == self.state)
+        // A peer that does not know how far we have consumed would ring for what we have.
+        Ok(self.told == self.state && self.inbound.due(true).is_none())
     }
 
     fn order(&mut self) -> Result<bool, TransportError> {

@@ -53,22 +53,42 @@ impl Waker {
     /// `fenced` unless the sleeper orders the two for us. `returns` is the region that the peer writes.
     #[inline]
     pub(crate) fn must_ring(&mut self, returns: &impl Memory, fenced: bool) -> bool {
-        if fenced {
-            // Pairs with the fence in `Sleeper::order`: either we see that the peer sleeps, or it sees our frame.
-            fence(Ordering::SeqCst);
-        } else {
-            // The processor's part is done by the barrier that the sleeper calls in `Sleeper::order`.
-            compiler_fence(Ordering::SeqCst);
-        }
+        order(fenced);
         // Relaxed: nothing is read on the strength of it.
         let state = State(returns.load(STATE_AT, Ordering::Relaxed));
         state != self.seen && self.changed(state)
+    }
+
+    /// The sleep that the peer is in, if it was not rung out of it. For a look that follows no frame: before the peer is rung for
+    /// this sleep ([`Waker::answer`]) it has to be known that a frame is there which it may have missed.
+    pub(crate) fn unanswered(&self, returns: &impl Memory, fenced: bool) -> Option<State> {
+        order(fenced);
+        // Acquire: how far the peer had consumed when it fell asleep is read after it.
+        let state = State(returns.load(STATE_AT, Ordering::Acquire));
+        (state != self.seen && state.asleep()).then_some(state)
+    }
+
+    /// The peer is rung out of this sleep: once will do.
+    pub(crate) fn answer(&mut self, sleep: State) {
+        self.seen = sleep;
     }
 
     #[cold]
     fn changed(&mut self, state: State) -> bool {
         self.seen = state;
         state.asleep()
+    }
+}
+
+/// Stands between "store a frame" and "is the peer asleep?".
+#[inline(always)]
+fn order(fenced: bool) {
+    if fenced {
+        // Pairs with the fence in `Sleeper::order`: either we see that the peer sleeps, or it sees our frame.
+        fence(Ordering::SeqCst);
+    } else {
+        // The processor's part is done by the barrier that the sleeper calls in `Sleeper::order`.
+        compiler_fence(Ordering::SeqCst);
     }
 }
 

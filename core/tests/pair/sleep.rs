@@ -67,6 +67,38 @@ fn a_frame_that_comes_between_saying_asleep_and_looking_keeps_from_sleeping() {
 }
 
 #[test]
+fn a_sleeper_is_not_rung_for_nothing_so_that_the_next_frame_still_rings() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        pair.left.send(0, &[]).unwrap();
+        pair.settle();
+        assert!(pair.right.take().is_some());
+        assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
+        pair.right.wire.lock().unwrap().deliver_all();
+        // A ring now could be one that the sleeper takes back before it looks, and this sleep would count as rung.
+        pair.left.channel.progress(true).unwrap();
+        assert_eq!(pair.right.rings(), 0, "{rule:?}: rung for nothing");
+        pair.left.send(1, &[]).unwrap();
+        pair.settle();
+        assert_eq!(pair.right.rings(), 1, "{rule:?}: not rung for a frame");
+    }
+}
+
+#[test]
+fn a_sleeper_that_missed_a_frame_under_way_is_rung_at_the_next_look() {
+    for (rule, line_whole) in RULES.into_iter().filter(|(rule, _)| *rule != ArrivalRules::STORES) {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        pair.left.send(0, &[]).unwrap();
+        assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
+        pair.settle();
+        pair.left.channel.progress(true).unwrap();
+        assert_eq!(pair.right.rings(), 1, "{rule:?}");
+        pair.right.channel.disarm().unwrap();
+        assert!(pair.right.take().is_some(), "{rule:?}");
+    }
+}
+
+#[test]
 fn a_side_that_nobody_may_ring_naps() {
     // A frame that has begun.
     let mut pair = Pair::new(ArrivalRules::IN_ORDER, true, 4096);
