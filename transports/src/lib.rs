@@ -13,6 +13,7 @@
 mod barrier;
 mod error;
 pub mod meet;
+pub mod memlock;
 mod registry;
 #[cfg(feature = "shm")]
 pub mod shm;
@@ -24,4 +25,7 @@ pub mod ucx;
 pub mod verbs;
 
 pub use error::Error;
-pub use registry::{BackendInfo, Chosen, available, make, make_all, make_usable, preferred, transports_for};
+pub use registry::{
+    BackendInfo, Chosen, available, locks_memory, make, make_all, make_usable, meant, preferred,
+    transports_for,
+};

@@ -7,16 +7,41 @@ use crate::meet::{PassedOver, PeerAddress};
 
 /// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
 const BACKENDS: [Backend; 5] = [
-    Backend { name: "shm", reaches: ONE_MACHINE, maker: SHM, instead: "build with --features shm" },
-    Backend { name: "ucx-put", reaches: UCX_NATIVE, maker: UCX_PUT, instead: "build with --features ucx" },
-    Backend { name: "ucx-am", reaches: UCX, maker: UCX_AM, instead: "build with --features ucx" },
+    Backend {
+        name: "shm",
+        reaches: ONE_MACHINE,
+        maker: SHM,
+        instead: "build with --features shm",
+        locks_memory: false,
+    },
+    Backend {
+        name: "ucx-put",
+        reaches: UCX_NATIVE,
+        maker: UCX_PUT,
+        instead: "build with --features ucx",
+        locks_memory: false,
+    },
+    Backend {
+        name: "ucx-am",
+        reaches: UCX,
+        maker: UCX_AM,
+        instead: "build with --features ucx",
+        locks_memory: false,
+    },
     Backend {
         name: "verbs-write",
         reaches: RDMA,
         maker: VERBS_WRITE,
         instead: "build with --features verbs",
+        locks_memory: true,
     },
-    Backend { name: "verbs-send", reaches: RDMA, maker: VERBS_SEND, instead: "build with --features verbs" },
+    Backend {
+        name: "verbs-send",
+        reaches: RDMA,
+        maker: VERBS_SEND,
+        instead: "build with --features verbs",
+        locks_memory: true,
+    },
 ];
 
 const ONE_MACHINE: &str = "this machine";
@@ -64,6 +89,8 @@ struct Backend {
     maker: Option<Maker>,
     /// What to do where it is not.
     instead: &'static str,
+    /// Every end locks memory, of which a process may lock so much.
+    locks_memory: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -89,6 +116,19 @@ pub struct BackendInfo {
 /// Every backend, in this build or not, usable or not. The order is always the same.
 pub fn available() -> Vec<BackendInfo> {
     BACKENDS.iter().map(Backend::look).collect()
+}
+
+/// The backends that a user means by `name`, as [`available`] lists them: that of this name, or for `ucx` those of UCX. The others are
+/// not looked at.
+///
+/// # Errors
+/// [`Error::UnknownTransport`] for a name that none has.
+pub fn meant(name: &str) -> Result<Vec<BackendInfo>, Error> {
+    let (family, members) = UCX_FAMILY;
+    let is_meant =
+        |backend: &&Backend| backend.name == name || (name == family && members.contains(&backend.name));
+    let meant: Vec<_> = BACKENDS.iter().filter(is_meant).map(Backend::look).collect();
+    if meant.is_empty() { Err(unknown(name)) } else { Ok(meant) }
 }
 
 /// The first backend that works on this machine: what is used where nobody asks for another. Those behind it are not looked at,
@@ -147,13 +187,15 @@ pub fn transports_for(
 /// [`Error::UnknownTransport`] for a name that none has; [`Error::Unusable`] where it is not in this build or does not work
 /// on this machine.
 pub fn make(name: &str) -> Result<Box<dyn Transport>, Error> {
-    let backend = BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| {
-        let known = BACKENDS.map(|backend| backend.name).join(", ");
-        let (family, members) = UCX_FAMILY;
-        let known = format!("{known}; or {family} for the better of {}", members.join(" and "));
-        Error::UnknownTransport { name: name.to_owned(), known }
-    })?;
-    backend.make()
+    BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| unknown(name))?.make()
+}
+
+/// That there is no backend of this name.
+fn unknown(name: &str) -> Error {
+    let known = BACKENDS.map(|backend| backend.name).join(", ");
+    let (family, members) = UCX_FAMILY;
+    let known = format!("{known}; or {family} for the better of {}", members.join(" and "));
+    Error::UnknownTransport { name: name.to_owned(), known }
 }
 
 /// The backends that a user means by a name.
@@ -190,6 +232,11 @@ pub fn make_all(name: &str) -> Result<Chosen, Error> {
         return Err(Error::Unusable { name: family, why: reasons.join("; ") });
     }
     Ok(chosen)
+}
+
+/// Whether every end of the backend of this name locks memory. Whether a process may lock so much shows only when one is opened.
+pub fn locks_memory(name: &str) -> bool {
+    BACKENDS.iter().any(|backend| backend.name == name && backend.locks_memory)
 }
 
 /// Every backend that works on this machine.
@@ -300,6 +347,23 @@ mod tests {
         let one: Vec<_> = make_all("shm").into_iter().flat_map(|chosen| chosen.transports).collect();
         assert!(one.iter().all(|one| one.name() == "shm"));
         assert!(make_all("ucx-").is_err());
+    }
+
+    #[test]
+    fn only_what_a_device_writes_is_locked() {
+        let locking: Vec<_> =
+            BACKENDS.iter().map(|backend| backend.name).filter(|name| locks_memory(name)).collect();
+        assert_eq!(locking, ["verbs-write", "verbs-send"]);
+        assert!(!locks_memory("verbs"));
+    }
+
+    #[test]
+    fn those_that_a_name_means_are_listed_as_among_all() {
+        let all = available();
+        assert_eq!(meant("shm").unwrap(), all[..1]);
+        assert_eq!(meant("ucx").unwrap(), all[1..3]);
+        assert_eq!(meant("verbs-send").unwrap(), all[4..]);
+        assert!(matches!(meant("verbs"), Err(Error::UnknownTransport { .. })));
     }
 
     #[test]

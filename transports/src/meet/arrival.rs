@@ -9,7 +9,7 @@ use farjump_core::transport::{InboxKind, OpenRequest, Transport};
 use super::asking::Asker;
 use super::control::{Control, Role, tell};
 use super::identity::{PeerIdentity, plain};
-use super::message::{Limits, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
+use super::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
 use super::question::Question;
 use super::source::{out_of_order, refused};
 use super::terms::{Connect, Met, OwnEnd, own_machine};
@@ -32,6 +32,9 @@ pub struct ArrivalOptions {
     pub patience: Duration,
     /// What is taken of the source besides frames of the request's length. Everything unless set.
     pub limits: Limits,
+    /// Whether a process that asks may bring a library ([`Question::Export`]); what one sends pins as much memory then as an
+    /// image. Not unless set.
+    pub takes_libraries: bool,
 }
 
 impl ArrivalOptions {
@@ -39,7 +42,39 @@ impl ArrivalOptions {
     pub fn new(program: impl Into<String>, epoch: u64, request: OpenRequest) -> ArrivalOptions {
         let (patience, limits) = (Duration::from_secs(2), Limits::default());
         let longest_delivered = request.max_frame;
-        ArrivalOptions { program: program.into(), epoch, request, longest_delivered, patience, limits }
+        let program = program.into();
+        ArrivalOptions {
+            program,
+            epoch,
+            request,
+            longest_delivered,
+            patience,
+            limits,
+            takes_libraries: false,
+        }
+    }
+
+    /// Leaves those of `transports` of which an end can be opened for a source, here and now: memory that may be locked can be
+    /// missing, for one. Nothing is left of the ends.
+    ///
+    /// # Errors
+    /// Why the first cannot, where none can.
+    pub fn keep_openable(&self, transports: &mut Vec<Box<dyn Transport>>) -> Result<(), Error> {
+        let mut failed = None;
+        transports.retain_mut(|transport| {
+            let request = self.request(transport.capabilities().inbox);
+            match OwnEnd::open(transport.as_mut(), &request) {
+                Ok(_) => true,
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    false
+                }
+            }
+        });
+        match failed {
+            Some(error) if transports.is_empty() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// What is asked of a transport of this family.
@@ -94,7 +129,10 @@ enum State {
 impl Arrival {
     /// Begins to meet the process behind `control`, which must have come from [`super::Listener::accept`] or be trusted
     /// otherwise: who may connect is decided there.
-    pub fn new(control: Control, options: ArrivalOptions) -> Arrival {
+    pub fn new(mut control: Control, options: ArrivalOptions) -> Arrival {
+        if options.takes_libraries {
+            control.is_asked_at_length();
+        }
         let deadline = Instant::now() + options.patience;
         let peer = control.peer().clone();
         Arrival { control: Some(control), options, deadline, peer, state: State::Connected, full: None }
@@ -131,6 +169,12 @@ impl Arrival {
                 }
                 met.control.send(&Message::Go, &[])?;
                 Ok(Progress::Met(Box::new(met)))
+            }
+            // Nothing else that is due has such a length.
+            Err(Error::MessageTooLong { len: ..=MAX_MESSAGE, .. })
+                if matches!(self.state, State::Connected) && !self.options.takes_libraries =>
+            {
+                Err(tell(control, Error::NoLibraries))
             }
             Err(error) => Err(tell(control, error)),
         }
@@ -201,6 +245,11 @@ impl Arrival {
                         peer_machine,
                         deadline,
                     }))));
+                }
+                (State::Connected, Message::Ask(Question::Export { .. }))
+                    if !self.options.takes_libraries =>
+                {
+                    return Err(Error::NoLibraries);
                 }
                 (State::Connected, Message::Ask(question)) => {
                     return match control.recv()? {

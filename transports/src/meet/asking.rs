@@ -31,8 +31,8 @@ impl Asker {
     }
 
     /// What is asked.
-    pub fn question(&self) -> Question {
-        self.question
+    pub fn question(&self) -> &Question {
+        &self.question
     }
 
     /// Who asks.

@@ -272,8 +272,14 @@ impl Control {
         self.outgoing.set_limits(send, queue);
     }
 
-    /// This process asks: the answer may be as long as an image.
+    /// This process asks: question and answer may be as long as an image.
     pub(super) fn asks(&mut self) {
+        self.incoming.set_limit(MAX_MESSAGE);
+        self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
+    }
+
+    /// This process may be asked with something as long as an image.
+    pub(super) fn is_asked_at_length(&mut self) {
         self.incoming.set_limit(MAX_MESSAGE);
     }
 
@@ -348,6 +354,7 @@ pub(super) fn tell(control: Control, error: Error) -> Error {
         Error::NoCommonTransport { .. } => MeetRefusal::NoCommonTransport,
         Error::NoCommonRule { .. } => MeetRefusal::NoCommonRule,
         Error::TooLate { .. } => MeetRefusal::TooLate,
+        Error::NoLibraries => MeetRefusal::Policy,
         Error::Transport(_) | Error::System { .. } => MeetRefusal::TransportFailed,
         _ => MeetRefusal::Protocol,
     };

@@ -282,6 +282,8 @@ pub enum MeetRefusal {
     Stopping,
     /// Its policy.
     Policy,
+    /// What it was asked for cannot be done.
+    Failed,
 }
 
 impl fmt::Display for MeetRefusal {
@@ -296,6 +298,7 @@ impl fmt::Display for MeetRefusal {
             MeetRefusal::Full => "too many links",
             MeetRefusal::Stopping => "stopping",
             MeetRefusal::Policy => "policy",
+            MeetRefusal::Failed => "failed",
         })
     }
 }

@@ -9,7 +9,7 @@ use super::message::RefusalCause;
 pub const MAX_LISTED: usize = 65_536;
 
 /// What is asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Question {
     /// What code is held: [`Answer::Store`].
     Store,
@@ -22,6 +22,28 @@ pub enum Question {
     DropAll,
     /// What was counted: [`Answer::Stats`].
     Stats,
+    /// To put what a shared library defines before all that is offered to code until now: [`Answer::Exported`]. Too long for
+    /// targets that do not allow it ([`ArrivalOptions::takes_libraries`](super::ArrivalOptions::takes_libraries)).
+    Export {
+        /// What people call it.
+        name: String,
+        /// The library's file, at most [`MAX_CODE`](super::message::MAX_CODE) bytes.
+        #[serde(with = "serde_bytes")]
+        library: Vec<u8>,
+    },
+}
+
+impl Question {
+    /// What it is about, for logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Question::Store => "what code is held",
+            Question::Drop { .. } => "to drop code",
+            Question::DropAll => "to drop all code",
+            Question::Stats => "what was counted",
+            Question::Export { .. } => "to load a library",
+        }
+    }
 }
 
 /// The answer to a [`Question`].
@@ -34,6 +56,11 @@ pub enum Answer {
     Dropped(Dropped),
     /// What was counted.
     Stats(TargetStats),
+    /// The library was loaded.
+    Exported {
+        /// Exports of the target's own that it takes the place of, in alphabetical order; at most [`MAX_LISTED`].
+        replaced: Vec<String>,
+    },
 }
 
 impl Answer {
@@ -43,6 +70,7 @@ impl Answer {
             Answer::Store(_) => "a list of code",
             Answer::Dropped(_) => "what was dropped",
             Answer::Stats(_) => "what was counted",
+            Answer::Exported { .. } => "what a library takes the place of",
         }
     }
 }
@@ -188,6 +216,7 @@ mod tests {
             (Question::Drop { id }, [&[1][..], &id].concat()),
             (Question::DropAll, vec![2]),
             (Question::Stats, vec![3]),
+            (Question::Export { name: "k".into(), library: vec![7, 8] }, vec![4, 1, b'k', 2, 7, 8]),
         ];
         for (question, bytes) in questions {
             assert_eq!(postcard::to_stdvec(&question).unwrap(), bytes, "{question:?}");
@@ -243,6 +272,7 @@ mod tests {
             ),
             (Answer::Dropped(Dropped { images: 1, kept: 2 }), vec![1, 1, 2]),
             (Answer::Stats(stats), stats_bytes.concat()),
+            (Answer::Exported { replaced: vec!["f".into()] }, vec![3, 1, 1, b'f']),
         ];
         for (answer, bytes) in answers {
             assert_eq!(postcard::to_stdvec(&answer).unwrap(), bytes, "{}", answer.name());

@@ -2,9 +2,16 @@
 //!
 //! `cma` copies long messages out of the sender's memory. When that memory is gone, because the sender died, ended its end or
 //! lied, UCX 1.13 ends the whole process (`docs/decisions/ucx-am.md`). Without `cma` the sender hands them over in pieces. And where
-//! peers write memory, `tcp` is left out too: there UCX carries writes out in software (`docs/decisions/ucx-put.md`).
+//! peers write memory, `tcp` is left out too: there UCX carries writes out in software (`docs/decisions/ucx-put.md`). Where UCX could
+//! not lock the memory that it takes for an RDMA device, it gets none (`locked.rs`).
 
 use std::env;
+use std::sync::Once;
+
+use super::locked;
+
+/// UCX's name for all of its transports over RDMA devices.
+const DEVICES: &str = "ib";
 
 /// How far the transports of a context for active messages reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,11 +23,40 @@ pub(super) enum Reach {
     Far,
 }
 
+/// UCX_TLS as the user has it, without RDMA devices where UCX could not have memory for them; why nothing is left then, and the mend.
+fn setting() -> Result<Option<String>, String> {
+    static TOLD: Once = Once::new();
+    let set = env::var("UCX_TLS").ok();
+    let Some(why) = locked::no_devices() else { return Ok(set) };
+    let rest = spared(set.as_deref())
+        .map_err(|set| format!("UCX_TLS={set} names nothing but RDMA transports: {why}"))?;
+    TOLD.call_once(|| log::warn!("{why}"));
+    Ok(rest)
+}
+
+/// UCX_TLS, as it is `set`, without RDMA devices. `Err` if they are all there is in it.
+fn spared(set: Option<&str>) -> Result<Option<String>, &str> {
+    match (without(set, &[DEVICES]), set) {
+        (None, Some(set)) if set.split(',').any(is_device) => Err(set),
+        // Nothing that reaches another process was in it from the start: UCX says so.
+        (None, set) => Ok(set.map(str::to_owned)),
+        (rest, _) => Ok(rest),
+    }
+}
+
+/// Whether this is a name of UCX's for transports over RDMA devices: `rc_v`, `ud`, `dc_x`, `rc:aux`.
+fn is_device(name: &str) -> bool {
+    let name = name.trim();
+    name == DEVICES || ["rc", "ud", "dc"].iter().any(|kind| name.starts_with(kind))
+}
+
 /// For active messages of this reach: what `UCX_TLS` has to be. `None` where there is none of it: nothing is left, or without
 /// TCP there is nothing that Near has not.
-pub(super) fn for_messages(reach: Reach) -> Option<String> {
-    let set = env::var("UCX_TLS").ok();
-    messages(set.as_deref(), reach)
+///
+/// # Errors
+/// Why there is none of any reach, and the mend.
+pub(super) fn for_messages(reach: Reach) -> Result<Option<String>, String> {
+    Ok(messages(setting()?.as_deref(), reach))
 }
 
 fn messages(set: Option<&str>, reach: Reach) -> Option<String> {
@@ -37,7 +73,7 @@ fn messages(set: Option<&str>, reach: Reach) -> Option<String> {
 
 /// For memory that peers write: what `UCX_TLS` has to be, or why nothing is left.
 pub(super) fn for_memory() -> Result<String, String> {
-    let set = env::var("UCX_TLS").ok();
+    let set = setting()?;
     without(set.as_deref(), &["tcp", "cma"]).ok_or_else(|| {
         format!(
             "UCX_TLS={} leaves no transport that writes a peer's memory: over TCP, UCX emulates writes in software, which is \
@@ -80,6 +116,7 @@ fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
         .into_iter()
         // A name may have a modifier: `tcp:aux`.
         .filter(|name| !left_out.contains(&name.split(':').next().unwrap_or(name)))
+        .filter(|name| !(left_out.contains(&DEVICES) && is_device(name)))
         // UCX's names for all that works within a machine, `cma` included.
         .map(|name| if matches!(name, "sm" | "shm" | "mm") { "posix,sysv" } else { name })
         .collect();
@@ -104,6 +141,22 @@ mod tests {
         ] {
             assert_eq!(messages(set, Reach::Near).as_deref(), near, "{set:?}");
             assert_eq!(messages(set, Reach::Far).as_deref(), far, "{set:?}");
+        }
+    }
+
+    #[test]
+    fn without_devices_the_rest_of_what_is_wanted_stays() {
+        for (set, rest) in [
+            (None, Ok(Some("^ib"))),
+            (Some("all"), Ok(Some("^ib"))),
+            (Some("^tcp"), Ok(Some("^tcp,ib"))),
+            (Some("posix,rc_v,ud:aux,self"), Ok(Some("posix,self"))),
+            (Some("self"), Ok(Some("self"))),
+            (Some("rc_v,ud_v,self"), Err("rc_v,ud_v,self")),
+            (Some("ib"), Err("ib")),
+        ] {
+            let spared = spared(set);
+            assert_eq!(spared.as_ref().map(|rest| rest.as_deref()).map_err(|set| *set), rest, "{set:?}");
         }
     }
 

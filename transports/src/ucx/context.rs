@@ -38,7 +38,8 @@ impl Context {
         };
         let make =
             |transports: String| Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &[(c"TLS", &transports)]);
-        let made = place.get_or_init(|| choice::for_messages(reach).map(make));
+        let made =
+            place.get_or_init(|| choice::for_messages(reach).transpose().map(|chosen| chosen.and_then(make)));
         made.as_ref().map(Result::as_ref).transpose().map_err(Clone::clone)
     }
 

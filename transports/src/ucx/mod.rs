@@ -13,6 +13,7 @@ mod choice;
 mod context;
 mod inbox;
 mod lanes;
+mod locked;
 mod mappings;
 mod native;
 mod opening;

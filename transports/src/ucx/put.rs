@@ -162,6 +162,7 @@ impl Opening for PutOpening {
         let works = Works {
             ucx: worker.ucx,
             sending: VecDeque::new(),
+            owes_ring: false,
             ringing: ptr::null_mut(),
             next_word: 0,
             peer: reached,
@@ -200,6 +201,8 @@ struct Works {
     ucx: &'static Ucx,
     /// Oldest first.
     sending: VecDeque<Sending>,
+    /// A ring is to be sent once all in `sending` are done.
+    owes_ring: bool,
     /// The request of the ring that was sent last.
     ringing: *mut c_void,
     next_word: usize,
@@ -263,22 +266,40 @@ impl Works {
                 return Err(error(Operation::Put, moving(self.ucx, status)).with_frame(frame));
             }
         }
+        if self.owes_ring && self.sending.is_empty() {
+            self.owes_ring = false;
+            self.send_ring().map_err(|cause| error(Operation::Wake, cause))?;
+        }
         Ok(moved)
     }
 
-    /// Rings, unless the last ring is still on its way: one is as good as many.
+    /// Whether the ring that was sent last is still on its way.
+    fn is_ringing(&mut self) -> Result<bool, Cause> {
+        if self.ringing.is_null() {
+            return Ok(false);
+        }
+        let status = status_of(self.ucx, self.ringing);
+        if status == UCS_INPROGRESS {
+            return Ok(true);
+        }
+        // SAFETY: a request that was not freed, and is forgotten here.
+        unsafe { self.ucx.ucp_request_free(self.ringing) };
+        self.ringing = ptr::null_mut();
+        if status == UCS_OK { Ok(false) } else { Err(moving(self.ucx, status)) }
+    }
+
+    /// Rings behind what is being put: who is woken is to find it. Until then the ring is owed, and [`Works::work`] sends it.
     fn ring(&mut self) -> Result<(), Cause> {
+        self.owes_ring = !self.sending.is_empty();
+        if self.owes_ring { Ok(()) } else { self.send_ring() }
+    }
+
+    /// Rings, unless the last ring is still on its way: one is as good as many.
+    fn send_ring(&mut self) -> Result<(), Cause> {
         if !self.ringing.is_null() {
             self.worker.progress();
-            let status = status_of(self.ucx, self.ringing);
-            if status == UCS_INPROGRESS {
+            if self.is_ringing()? {
                 return Ok(());
-            }
-            // SAFETY: a request that was not freed, and is forgotten here.
-            unsafe { self.ucx.ucp_request_free(self.ringing) };
-            self.ringing = ptr::null_mut();
-            if status != UCS_OK {
-                return Err(moving(self.ucx, status));
             }
         }
         // SAFETY: UCX looks at the fields that the mask names: none.
@@ -479,9 +500,12 @@ unsafe impl LocalMemory for PutLocal {
         }
         let mut works = locked(&self.works);
         for _ in 0..TURNS {
+            // What UCX could not send yet it sends only when it is called. Asked before it is, too: the peer may have fallen asleep
+            // before a put was done, and core has not looked since.
+            let was_sending = !works.sending.is_empty();
             while works.work()? {}
-            // What UCX could not send yet it sends only when it is called.
-            if !works.sending.is_empty() {
+            let is_ringing = works.is_ringing().map_err(|cause| error(Operation::Wake, cause))?;
+            if was_sending || is_ringing || !works.sending.is_empty() {
                 return Ok(false);
             }
             // Armed before core's look for a frame: a ring that comes after it is heard.

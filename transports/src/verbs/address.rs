@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::device::Device;
 use super::options::{address_of, bytes_of_mtu, code_of_mtu};
+use super::port::Port;
 
 const VERSION: u16 = 1;
 const HEAD: usize = 8;
@@ -126,15 +127,17 @@ impl Told {
         }
     }
 
-    /// Whether packets can pass between it and a port of this side, as far as that can be told beforehand.
+    /// Whether packets can pass between it and the port of this side's device, as far as that can be told beforehand.
     pub(super) fn meets(&self, own: &Device) -> Result<(), Cause> {
-        let port = &own.port;
+        self.meets_port(&own.name, &own.port)
+    }
+
+    fn meets_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
         let kind = |is_ethernet| if is_ethernet { "Ethernet" } else { "InfiniBand" };
         if self.is_ethernet != port.is_ethernet {
             return Err(Cause::Address(format!(
-                "the peer's port is on {} and {}:{} on {}: choose devices of one network (FARJUMP_DEVICE)",
+                "the peer's port is on {} and {device}:{} on {}: choose devices of one network (--device or FARJUMP_DEVICE)",
                 kind(self.is_ethernet),
-                own.name,
                 port.number,
                 kind(port.is_ethernet)
             )));
@@ -172,7 +175,10 @@ fn sum(bytes: &[u8]) -> [u8; 4] {
 
 #[cfg(test)]
 mod tests {
+    use farjump_rdma_sys::IBV_GID_TYPE_ROCE_V2;
+
     use super::*;
+    use crate::verbs::port::Chosen;
 
     fn told() -> Told {
         Told {
@@ -239,6 +245,41 @@ mod tests {
         assert!(Told::from_bytes(&nowhere, Backend::Write).is_err());
         let nothing = Told { max_frame: 0, ..told() }.to_bytes(Backend::Send).unwrap();
         assert!(Told::from_bytes(&nothing, Backend::Send).is_err());
+    }
+
+    #[test]
+    fn peers_that_no_packet_joins_are_told_what_keeps_them_apart() {
+        let mapped = |last| std::net::Ipv4Addr::new(10, 9, 0, last).to_ipv6_mapped().octets();
+        let own = Port {
+            number: 1,
+            is_ethernet: true,
+            is_global: true,
+            lid: 0,
+            gid: Chosen { index: 1, raw: mapped(1), kind: IBV_GID_TYPE_ROCE_V2 },
+            mtu: 1024,
+            max_message: 1 << 23,
+            partition: (0, 0xffff),
+        };
+        let peer = Told { gid: mapped(2), ..told() };
+        assert_eq!(peer.meets_port("rxe0", &own), Ok(()));
+        let said = |peer: Told, own: &Port| match peer.meets_port("rxe0", own) {
+            Err(Cause::Address(what)) => what,
+            other => panic!("{other:?}"),
+        };
+        let network = said(Told { is_ethernet: false, ..peer.clone() }, &own);
+        assert!(
+            network.contains("on InfiniBand and rxe0:1 on Ethernet") && network.contains("--device"),
+            "{network}"
+        );
+        let partition = said(Told { partition: 0x8001, ..peer.clone() }, &own);
+        assert!(partition.contains("0x8001 and this side in 0xffff"), "{partition}");
+        // Of two limited members neither hears the other.
+        let limited = Port { partition: (0, 0x0001), ..own.clone() };
+        assert!(said(Told { partition: 0x0001, ..peer.clone() }, &limited).contains("0x0001"));
+        assert_eq!(Told { partition: 0x8001, ..peer.clone() }.meets_port("rxe0", &limited), Ok(()));
+        let local: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
+        let kind = said(Told { gid: local.octets(), ..peer }, &own);
+        assert!(kind.contains("fe80::1 and this side's 10.9.0.1") && kind.contains("gid="), "{kind}");
     }
 
     #[test]

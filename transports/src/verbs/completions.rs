@@ -15,7 +15,7 @@ use farjump_rdma_sys::{
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::device::Device;
-use super::memory::last_error;
+use super::memory::{exhausted, last_error};
 
 /// Completions that are taken at a time.
 pub(super) const BATCH: usize = 16;
@@ -36,7 +36,7 @@ unsafe impl Send for Completions {}
 impl Completions {
     /// A queue that holds `len` completions.
     pub(super) fn create(device: &Arc<Device>, len: u32, sleeps: bool) -> Result<Completions, Cause> {
-        let failed = |what: &str| Cause::System(format!("{} makes no {what}: {}", device.name, last_error()));
+        let failed = |what: &str| Cause::System(exhausted(&device.name, what, &last_error()));
         let channel = if sleeps {
             // SAFETY: the context is open.
             let channel = unsafe { device.verbs.ibv_create_comp_channel(device.context()) };
@@ -153,7 +153,10 @@ fn explain(device: &str, status: ibv_wc_status, vendor: u32, words: &str, beside
         IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_OP_ERR => "the peer's side could not carry out the request",
         IBV_WC_LOC_QP_OP_ERR => "this side's queue pair could not carry it out: is its own link down?",
         IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => "this side's memory is not registered for it",
-        IBV_WC_WR_FLUSH_ERR => "the queue pair was shut after an earlier fault",
+        // Of the requests behind one that failed, and of receives. Some devices tell no more than this of the fault itself.
+        IBV_WC_WR_FLUSH_ERR => {
+            "the queue pair was shut by an earlier fault: this side's link went down, or the peer asked for what it may not have"
+        }
         _ => "the device gave the request up",
     };
     let beside = beside.map(|what| format!("; {what}")).unwrap_or_default();

@@ -13,7 +13,7 @@ use farjump_rdma_sys::{
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::memory::last_error;
+use super::memory::{exhausted, last_error};
 use super::options::Options;
 use super::pool::Pool;
 use super::port::{self, Port};
@@ -101,7 +101,7 @@ impl Device {
         // SAFETY: the context is open.
         let domain = unsafe { verbs.ibv_alloc_pd(context.as_ptr()) };
         let Some(domain) = NonNull::new(domain) else {
-            return Err(format!("{name} has no protection domain left: {}", last_error()));
+            return Err(exhausted(&name, "protection domain", &last_error()));
         };
         // From here on the device is closed whatever happens.
         let mut device = Device {
@@ -126,7 +126,7 @@ impl Device {
         // SAFETY: the context is open.
         let cq = unsafe { self.verbs.ibv_create_cq(self.context(), 1, ptr::null_mut(), ptr::null_mut(), 0) };
         if cq.is_null() {
-            return Err(format!("{} has no completion queue left: {}", self.name, last_error()));
+            return Err(exhausted(&self.name, "completion queue", &last_error()));
         }
         let mut answer = Err(String::new());
         for inline in [INLINE, 220, 128, 64, 0] {
@@ -137,7 +137,7 @@ impl Device {
             // SAFETY: the domain and the completion queue are this context's.
             let qp = unsafe { self.verbs.ibv_create_qp(self.domain(), &mut asked) };
             if qp.is_null() {
-                answer = Err(format!("{} makes no queue pair: {}", self.name, last_error()));
+                answer = Err(exhausted(&self.name, "queue pair", &last_error()));
                 continue;
             }
             // Of writes of a frame, with or without immediate data.
@@ -192,7 +192,7 @@ impl Device {
     }
 
     /// Whether device and port still do their work.
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         port::look(self.verbs, self.context, &self.name, self.port.number).and_then(|state| state.usable())
     }
 
@@ -294,4 +294,28 @@ fn words(event: ibv_event_type) -> Option<&'static str> {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in it is left half done by a panic: there is none between two steps that belong together.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use farjump_rdma_sys::{IBV_EVENT_COMM_EST, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_SM_CHANGE};
+
+    use super::*;
+
+    #[test]
+    fn events_that_end_links_are_told_in_words_and_others_are_not() {
+        for (event, said) in [
+            // Soft-RoCE never says so: the system has its removal wait until nobody has it open.
+            (IBV_EVENT_DEVICE_FATAL, "removed"),
+            (IBV_EVENT_PORT_ERR, "port went down"),
+            (IBV_EVENT_QP_FATAL, "queue pair failed"),
+            (IBV_EVENT_CQ_ERR, "completion queue overran"),
+            (IBV_EVENT_SRQ_ERR, "receive queue failed"),
+        ] {
+            assert!(words(event).is_some_and(|text| text.contains(said)), "{event}");
+        }
+        for event in [IBV_EVENT_PORT_ACTIVE, IBV_EVENT_COMM_EST, IBV_EVENT_SM_CHANGE] {
+            assert_eq!(words(event), None, "{event}");
+        }
+    }
 }

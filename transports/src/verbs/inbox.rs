@@ -117,7 +117,7 @@ impl Inbox {
                 if (done.wr_id as usize) < self.slabs.len() * WINDOW as usize {
                     self.used.push(piece.buffer);
                 }
-                return Err(failure(&queue.device, done, queue.fault()));
+                return Err(failure(&queue.device, done, queue.beside()));
             }
             self.pieces.push_back(piece);
         }

@@ -2,14 +2,16 @@
 //! needed for it, and none is loaded.
 
 use std::fs;
+use std::io;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::options::address_of;
 
-/// A port of a device.
+/// A port of a device, as the system tells of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PortInfo {
@@ -21,10 +23,53 @@ pub struct PortInfo {
     pub state: String,
     /// `Ethernet` or `InfiniBand`.
     pub link: String,
+    /// Its local identifier, by which InfiniBand finds it; 0 on Ethernet.
+    pub lid: u16,
+    /// The network interface that it is a port of, where there is one.
+    pub interface: Option<String>,
     /// Its GIDs that are not empty, in the order of their indices.
     pub gids: Vec<GidInfo>,
-    /// Where programs open the device, or why this one cannot and the mend.
-    pub node: Result<PathBuf, String>,
+    /// Where programs open the device, or why this one cannot.
+    pub node: Result<PathBuf, NodeError>,
+}
+
+impl PortInfo {
+    /// A port of which nothing else is known.
+    pub fn new(device: impl Into<String>, port: u8) -> PortInfo {
+        PortInfo {
+            device: device.into(),
+            port,
+            state: String::new(),
+            link: String::new(),
+            lid: 0,
+            interface: None,
+            gids: Vec::new(),
+            node: Err(NodeError::NoDriver),
+        }
+    }
+}
+
+/// Why a device cannot be opened. The text says what to do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The kernel's module that lets programs use devices is not loaded.
+    #[error("programs have no way to it: load the module (as root: modprobe ib_uverbs)")]
+    NoDriver,
+    /// The device's node is not in this file system, as in a container that was not given it.
+    #[error("there is no {}: hand the node into this container (docker run --device {})", path.display(), path.display())]
+    NoNode {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The node may not be opened.
+    #[error("{}: {errno}: it takes read and write permission (as root: chmod 666 {})", path.display(), path.display())]
+    NoPermission {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system says.
+        errno: Errno,
+    },
 }
 
 /// An entry of a port's table of GIDs.
@@ -39,41 +84,89 @@ pub struct GidInfo {
     pub kind: String,
 }
 
-/// Where programs open devices.
-const NODES: &str = "/dev/infiniband";
-/// Where the system lists them, by kind.
-const CLASSES: &str = "/sys/class";
-
-/// All ports of all RDMA devices of this machine, by name and number.
-pub fn ports() -> Vec<PortInfo> {
-    ports_in(Path::new(CLASSES), Path::new(NODES))
+/// Where a system tells of its devices, and where programs open them.
+#[derive(Clone, Debug)]
+pub(super) struct System {
+    classes: PathBuf,
+    nodes: PathBuf,
 }
 
-/// Where a device is opened, or why this process cannot and the mend.
-pub(super) fn node_of(device: &str) -> Result<PathBuf, String> {
-    node(device, Path::new(CLASSES), Path::new(NODES))
-}
+impl System {
+    /// The one that this process runs on.
+    pub(super) fn own() -> System {
+        System { classes: "/sys/class".into(), nodes: "/dev/infiniband".into() }
+    }
 
-fn ports_in(classes: &Path, nodes: &Path) -> Vec<PortInfo> {
-    let mut ports = Vec::new();
-    for (device, folder) in entries(&classes.join("infiniband")) {
-        let node = node(&device, classes, nodes);
-        for (number, folder) in entries(&folder.join("ports")) {
-            let Ok(port) = number.parse() else { continue };
-            // `4: ACTIVE`
-            let state = read(&folder.join("state"));
-            let state = state.split_once(": ").map_or(state.clone(), |(_, word)| word.to_owned());
-            ports.push(PortInfo {
-                device: device.clone(),
-                port,
-                state,
-                link: read(&folder.join("link_layer")),
-                gids: gids(&folder),
-                node: node.clone(),
-            });
+    /// All ports of all RDMA devices, by name and number.
+    pub(super) fn ports(&self) -> Vec<PortInfo> {
+        let mut ports = Vec::new();
+        for (device, folder) in entries(&self.devices()) {
+            let node = self.node_of(&device);
+            for (number, folder) in entries(&folder.join("ports")) {
+                let Ok(port) = number.parse() else { continue };
+                // `4: ACTIVE`
+                let state = read(&folder.join("state"));
+                let state = state.split_once(": ").map_or(state.clone(), |(_, word)| word.to_owned());
+                ports.push(PortInfo {
+                    state,
+                    link: read(&folder.join("link_layer")),
+                    lid: hexadecimal(&read(&folder.join("lid"))).unwrap_or(0),
+                    interface: interface(&folder),
+                    gids: gids(&folder),
+                    node: node.clone(),
+                    ..PortInfo::new(&*device, port)
+                });
+            }
+        }
+        ports.sort_by(|a, b| (&a.device, a.port).cmp(&(&b.device, b.port)));
+        ports
+    }
+
+    /// The network interface that a port is of, where the system tells of one.
+    pub(super) fn interface_of(&self, device: &str, port: u8) -> Option<String> {
+        interface(&self.devices().join(device).join("ports").join(port.to_string()))
+    }
+
+    /// Where the device is opened, or why this process cannot.
+    pub(super) fn node_of(&self, device: &str) -> Result<PathBuf, NodeError> {
+        let of_device = |(_, folder): &(String, PathBuf)| read(&folder.join("ibdev")) == device;
+        let verbs = entries(&self.classes.join("infiniband_verbs"));
+        let (name, _) = verbs.into_iter().find(of_device).ok_or(NodeError::NoDriver)?;
+        let path = self.nodes.join(name);
+        match access(&path, Access::READ_OK | Access::WRITE_OK) {
+            Ok(()) => Ok(path),
+            Err(Errno::NOENT) => Err(NodeError::NoNode { path }),
+            Err(errno) => Err(NodeError::NoPermission { path, errno }),
         }
     }
-    ports
+
+    /// Why the verbs library finds no device at all, where `error` is what it said if it failed.
+    pub(super) fn without_devices(&self, error: Option<&io::Error>) -> String {
+        let devices: Vec<_> = entries(&self.devices()).into_iter().map(|(name, _)| name).collect();
+        if devices.is_empty() {
+            return "this machine has no RDMA device; Soft-RoCE makes one of a network interface (as root: modprobe rdma_rxe && \
+                    rdma link add rxe0 type rxe netdev eth0); between processes of one machine use shm"
+                .to_owned();
+        }
+        let reasons =
+            devices.iter().filter_map(|device| Some(format!("{device}: {}", self.node_of(device).err()?)));
+        let reasons: Vec<_> = reasons.collect();
+        if !reasons.is_empty() {
+            return reasons.join("; ");
+        }
+        let devices = devices.join(", ");
+        match error {
+            Some(error) => format!("the system has {devices}, and the verbs library cannot list it: {error}"),
+            None => format!(
+                "the system has {devices}, and the verbs library has no driver for it: install package ibverbs-providers of \
+                 Debian and Ubuntu, libibverbs of Fedora"
+            ),
+        }
+    }
+
+    fn devices(&self) -> PathBuf {
+        self.classes.join("infiniband")
+    }
 }
 
 fn gids(port: &Path) -> Vec<GidInfo> {
@@ -90,24 +183,15 @@ fn gids(port: &Path) -> Vec<GidInfo> {
     gids
 }
 
-/// Where the device is opened.
-fn node(device: &str, classes: &Path, nodes: &Path) -> Result<PathBuf, String> {
-    let of_device = |(_, folder): &(String, PathBuf)| read(&folder.join("ibdev")) == device;
-    let Some((name, _)) = entries(&classes.join("infiniband_verbs")).into_iter().find(of_device) else {
-        return Err("no driver for programs: load the module (as root: modprobe ib_uverbs)".to_owned());
-    };
-    let node = nodes.join(name);
-    if !node.exists() {
-        return Err(format!("there is no {}: hand the node into this container", node.display()));
-    }
-    match access(&node, Access::READ_OK | Access::WRITE_OK) {
-        Ok(()) => Ok(node),
-        Err(errno) => Err(format!(
-            "{}: {errno}: it takes read and write permission (as root: chmod 666 {})",
-            node.display(),
-            node.display()
-        )),
-    }
+/// The interface of the first GID that has one.
+fn interface(port: &Path) -> Option<String> {
+    let mut names = entries(&port.join("gid_attrs/ndevs")).into_iter().map(|(_, file)| read(&file));
+    names.find(|name| !name.is_empty())
+}
+
+/// A number as the system writes it: `0x1f`.
+fn hexadecimal(text: &str) -> Option<u16> {
+    u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 /// What a folder has, by name.
@@ -131,60 +215,89 @@ fn read(file: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// A system with these files.
-    fn system(files: &[(&str, &str)]) -> tempfile::TempDir {
+    /// A system with these files, which are there as long as the folder is.
+    fn system(files: &[(&str, &str)]) -> (System, tempfile::TempDir) {
         let root = tempfile::tempdir().unwrap();
         for (path, content) in files {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, content).unwrap();
         }
-        root
+        (System { classes: root.path().join("class"), nodes: root.path().join("dev") }, root)
     }
 
-    fn looked_at(root: &tempfile::TempDir) -> Vec<PortInfo> {
-        ports_in(&root.path().join("class"), &root.path().join("dev"))
-    }
-
-    const PORT: [(&str, &str); 7] = [
+    const PORT: [(&str, &str); 10] = [
         ("class/infiniband/rxe0/ports/1/state", "4: ACTIVE\n"),
         ("class/infiniband/rxe0/ports/1/link_layer", "Ethernet\n"),
         ("class/infiniband/rxe0/ports/1/gids/10", "0000:0000:0000:0000:0000:ffff:0a09:0001\n"),
         ("class/infiniband/rxe0/ports/1/gids/2", "fe80:0000:0000:0000:0000:00ff:fe00:0001\n"),
         ("class/infiniband/rxe0/ports/1/gids/3", "0000:0000:0000:0000:0000:0000:0000:0000\n"),
         ("class/infiniband/rxe0/ports/1/gid_attrs/types/10", "RoCE v2\n"),
+        ("class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0", "\n"),
+        ("class/infiniband/rxe0/ports/1/gid_attrs/ndevs/2", "eth7\n"),
         ("class/infiniband/rxe0/ports/2/state", "1: DOWN\n"),
+        ("class/infiniband/rxe0/ports/2/lid", "0x1f\n"),
     ];
+    const VERBS: (&str, &str) = ("class/infiniband_verbs/uverbs7/ibdev", "rxe0\n");
+    const NODE: (&str, &str) = ("dev/uverbs7", "");
 
     #[test]
-    fn ports_are_listed_with_state_gids_and_the_node_that_opens_them() {
-        let mut files = PORT.to_vec();
-        files.extend([("class/infiniband_verbs/uverbs7/ibdev", "rxe0\n"), ("dev/uverbs7", "")]);
-        let root = system(&files);
-        let ports = looked_at(&root);
+    fn ports_are_listed_with_state_addresses_and_the_node_that_opens_them() {
+        let (system, root) = system(&[&PORT[..], &[VERBS, NODE]].concat());
+        let ports = system.ports();
         let [first, second] = &ports[..] else { panic!("{ports:?}") };
         assert_eq!(
             (&*first.device, first.port, &*first.state, &*first.link),
             ("rxe0", 1, "ACTIVE", "Ethernet")
         );
+        assert_eq!((first.lid, first.interface.as_deref()), (0, Some("eth7")));
         let gids: Vec<_> = first.gids.iter().map(|gid| (gid.index, &*gid.address, &*gid.kind)).collect();
         assert_eq!(gids, [(2, "fe80::ff:fe00:1", ""), (10, "10.9.0.1", "RoCE v2")]);
         assert_eq!(first.node, Ok(root.path().join("dev/uverbs7")));
-        assert_eq!((second.port, &*second.state), (2, "DOWN"));
+        assert_eq!((second.port, &*second.state, second.lid), (2, "DOWN", 0x1f));
+        assert_eq!(second.interface, None);
     }
 
     #[test]
     fn a_device_that_cannot_be_opened_says_why() {
-        let error = |more: &[(&str, &str)]| {
-            looked_at(&system(&[&PORT[..], more].concat()))[0].node.clone().unwrap_err()
+        let said = |more: &[(&str, &str)]| {
+            let (system, _root) = system(&[&PORT[..], more].concat());
+            let of_port = system.ports()[0].node.clone();
+            assert_eq!(of_port, system.node_of("rxe0"));
+            // The library, which opened nothing, has nothing better to say.
+            let all = system.without_devices(None);
+            assert!(of_port.is_ok() || all == format!("rxe0: {}", of_port.clone().unwrap_err()), "{all}");
+            of_port.err().map_or(all, |error| error.to_string())
         };
-        assert!(error(&[]).contains("modprobe ib_uverbs"));
-        let verbs = ("class/infiniband_verbs/uverbs0/ibdev", "rxe0\n");
-        assert!(error(&[verbs]).contains("uverbs0: hand the node"));
+        assert!(said(&[]).contains("modprobe ib_uverbs"));
+        assert!(said(&[VERBS]).contains("uverbs7: hand the node into this container"));
+        assert!(said(&[VERBS, NODE]).contains("install package ibverbs-providers"));
     }
 
     #[test]
-    fn a_machine_without_devices_has_no_ports() {
-        assert_eq!(looked_at(&system(&[])), []);
+    fn a_node_without_permission_is_named_with_the_command_that_gives_it() {
+        if rustix::process::geteuid().is_root() {
+            return println!("skipped: root has every permission");
+        }
+        let (system, root) = system(&[&PORT[..], &[VERBS, NODE]].concat());
+        let node = root.path().join("dev/uverbs7");
+        fs::set_permissions(&node, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
+        let error = system.node_of("rxe0").unwrap_err().to_string();
+        assert!(error.contains(&format!("chmod 666 {}", node.display())), "{error}");
+    }
+
+    #[test]
+    fn a_machine_without_devices_has_no_ports_and_says_how_to_get_one() {
+        let (system, _root) = system(&[]);
+        assert_eq!(system.ports(), []);
+        assert!(system.without_devices(None).contains("rdma link add rxe0 type rxe"));
+    }
+
+    #[test]
+    fn what_the_library_said_is_told_where_all_else_is_well() {
+        let (system, _root) = system(&[&PORT[..], &[VERBS, NODE]].concat());
+        let error = io::Error::from_raw_os_error(Errno::NOMEM.raw_os_error());
+        let said = system.without_devices(Some(&error));
+        assert!(said.contains("rxe0") && said.contains(&error.to_string()), "{said}");
     }
 }

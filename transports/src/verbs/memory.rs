@@ -11,9 +11,9 @@ use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, ibv_mr};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use rustix::process::{Resource, getrlimit};
 
 use super::device::Device;
+use crate::memlock;
 
 /// What regions start on and are multiples of, in bytes.
 pub(super) const PAGE: usize = 4096;
@@ -186,11 +186,27 @@ pub(super) fn last_error() -> std::io::Error {
     std::io::Error::last_os_error()
 }
 
+/// That a device gives no more objects of a kind, of which each link takes some, and the mend.
+#[cold]
+pub(super) fn exhausted(device: &str, what: &str, error: &std::io::Error) -> String {
+    // What `rdma_cgroup` of Linux says; devices that have no more say ENOMEM or ENOSPC.
+    let mend = match Errno::from_io_error(error) {
+        Some(Errno::AGAIN) => {
+            "this process's control group may have no more (rdma.max): raise that, or have fewer links"
+        }
+        Some(Errno::MFILE) => {
+            "this process may have no more files open: raise that (ulimit -n), or have fewer links"
+        }
+        _ => "each link takes some: have fewer links, or another device",
+    };
+    format!("{device} gives no further {what}: {error}; {mend}")
+}
+
 /// Why memory was not registered, and the mend.
 fn refused(device: &str, len: usize, errno: Option<Errno>) -> String {
-    let limit = getrlimit(Resource::Memlock).current;
+    let limit = memlock::limit();
     match (errno, limit) {
-        (Some(Errno::NOMEM | Errno::AGAIN), Some(limit)) => {
+        (Some(Errno::NOMEM), Some(limit)) => {
             let kib = len.div_ceil(1024).next_power_of_two().max(64 << 10);
             format!(
                 "{device} was not given {len} bytes of memory: this process may lock {limit} bytes (RLIMIT_MEMLOCK), which is too \
@@ -201,6 +217,7 @@ fn refused(device: &str, len: usize, errno: Option<Errno>) -> String {
         (Some(Errno::NOMEM), None) => {
             format!("{device} was not given {len} bytes of memory: there is not so much that can be locked")
         }
+        (Some(Errno::AGAIN), _) => exhausted(device, "registration of memory", &Errno::AGAIN.into()),
         (Some(errno), _) => format!("{device} does not take {len} bytes of memory: {errno}"),
         (None, _) => format!("{device} does not take {len} bytes of memory"),
     }
@@ -213,7 +230,7 @@ mod tests {
     #[test]
     fn too_low_a_limit_of_locked_memory_is_named_with_the_bytes_and_the_command() {
         let text = refused("rxe0", 4 << 20, Some(Errno::NOMEM));
-        match getrlimit(Resource::Memlock).current {
+        match memlock::limit() {
             Some(limit) => {
                 assert!(text.contains(&format!("{limit} bytes (RLIMIT_MEMLOCK)")), "{text}");
                 assert!(text.contains("4194304 bytes") && text.contains("ulimit -l 65536"), "{text}");
@@ -221,6 +238,16 @@ mod tests {
             None => assert!(text.contains("4194304 bytes") && !text.contains("ulimit"), "{text}"),
         }
         assert!(refused("rxe0", 1, Some(Errno::FAULT)).contains("rxe0 does not take 1 bytes of memory: "));
+    }
+
+    #[test]
+    fn what_a_control_group_forbids_is_told_from_what_a_device_lacks() {
+        let text = refused("rxe0", 4096, Some(Errno::AGAIN));
+        assert!(text.contains("rdma.max") && !text.contains("MEMLOCK"), "{text}");
+        let text = exhausted("rxe0", "queue pair", &Errno::NOMEM.into());
+        assert!(text.contains("rxe0 gives no further queue pair: ") && !text.contains("rdma.max"), "{text}");
+        let text = exhausted("rxe0", "completion channel", &Errno::MFILE.into());
+        assert!(text.contains("ulimit -n"), "{text}");
     }
 
     #[test]

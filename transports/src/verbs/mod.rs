@@ -7,6 +7,7 @@
 
 mod address;
 mod completions;
+mod counts;
 mod device;
 mod inbox;
 mod ledger;
@@ -15,6 +16,7 @@ mod memory;
 mod options;
 mod pool;
 mod port;
+mod ports;
 mod queue;
 mod receives;
 mod search;
@@ -22,8 +24,10 @@ pub mod send;
 mod works;
 pub mod write;
 
-pub use listing::{GidInfo, PortInfo, ports};
+pub use counts::{Counts, counts};
+pub use listing::{GidInfo, NodeError, PortInfo};
 pub use options::{DEVICE_VARIABLE, Gid, OPTIONS_VARIABLE, Options, choose_device};
+pub use ports::{PortReport, PortUse, ports};
 pub use send::Send;
 pub use write::Write;
 
@@ -50,9 +54,10 @@ impl Chosen {
             Some(options) => options.clone(),
             None => Options::of_process()?,
         };
-        let device = Device::open(&options)?;
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&device));
-        Ok(device)
+        let opened = Device::open(&options);
+        // Where there is none now, an earlier one is let go: a device that is being removed stays until nobody has it open.
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = opened.as_ref().ok().map(Arc::clone);
+        opened
     }
 
     /// The device that was opened last, if any was or can be.
@@ -60,6 +65,28 @@ impl Chosen {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
         known.or_else(|| self.device().ok())
     }
+}
+
+/// The port by which links of this process go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PortInUse {
+    /// The device's name: `rxe0`.
+    pub device: String,
+    /// The port's number, from 1.
+    pub port: u8,
+    /// Index of the GID that packets have as their source.
+    pub gid: u8,
+}
+
+/// The port that [`Options::of_process`] chooses: that of links which are made now. Opens the device if no link has.
+///
+/// # Errors
+/// Why there is none, a sentence for people.
+pub fn port_in_use() -> Result<PortInUse, String> {
+    let device = Device::open(&Options::of_process()?)?;
+    let port = &device.port;
+    Ok(PortInUse { device: device.name.clone(), port: port.number, gid: port.gid.index })
 }
 
 /// What frames of a backend travel over.

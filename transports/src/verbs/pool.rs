@@ -10,7 +10,7 @@ use farjump_core::transport::Cause;
 use farjump_rdma_sys::{ibv_post_srq_recv, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_init_attr};
 
 use super::device::Device;
-use super::memory::{Memory, Written, last_error};
+use super::memory::{Memory, Written, exhausted, last_error};
 
 /// Length of a buffer in bytes: the longest message that travels in one piece.
 pub(super) const PIECE: usize = 16 << 10;
@@ -51,9 +51,8 @@ impl Pool {
         // SAFETY: the domain is the device's.
         let srq = unsafe { device.verbs.ibv_create_srq(device.domain(), &mut asked) };
         let Some(srq) = NonNull::new(srq) else {
-            let what =
-                format!("{} makes no shared receive queue: {}; use verbs-write", device.name, last_error());
-            return Err(Cause::System(what));
+            let what = exhausted(&device.name, "shared receive queue", &last_error());
+            return Err(Cause::System(format!("{what}, or use verbs-write")));
         };
         Ok(Pool {
             srq,

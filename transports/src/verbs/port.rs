@@ -10,6 +10,7 @@ use farjump_rdma_sys::{
     IBV_PORT_DOWN, IBV_PORT_INIT, Verbs, ibv_context, ibv_gid_entry, ibv_port_attr,
 };
 
+use super::listing::System;
 use super::options::{Gid, Options, address_of, bytes_of_mtu};
 
 /// The port's flag that every packet has a global header (`IB_UVERBS_QPF_GRH_REQUIRED` in rdma/ib_user_ioctl_verbs.h).
@@ -50,9 +51,13 @@ impl State {
         let State { name, number, attributes } = self;
         match attributes.state {
             IBV_PORT_ACTIVE => Ok(()),
-            IBV_PORT_DOWN if self.is_ethernet() => Err(format!(
-                "port {number} of {name} is down: take its network interface up (`rdma link` shows which, `ip link set NAME up`)"
-            )),
+            IBV_PORT_DOWN if self.is_ethernet() => {
+                let mend = match System::own().interface_of(name, *number) {
+                    Some(interface) => format!("as root: ip link set {interface} up"),
+                    None => "`rdma link` shows which; as root: ip link set NAME up".to_owned(),
+                };
+                Err(format!("port {number} of {name} is down: take its network interface up ({mend})"))
+            }
             IBV_PORT_DOWN => Err(format!("port {number} of {name} is down: is the cable plugged in?")),
             IBV_PORT_INIT | IBV_PORT_ARMED => {
                 Err(format!("port {number} of {name} waits for a subnet manager: start one (opensm)"))
@@ -74,7 +79,7 @@ pub(super) struct Chosen {
     /// Its bytes.
     pub(super) raw: [u8; 16],
     /// Its type (`enum ibv_gid_type`).
-    kind: u32,
+    pub(super) kind: u32,
 }
 
 impl fmt::Display for Chosen {
@@ -124,7 +129,7 @@ impl Port {
                 unsafe { verbs.ibv_query_pkey(context.as_ptr(), *number, i32::from(index), &mut key) };
             (asked == 0).then(|| (index, u16::from_be(key)))
         });
-        let partition = partition(keys, options.partition).map_err(at)?;
+        let partition = partition(&keys.collect::<Vec<_>>(), options.partition).map_err(at)?;
         let active = bytes_of_mtu(attributes.active_mtu);
         let mtu = options.mtu.map_or(active, |mtu| mtu.min(active));
         if mtu == 0 {
@@ -184,21 +189,33 @@ fn choose(gids: &[Chosen], asked: Gid, is_ethernet: bool) -> Result<Chosen, Stri
         Gid::Best => {
             "it has no GID: give its network interface an address, or start a subnet manager".to_owned()
         }
-        _ => format!("it has no GID as was asked for (gid=): it has {}", shown()),
+        Gid::Index(index) => {
+            format!("it has no GID {index} (gid={index} in FARJUMP_VERBS): it has {}", shown())
+        }
+        Gid::Address(address) => {
+            format!(
+                "it has no GID of RoCE v2 with {address} (gid={address} in FARJUMP_VERBS): it has {}",
+                shown()
+            )
+        }
     })
 }
 
-/// Where the partition that is asked for stands in the port's table, and its key.
-fn partition(mut keys: impl Iterator<Item = (u16, u16)>, asked: Option<u16>) -> Result<(u16, u16), String> {
-    // The highest bit says how much of a member the port is.
+/// Where the partition that is asked for stands in the port's table of keys, and its key.
+fn partition(keys: &[(u16, u16)], asked: Option<u16>) -> Result<(u16, u16), String> {
+    // The highest bit says how much of a member the port is; a key of 0 is none.
     const KEY: u16 = 0x7fff;
-    let found = keys.find(|(_, key)| match asked {
-        Some(asked) => key & KEY == asked & KEY,
-        None => key & KEY != 0,
-    });
-    found.ok_or_else(|| match asked {
-        Some(asked) => format!("it is in no partition {asked:#06x} (pkey=)"),
-        None => "it is in no partition: its table of keys is empty".to_owned(),
+    let mut there = keys.iter().filter(|(_, key)| key & KEY != 0);
+    let found = there.clone().find(|(_, key)| asked.is_none_or(|asked| key & KEY == asked & KEY));
+    found.copied().ok_or_else(|| match asked {
+        Some(asked) if there.clone().next().is_some() => {
+            let shown: Vec<_> = there.by_ref().map(|(_, key)| format!("{key:#06x}")).collect();
+            format!(
+                "it is in no partition {asked:#06x} (pkey={asked:x} in FARJUMP_VERBS): it is in {}",
+                shown.join(", ")
+            )
+        }
+        _ => "it is in no partition: its table of keys is empty".to_owned(),
     })
 }
 
@@ -231,17 +248,24 @@ mod tests {
         let all = [old, local, global, mapped];
         assert_eq!(choose(&all, Gid::Address("10.9.0.1".parse().unwrap()), true), Ok(mapped));
         assert_eq!(choose(&all, Gid::Index(1), true), Ok(local));
-        let error = choose(&all, Gid::Index(9), true).unwrap_err();
-        assert!(error.contains("GID 3 10.9.0.1 (RoCE v2)"), "{error}");
+        for (asked, said) in
+            [(Gid::Index(9), "gid=9"), (Gid::Address("10.1.1.1".parse().unwrap()), "gid=10.1.1.1")]
+        {
+            let error = choose(&all, asked, true).unwrap_err();
+            assert!(error.contains(said) && error.contains("GID 3 10.9.0.1 (RoCE v2)"), "{error}");
+        }
     }
 
     #[test]
     fn a_partition_is_found_by_its_key_whatever_the_membership() {
-        let keys = || [(0, 0), (1, 0xffff), (2, 0x0012)].into_iter();
-        assert_eq!(partition(keys(), None), Ok((1, 0xffff)));
-        assert_eq!(partition(keys(), Some(0x8012)), Ok((2, 0x0012)));
-        assert!(partition(keys(), Some(0x13)).unwrap_err().contains("0x0013"));
-        assert!(partition([].into_iter(), None).is_err());
+        let keys = [(0, 0), (1, 0xffff), (2, 0x0012)];
+        assert_eq!(partition(&keys, None), Ok((1, 0xffff)));
+        assert_eq!(partition(&keys, Some(0x8012)), Ok((2, 0x0012)));
+        let error = partition(&keys, Some(0x13)).unwrap_err();
+        assert!(error.contains("0x0013") && error.ends_with("it is in 0xffff, 0x0012"), "{error}");
+        for asked in [None, Some(0), Some(0x13)] {
+            assert!(partition(&[(0, 0)], asked).unwrap_err().contains("table of keys is empty"));
+        }
     }
 
     #[test]

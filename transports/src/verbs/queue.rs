@@ -21,9 +21,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::address::{BITS, Place, Told};
 use super::completions::{BATCH, Batch, Completions, failure};
+use super::counts::Counter;
 use super::device::{Device, Since};
 use super::ledger::Ledger;
-use super::memory::{Memory, PAGE, Written, last_error};
+use super::memory::{Memory, PAGE, Written, exhausted, last_error};
 
 /// Work requests that a send queue holds, if the device can.
 pub(super) const DEPTH: u32 = 512;
@@ -36,6 +37,9 @@ const RNR_RETRIES: u8 = 6;
 const HOPS: u8 = 64;
 /// Requests that are posted at a time.
 pub(super) const CHAIN: usize = 4;
+/// How many rounds of work pass until completions are looked for that nobody asked for: those of requests that failed. A power of
+/// two.
+const LOOK_EVERY: u32 = 64;
 /// How many rounds of work pass until the device is asked what it has told of itself.
 const ROUNDS: u32 = 4096;
 
@@ -86,6 +90,7 @@ impl Request {
 pub(super) struct Queue {
     qp: NonNull<ibv_qp>,
     ledger: Ledger,
+    counter: Counter,
     // Dropped after the queue pair, in `drop`, that uses them.
     sent: Completions,
     /// Of what is received.
@@ -93,6 +98,8 @@ pub(super) struct Queue {
     desk: Memory,
     since: Since,
     rounds: u32,
+    /// Completions that were asked for and did not come yet.
+    awaited: u32,
     packet: u32,
     peer_desk: Place,
     max_inline: usize,
@@ -138,11 +145,7 @@ impl Queue {
         // SAFETY: all of it is of this device.
         let qp = unsafe { device.verbs.ibv_create_qp(device.domain(), &mut asked) };
         let Some(qp) = NonNull::new(qp) else {
-            return Err(Cause::System(format!(
-                "{} makes no further queue pair: {}; each link needs one: fewer links, or another device",
-                device.name,
-                last_error()
-            )));
+            return Err(Cause::System(exhausted(&device.name, "queue pair", &last_error())));
         };
         let mut packet = [0; 4];
         // Where the system has no randomness yet, the number is guessable and nothing is worse than that.
@@ -150,11 +153,13 @@ impl Queue {
         let queue = Queue {
             qp,
             ledger: Ledger::new(depth),
+            counter: Counter::new(),
             sent,
             received,
             desk,
             since,
             rounds: 0,
+            awaited: 0,
             packet: u32::from_le_bytes(packet) >> (32 - BITS),
             peer_desk: Place::default(),
             max_inline: device.max_inline as usize,
@@ -322,6 +327,7 @@ impl Queue {
             let mut flags = 0;
             if entry.tells || request.tells {
                 flags |= IBV_SEND_SIGNALED;
+                self.awaited += 1;
             }
             if request.len <= self.max_inline {
                 flags |= IBV_SEND_INLINE;
@@ -343,6 +349,7 @@ impl Queue {
                 wr.next = unsafe { first.add(index + 1) };
             }
         }
+        self.counter.posted(requests.len());
         let mut bad = ptr::null_mut();
         // SAFETY: the list is whole and ends, its parts are there, and the caller keeps what they are of.
         match unsafe { ibv_post_send(self.qp.as_ptr(), first, &mut bad) } {
@@ -367,14 +374,24 @@ impl Queue {
         }
     }
 
-    /// Takes what is done off the send queue. An error comes with the frame that it concerns.
+    /// Takes what is done off the send queue, where something may be: a completion that was asked for, and every so often one of
+    /// a request that failed. An error comes with the frame that it concerns.
     #[inline]
     pub(super) fn work(&mut self) -> Result<(), (Cause, Option<u64>)> {
+        self.rounds += 1;
+        if self.awaited == 0 && !self.rounds.is_multiple_of(LOOK_EVERY) { Ok(()) } else { self.look() }
+    }
+
+    /// The same at once: before sleep, and to learn why receives ended.
+    pub(super) fn look(&mut self) -> Result<(), (Cause, Option<u64>)> {
         let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
-        for done in self.sent.take(&mut batch).map_err(|cause| (cause, None))? {
+        let taken = self.sent.take(&mut batch).map_err(|cause| (cause, None))?;
+        self.counter.completed(taken.len());
+        self.awaited = self.awaited.saturating_sub(taken.len() as u32);
+        for done in taken {
             if done.status != IBV_WC_SUCCESS {
                 let frame = self.ledger.frame(done.wr_id);
-                return Err((failure(&self.device, done, self.fault()), frame));
+                return Err((failure(&self.device, done, self.beside()), frame));
             }
             if !self.ledger.complete(done.wr_id) {
                 let what =
@@ -382,7 +399,6 @@ impl Queue {
                 return Err((Cause::System(what), None));
             }
         }
-        self.rounds += 1;
         if self.rounds >= ROUNDS {
             self.rounds = 0;
             self.check().map_err(|cause| (cause, None))?;
@@ -400,6 +416,13 @@ impl Queue {
     pub(super) fn fault(&self) -> Option<String> {
         let queues = [self.sent.as_ptr().addr(), self.received.as_ptr().addr()];
         self.device.fault(self.since, &[self.qp.as_ptr().addr(), queues[0], queues[1]])
+    }
+
+    /// What is said beside a request that failed: what the device told, or else what is wrong with its port now. A request may fail
+    /// before the device tells why.
+    #[cold]
+    pub(super) fn beside(&self) -> Option<String> {
+        self.fault().or_else(|| self.device.check().err())
     }
 }
 

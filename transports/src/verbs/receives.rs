@@ -109,7 +109,7 @@ impl Window {
             let done = queue.received.take(&mut batch)?;
             for done in done {
                 if done.status != IBV_WC_SUCCESS {
-                    return Err(failure(&queue.device, done, queue.fault()));
+                    return Err(failure(&queue.device, done, queue.beside()));
                 }
                 if done.opcode != IBV_WC_RECV_RDMA_WITH_IMM {
                     let what = "the peer sent a message into a mailbox that is only written".to_owned();

@@ -1,21 +1,14 @@
 //! Looking for a device with a port that carries packets, and why there is none.
 
 use std::ffi::{CStr, c_int};
-use std::fs;
-use std::path::Path;
 use std::ptr::NonNull;
 
 use farjump_rdma_sys::{Verbs, ibv_context, ibv_device};
 
-use super::listing;
+use super::listing::System;
 use super::memory::last_error;
 use super::options::Options;
 use super::port::{self, Port};
-
-/// Where the system lists RDMA devices.
-const DEVICES: &str = "/sys/class/infiniband";
-/// Where programs open them.
-const NODES: &str = "/dev/infiniband";
 
 /// A device that was opened, with a port of it. Closed when it is dropped, unless it is kept.
 pub(super) struct Found {
@@ -57,7 +50,7 @@ impl List {
         let first = unsafe { verbs.ibv_get_device_list(&mut len) };
         match NonNull::new(first) {
             Some(first) => Ok(List { verbs, first, len: usize::try_from(len).unwrap_or(0) }),
-            None => Err(absent(Some(&last_error()))),
+            None => Err(System::own().without_devices(Some(&last_error()))),
         }
     }
 
@@ -102,7 +95,7 @@ pub(super) fn find(verbs: &'static Verbs, options: &Options) -> Result<Found, St
         Some(device) if !there.is_empty() => {
             Err(format!("this machine has no RDMA device {device}: it has {}", there.join(", ")))
         }
-        _ => Err(absent(None)),
+        _ => Err(System::own().without_devices(None)),
     }
 }
 
@@ -118,21 +111,22 @@ fn open(
     let Some(context) = NonNull::new(context) else {
         return Err(refused(name, &last_error()));
     };
+    let mut limits = std::mem::MaybeUninit::uninit();
+    // SAFETY: the context is open, and there is room.
+    let ports = match unsafe { verbs.ibv_query_device(context.as_ptr(), limits.as_mut_ptr()) } {
+        // SAFETY: the call succeeded, so they are written.
+        0 => unsafe { limits.assume_init() }.phys_port_cnt,
+        _ => 1,
+    };
     let look = |number: u8| {
         let state = port::look(verbs, context, name, number)?;
         state.usable()?;
         Port::of(verbs, context, &state, options)
     };
     let port = match options.port {
+        Some(number) if number > ports => Err(no_port(name, number, ports)),
         Some(number) => look(number),
         None => {
-            let mut limits = std::mem::MaybeUninit::uninit();
-            // SAFETY: the context is open, and there is room.
-            let ports = match unsafe { verbs.ibv_query_device(context.as_ptr(), limits.as_mut_ptr()) } {
-                // SAFETY: the call succeeded, so they are written.
-                0 => unsafe { limits.assume_init() }.phys_port_cnt,
-                _ => 1,
-            };
             let mut reasons = Vec::new();
             let found = (1..=ports).find_map(|number| look(number).map_err(|why| reasons.push(why)).ok());
             found.ok_or_else(|| reasons.join("; "))
@@ -148,40 +142,19 @@ fn open(
     }
 }
 
-/// Why a device was not opened. What the library says is of the last way that it tried; the node often says more.
-fn refused(name: &str, error: &std::io::Error) -> String {
-    match listing::node_of(name) {
-        Err(why) => format!("{name} cannot be opened: {why}"),
-        Ok(_) => format!("{name} cannot be opened: {error}"),
+/// That a device has only so many ports.
+fn no_port(name: &str, number: u8, ports: u8) -> String {
+    match ports {
+        1 => format!("{name} has no port {number}: it has one, {name}:1"),
+        _ => format!("{name} has no port {number}: it has {name}:1 to {name}:{ports}"),
     }
 }
 
-/// Why the library finds no device at all.
-fn absent(error: Option<&std::io::Error>) -> String {
-    let names = |path: &str| {
-        let entries = fs::read_dir(path).map(|entries| entries.filter_map(Result::ok).collect());
-        let entries: Vec<_> = entries.unwrap_or_default();
-        entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
-    };
-    let devices = names(DEVICES);
-    if devices.is_empty() {
-        return "this machine has no RDMA device; Soft-RoCE makes one of a network interface (as root: modprobe rdma_rxe && rdma \
-                link add rxe0 type rxe netdev eth0); between processes of one machine use shm"
-            .to_owned();
-    }
-    let devices = devices.join(", ");
-    if !Path::new(NODES).exists() || !names(NODES).iter().any(|name| name.starts_with("uverbs")) {
-        return format!(
-            "the system has {devices}, and no node for it in {NODES}: load the module (as root: modprobe ib_uverbs), or hand the \
-             node into this container"
-        );
-    }
-    match error {
-        Some(error) => format!("the system has {devices}, and the verbs library cannot list it: {error}"),
-        None => format!(
-            "the system has {devices}, and the verbs library has no driver for it: install package ibverbs-providers of Debian and \
-             Ubuntu, libibverbs of Fedora"
-        ),
+/// Why a device was not opened. What the library says is of the last way that it tried; the node often says more.
+fn refused(name: &str, error: &std::io::Error) -> String {
+    match System::own().node_of(name) {
+        Err(why) => format!("{name} cannot be opened: {why}"),
+        Ok(_) => format!("{name} cannot be opened: {error}"),
     }
 }
 
@@ -190,10 +163,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_devices_says_how_to_get_one() {
-        if Path::new(DEVICES).is_dir() {
-            return println!("skipped: this machine has RDMA devices");
-        }
-        assert!(absent(None).contains("rdma link add rxe0 type rxe"));
+    fn a_port_that_a_device_has_not_is_answered_with_those_that_it_has() {
+        assert_eq!(no_port("rxe0", 9, 1), "rxe0 has no port 9: it has one, rxe0:1");
+        assert_eq!(no_port("mlx4_0", 3, 2), "mlx4_0 has no port 3: it has mlx4_0:1 to mlx4_0:2");
     }
 }

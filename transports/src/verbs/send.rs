@@ -228,9 +228,11 @@ impl Post {
         Ok(true)
     }
 
-    /// Takes what is done off the send queue.
-    fn retire(&mut self) -> Result<(), TransportError> {
-        self.station.queue.work().map_err(|(cause, frame)| {
+    /// Takes what is done off the send queue: at once, or where something may be.
+    fn retire(&mut self, at_once: bool) -> Result<(), TransportError> {
+        let queue = &mut self.station.queue;
+        let retired = if at_once { queue.look() } else { queue.work() };
+        retired.map_err(|(cause, frame)| {
             let error = error(Operation::Send, cause);
             match frame {
                 Some(frame) => error.with_frame(frame),
@@ -241,7 +243,7 @@ impl Post {
 
     /// Everything that progress brings about.
     fn work(&mut self) -> Result<(), TransportError> {
-        self.retire()?;
+        self.retire(false)?;
         let done = self.station.queue.done();
         while self.sent.front().is_some_and(|(until, _)| *until <= done) {
             if let Some((_, room)) = self.sent.pop_front() {
@@ -253,7 +255,7 @@ impl Post {
         }
         if let Err(cause) = self.station.inbox.work(&self.station.queue) {
             // Receives end with the queue pair; what was sent last says why it did.
-            self.retire()?;
+            self.retire(true)?;
             return Err(error(Operation::Receive, cause));
         }
         if let Some(given) = self.station.inbox.due()
@@ -349,6 +351,7 @@ impl Messages for Post {
     }
 
     fn arm(&mut self) -> Result<bool, TransportError> {
+        self.retire(true)?;
         self.work()?;
         self.station.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
         if self.is_starved && self.has_window() {

@@ -54,6 +54,16 @@ fn full() -> Failed {
     (Cause::Full, None)
 }
 
+/// A write with what the peer is told, if anything.
+#[inline]
+fn telling(mut request: Request, told: Option<u32>) -> Request {
+    if let Some(told) = told {
+        (request.operation, request.told) = (IBV_WR_RDMA_WRITE_WITH_IMM, told);
+        request.solicited = true;
+    }
+    request
+}
+
 impl Works {
     /// Of a connected queue pair, whose peer has this region.
     pub(super) fn new(queue: Queue, window: Window, region: Place) -> Works {
@@ -152,8 +162,13 @@ impl Works {
         }
         let behind_word = !(request.to as usize).is_multiple_of(LINE);
         self.register(&mut request)?;
-        if many == 1 && told.is_none() && behind_word {
-            self.held = Some(request);
+        if many == 1 {
+            if told.is_none() && behind_word {
+                self.held = Some(request);
+                return Ok(());
+            }
+            self.post(&[telling(request, told)])?;
+            self.lent();
             return Ok(());
         }
         let mut parts = [request; CHAIN];
@@ -169,11 +184,7 @@ impl Works {
             }
             if rest.len == 0 {
                 let last = &mut parts[filled - 1];
-                last.tells = request.tells;
-                if let Some(told) = told {
-                    (last.operation, last.told) = (IBV_WR_RDMA_WRITE_WITH_IMM, told);
-                    last.solicited = true;
-                }
+                *last = telling(Request { tells: request.tells, ..*last }, told);
             }
             self.post(&parts[..filled])?;
             if rest.len == 0 {
@@ -235,7 +246,7 @@ impl Works {
     pub(super) fn receive(&mut self) -> Result<(), Failed> {
         if let Err(cause) = self.window.receive(&self.queue) {
             // Receives end with the queue pair; what was sent last says why it did.
-            self.queue.work()?;
+            self.queue.look()?;
             return Err((cause, None));
         }
         if let Some(posted) = self.window.due()

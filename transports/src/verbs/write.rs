@@ -296,6 +296,7 @@ unsafe impl LocalMemory for WriteLocal {
         let failed = |failed| of_frame(Operation::Wake, failed);
         let mut works = locked(&self.works);
         works.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
+        works.queue.look().map_err(failed)?;
         // A frame that is only written rings nobody, and one whose sender has not seen yet that this side sleeps may still be
         // under way: what is on its way to either side is ordered by nothing.
         if !self.counts {

@@ -61,7 +61,7 @@ fn an_answer_longer_than_any_socket_holds_arrives_whole_in_pieces() {
     let address = place.address();
     let source = thread::spawn(move || ask(&address, Question::Store, far()));
     let mut asker = asked(&listener).unwrap();
-    assert_eq!((asker.question(), asker.peer().pid), (Question::Store, std::process::id()));
+    assert_eq!((asker.question().clone(), asker.peer().pid), (Question::Store, std::process::id()));
     asker.answer(&long()).unwrap();
     let mut pieces = 0;
     while !asker.advance().unwrap() {

@@ -10,8 +10,8 @@ use std::thread;
 use farjump_core::transport::{OpenRequest, Opening, Transport};
 use farjump_transports::Error;
 use farjump_transports::meet::{
-    Arrival, Control, End, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_TRANSPORTS, MeetRefusal, Message,
-    VERSION,
+    Arrival, Control, End, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORTS, MeetRefusal,
+    Message, VERSION,
 };
 use farjump_transports::shm::Shm;
 use proptest::prelude::*;
@@ -103,12 +103,19 @@ fn reserved_bytes_must_be_zero() {
 
 #[test]
 fn a_giant_length_is_refused_when_it_is_announced() {
-    for length in [u32::MAX, MAX_MEETING_MESSAGE as u32 + 1] {
-        let error = told(move |stream| {
+    let announced = |length: u32| {
+        told(move |stream| {
             stream.write_all(&[&PREFIX[..], &length.to_le_bytes(), &[0; 4]].concat()).unwrap();
-        });
-        let Error::MessageTooLong { len, limit, .. } = error else { panic!("{error}") };
+        })
+    };
+    for length in [u32::MAX, MAX_MESSAGE as u32 + 1] {
+        let Error::MessageTooLong { len, limit, .. } = announced(length) else { panic!("{length}") };
         assert_eq!((len, limit), (length as usize, MAX_MEETING_MESSAGE));
+    }
+    // What is due has such a length where a library is brought.
+    for length in [MAX_MESSAGE as u32, MAX_MEETING_MESSAGE as u32 + 1] {
+        let error = announced(length);
+        assert!(matches!(error, Error::NoLibraries), "{error}");
     }
 }
 

@@ -94,6 +94,20 @@ fn both_sides_end_with_the_same_terms() {
 }
 
 #[test]
+fn of_what_a_target_has_only_what_opens_is_kept_and_where_nothing_does_the_reason_is_told() {
+    let options = target_options();
+    let names = |transports: &[Box<dyn Transport>]| -> Vec<String> {
+        transports.iter().map(|transport| transport.name().to_owned()).collect()
+    };
+    let mut some = vec![Disguised::failing(), Disguised::named("second")];
+    options.keep_openable(&mut some).unwrap();
+    assert_eq!(names(&some), ["second"]);
+    let error = options.keep_openable(&mut vec![Disguised::failing(), Disguised::failing()]).unwrap_err();
+    assert!(error.to_string().contains("no memory for a region"), "{error}");
+    options.keep_openable(&mut Vec::new()).unwrap();
+}
+
+#[test]
 fn a_source_is_told_the_targets_limits_before_it_may_send() {
     let of = |limits| {
         let place = Place::new();

@@ -34,7 +34,7 @@ pub(crate) fn listener(options: &TcpOptions) -> Listener {
 /// Has the next process that connects ask, and answers it.
 pub(crate) fn answer_one(listener: &Listener) -> Result<(), Error> {
     let mut asker = asked(accept(listener)?)?;
-    assert_eq!(asker.question(), QUESTION);
+    assert_eq!(*asker.question(), QUESTION);
     asker.answer(&ANSWER)?;
     while !asker.advance()? {
         poll(&mut [PollFd::new(&asker, PollFlags::OUT)], None).unwrap();

@@ -1,0 +1,42 @@
+//! Whether UCX may use RDMA devices: not where it cannot have the memory that it locks for each.
+//!
+//! Of a device's datagrams UCX 1.13 registers 6 MiB of buffers for each worker. Where it is refused them it tries again in each
+//! progress, says so each time, and never ends: seen as `ibv_reg_mr(…, length=6291456) failed: Cannot allocate memory` without end in
+//! whatever makes the first connection.
+
+use std::fs;
+
+use crate::memlock;
+
+/// What UCX has to be able to lock for one worker, and some more for what else it registers.
+const LEAST: u64 = 8 << 20;
+
+/// Why RDMA devices are left out, and the mend; `None` where they are not, or there are none.
+pub(super) fn no_devices() -> Option<String> {
+    let has_device = fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
+    too_little(memlock::limit(), has_device && !memlock::is_exempt())
+}
+
+fn too_little(limit: Option<u64>, counts: bool) -> Option<String> {
+    let limit = limit.filter(|limit| counts && *limit < LEAST)?;
+    Some(format!(
+        "RDMA devices are left out of UCX: this process may lock {limit} bytes of memory (RLIMIT_MEMLOCK), and UCX locks more than \
+         6 MiB for each connection's worker; raise it to {LEAST} bytes or more by `ulimit -l {}` in the shell that starts it, or for good \
+         in /etc/security/limits.conf or by LimitMEMLOCK= of systemd",
+        LEAST >> 10
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_left_out_where_they_would_lock_more_than_may_be_locked() {
+        let why = too_little(Some(64 << 10), true).unwrap();
+        assert!(why.contains("lock 65536 bytes") && why.contains("`ulimit -l 8192`"), "{why}");
+        for (limit, counts) in [(Some(LEAST), true), (None, true), (Some(64 << 10), false)] {
+            assert_eq!(too_little(limit, counts), None, "{limit:?} {counts}");
+        }
+    }
+}

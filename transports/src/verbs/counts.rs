@@ -1,0 +1,147 @@
+//! What the queue pairs of this process have posted and completed, for whoever wants to know what a message costs.
+//!
+//! Each queue pair counts for itself, by plain stores of its one owner; nothing is shared until somebody asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What all send queues of this process took and gave, since it began: of links that are there and of those that are gone.
+///
+/// Only differences say something: read it before and after what is to be known, in the process that sends. What links do
+/// by themselves is in it, such as telling the peer of room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Lists of work requests that were handed to a device: a doorbell each, and over Soft-RoCE a system call.
+    pub posts: u64,
+    /// Work requests in them: writes and sends, the words that return credit among them.
+    pub requests: u64,
+    /// Completions that were taken off send queues.
+    pub completions: u64,
+}
+
+/// The counts of the process until now.
+pub fn counts() -> Counts {
+    let registry = registry();
+    registry.live.iter().fold(registry.gone, |sum, live| sum.plus(live.read()))
+}
+
+impl Counts {
+    fn plus(self, other: Counts) -> Counts {
+        Counts {
+            posts: self.posts + other.posts,
+            requests: self.requests + other.requests,
+            completions: self.completions + other.completions,
+        }
+    }
+
+    /// What was counted since `before` was read.
+    pub fn since(self, before: Counts) -> Counts {
+        Counts {
+            posts: self.posts.saturating_sub(before.posts),
+            requests: self.requests.saturating_sub(before.requests),
+            completions: self.completions.saturating_sub(before.completions),
+        }
+    }
+}
+
+/// The counts of one queue pair. Written by its owner alone, which is one thread at a time.
+#[derive(Debug, Default)]
+struct Cells {
+    posts: AtomicU64,
+    requests: AtomicU64,
+    completions: AtomicU64,
+}
+
+impl Cells {
+    // Relaxed: numbers that order nothing. Each is exact; that they are of one moment nobody is promised.
+    fn read(&self) -> Counts {
+        Counts {
+            posts: self.posts.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+            completions: self.completions.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// One writer: a load and a store do what would otherwise be a locked instruction.
+#[inline(always)]
+fn add(cell: &AtomicU64, more: u64) {
+    cell.store(cell.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+/// All that there are.
+struct Registry {
+    live: Vec<Arc<Cells>>,
+    /// Of those that are gone.
+    gone: Counts,
+}
+
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { live: Vec::new(), gone: Counts { posts: 0, requests: 0, completions: 0 } });
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A queue pair's place in the counts of the process. What it counted stays when it is dropped.
+#[derive(Debug)]
+pub(super) struct Counter(Arc<Cells>);
+
+impl Counter {
+    /// At zero.
+    pub(super) fn new() -> Counter {
+        let cells = Arc::<Cells>::default();
+        registry().live.push(Arc::clone(&cells));
+        Counter(cells)
+    }
+
+    /// So many requests are posted in one go.
+    #[inline(always)]
+    pub(super) fn posted(&mut self, requests: usize) {
+        add(&self.0.posts, 1);
+        add(&self.0.requests, requests as u64);
+    }
+
+    /// So many completions were taken.
+    #[inline(always)]
+    pub(super) fn completed(&mut self, completions: usize) {
+        if completions != 0 {
+            add(&self.0.completions, completions as u64);
+        }
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        let mut registry = registry();
+        registry.gone = registry.gone.plus(self.0.read());
+        registry.live.retain(|live| !Arc::ptr_eq(live, &self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_queue_pairs_counted_stays_when_they_are_gone() {
+        let before = counts();
+        let (mut first, mut second) = (Counter::new(), Counter::new());
+        first.posted(2);
+        second.posted(1);
+        second.completed(0);
+        second.completed(3);
+        drop(first);
+        // Other tests of this process have queue pairs of their own where there is a device: at least.
+        let counted = counts().since(before);
+        assert!(counted.posts >= 2 && counted.requests >= 3 && counted.completions >= 3, "{counted:?}");
+        let live = registry().live.iter().filter(|live| Arc::ptr_eq(live, &second.0)).count();
+        assert_eq!(live, 1);
+        let cells = Arc::clone(&second.0);
+        drop(second);
+        assert!(counts().since(before).requests >= 3);
+        assert!(!registry().live.iter().any(|live| Arc::ptr_eq(live, &cells)));
+        assert_eq!(cells.read(), Counts { posts: 1, requests: 1, completions: 3 });
+    }
+}
