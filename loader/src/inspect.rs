@@ -21,7 +21,7 @@ pub use symbols::{Symbols, symbols};
 pub struct Report {
     /// NAME of its routines.
     pub name: String,
-    /// Routines of that name which it exports, in the order main, payload_get_max_size, payload_init,
+    /// Routines of that name which it exports, in the order main, payload_get_max_size, payload_bound, payload_init,
     /// payload_init_shrink.
     pub routines: Vec<String>,
     /// One for each architecture.
@@ -187,7 +187,7 @@ fn routines(elf: &ElfFile64<'_, LittleEndian>, name: &str) -> Vec<String> {
                 && symbols.symbol_name(LittleEndian, symbol) == Ok(routine.as_bytes())
         })
     };
-    ["main", "payload_get_max_size", "payload_init", "payload_init_shrink"]
+    ["main", "payload_get_max_size", "payload_bound", "payload_init", "payload_init_shrink"]
         .map(|routine| format!("{name}_{routine}"))
         .into_iter()
         .filter(exported)

@@ -20,14 +20,15 @@ pub type MainRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 type MaxSizeRoutine = unsafe extern "C" fn(*mut c_void, usize) -> usize;
 type InitRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, usize) -> c_int;
 type ShrinkRoutine = unsafe extern "C" fn(*mut c_void, *mut usize, *mut c_void, usize) -> c_int;
+type ArgsFirstRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, *mut usize) -> c_int;
 
 /// An ifunc library that `farjump build` made, loaded into this process.
 ///
 /// A clone is another handle on the same library; it is unloaded when the last one goes.
 ///
 /// # What the routines must keep to
-/// They are native code that this process runs: whoever opens a library trusts its author. `NAME_payload_get_max_size`,
-/// `NAME_payload_init` and `NAME_payload_init_shrink` must
+/// They are native code that this process runs: whoever opens a library trusts its author. `NAME_payload_get_max_size` or
+/// `NAME_payload_bound`, `NAME_payload_init` and `NAME_payload_init_shrink` must
 /// - read `source_args_size` bytes at `source_args` at most, and write none there; with a size of 0 the pointer must not
 ///   be followed,
 /// - write only into the room they are given,
@@ -51,6 +52,8 @@ struct Opened {
 enum Init {
     Exact(InitRoutine),
     Shrink(ShrinkRoutine),
+    /// Three-Chains' order, and it may shrink.
+    ArgsFirst(ArgsFirstRoutine),
 }
 
 /// One image of a library: the code for one machine.
@@ -143,6 +146,33 @@ impl Library {
         Ok(Library(Arc::new(Opened { name, path, max_size, init, main, images, _loaded: loaded })))
     }
 
+    /// Loads the shared library at `path` as that of the ifunc `name`, whoever built it. One that carries no images, or those of
+    /// another ifunc, has none here ([`Library::images`] is empty): its function runs only where the library is. For the
+    /// papers' interface, whose libraries any compiler makes; otherwise as [`Library::open`].
+    ///
+    /// # Errors
+    /// As [`Library::open`], but for [`Error::NoBundle`].
+    pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Library, Error> {
+        let path = path.as_ref();
+        if !bundle::is_name(name) {
+            return Err(Error::Bundle { path: path.to_path_buf(), source: BundleError::Name });
+        }
+        check_elf(path)?;
+        let path = path.to_path_buf();
+        let loaded = match Loaded::open(path.as_os_str()) {
+            Ok(loaded) => loaded,
+            Err(message) => return Err(Error::Load { path, message }),
+        };
+        let images = match find_bundle(&loaded) {
+            Ok(Some(bundle)) if bundle.name == name => check_images(&bundle, &path)?,
+            Ok(_) => Vec::new(),
+            Err(source) => return Err(Error::Bundle { path, source }),
+        };
+        let (max_size, init, main) = find_routines(&loaded, name, &path)?;
+        let name = name.to_owned();
+        Ok(Library(Arc::new(Opened { name, path, max_size, init, main, images, _loaded: loaded })))
+    }
+
     /// NAME of the ifunc: that of its routines, whatever the file is called.
     pub fn name(&self) -> &str {
         &self.0.name
@@ -187,17 +217,28 @@ impl Library {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The most bytes that a payload made of `args` can need: what `NAME_payload_get_max_size` says. Nothing is
-    /// allocated or locked here.
+    /// The most bytes that a payload made of `args` can need: what `NAME_payload_get_max_size` or `NAME_payload_bound` says.
+    /// Nothing is allocated or locked here.
     #[inline]
     pub fn payload_max_size(&self, args: &[u8]) -> usize {
-        // SAFETY: `args` is readable for its length, and the routine keeps to what the type's docs ask of it.
-        unsafe { (self.0.max_size)(args.as_ptr().cast_mut().cast(), args.len()) }
+        // SAFETY: `args` is readable for its length.
+        unsafe { self.payload_max_size_of(args.as_ptr().cast_mut().cast(), args.len()) }
+    }
+
+    /// As [`Library::payload_max_size`], for arguments that only the library's routines look at: C hands over a pointer, which
+    /// may be null, and a number.
+    ///
+    /// # Safety
+    /// `args` and `len` must be what the library's routines were written to be given.
+    #[inline]
+    pub unsafe fn payload_max_size_of(&self, args: *mut c_void, len: usize) -> usize {
+        // SAFETY: the arguments are as the caller vouches, and the routine keeps to what the type's docs ask of it.
+        unsafe { (self.0.max_size)(args, len) }
     }
 
     /// Has `NAME_payload_init` (or `NAME_payload_init_shrink`) write the payload made of `args` into `room`, and returns
-    /// its length in bytes: `max` after `payload_init`, what the routine says after `payload_init_shrink`. Nothing is
-    /// allocated or locked here unless it fails. The error is boxed so that the length travels in a register.
+    /// its length in bytes: `max` after `payload_init`, what the routine says after `payload_init_shrink`, or after a
+    /// `payload_init` beside `payload_bound`. Nothing is allocated or locked here unless it fails. The error is boxed so that the length travels in a register.
     ///
     /// # Errors
     /// [`Error::PayloadInit`] with what the routine returned if that is not 0, and [`Error::PayloadOverrun`] if it gives
@@ -208,14 +249,32 @@ impl Library {
     /// `room` must be valid for reads and writes of `max` bytes, which nobody else uses during the call.
     #[inline]
     pub unsafe fn payload_init(&self, room: *mut u8, max: usize, args: &[u8]) -> Result<usize, Box<Error>> {
-        let source_args = args.as_ptr().cast_mut().cast();
+        // SAFETY: the caller vouches for the room, and `args` is readable for its length.
+        unsafe { self.payload_init_of(room, max, args.as_ptr().cast_mut().cast(), args.len()) }
+    }
+
+    /// As [`Library::payload_init`], for arguments that only the library's routines look at.
+    ///
+    /// # Errors
+    /// As [`Library::payload_init`].
+    ///
+    /// # Safety
+    /// As for [`Library::payload_init`] and [`Library::payload_max_size_of`].
+    #[inline]
+    pub unsafe fn payload_init_of(
+        &self,
+        room: *mut u8,
+        max: usize,
+        args: *mut c_void,
+        len: usize,
+    ) -> Result<usize, Box<Error>> {
         let mut used = max;
-        // SAFETY: the caller vouches for the room, `args` is readable for its length, and the routine keeps to what the
-        // type's docs ask of it.
+        // SAFETY: room and arguments are as the caller vouches, and the routine keeps to what the type's docs ask of it.
         let value = unsafe {
             match self.0.init {
-                Init::Exact(init) => init(room.cast(), max, source_args, args.len()),
-                Init::Shrink(init) => init(room.cast(), &raw mut used, source_args, args.len()),
+                Init::Exact(init) => init(room.cast(), max, args, len),
+                Init::Shrink(init) => init(room.cast(), &raw mut used, args, len),
+                Init::ArgsFirst(init) => init(args, len, room.cast(), &raw mut used),
             }
         };
         if value != 0 {
@@ -332,7 +391,12 @@ fn find_routines(
     let find = |suffix: &str| loaded.symbol(&format!("{name}{suffix}"));
     let need = |suffix: &str| find(suffix).ok_or_else(|| missing(format!("{name}{suffix}")));
     let main = need("_main")?;
-    let max_size = need("_payload_get_max_size")?;
+    // Three-Chains renamed the one and turned the other's arguments around: the name tells which order it is.
+    let (max_size, args_first) = match (find("_payload_get_max_size"), find("_payload_bound")) {
+        (Some(max_size), _) => (max_size, false),
+        (None, Some(bound)) => (bound, true),
+        (None, None) => return Err(missing(format!("{name}_payload_get_max_size"))),
+    };
     // SAFETY: a function of this name has this signature; it is the convention of ifunc libraries (farjump_ifunc.h
     // declares it so), and this library carries images, so it was built to that convention.
     let (main, max_size) = unsafe {
@@ -342,6 +406,10 @@ fn find_routines(
         )
     };
     let init = match (find("_payload_init"), find("_payload_init_shrink")) {
+        (Some(init), None) if args_first => {
+            // SAFETY: as above; the header of Three-Chains declares it so beside `payload_bound`.
+            Init::ArgsFirst(unsafe { std::mem::transmute::<NonNull<c_void>, ArgsFirstRoutine>(init) })
+        }
         (Some(init), None) => {
             // SAFETY: as above.
             Init::Exact(unsafe { std::mem::transmute::<NonNull<c_void>, InitRoutine>(init) })

@@ -1,13 +1,19 @@
-//! What injected code may import: exports first, then what the target's policy adds.
+//! What injected code may import: exports first, then what the target's policy adds; and before both, what was exported later,
+//! to a target that ran.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_void};
 use std::fmt;
+use std::fs::File;
+use std::io::Write;
 use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::ptr::NonNull;
 
 use farjump_core::image::Import;
 use libloading::os::unix;
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::error::Error;
 use crate::loaded::{Loaded, find};
@@ -66,10 +72,15 @@ impl fmt::Debug for Exports {
     }
 }
 
-/// Finds what an import names: among the exports, then in each library that was allowed, in the order in which they were,
-/// and last, if that was allowed, among the symbols of the whole process.
+/// What names of the services begin with that every target offers (`farjump_reply`): they are looked for among the exports alone.
+const SERVICES: &str = "farjump_";
+
+/// Finds what an import names: in what was put before all else, the latest first; among the exports; then in each library that
+/// was allowed, in the order in which they were; and last, if that was allowed, among the symbols of the whole process.
 #[derive(Debug, Default)]
 pub struct Resolver {
+    /// Oldest first.
+    interposed: Vec<Interposed>,
     exports: Exports,
     libraries: Vec<Allowed>,
     process: Option<unix::Library>,
@@ -82,10 +93,40 @@ struct Allowed {
     loaded: ManuallyDrop<Loaded>,
 }
 
+/// What goes before all that was offered when it came.
+#[derive(Debug)]
+enum Interposed {
+    Library(Allowed),
+    /// A name and its address.
+    Symbol(String, u64),
+}
+
+impl Interposed {
+    fn get(&self, name: &str) -> Option<u64> {
+        match self {
+            Interposed::Library(library) => Some(library.get(name)?.expose_provenance().get() as u64),
+            Interposed::Symbol(other, address) => (other == name).then_some(*address),
+        }
+    }
+}
+
+impl Allowed {
+    /// Loads what is `at` a path; messages call it `name`.
+    fn open(name: &OsStr, at: &OsStr) -> Result<Allowed, Error> {
+        let loaded =
+            Loaded::open(at).map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
+        Ok(Allowed { name: name.to_string_lossy().into_owned(), loaded: ManuallyDrop::new(loaded) })
+    }
+
+    fn get(&self, name: &str) -> Option<NonNull<c_void>> {
+        self.loaded.symbol(name)
+    }
+}
+
 impl Resolver {
     /// Nothing but these exports.
     pub fn new(exports: Exports) -> Resolver {
-        Resolver { exports, libraries: Vec::new(), process: None }
+        Resolver { interposed: Vec::new(), exports, libraries: Vec::new(), process: None }
     }
 
     /// The exports.
@@ -108,12 +149,53 @@ impl Resolver {
     /// # Errors
     /// [`Error::Load`].
     pub fn allow_library(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
-        let name = name.as_ref();
-        let loaded =
-            Loaded::open(name).map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
-        self.libraries
-            .push(Allowed { name: name.to_string_lossy().into_owned(), loaded: ManuallyDrop::new(loaded) });
+        self.libraries.push(Allowed::open(name.as_ref(), name.as_ref())?);
         Ok(())
+    }
+
+    /// Puts what this shared library defines itself before all that is offered until now, but for the services that every target
+    /// has (`farjump_reply` and others). Code placed before keeps the addresses that it was given. Otherwise as
+    /// [`Resolver::allow_library`].
+    ///
+    /// Returns the names of exports that it takes the place of, in alphabetical order.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn interpose_library(&mut self, name: impl AsRef<OsStr>) -> Result<Vec<String>, Error> {
+        let name = name.as_ref();
+        Ok(self.interposed(Allowed::open(name, name)?))
+    }
+
+    /// As [`Resolver::interpose_library`], of a library that is no file: its `bytes` are copied into memory that stays as long
+    /// as the process, with a descriptor. `name` is what messages call it.
+    ///
+    /// # Errors
+    /// [`Error::Load`]; also where the system makes no file in memory, or `/proc` is not there to load it from.
+    pub fn interpose_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<String>, Error> {
+        let failed = |error: std::io::Error| Error::Load {
+            path: name.into(),
+            message: format!("its {} bytes cannot be put into a file in memory: {error}", bytes.len()),
+        };
+        let memory = memfd_create("farjump-export", MemfdFlags::CLOEXEC);
+        let mut file = File::from(memory.map_err(|errno| failed(errno.into()))?);
+        file.write_all(bytes).map_err(failed)?;
+        let at = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let library = Allowed::open(OsStr::new(name), OsStr::new(&at))?;
+        // The dynamic linker knows libraries by their paths: the number must never be another's.
+        std::mem::forget(file);
+        Ok(self.interposed(library))
+    }
+
+    fn interposed(&mut self, library: Allowed) -> Vec<String> {
+        let replaced = |export: &&str| !export.starts_with(SERVICES) && library.get(export).is_some();
+        let replaced = self.exports.names().filter(replaced).map(str::to_owned).collect();
+        self.interposed.push(Interposed::Library(library));
+        replaced
+    }
+
+    /// Puts `address` before all that is offered as `name` until now. What [`Exports::insert`] says of it holds.
+    pub fn interpose(&mut self, name: impl Into<String>, address: *const c_void) {
+        self.interposed.push(Interposed::Symbol(name.into(), address.expose_provenance() as u64));
     }
 
     /// Allows imports of every symbol that the program and the libraries loaded with it export: all of libc among them.
@@ -124,14 +206,18 @@ impl Resolver {
 
     /// The address of what `import` names, without its addend; `None` where nothing of that name is offered.
     pub fn resolve(&self, import: &Import<'_>) -> Option<u64> {
-        self.exports.get(import.name).or_else(|| self.resolve_elsewhere(import.name))
+        let interposed = match import.name.starts_with(SERVICES) {
+            true => None,
+            false => self.interposed.iter().rev().find_map(|interposed| interposed.get(import.name)),
+        };
+        interposed.or_else(|| self.exports.get(import.name)).or_else(|| self.resolve_elsewhere(import.name))
     }
 
     #[cold]
     fn resolve_elsewhere(&self, name: &str) -> Option<u64> {
         let mut libraries = self.libraries.iter();
         let address = libraries
-            .find_map(|allowed| allowed.loaded.symbol(name))
+            .find_map(|allowed| allowed.get(name))
             .or_else(|| self.process.as_ref().and_then(|process| find(process, name)))?;
         Some(address.expose_provenance().get() as u64)
     }
@@ -153,6 +239,12 @@ impl Resolver {
             names.push(&more);
         }
         let mut text = names.join(", ");
+        for interposed in &self.interposed {
+            match interposed {
+                Interposed::Library(library) => text += &format!(" and what {} defines", library.name),
+                Interposed::Symbol(name, _) => text += &format!(" and {name}"),
+            }
+        }
         for allowed in &self.libraries {
             text += &format!(" and what {} defines", allowed.name);
         }
@@ -218,6 +310,31 @@ mod tests {
         assert_ne!(libm, datum().addr() as u64);
         resolver.exports_mut().insert("memcpy", datum());
         assert_eq!(resolver.resolve(&import("memcpy")), Some(datum().addr() as u64));
+    }
+
+    #[test]
+    fn what_is_put_before_all_else_wins_the_latest_first_but_over_no_service() {
+        static OTHER: u64 = 8;
+        let other = (&raw const OTHER).cast::<c_void>();
+        let mut resolver = Resolver::default();
+        for name in ["log2", "cbrt", "farjump_reply"] {
+            resolver.exports_mut().insert(name, datum());
+        }
+        assert_eq!(resolver.interpose_library("libm.so.6").unwrap(), ["cbrt", "log2"]);
+        let libm = resolver.resolve(&import("log2")).unwrap();
+        assert_ne!(libm, datum().addr() as u64);
+        assert!(resolver.resolve(&import("exp2")).is_some(), "what nobody exported");
+        resolver.interpose("log2", other);
+        resolver.interpose("farjump_reply", other);
+        assert_eq!(resolver.resolve(&import("log2")), Some(other.addr() as u64));
+        assert_eq!(resolver.resolve(&import("farjump_reply")), Some(datum().addr() as u64));
+        resolver.interpose_library("libm.so.6").unwrap();
+        assert_eq!(resolver.resolve(&import("log2")), Some(libm));
+        assert!(resolver.offered().contains("what libm.so.6 defines and log2"), "{}", resolver.offered());
+        let error = resolver.interpose_library("./libno-such.so").unwrap_err();
+        assert!(error.to_string().starts_with("cannot load `./libno-such.so`: "), "{error}");
+        let error = resolver.interpose_bytes("codecs", &[7; 100]).unwrap_err().to_string();
+        assert!(error.starts_with("cannot load `codecs`: ") && error.contains("ELF"), "{error}");
     }
 
     #[test]

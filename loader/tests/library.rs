@@ -134,6 +134,38 @@ fn payload_init_fills_all_of_the_room() {
 }
 
 #[test]
+fn a_library_with_the_bound_of_three_chains_has_its_init_called_with_the_arguments_first() {
+    let bound = MAX_SIZE.replace("payload_get_max_size", "payload_bound");
+    let init_of = "int sum_payload_init(const char *args, unsigned long len, char *payload, unsigned long *size) {\n\
+        for (unsigned long i = 0; i < len; i++) payload[i] = args[len - 1 - i];\n\
+        *size = len;\n\
+        return 0; }\n";
+    let made = make(&[MAIN, &bound, init_of], &bundle_of(&[&image(&INCREMENT)]));
+    let library = Library::open(&made.path).unwrap();
+    assert_eq!(library.payload_max_size(b"abc"), 10);
+    let mut room = [9; 10];
+    assert_eq!(init(&library, &mut room, b"abc").unwrap(), 3);
+    assert_eq!(&room, b"cba\x09\x09\x09\x09\x09\x09\x09");
+}
+
+#[test]
+fn a_library_of_any_compiler_can_be_opened_by_the_name_of_its_ifunc_and_has_no_images() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sum.so");
+    compile(&path, &[MAIN, MAX_SIZE, INIT].concat(), &[]);
+    let library = Library::open_named(&path, "sum").unwrap();
+    assert_eq!((library.name(), library.images().len()), ("sum", 0));
+    assert_eq!(library.payload_max_size(b"abc"), 10);
+    assert!(matches!(library.image_for(Machine::X86_64), Err(Error::NoImage { .. })));
+    assert!(matches!(Library::open(&path), Err(Error::NoBundle { .. })));
+    assert!(matches!(Library::open_named(&path, "other"), Err(Error::MissingRoutine { .. })));
+    assert!(matches!(Library::open_named(&path, "../sum"), Err(Error::Bundle { .. })));
+    // One that carries images has them, if they are of this ifunc.
+    let made = good(INIT);
+    assert_eq!(Library::open_named(&made.path, "sum").unwrap().images().len(), 1);
+}
+
+#[test]
 fn payload_init_shrink_says_how_much_of_the_room_it_took() {
     let made = good(SHRINK);
     let library = Library::open(&made.path).unwrap();

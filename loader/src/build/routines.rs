@@ -24,13 +24,13 @@ pub(super) fn name(options: &Options) -> Result<String, BuildError> {
 }
 
 /// The names of every routine that a library of this name may have.
-fn all(name: &str) -> [String; 4] {
-    ["main", "payload_get_max_size", "payload_init", "payload_init_shrink"]
+fn all(name: &str) -> [String; 5] {
+    ["main", "payload_get_max_size", "payload_init", "payload_init_shrink", "payload_bound"]
         .map(|routine| format!("{name}_{routine}"))
 }
 
-/// The routines that the objects define: `NAME_main`, `NAME_payload_get_max_size`, and `NAME_payload_init` or
-/// `NAME_payload_init_shrink`.
+/// The routines that the objects define: `NAME_main`, `NAME_payload_get_max_size` or in its place Three-Chains'
+/// `NAME_payload_bound`, and `NAME_payload_init` or `NAME_payload_init_shrink`.
 ///
 /// # Errors
 /// One is missing, both of the last are there, or one cannot be exported.
@@ -49,7 +49,8 @@ pub(super) fn find(name: &str, objects: &Objects, files: &[Linkable]) -> Result<
             mains: mains.map(|definition| (definition.name.clone(), definition.object.clone())).collect(),
         }
     };
-    let [main, max_size, init, shrink] = all(name);
+    let [main, max_size, init, shrink, bound] = all(name);
+    let max_size = if defined(&max_size).is_none() && defined(&bound).is_some() { bound } else { max_size };
     let init = match (defined(&init), defined(&shrink)) {
         (Some(_), Some(_)) => return Err(BuildError::TwoPayloadInits { name: name.to_owned() }),
         (None, Some(_)) => shrink,
