@@ -1,6 +1,7 @@
-//! Questions to a target that runs, from any process of its user: what code it holds, what it has counted; and dropping code.
+//! Questions to a target that runs, from any process of its user: what code it holds, what it has counted; and dropping code, and
+//! loading libraries.
 //!
-//! The same as `farjump store` and `farjump stats`. Who asks makes no link and takes no source's place; the target answers
+//! The same as `farjump store`, `farjump stats` and `farjump export`. Who asks makes no link and takes no source's place; the target answers
 //! between two frames, and sources notice nothing but the time that takes (`docs/operations.md`).
 //!
 //! ```
@@ -105,6 +106,25 @@ impl Admin {
     pub fn stats(&self) -> Result<TargetStats, Error> {
         match self.ask(Question::Stats)? {
             Answer::Stats(stats) => Ok(stats),
+            other => Err(self.beside_the_point(&other)),
+        }
+    }
+
+    /// Has it load a shared library, of which `library` are the bytes, and offer what that defines before all that it offered
+    /// until now. Code that is linked from then on gets it; what was linked before keeps what it had, until it is dropped
+    /// ([`Admin::drop_all`]) and comes again. Services of farjump (`farjump_reply`) cannot be replaced. The library's constructors
+    /// run, its dependencies are looked for there, and it stays loaded until the process ends. `name` is what messages there call it.
+    ///
+    /// Returns the names of exports that it takes the place of, in alphabetical order.
+    ///
+    /// # Errors
+    /// As [`Admin`] says; the target refuses where its policy does not allow this
+    /// ([`TargetBuilder::allow_export`](crate::TargetBuilder::allow_export)), and with what its dynamic linker said.
+    /// [`Error::Meet`] for a library of more than 64 MiB.
+    pub fn export(&self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
+        let question = Question::Export { name: name.to_owned(), library: library.to_vec() };
+        match self.ask(question)? {
+            Answer::Exported { replaced } => Ok(replaced),
             other => Err(self.beside_the_point(&other)),
         }
     }

@@ -4,6 +4,8 @@
 //! Nothing here waits, connects or moves a byte, and there is no control connection: whoever moves the buffer answers for its
 //! having arrived whole, and supplies code that is missing by sending it again.
 //!
+//! A [`Caller`] is for interfaces that have frames of their own too, and only want the code called.
+//!
 //! Both sides count frames: the `n`-th written is the `n`-th run. A buffer that holds an earlier frame, or anything else,
 //! reads as empty, so buffers need not be cleared between uses.
 //!
@@ -37,6 +39,7 @@ use farjump_core::image::{CodeId, Machine};
 use farjump_core::signal::LinkKey;
 use farjump_loader::Library;
 
+pub use crate::execute::{Called, Caller};
 use crate::execute::{CodeTable, Ended, Executor, Named, Ready};
 use crate::link::run_payload_init;
 use crate::{Error, Refusal};

@@ -21,6 +21,7 @@ mod error;
 mod execute;
 mod held;
 mod link;
+mod lull;
 mod mode;
 mod policy;
 mod refusal;

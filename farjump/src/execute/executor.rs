@@ -75,6 +75,16 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Offers an address under `name`, of a function or of data, as C gives it.
+    ///
+    /// # Safety
+    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as the executor lives.
+    #[must_use]
+    pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
+        self.exports.insert(name, address);
+        self
+    }
+
     /// Offers the address of data under `name`: `extern T name;` in C.
     #[must_use]
     pub fn export_data<T: Sync>(mut self, name: &str, data: &'static T) -> Self {
@@ -358,6 +368,42 @@ impl Executor {
         self.local.insert(library.name().into(), linked);
         self.recent_local = None;
         Ok(())
+    }
+
+    /// Offers a function as `name` from now on, before all that was offered by that name until now. Code that was linked before
+    /// keeps what it had. Names that begin with `farjump_` are the services', and stay theirs.
+    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
+        self.resolver.interpose(name, function.address());
+    }
+
+    /// As [`Executor::export`], an address of a function or of data, as C gives it.
+    ///
+    /// # Safety
+    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as the executor lives.
+    pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
+        self.resolver.interpose(name, address);
+    }
+
+    /// As [`Executor::export`], the address of data.
+    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
+        self.resolver.interpose(name, (&raw const *data).cast());
+    }
+
+    /// As [`Executor::export`], every symbol that a shared library defines itself, by path or soname. It is loaded now, which runs
+    /// its constructors, and stays until the process ends. Returns the names of exports that it takes the place of.
+    ///
+    /// # Errors
+    /// [`Error::Library`] when it cannot be loaded.
+    pub fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
+        Ok(self.resolver.interpose_library(path.as_ref())?)
+    }
+
+    /// As [`Executor::export_library`], of a library that is no file here: `name` is what messages call it.
+    ///
+    /// # Errors
+    /// As [`Executor::export_library`].
+    pub fn export_library_bytes(&mut self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
+        Ok(self.resolver.interpose_bytes(name, library)?)
     }
 
     /// No longer has a function of this name here; `false` if there was none.

@@ -3,6 +3,7 @@
 //! [`Executor`] is what all targets share, whatever brings their frames. A [`CodeTable`] belongs to one source.
 
 mod call;
+mod caller;
 mod clock;
 mod code_table;
 mod context;
@@ -12,6 +13,7 @@ mod forwarding;
 mod perf_map;
 mod services;
 
+pub use caller::{Called, Caller};
 pub use code_table::CodeTable;
 pub(crate) use code_table::{Callable, Named, Ready};
 pub(crate) use context::{Context, Ended, running};

@@ -84,6 +84,12 @@ impl Calls {
         self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting))
     }
 
+    /// Whether the call with this token is its owner's still: neither was its answer taken, nor was it given up.
+    #[inline]
+    pub(crate) fn is_owned(&mut self, token: u32) -> bool {
+        self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting | State::Answered(_)))
+    }
+
     /// Notes the answer to a call. `false` if nobody waits for it.
     #[inline]
     pub(crate) fn answer(&mut self, token: u32, answer: impl FnOnce() -> Result<ReplyBytes, Error>) -> bool {
@@ -165,7 +171,9 @@ mod tests {
         let (a, b) = (calls.open(0).unwrap(), calls.open(0).unwrap());
         assert!(calls.answer(b, || bytes("b")) && calls.take(a).is_none());
         assert!(calls.answer(a, || bytes("a")));
+        assert!(calls.is_owned(a));
         assert_eq!(calls.take(a).unwrap().unwrap().as_slice(), b"a");
+        assert!(!calls.is_owned(a) && calls.is_owned(b), "a's answer was taken");
         assert_eq!(calls.take(b).unwrap().unwrap().as_slice(), b"b");
         assert!(calls.take(b).is_none());
     }
@@ -175,6 +183,7 @@ mod tests {
         let mut calls = Calls::default();
         let first = calls.open(0).unwrap();
         calls.abandon(first);
+        assert!(!calls.is_owned(first));
         let second = calls.open(0).unwrap();
         assert_ne!(first as u16, second as u16, "the slot is taken until the answer has come");
         assert!(calls.answer(first, || bytes("late")));

@@ -190,7 +190,7 @@ impl LinkBuilder {
         self.settings.transports = chosen.transports;
         self.settings.passed_over = chosen.passed_over;
         self.settings.any_transport = self.transport.is_none();
-        Ok(Link { inner: std::cell::RefCell::new(Inner::connect(self.settings)?) })
+        Ok(Link::new(Inner::connect(self.settings)?))
     }
 }
 
@@ -219,7 +219,8 @@ impl Settings {
             (met.peer_machine, met.epoch, met.transport.clone(), met.limits);
         let passed_over =
             self.passed_over.iter().cloned().chain(std::mem::take(&mut met.passed_over)).collect();
-        let (channel, control) = into_channel(met)?;
+        let Met { control, endpoint, rule, send, receive, peer, .. } = met;
+        let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
         Ok(Linked { channel, control, machine, epoch, transport, limits, passed_over })
     }
 
@@ -243,12 +244,6 @@ pub(crate) fn ring_len(what: &'static str, len: usize) -> Result<usize, Error> {
         Some(ring) if ring <= MAX_FRAME => Ok(ring),
         _ => Err(Error::Size { what, len, max: MAX_FRAME }),
     }
-}
-
-/// A channel over what two sides agreed on.
-pub(crate) fn into_channel(met: Met) -> Result<(Channel, Control), Error> {
-    let Met { control, endpoint, rule, send, receive, peer, .. } = met;
-    Ok((joined_channel(Joined { endpoint, rule, send, receive }, &peer)?, control))
 }
 
 /// A channel over two ends that `peer` and this side have connected.

@@ -1,11 +1,13 @@
 //! The working of a link: sending, and what is known. [`waiting`] takes answers, [`news`] what the target says beside them,
-//! [`several`] puts small messages together, and [`bigger`] sends what the link's own mailbox is too small for.
+//! [`several`] puts small messages together, and [`bigger`] sends what the link's own mailbox is too small for. [`watched`] sleeps in
+//! an event loop of the caller's.
 
 mod bigger;
 mod forward;
 mod news;
 mod several;
 mod waiting;
+mod watched;
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,9 @@ use super::codes::{Codes, Known};
 use super::connect::Settings;
 use super::in_place;
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
+use super::watch::Watch;
 use super::{Deadline, LinkStats, Path};
+use crate::lull::Lull;
 use crate::policy::takes_lines;
 use crate::{Error, Mode};
 use bigger::Bigger;
@@ -49,6 +53,8 @@ pub(super) struct Inner {
     /// What the target refuses, as it said.
     limits: Limits,
     stats: LinkStats,
+    /// Refusals that were read, since the link was made.
+    refusals_read: u64,
     /// First refusal of a frame for which nobody waits, for the next flush.
     refusal: Option<Error>,
     /// Memory of a long reply, for the next one.
@@ -57,9 +63,12 @@ pub(super) struct Inner {
     control_due: Instant,
     /// The control connection holds messages that were not read yet: they were too many at a time.
     unread: bool,
+    /// A message was read since the link was last asked to sleep in an event loop.
+    heard: bool,
     /// Why the target is gone.
     gone: Option<String>,
     bigger: Bigger,
+    lull: Lull,
     /// The frame that messages are being put into. While there is one, no other frame may be begun.
     several: Option<Several>,
 }
@@ -78,6 +87,8 @@ impl Inner {
     pub(super) fn connect(mut settings: Settings) -> Result<Inner, Error> {
         let met = settings.meet()?;
         Ok(Inner {
+            lull: Lull::of(&met.channel),
+            refusals_read: 0,
             channel: met.channel,
             control: met.control,
             calls: Calls::default(),
@@ -92,6 +103,7 @@ impl Inner {
             spare: ReplyBytes::new(),
             control_due: Instant::now(),
             unread: false,
+            heard: false,
             gone: None,
             bigger: Bigger::default(),
             several: None,
@@ -99,8 +111,12 @@ impl Inner {
         })
     }
 
-    pub(super) fn reconnect(&mut self) -> Result<(), Error> {
+    /// Meets the target again. `watch` is what watches the link, if anything does.
+    pub(super) fn reconnect(&mut self, watch: Option<&Watch>) -> Result<(), Error> {
         let met = self.settings.meet()?;
+        if let Some(watch) = watch {
+            self.move_watch(watch, &met)?;
+        }
         self.leave();
         let why = "the link was made anew before the answer came";
         let peer = self.settings.address.clone();
@@ -108,6 +124,8 @@ impl Inner {
         self.codes.unbind();
         self.bigger = Bigger::default();
         self.several = None;
+        self.refusals_read = 0;
+        self.lull = Lull::of(&met.channel);
         self.channel = met.channel;
         self.control = met.control;
         self.machine = met.machine;

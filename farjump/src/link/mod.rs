@@ -8,8 +8,10 @@ mod in_place;
 mod inner;
 mod outgoing;
 mod send;
+mod watch;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use farjump_core::transport::{ArrivalRules, Route};
@@ -19,16 +21,17 @@ use farjump_transports::meet::{PassedOver, PeerIdentity};
 pub use batch::Batch;
 pub(crate) use calls::ReplyBytes;
 pub use connect::LinkBuilder;
-pub(crate) use connect::{into_channel, joined_channel, ring_len};
+pub(crate) use connect::{joined_channel, ring_len};
 use inner::Inner;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
+use watch::Watch;
 
 use crate::{Error, Mode, Refusal};
 
 /// A connection to a target.
 ///
-/// One thread uses a link at a time; it may move between threads. Several calls may be in flight: each [`Link::inject`]
+/// One thread uses a link at a time; it may move between threads (it is [`Send`], and a [`Pending`], which borrows it, is not). Several calls may be in flight: each [`Link::inject`]
 /// returns a [`Pending`] of its own, and answers are matched to calls whatever order they are taken in. Functions run at the
 /// target in the order in which they were injected.
 ///
@@ -44,9 +47,13 @@ use crate::{Error, Mode, Refusal};
 /// # Ok(())
 /// # }
 /// ```
+// In this order: what every call uses begins on the lines that it would begin on alone.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Link {
     inner: RefCell<Inner>,
+    /// For programs that sleep in an event loop of their own.
+    watch: OnceCell<Box<Watch>>,
 }
 
 /// What a function replied: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held without an
@@ -89,6 +96,10 @@ pub struct LinkStats {
 }
 
 impl Link {
+    fn new(inner: Inner) -> Link {
+        Link { inner: RefCell::new(inner), watch: OnceCell::new() }
+    }
+
     /// Connects to a target at `address` (`unix:PATH`) with the defaults of [`Link::builder`].
     ///
     /// # Errors
@@ -169,6 +180,19 @@ impl Link {
         inner.wait_into(token, timeout, into)
     }
 
+    /// The call in flight that has this number ([`Pending::into_number`]): `None` if its answer was taken, or it was given up, or
+    /// the number was never one of this link's. Numbers are used again after 65,535 calls that had the same place.
+    #[inline]
+    pub fn pending(&self, number: u32) -> Option<Pending<'_>> {
+        self.inner.borrow_mut().is_owned(number).then_some(Pending { link: self, token: number })
+    }
+
+    /// Whether a call on this link is under way, so that another one, from a handler or a payload routine, would panic.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.inner.try_borrow_mut().is_err()
+    }
+
     /// Chooses how the code of the calls from here on comes to run.
     pub fn set_mode(&self, mode: Mode) {
         self.inner.borrow_mut().set_mode(mode);
@@ -192,13 +216,70 @@ impl Link {
         self.inner.borrow_mut().look()
     }
 
+    /// What becomes readable when something comes while the link is armed ([`Link::arm`]): an answer, a refusal, the target's end. It
+    /// is made with the first call, and stays the same descriptor for the life of the link, also when the link is
+    /// [made anew](Link::reconnect). Watch it, and do not read it.
+    ///
+    /// # Errors
+    /// When the system has none to give.
+    pub fn as_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        Ok(self.watch()?.as_fd())
+    }
+
+    /// Prepares to sleep on [`Link::as_fd`] in an event loop of the caller's: how long at most, or `None` if something has come
+    /// since the last time: an answer then waits for its [`Pending::poll`], or there may be room for [`Link::try_inject`].
+    /// It looks for everything itself, so that nothing else need be called. [`Link::disarm`] comes after it in any case.
+    ///
+    /// ```no_run
+    /// # use farjump::{Error, Link, Pending, Reply};
+    /// # fn sleep_on(_: std::os::fd::BorrowedFd<'_>, _: std::time::Duration) {}
+    /// fn answer(link: &Link, mut call: Pending<'_>) -> Result<Reply, Error> {
+    ///     loop {
+    ///         if let Some(reply) = call.poll()? {
+    ///             return Ok(reply);
+    ///         }
+    ///         if let Some(longest) = link.arm()? {
+    ///             sleep_on(link.as_fd()?, longest); // with everything else that the program sleeps on
+    ///         }
+    ///         link.disarm();
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// It is at most a second, so that a ring that got lost delays and never hangs; less where the transport has nothing that
+    /// rings, or there was no room ([`Error::Full`]), which shows in memory only: then a millisecond at first, and up to 64. What looks at the link while it is armed
+    /// ([`Pending::poll`], [`Link::progress`], any call that waits) is welcome to it, but may take what would have woken who sleeps: in
+    /// a program of several tasks, that one is to be told.
+    ///
+    /// # Errors
+    /// [`Error::PeerGone`] when the target is gone. Answers that it gave before are still there to be taken.
+    pub fn arm(&self) -> Result<Option<Duration>, Error> {
+        let watch = self.watch()?;
+        self.inner.borrow_mut().arm_watch(watch)
+    }
+
+    /// Awake again: the target need not ring any more. Does nothing on a link that is not armed.
+    pub fn disarm(&self) {
+        self.inner.borrow_mut().disarm_watch();
+    }
+
+    fn watch(&self) -> Result<&Watch, Error> {
+        if let Some(watch) = self.watch.get() {
+            return Ok(watch);
+        }
+        let inner = self.inner.borrow();
+        let made = Watch::new(inner.traffic())?;
+        inner.watch(&made)?;
+        Ok(self.watch.get_or_init(|| Box::new(made)))
+    }
+
     /// Connects to the same address again, after the target went away or restarted. Calls that were in flight fail. Code is
     /// offered by its id: a target that no longer has it asks for it.
     ///
     /// # Errors
     /// As [`Link::connect`]; the link is then as it was.
     pub fn reconnect(&mut self) -> Result<(), Error> {
-        self.inner.get_mut().reconnect()
+        self.inner.get_mut().reconnect(self.watch.get().map(|watch| &**watch))
     }
 
     /// Time that the target took to place the code of `library`, as it reported; `None` if it was not placed on this link
@@ -295,8 +376,25 @@ impl Pending<'_> {
         Ok(inner.poll_call(self.token)?.map(Reply))
     }
 
+    /// Waits for the answer, and appends it to `into`: allocates nothing once `into` has grown to it.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`]; `into` is then as it was.
+    #[inline]
+    pub fn wait_into(self, timeout: Duration, into: &mut Vec<u8>) -> Result<(), Error> {
+        let this = std::mem::ManuallyDrop::new(self);
+        this.link.inner.borrow_mut().wait_into(this.token, timeout, into)
+    }
+
     /// Gives the call up.
     pub fn cancel(self) {}
+
+    /// The call's number on its link, for programs that cannot keep a borrow: [`Link::pending`] gives the call back. A call that
+    /// is neither taken up again nor answered keeps its place for as long as the link lives.
+    #[inline]
+    pub fn into_number(self) -> u32 {
+        std::mem::ManuallyDrop::new(self).token
+    }
 }
 
 impl Drop for Pending<'_> {

@@ -34,6 +34,9 @@ pub(super) struct Limits {
     pub(super) patience: Duration,
 }
 
+/// What a KiB of a frame may take at most: longer than a device in software does, on a machine that is busy.
+const PER_KIB: Duration = Duration::from_millis(1);
+
 /// The bigger mailbox of one session.
 pub(super) struct Bigger {
     /// Name of the link's transport.
@@ -128,6 +131,12 @@ impl Bigger {
     /// Whether the source asks for no more than it was given, and that a moment ago.
     fn asks_too_often(&self, frame: u64) -> bool {
         self.last.is_some_and(|(when, len)| frame <= len as u64 && when.elapsed() < PAUSE)
+    }
+
+    /// How long the longest frame that the mailbox was made for may be under way.
+    fn journey(&self) -> Duration {
+        let kibibytes = self.last.map_or(0, |(_, frame)| frame / 1024);
+        PER_KIB.saturating_mul(u32::try_from(kibibytes).unwrap_or(u32::MAX))
     }
 }
 
@@ -267,8 +276,9 @@ impl Session {
             return Err(cut("a frame in a bigger mailbox that the link does not have"));
         };
         let Polled::Frame(frame) = bigger.poll()? else {
-            // What the transport still carries comes soon, if there is anything.
-            self.stalled(shared.stall_limit)?;
+            // What the transport still carries comes, if there is anything: the `Switch` overtakes it where each has a queue of
+            // its own.
+            self.stalled(shared.stall_limit + self.bigger.journey())?;
             return Ok(false);
         };
         self.partial_since = None;

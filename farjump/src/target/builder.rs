@@ -9,9 +9,9 @@ use std::time::Duration;
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::image::CodeId;
 use farjump_core::mailbox::region_len;
-use farjump_core::transport::Transport;
+use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
-use farjump_transports::meet::{Key, Listener, PeerAddress, PeerIdentity, TcpOptions};
+use farjump_transports::meet::{ArrivalOptions, Key, Listener, PeerAddress, PeerIdentity, TcpOptions};
 
 use super::Target;
 use super::bigger::Limits;
@@ -99,6 +99,7 @@ pub(super) struct Settings {
     pub(super) max_sources: usize,
     pub(super) max_source_memory: usize,
     pub(super) limits: Limits,
+    pub(super) allow_export: bool,
     pub(super) program: String,
 }
 
@@ -111,6 +112,16 @@ impl Settings {
         }
         at_least("the frame", self.limits.frame, LINE)?;
         at_least("the memory of a source with its mailbox", self.max_source_memory, region_len(self.mailbox))
+    }
+
+    /// What a target that began in `epoch` is ready to be for each source.
+    pub(super) fn arrival(&self, epoch: u64) -> ArrivalOptions {
+        let request = OpenRequest::new(region_len(self.mailbox), self.mailbox.min(self.limits.frame));
+        let mut options = ArrivalOptions::new(self.program.clone(), epoch, request);
+        options.longest_delivered = self.longest_delivered();
+        options.patience = self.meeting_limit;
+        options.takes_libraries = self.allow_export;
+        options
     }
 
     /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have one that is longer
@@ -152,6 +163,7 @@ impl<'a> TargetBuilder<'a> {
                     code: DEFAULT_CODE_ROOM,
                     patience: Duration::from_secs(2),
                 },
+                allow_export: false,
                 program: crate::program_name(),
             },
             handlers: Handlers::default(),
@@ -199,6 +211,16 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Offers an address to injected code, of a function or of data, as C gives it.
+    ///
+    /// # Safety
+    /// `address` must be valid for whatever injected functions that import `name` do with it, until the target is dropped.
+    pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
+        // SAFETY: the caller's promise; the executor lives no longer than the target.
+        self.executor = unsafe { self.executor.export_raw(name, address) };
+        self
+    }
+
     /// Offers the address of data to injected code: `extern T name;` in C.
     pub fn export_data<T: Sync>(mut self, name: &str, data: &'static T) -> Self {
         self.executor = self.executor.export_data(name, data);
@@ -215,6 +237,14 @@ impl<'a> TargetBuilder<'a> {
     /// linked with. Off unless set.
     pub fn process_symbols(mut self, offered: bool) -> Self {
         self.executor = self.executor.process_symbols(offered);
+        self
+    }
+
+    /// Whether processes that may connect may also have it load libraries while it runs, whose symbols go before all that is
+    /// offered ([`Admin::export`](crate::admin::Admin::export)). Not unless set: who is let in only to have code run that
+    /// [`TargetBuilder::allow_code`] lists could run any by this.
+    pub fn allow_export(mut self, allowed: bool) -> Self {
+        self.settings.allow_export = allowed;
         self
     }
 
@@ -280,7 +310,8 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// How long the rest of a frame may take after its signal, before its source's link is cut. 1 second unless set.
+    /// How long the rest of a frame may take after its signal, before its source's link is cut; one that travels in a bigger
+    /// mailbox ([`TargetBuilder::max_payload`]) another second for each MiB. 1 second unless set.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.settings.stall_limit = limit;
         self
@@ -416,7 +447,8 @@ impl<'a> TargetBuilder<'a> {
     ///
     /// # Errors
     /// When the address is taken, it or that of a peer makes no sense, a limit lets nothing in, memory cannot be made executable, a library or the perf map cannot be
-    /// opened, or no transport is usable.
+    /// opened, or no transport is usable; also when one that [`TargetBuilder::transport`] names may not lock the memory that
+    /// a source needs.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
         let built_in = |name: &String| self.transports.iter().all(|own| own.name() != name);
         let choices = Choices {
@@ -434,6 +466,10 @@ impl<'a> TargetBuilder<'a> {
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.
         unsafe { executor.set_target_args(self.target_args.0) };
+        if choices.transport.as_deref().is_some_and(farjump_transports::locks_memory) {
+            // Who starts it learns that there is a limit, not only who connects.
+            self.settings.arrival(executor.epoch()).keep_openable(&mut self.transports)?;
+        }
         let listener = Listener::bind_with(&address, self.tcp)?;
         let (settings, handlers) = (self.settings, self.handlers);
         let mut target =

@@ -13,17 +13,16 @@ use std::any::TypeId;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
 use farjump_core::image::CodeId;
 use farjump_core::mailbox;
-use farjump_core::transport::{OpenRequest, Transport};
+use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
 use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{
-    Arrival, ArrivalOptions, Asker, Listener, MeetRefusal, Message, Met, Progress,
-};
+use farjump_transports::meet::{Arrival, Asker, Joined, Listener, MeetRefusal, Message, Met, Progress};
 
 pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
@@ -34,8 +33,8 @@ use sessions::Sessions;
 pub use stop::{Stopper, TargetThread};
 use watch::{Event, Watch};
 
-use crate::execute::{CodeTable, Executor};
-use crate::link::into_channel;
+use crate::execute::{CodeTable, Executor, ExportFn};
+use crate::link::joined_channel;
 use crate::policy::Budget;
 use crate::{Error, HeldImage, Library, Stats};
 
@@ -388,6 +387,37 @@ impl<'a> Target<'a> {
         self.shared.executor.remove_local(name)
     }
 
+    /// Offers a function as `name` from now on, before all that was offered by that name until now (interposing). Code that was
+    /// linked before keeps what it had, also for sources to come; [`Target::forget`] has it linked anew. Names that begin with
+    /// `farjump_` are the services', and stay theirs.
+    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
+        self.shared.executor.export(name, function);
+    }
+
+    /// As [`Target::export`], an address of a function or of data, as C gives it.
+    ///
+    /// # Safety
+    /// `address` must be valid for whatever injected functions that import `name` do with it, until the target is dropped.
+    pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
+        // SAFETY: the caller's promise; the executor lives no longer than the target.
+        unsafe { self.shared.executor.export_raw(name, address) };
+    }
+
+    /// As [`Target::export`], the address of data.
+    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
+        self.shared.executor.export_data(name, data);
+    }
+
+    /// As [`Target::export`], every symbol that a shared library defines itself, by path or soname. It is loaded now, which runs its
+    /// constructors, and stays until the process ends. Returns the names of exports that it takes the place of, in alphabetical
+    /// order. From another process: [`Admin::export`](crate::admin::Admin::export).
+    ///
+    /// # Errors
+    /// [`Error::Library`] when it cannot be loaded; nothing has changed then.
+    pub fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
+        self.shared.executor.export_library(path)
+    }
+
     /// Knows the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) by `name` from now on; see [`TargetBuilder::peer`]. Calls under way to
     /// another address of that name fail.
     ///
@@ -551,13 +581,9 @@ impl<'a> Target<'a> {
                 control.refuse(MeetRefusal::Full, &text);
                 continue;
             }
-            let region = mailbox::region_len(self.settings.mailbox);
-            let request = OpenRequest::new(region, self.settings.mailbox.min(self.settings.limits.frame));
-            let mut options =
-                ArrivalOptions::new(self.settings.program.clone(), self.shared.executor.epoch(), request);
-            options.longest_delivered = self.settings.longest_delivered();
-            options.patience = self.settings.meeting_limit;
+            let mut options = self.settings.arrival(self.shared.executor.epoch());
             // `Settings::check` has seen that the mailbox fits.
+            let region = mailbox::region_len(self.settings.mailbox);
             let besides = self.settings.max_source_memory.saturating_sub(region);
             options.limits = self.shared.executor.policy.limits(besides);
             let arrival = Arrival::new(control, options);
@@ -623,8 +649,17 @@ impl<'a> Target<'a> {
     }
 
     fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
-        let (transport, longest) = (met.transport.clone(), met.receive.max_frame);
-        let (mut channel, control) = into_channel(met)?;
+        let Met { mut control, endpoint, rule, send, receive, peer, transport, .. } = met;
+        let longest = receive.max_frame;
+        let mut channel = match joined_channel(Joined { endpoint, rule, send, receive }, &peer) {
+            Ok(channel) => channel,
+            Err(error) => {
+                // The two have met: the source takes it that there is a link, and would see no more than its end.
+                let text = format!("the target could not make its end of it: {error}");
+                drop(control.send(&Message::Closing { text }, &[]));
+                return Err(error);
+            }
+        };
         if let Some(len) = self.shared.executor.policy.frames_without_question() {
             channel.limit_glances(len);
         }

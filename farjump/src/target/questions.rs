@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use farjump_core::frame::MAX_NAME;
 use farjump_core::image::CodeId;
 use farjump_transports::meet::{
     Answer, Asker, Dropped, HeldCode, MAX_LISTED, MeetRefusal, Memory, Question, RefusalCause, SourceFigures,
-    StoreFigures, StoreListing, TargetStats,
+    StoreFigures, StoreListing, TargetStats, plain,
 };
 
 use super::Target;
@@ -27,15 +28,25 @@ impl Target<'_> {
             log::info!("{} was not answered: {text}", asker.peer());
             return asker.refuse(MeetRefusal::Full, &text);
         }
-        log::debug!("{} asks: {:?}", asker.peer(), asker.question());
+        log::debug!("{} asks {}", asker.peer(), asker.question().name());
         let answer = match asker.question() {
             Question::Store => Answer::Store(self.listing()),
-            Question::Drop { id } => Answer::Dropped(self.drop_code(&[CodeId(id)])),
+            Question::Drop { id } => Answer::Dropped(self.drop_code(&[CodeId(*id)])),
             Question::DropAll => {
                 let all: Vec<_> = self.shared.executor.images().map(|linked| linked.id()).collect();
                 Answer::Dropped(self.drop_code(&all))
             }
             Question::Stats => Answer::Stats(self.figures()),
+            Question::Export { name, library } => {
+                let name = plain(name, MAX_NAME);
+                match self.shared.executor.export_library_bytes(&name, library) {
+                    Ok(replaced) => {
+                        log::info!("{} exports {name}, in place of {replaced:?}", asker.peer());
+                        Answer::Exported { replaced: replaced.into_iter().take(MAX_LISTED).collect() }
+                    }
+                    Err(error) => return asker.refuse(MeetRefusal::Failed, &error.to_string()),
+                }
+            }
         };
         if let Err(error) = asker.answer(&answer) {
             return log::info!("{} was not answered: {error}", asker.peer());

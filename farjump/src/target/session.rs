@@ -21,6 +21,7 @@ use super::bigger::{Bigger, Limits};
 use super::forwards::Forwards;
 use crate::Refusal;
 use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
+use crate::lull::Lull;
 use crate::mode::Mode;
 
 /// Frames that one source gets run before the next one's turn.
@@ -77,6 +78,9 @@ pub(super) struct Session {
     /// Whether the control connection is watched for room to write.
     pub(super) watched_for_room: bool,
     pub(super) bigger: Bigger,
+    lull: Lull,
+    /// Refusals that the source was told, on this link.
+    refusals_told: u64,
     /// What had come when it was last asked whether anything had.
     had_come: u64,
     /// How many messages of the frame at the head have run, if it brings several and something has to be waited for before the rest.
@@ -195,6 +199,7 @@ impl Session {
         let waiting = Waiting::Nothing;
         let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD).min(most);
         let (answered, partial_since, departed) = (None, None, false);
+        let lull = Lull::of(&channel);
         Session {
             id,
             channel,
@@ -211,6 +216,8 @@ impl Session {
             forwarded: 0,
             watched_for_room: false,
             bigger: Bigger::absent(transport),
+            lull,
+            refusals_told: 0,
             had_come: 0,
             several_done: 0,
         }
@@ -446,7 +453,9 @@ impl Session {
             Kind::CallLocal => self.call_local(frame, shared),
             Kind::CallInPlace => self.call_in_place(frame, shared),
             Kind::Flush => {
-                self.answer(header.token, ReplyStatus::Done, &[], false)?;
+                // Refusals travel beside the frames: with their number the source knows when it has them all.
+                let told = self.refusals_told.to_le_bytes();
+                self.answer(header.token, ReplyStatus::Done, &told, false)?;
                 Ok(self.channel.release()?)
             }
             Kind::Reply | Kind::Skip | Kind::Switch | Kind::Calls => {
@@ -706,6 +715,7 @@ impl Session {
     pub(super) fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
         shared.handlers.refused(&self.peer, &refusal);
+        self.refusals_told += 1;
         self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })?;
         self.await_reading();
         Ok(())
@@ -726,6 +736,7 @@ impl Session {
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
         self.tend_bigger(shared)?;
+        let idle = idle && self.lull.is_long(self.channel.received());
         if self.channel.progress(idle)? { self.read_control(shared) } else { Ok(()) }
     }
 

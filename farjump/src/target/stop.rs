@@ -77,6 +77,11 @@ impl TargetThread {
         self.stopper.clone()
     }
 
+    /// Whether this is that thread: it cannot wait for its own end.
+    pub fn is_current(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id())
+    }
+
     fn join(&mut self) -> Result<Target<'static>, Error> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(target)) => target,

@@ -80,6 +80,25 @@ fn a_call_is_polled_without_waiting_and_answered_once() {
 }
 
 #[test]
+fn a_call_that_was_put_down_as_a_number_is_taken_up_again_until_it_is_answered() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let echo = library("echo");
+    let number = pair.link.inject(&echo, b"put down").unwrap().into_number();
+    let given_up = pair.link.inject(&echo, b"given up").unwrap().into_number();
+    // Taken up, and put down as it was.
+    assert_eq!(pair.link.pending(number).map(|call| call.into_number()), Some(number));
+    pair.link.pending(given_up).unwrap().cancel();
+    assert!(pair.link.pending(given_up).is_none() && pair.link.pending(0).is_none());
+    assert_eq!(serve(&mut pair.target), 2);
+    let mut reply = b"before: ".to_vec();
+    pair.link.pending(number).unwrap().wait_into(PATIENCE, &mut reply).unwrap();
+    assert_eq!(reply, b"before: put down");
+    assert!(pair.link.pending(number).is_none(), "its answer was taken");
+    assert!(!pair.link.is_busy());
+}
+
+#[test]
 fn call_into_appends_replies_to_what_is_there() {
     let place = Place::new();
     let Pair { link, mut target } = Pair::new(&place);

@@ -61,6 +61,8 @@ struct Oracle {
     chronicle: [u64; 2],
     tally: u64,
     refused: u64,
+    /// Of these, on the link that there is.
+    refused_here: u64,
     cuts: u64,
 }
 
@@ -192,7 +194,9 @@ impl Oracle {
         let token = header.map_or(0, |header| header.token);
         match fate {
             Fate::Skipped => {}
-            Fate::Answered => assert_eq!(liar.reply_and_token(), (token, vec![])),
+            Fate::Answered => {
+                assert_eq!(liar.reply_and_token(), (token, self.refused_here.to_le_bytes().to_vec()));
+            }
             Fate::Runs(function, payload) => {
                 let reply = self.run(function, &payload);
                 if header.is_some_and(|header| header.flags.contains(Flags::WANTS_REPLY)) {
@@ -231,12 +235,14 @@ impl Oracle {
             other => panic!("{other:?} instead of a refusal ({expected})"),
         }
         self.refused += 1;
+        self.refused_here += 1;
     }
 
     /// A new link, on which both functions are bound.
     fn connect(&mut self, address: &str) -> RawSource {
         let mut liar = RawSource::connect(address);
         self.epoch = liar.epoch;
+        self.refused_here = 0;
         self.table.clear();
         for number in 0..self.held.len() {
             let frame = self.honest(&liar, number, b"honest so far");
@@ -324,6 +330,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
         chronicle: [0, 0xcbf2_9ce4_8422_2325],
         tally: 0,
         refused: 0,
+        refused_here: 0,
         cuts: 0,
     };
 

@@ -100,6 +100,36 @@ fn news_of_what_was_never_sent_harm_nobody() {
 }
 
 #[test]
+fn a_flush_waits_for_the_refusals_that_were_told_before_its_answer_though_they_come_later() {
+    let place = Place::new();
+    let target = RawTarget::start(&place.address(), |mut target| {
+        let call = target.next();
+        let flush = target.next();
+        target.reply(flush.token, 0, &1_u64.to_le_bytes());
+        // The other path is slower.
+        std::thread::sleep(SOON);
+        let (cause, text) = (RefusalCause::Policy, "not today".to_owned());
+        target.control.send(&Message::Refused { token: call.token, cause, text }, &[]).unwrap();
+        let flush = target.next();
+        target.reply(flush.token, 0, &1_u64.to_le_bytes());
+        let flush = target.next();
+        target.reply(flush.token, 0, &2_u64.to_le_bytes());
+        target
+    });
+    let link = place.link().connect().unwrap();
+    link.send(&library("echo"), b"").unwrap();
+    let error = link.flush(PATIENCE).unwrap_err();
+    assert!(matches!(&error, Error::Refused { text, .. } if text == "not today"), "{error}");
+    link.flush(PATIENCE).unwrap();
+    let error = link.flush(SOON).unwrap_err();
+    assert!(
+        error.to_string().contains("reading refusals"),
+        "a target that lies costs no more than the timeout: {error}"
+    );
+    drop(target.join().unwrap());
+}
+
+#[test]
 fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         let place = Place::new();

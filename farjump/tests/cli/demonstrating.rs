@@ -117,6 +117,22 @@ fn people_get_a_table() {
 }
 
 #[test]
+fn functions_that_were_built_elsewhere_need_no_compiler() {
+    let bench = Workbench::new();
+    bench.write("prose", "don't panic");
+    for name in ["histogram", "grep", "crc32"] {
+        bench.sample(name);
+    }
+    let mut command = bench.farjump();
+    command.args(["demo", "prose", "--libraries", "."]).env("FARJUMP_CC", "no-such-cc");
+    let done = finish(&mut command).worked();
+    assert!(done.text().contains("all answers equal"), "{}", done.text());
+    fs::remove_file(bench.path("libgrep.so")).expect("it was built");
+    let done = bench.run(["demo", "prose", "--libraries", "."]);
+    assert!(done.error(1).contains("libgrep.so"), "{}", done.err);
+}
+
+#[test]
 fn what_cannot_be_shown_is_said_in_a_sentence() {
     let bench = Workbench::new();
     for (args, part) in [

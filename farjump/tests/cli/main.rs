@@ -7,6 +7,7 @@ mod crowding;
 mod demonstrating;
 mod elsewhere;
 mod examining;
+mod exporting;
 mod iceoryx;
 mod injecting;
 mod invoking;

@@ -140,3 +140,44 @@ fn a_put_over_tcp_alone_is_refused_before_anything_is_opened() {
     let error = refused.error(1);
     assert!(error.contains("UCX_TLS=tcp") && error.contains("write anywhere"), "{error}");
 }
+
+#[test]
+fn a_transport_that_is_named_is_listed_alone_and_one_that_is_not_there_is_answered_with_the_others() {
+    let bench = Workbench::new();
+    let names = |args: &[&str]| {
+        let done = finish(
+            bench.farjump().arg("transports").arg("--json").args(args).env("FARJUMP_TRANSPORT", "shm"),
+        );
+        let rows = json(done);
+        let rows =
+            rows.as_array().expect("a list").iter().map(|row| row["transport"].as_str().map(String::from));
+        rows.collect::<Option<Vec<_>>>().expect("each has a name")
+    };
+    // The variable says what to take, not what to look at.
+    assert_eq!(names(&[]), ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"]);
+    assert_eq!(names(&["--transport", "verbs-send"]), ["verbs-send"]);
+    assert_eq!(names(&["--transport", "ucx"]), ["ucx-put", "ucx-am"]);
+    let refused = bench.run(["transports", "--transport", "pigeon"]);
+    let error = refused.error(1);
+    assert!(error.contains("no transport `pigeon`") && error.contains("shm, ucx-put"), "{error}");
+}
+
+#[test]
+fn transports_over_devices_list_every_port_and_where_there_is_none_say_how_to_get_one() {
+    let bench = Workbench::new();
+    let listed = json(bench.run(["transports", "--json", "--transport", "verbs-write"]));
+    let row = &listed[0];
+    match &**row["ports"].as_array().expect("a list") {
+        [] => {
+            assert_eq!(row["usable"], false);
+            let why = row["why"].as_str().unwrap_or_default();
+            assert!(why.contains("no RDMA device") || why.contains("not installed"), "{row}");
+        }
+        ports => {
+            let used = ports.iter().filter(|port| port["used"] == true).collect::<Vec<_>>();
+            assert!(used.len() <= 1, "{row}");
+            assert_eq!(row["usable"], used.iter().any(|port| port["usable"] == true), "{row}");
+        }
+    }
+    assert_eq!(json(bench.run(["transports", "--json", "--transport", "shm"]))[0]["ports"], Value::Null);
+}

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use farjump::build::{Options, build};
 use farjump::{Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
 
 /// How long anything may take that should come at once.
@@ -186,6 +188,37 @@ pub(crate) fn alongside<T: Send>(act: impl FnOnce() -> T + Send, mut turn: impl 
         }
         other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Whether a descriptor becomes readable within `timeout`.
+pub(crate) fn readable(descriptor: BorrowedFd<'_>, timeout: Duration) -> bool {
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    rustix::event::poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timeout)).unwrap()
+        == 1
+}
+
+/// Sleeps on a link's descriptor alone, as event loops do, until `done` gives something.
+///
+/// # Panics
+/// When nothing wakes it: a ring that got lost is not made good here by a look now and then, unless the transport says that
+/// it is needed.
+pub(crate) fn sleep_until<T>(link: &Link, mut done: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(done) = done() {
+            return done;
+        }
+        if let Some(longest) = link.arm().unwrap() {
+            let naps = longest < Duration::from_secs(1);
+            let woken = readable(link.as_fd().unwrap(), if naps { longest } else { PATIENCE });
+            assert!(woken || naps, "nothing woke the source");
+        }
+        link.disarm();
+    }
+}
+
+/// The answer to a call, slept for as in [`sleep_until`].
+pub(crate) fn sleep_for(link: &Link, mut call: Pending<'_>) -> Result<Reply, Error> {
+    sleep_until(link, || call.poll().transpose())
 }
 
 /// Things that handlers, which run elsewhere, have seen.

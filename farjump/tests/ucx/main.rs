@@ -7,6 +7,7 @@
 #[path = "../behaviour/actor.rs"]
 mod actor;
 mod dying;
+mod embedded;
 mod idle;
 mod large;
 mod paths;

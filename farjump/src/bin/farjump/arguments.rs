@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use farjump::{Mode, WaitPolicy};
 
 use crate::environment::VARIABLES;
+use crate::export::Export;
 use crate::failure::EXIT_CODES;
 use crate::key::{KeyFile, PeerTimeout};
 use crate::limits::{Codes, parse_limit};
@@ -31,7 +32,8 @@ use crate::store::{Beginning, parse_beginning};
     max_term_width = 100
 )]
 pub(crate) struct Arguments {
-    /// The RDMA device that verbs-write and verbs-send use, with its port: rxe0, rxe0:1 [default: the first that is active]
+    /// The RDMA device that verbs-write and verbs-send use, with its port: rxe0, rxe0:1 (`farjump transports` lists them)
+    /// [default: the first that is active]
     #[cfg(feature = "verbs")]
     #[arg(long, global = true, value_name = "NAME[:PORT]")]
     pub(crate) device: Option<String>,
@@ -67,6 +69,7 @@ pub(crate) enum Command {
     Inject(Inject),
     Store(Store),
     Stats(Stats),
+    Export(Export),
     Transports(Transports),
     Key(Key),
     Doctor(Doctor),
@@ -169,6 +172,7 @@ Examples:
   farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
   farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am     (for other machines)
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1     (by RDMA)
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
 
 Limits: what a source sends beyond one is refused with the reason, costs the others nothing, and is counted. Sources are
@@ -192,6 +196,9 @@ pub(crate) struct Serve {
     /// A shared library whose symbols are offered, by path or soname; may be repeated
     #[arg(long = "export", value_name = "LIB.so")]
     pub(crate) exports: Vec<PathBuf>,
+    /// Let those who may connect give it further libraries while it runs (farjump export), which go before all that it offers
+    #[arg(long)]
+    pub(crate) allow_export: bool,
     /// Offer the symbols of this process too, all of libc among them
     #[arg(long)]
     pub(crate) allow_process_symbols: bool,
@@ -259,6 +266,7 @@ Examples:
   farjump inject libgrep.so --to unix:store.sock --args panic | od -An -tu8
   farjump inject libsum.so --to unix:store.sock --args-file row.bin --repeat 1000 --json
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport ucx-am
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
   echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --timeout 500ms")]
 pub(crate) struct Inject {
     /// The library
@@ -366,7 +374,8 @@ pub(crate) struct Stats {
 /// Show the paths that frames can take
 ///
 /// Every transport, in this build or not: whether it is usable on this machine, or why not and the mend; how a frame is
-/// known to have arrived; the largest frame. With --to the path to that target: what its frames travel over, and why not another.
+/// known to have arrived; the largest frame. Then every port of an RDMA device: state, addresses, and whether links can be made
+/// over it, which is tried. With --to the path to that target: what its frames travel over, and why not another.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Arrival rules:
@@ -379,13 +388,16 @@ Arrival rules:
 
 Examples:
   farjump transports
-  farjump transports --to unix:store.sock --transport ucx")]
+  farjump transports --transport verbs-write --device mlx5_0:1
+  farjump transports --to unix:store.sock --transport ucx
+
+docs/operations.md lists what --json prints.")]
 pub(crate) struct Transports {
     /// Connect to this target, unix:PATH or tcp:HOST:PORT, and show the path to it
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: Option<String>,
-    /// With --to, the transport; `ucx` for the better of ucx-put and ucx-am [default: the best that both have]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    /// Show this one alone, `ucx` for ucx-put and ucx-am; with --to, take it [default: all; with --to, the best that both have]
+    #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<String>,
     /// How long connecting may take, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
@@ -463,6 +475,10 @@ Columns:
   moving the file instead
                  what it takes to get FILE's bytes from the target over a Unix socket, and to compute here
 
+Examples:
+  farjump demo
+  farjump demo --transport verbs-write --device mlx5_0:1     (both processes use the RDMA device)
+
 Ends with 1 if an answer is wrong.")]
 pub(crate) struct Demo {
     /// The file that the target maps [default: this program]
@@ -473,6 +489,9 @@ pub(crate) struct Demo {
     /// The transport [default: the best]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
+    /// Take libhistogram.so, libgrep.so and libcrc32.so from here, built elsewhere: for a machine without a C compiler
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) libraries: Option<PathBuf>,
     /// Where the target listens, such as tcp:127.0.0.1:0 [default: a Unix socket]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,

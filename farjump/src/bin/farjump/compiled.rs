@@ -1,4 +1,4 @@
-//! Ifunc libraries built from sources that this program carries.
+//! Ifunc libraries built from sources that this program carries, or brought along.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,15 @@ pub(crate) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
         .collect();
     // Only now, when none runs any more.
     built.into_iter().collect()
+}
+
+/// Opens the libraries of `sources` that are in `folder` already, as `farjump build` makes them: for a machine without a compiler.
+///
+/// # Errors
+/// One that is not there, or is no such library.
+pub(crate) fn open(sources: &[Source<'_>], folder: &Path) -> Result<Vec<Library>, Failure> {
+    let libraries = sources.iter().map(|source| Ok(Library::open(library(*source, folder))?));
+    libraries.collect()
 }
 
 fn start(source: Source<'_>, stage: &Stage) -> Result<Child, Failure> {

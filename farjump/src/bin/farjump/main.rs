@@ -7,6 +7,7 @@ mod compiled;
 mod demo;
 mod doctor;
 mod environment;
+mod export;
 mod failure;
 mod inject;
 mod key;
@@ -17,6 +18,8 @@ mod output;
 mod path;
 #[cfg(feature = "build")]
 mod perf;
+#[cfg(feature = "verbs")]
+mod ports;
 mod quantity;
 mod serve;
 #[cfg(feature = "build")]
@@ -72,6 +75,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Inject(arguments) => inject::run(&arguments),
         Command::Store(arguments) => store::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
         Command::Transports(arguments) => transports::run(&arguments),
         Command::Key(arguments) => key::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -11,7 +11,9 @@ use crate::quantity::show_limit;
 /// Connects, and shows.
 pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     let mut builder = Link::builder(to).program("farjump transports").connect_timeout(arguments.timeout);
-    if let Some(transport) = &arguments.transport {
+    // Without --to the variable says nothing, so the command line does not take it.
+    let transport = arguments.transport.clone().or_else(|| std::env::var("FARJUMP_TRANSPORT").ok());
+    if let Some(transport) = &transport {
         builder = builder.transport(transport);
     }
     if let Some(key) = arguments.key.read([to])? {

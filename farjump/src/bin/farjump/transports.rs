@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use crate::arguments::Transports;
 use crate::failure::Failure;
+#[cfg(feature = "verbs")]
+use crate::ports;
 use crate::quantity::show_limit;
 use crate::{output, path};
 
@@ -14,9 +16,13 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
     if let Some(to) = &arguments.to {
         return path::run(to, arguments);
     }
-    let backends = available();
+    let mut backends = match &arguments.transport {
+        Some(name) => farjump_transports::meant(name).map_err(farjump::Error::from)?,
+        None => available(),
+    };
+    let ports = Ports::of(&mut backends);
     if arguments.json {
-        let list: Vec<Value> = backends.iter().map(as_json).collect();
+        let list: Vec<Value> = backends.iter().map(|backend| as_json(backend, &ports)).collect();
         return output::print_line(format_args!("{:#}", Value::Array(list)));
     }
     let mut rows = vec![["transport", "built in", "usable", "arrives by", "largest", "on"].map(String::from)];
@@ -28,30 +34,54 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
         }
         rows.push(row);
     }
-    output::print(output::table(&rows))?;
-    #[cfg(feature = "verbs")]
-    print_ports(&farjump_transports::verbs::ports())?;
-    Ok(())
+    let mut text = output::table(&rows);
+    ports.append_to(&mut text, &backends);
+    output::print(text)
 }
 
-/// Shows the ports that transports over RDMA can use, where there are any.
+/// The ports that transports use, where one of those is shown.
 #[cfg(feature = "verbs")]
-fn print_ports(ports: &[farjump_transports::verbs::PortInfo]) -> Result<(), Failure> {
-    if ports.is_empty() {
-        return Ok(());
+struct Ports(Vec<farjump_transports::verbs::PortReport>);
+
+#[cfg(feature = "verbs")]
+impl Ports {
+    /// Looks at them, and lets `backends` know what was found.
+    fn of(backends: &mut [BackendInfo]) -> Ports {
+        let ports = if backends.iter().any(ports::is_user) { ports::look() } else { Vec::new() };
+        ports::correct(backends, &ports);
+        Ports(ports)
     }
-    let mut rows = vec![["device", "state", "network", "opened at", "GIDs"].map(String::from)];
-    for port in ports {
-        let gids: Vec<_> =
-            port.gids.iter().map(|gid| format!("{} {} ({})", gid.index, gid.address, gid.kind)).collect();
-        let node = match &port.node {
-            Ok(path) => path.display().to_string(),
-            Err(why) => why.clone(),
+
+    fn append_to(&self, text: &mut String, backends: &[BackendInfo]) {
+        let told = |why: &str| {
+            backends.iter().any(|backend| backend.usable.as_ref().err().is_some_and(|it| it == why))
         };
-        let device = format!("{}:{}", port.device, port.port);
-        rows.push([device, port.state.to_lowercase(), port.link.clone(), node, gids.join(", ")]);
+        if !self.0.is_empty() {
+            text.push('\n');
+            text.push_str(&ports::as_text(&self.0, told));
+        }
     }
-    output::print(format!("\n{}", output::table(&rows)))
+
+    fn complete(&self, object: &mut Value, backend: &BackendInfo) {
+        if ports::is_user(backend) {
+            object["ports"] = self.0.iter().map(ports::as_json).collect();
+        }
+    }
+}
+
+/// No transport of this build uses any.
+#[cfg(not(feature = "verbs"))]
+struct Ports;
+
+#[cfg(not(feature = "verbs"))]
+impl Ports {
+    fn of(_: &mut [BackendInfo]) -> Ports {
+        Ports
+    }
+
+    fn append_to(&self, _: &mut String, _: &[BackendInfo]) {}
+
+    fn complete(&self, _: &mut Value, _: &BackendInfo) {}
 }
 
 fn as_row(backend: &BackendInfo) -> [String; 6] {
@@ -64,7 +94,7 @@ fn as_row(backend: &BackendInfo) -> [String; 6] {
     [backend.name.to_owned(), yes_no(backend.compiled), yes_no(usable), arrival, largest, on]
 }
 
-fn as_json(backend: &BackendInfo) -> Value {
+fn as_json(backend: &BackendInfo, ports: &Ports) -> Value {
     let mut object = json!({
         "transport": backend.name,
         "compiled": backend.compiled,
@@ -81,6 +111,7 @@ fn as_json(backend: &BackendInfo) -> Value {
         }
         Err(why) => object["why"] = why.as_str().into(),
     }
+    ports.complete(&mut object, backend);
     object
 }
 

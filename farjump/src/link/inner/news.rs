@@ -31,7 +31,10 @@ impl Inner {
         self.unread = true;
         for _ in 0..MESSAGES {
             match self.control.recv() {
-                Ok(Some((message, descriptors))) => self.control_message(message, descriptors)?,
+                Ok(Some((message, descriptors))) => {
+                    self.heard = true;
+                    self.control_message(message, descriptors)?;
+                }
                 Ok(None) => {
                     self.unread = false;
                     break;
@@ -50,6 +53,7 @@ impl Inner {
     fn control_message(&mut self, message: Message, descriptors: Vec<OwnedFd>) -> Result<(), Error> {
         match message {
             Message::Refused { token, cause, text } => {
+                self.refusals_read += 1;
                 self.refused(token, Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
             Message::NeedCode { id, .. } => return self.supply(CodeId(id)),

@@ -138,6 +138,12 @@ impl Inner {
         }
     }
 
+    /// Whether the call with this token may still be asked for its answer.
+    #[inline]
+    pub(in super::super) fn is_owned(&mut self, token: u32) -> bool {
+        self.calls.is_owned(token)
+    }
+
     pub(in super::super) fn abandon(&mut self, token: u32) {
         self.calls.abandon(token);
     }
@@ -153,11 +159,18 @@ impl Inner {
             self.calls.close(token);
             return Err(error);
         }
-        self.wait_until(token, deadline, "flushing")?;
-        // The target told its refusals before it answered, on the other path. If it is gone by now, all had run before.
-        while self.read_control().is_ok() && self.unread {
+        let answer = self.wait_until(token, deadline, "flushing")?;
+        let told =
+            answer.get(..8).map_or(0, |count| u64::from_le_bytes(count.try_into().unwrap_or_default()));
+        // The target told them before it answered, on the other path, which may be the slower one. If it is gone by now, what it told
+        // has come.
+        let mut wait = Wait::new(self.settings.wait, deadline);
+        while self.read_control().is_ok() && (self.unread || self.refusals_read < told) {
             if deadline.passed() {
                 return Err(self.timeout("reading refusals"));
+            }
+            if !self.unread && self.turn(&mut wait).is_err() {
+                break;
             }
         }
         match self.refusal.take() {
@@ -247,7 +260,8 @@ impl Inner {
     /// Lets the transport work. Returns whether the target has called for attention.
     fn progress(&mut self) -> Result<bool, Error> {
         self.tend_bigger()?;
-        match self.channel.progress(true) {
+        let idle = self.lull.is_long(self.channel.received());
+        match self.channel.progress(idle) {
             Ok(called) => Ok(called),
             Err(error) => Err(self.broken(&error)),
         }

@@ -47,7 +47,10 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
 
     let stage = Stage::set("demo")?;
     let sources = functions.each_ref().map(|function| Source { name: function.name, text: function.source });
-    let libraries = compiled::build(&sources, &stage)?;
+    let libraries = match &arguments.libraries {
+        Some(folder) => compiled::open(&sources, folder)?,
+        None => compiled::build(&sources, &stage)?,
+    };
     let mut target = started::start(&stage, &file, arguments, contents.len())?;
     let moving = move_file(&mut target, &contents)?;
     let limit = call_limit(contents.len());

@@ -11,8 +11,9 @@ use super::finding::{Finding, Verdict};
 
 /// How long the list of known libraries may take.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Where the dynamic linker looks last (ld.so(8)).
-const LAST: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
+/// Where the dynamic linker looks last (ld.so(8)); first where that of Debian does.
+const LAST: [&str; 6] =
+    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"];
 
 struct Wanted {
     name: &'static str,

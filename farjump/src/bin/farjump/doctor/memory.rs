@@ -2,8 +2,8 @@
 
 use farjump::{available, preferred};
 use farjump_loader::{Arena, Error};
+use farjump_transports::memlock;
 use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs};
-use rustix::process::{Resource, getrlimit};
 
 use super::finding::{Finding, Verdict};
 use super::kernel_text::{chosen, field, read};
@@ -22,7 +22,7 @@ pub(super) fn look() -> Vec<Finding> {
         executable(Arena::new(TRIED).map(|arena| arena.capacity()), enforcing),
         shared(),
         dev_shm(),
-        locked(getrlimit(Resource::Memlock).current),
+        locked(memlock::limit(), memlock::is_exempt()),
         huge_pages(read(format!("{HUGE}/shmem_enabled")), read("/proc/meminfo")),
     ]
 }
@@ -105,20 +105,24 @@ fn judge_dev_shm(found: Option<(u64, u64, bool)>) -> Finding {
     finding.figure("size_bytes", size).figure("free_bytes", free).figure("noexec", no_exec)
 }
 
-/// `limit` in bytes, `None` for none.
-fn locked(limit: Option<u64>) -> Finding {
+/// `limit` in bytes, `None` for none; `lifted` if it does not hold for this process.
+fn locked(limit: Option<u64>, lifted: bool) -> Finding {
     const NAME: &str = "locked memory";
-    match limit {
-        None => Finding::new(NAME, Verdict::Ok, "unlimited", "RDMA devices could take any mailbox"),
-        Some(limit) => {
-            let found = format!("at most {}", show_rough(limit));
-            let means = "shm locks nothing; RDMA devices lock each mailbox twice (4 MiB a source, and as much where it sends)";
-            let roomy = limit >= 16 * MAILBOX;
-            let verdict = if roomy { Verdict::Ok } else { Verdict::Note };
-            let finding = Finding::new(NAME, verdict, found, means).figure("limit_bytes", limit);
-            if roomy { finding } else { finding.mend("sudo prlimit --pid $$ --memlock=unlimited") }
-        }
-    }
+    let Some(limit) = limit else {
+        return Finding::new(NAME, Verdict::Ok, "unlimited", "RDMA devices could take any mailbox");
+    };
+    let found = format!("at most {}", show_rough(limit));
+    let means = "shm locks nothing; RDMA devices lock each mailbox twice (4 MiB a source, and as much where it sends)";
+    let finding = if lifted {
+        let found = format!("{found}, which does not hold for this process (CAP_IPC_LOCK)");
+        Finding::new(NAME, Verdict::Ok, found, means)
+    } else if limit >= 16 * MAILBOX {
+        Finding::new(NAME, Verdict::Ok, found, means)
+    } else {
+        let mend = "sudo prlimit --pid $$ --memlock=unlimited   # lasting: /etc/security/limits.conf, or LimitMEMLOCK= of systemd";
+        Finding::new(NAME, Verdict::Note, found, means).mend(mend)
+    };
+    finding.figure("limit_bytes", limit).figure("needed_bytes", 2 * MAILBOX)
 }
 
 fn huge_pages(shmem: Option<String>, meminfo: Option<String>) -> Finding {
@@ -183,11 +187,14 @@ mod tests {
 
     #[test]
     fn a_low_limit_on_locked_memory_is_worth_a_note() {
-        assert_eq!(locked(None).verdict, Verdict::Ok);
-        assert_eq!(locked(Some(u64::MAX)).verdict, Verdict::Ok);
-        let low = locked(Some(65536));
+        assert_eq!(locked(None, false).verdict, Verdict::Ok);
+        assert_eq!(locked(Some(u64::MAX), false).verdict, Verdict::Ok);
+        let low = locked(Some(65536), false);
         assert_eq!((low.verdict, &*low.found), (Verdict::Note, "at most 64 KiB"));
-        assert!(low.mend.is_some());
+        assert_eq!(low.figures["needed_bytes"], 8 << 20);
+        assert!(low.mend.is_some_and(|mend| mend.contains("prlimit") && mend.contains("LimitMEMLOCK")));
+        let root = locked(Some(65536), true);
+        assert!(root.verdict == Verdict::Ok && root.found.contains("CAP_IPC_LOCK"), "{}", root.found);
     }
 
     #[test]

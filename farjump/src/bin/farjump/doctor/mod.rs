@@ -11,6 +11,8 @@ mod libraries;
 mod memory;
 mod processors;
 mod quota;
+#[cfg(feature = "verbs")]
+mod rdma;
 mod system;
 #[cfg(feature = "build")]
 mod tools;
@@ -52,6 +54,8 @@ fn look() -> Vec<Finding> {
     #[cfg(feature = "build")]
     findings.extend(tools::look());
     findings.extend(libraries::look());
+    #[cfg(feature = "verbs")]
+    findings.push(rdma::look());
     findings
 }
 

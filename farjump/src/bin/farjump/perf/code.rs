@@ -1,6 +1,7 @@
 //! What is injected: functions of this program's own, built when it runs.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use farjump::Library;
 
@@ -44,8 +45,14 @@ impl Libraries {
             Some(nonce) => nonce.counter(),
             None => include_str!("../../../../../ifuncs/samples/c/counter.c").to_owned(),
         };
-        let mut built = compiled::build(&[Source { name: "counter", text: &text }], stage)?;
-        let library = built.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
+        let (library, counter) = match &arguments.counter {
+            Some(path) => open_counter(path, arguments.metric)?,
+            None => {
+                let mut built = compiled::build(&[Source { name: "counter", text: &text }], stage)?;
+                let library = built.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
+                (library, stage.folder().join("libcounter.so"))
+            }
+        };
         let codes = match (&arguments.image, arguments.metric) {
             (Some(images), _) => image::build(images, &text, &library, stage)?,
             (None, Metric::Work) => build_work(arguments, stage)?,
@@ -55,9 +62,32 @@ impl Libraries {
             Metric::FirstCall => arguments.rounds as usize * modes * arguments.sizes.0.len(),
             _ => 0,
         };
-        let counter = stage.folder().join("libcounter.so");
         Ok(Libraries { codes, counter, firsts: build_firsts(firsts, nonce, stage)?, nonce })
     }
+}
+
+/// The library of `counter` that was built before, and where it is for a process in another folder.
+///
+/// # Errors
+/// When it is none, or the metric is of functions that have to be built.
+fn open_counter(path: &Path, metric: Metric) -> Result<(Library, PathBuf), Failure> {
+    if matches!(metric, Metric::FirstCall | Metric::Work) {
+        return Err(Failure::new(format!(
+            "{} is measured with functions that have to be built: leave --counter out",
+            metric.name()
+        )));
+    }
+    let library = Library::open(path)?;
+    if library.name() != "counter" {
+        return Err(Failure::new(format!(
+            "{} has the function `{}`, and `counter` is what is measured",
+            path.display(),
+            library.name()
+        )));
+    }
+    let path = fs::canonicalize(path)
+        .map_err(|error| Failure::new(format!("cannot find `{}`: {error}", path.display())))?;
+    Ok((library, path))
 }
 
 fn build_work(arguments: &Perf, stage: &Stage) -> Result<Vec<Code>, Failure> {

@@ -7,6 +7,7 @@ use farjump::Mode;
 use super::code::Code;
 use super::copy::Copy;
 use super::options::{Against, Cpus};
+use super::rdma::Program;
 use super::work::Function;
 
 /// One thing that is measured.
@@ -29,6 +30,8 @@ pub(super) enum Contestant<'a> {
     /// A reference that is in this process alone.
     Copy(Copy),
     Perftest(Cpus),
+    /// A program of perftest.
+    Rdma(Program, Cpus),
     Dlopen,
     /// farjump over a transport that does not reach the target.
     Unreached {
@@ -52,6 +55,7 @@ impl Contestant<'_> {
             Contestant::Both { against, .. } | Contestant::Missing { against, .. } => against.name(),
             Contestant::Copy(_) => Against::Memcpy.name(),
             Contestant::Perftest(_) => Against::Perftest.name(),
+            Contestant::Rdma(program, _) => program.name(),
             Contestant::Dlopen => Against::Dlopen.name(),
         }
     }
@@ -120,6 +124,10 @@ impl Contestant<'_> {
                 Contestant::Farjump { link: of_other, mode: Mode::Cached, code: other, .. },
             ) => cached && *mode != Mode::Cached && link == of_other && ptr::eq(*code, *other),
             (_, Contestant::Perftest(_)) => false,
+            (
+                Contestant::Farjump { transport, .. } | Contestant::Unreached { transport, .. },
+                Contestant::Rdma(program, _),
+            ) => program.is_for(transport),
             (_, other) if other.is_farjump() => false,
             _ => self.function() == other.function(),
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::posted::Posted;
 use crate::failure::Failure;
 
 /// Longest time that a histogram holds, in nanoseconds.
@@ -13,18 +14,32 @@ const LONGEST: u64 = 60_000_000_000;
 pub(super) struct Series {
     rounds: Vec<f64>,
     singles: Histogram<u64>,
+    /// What was posted for each message, one a round.
+    posted: Vec<Posted>,
 }
 
 /// One round's figure, in the metric's unit, and single calls in nanoseconds.
 pub(super) struct Round {
     pub(super) figure: f64,
     pub(super) singles: Vec<u64>,
+    /// What this process gave RDMA devices for each message, if anything.
+    pub(super) posted: Option<Posted>,
 }
 
 impl Round {
     /// A figure alone.
     pub(super) fn of(figure: f64) -> Round {
-        Round { figure, singles: Vec::new() }
+        Round::timed(figure, Vec::new())
+    }
+
+    /// A figure, and single calls in nanoseconds.
+    pub(super) fn timed(figure: f64, singles: Vec<u64>) -> Round {
+        Round { figure, singles, posted: None }
+    }
+
+    /// One call, which took so many nanoseconds.
+    pub(super) fn once(time: f64) -> Round {
+        Round::timed(time / 1e3, vec![time as u64])
     }
 }
 
@@ -49,11 +64,12 @@ impl Series {
     pub(super) fn new() -> Result<Series, Failure> {
         let singles = Histogram::new_with_bounds(1, LONGEST, 3)
             .map_err(|error| Failure::new(format!("there is no histogram for times: {error}")))?;
-        Ok(Series { rounds: Vec::new(), singles })
+        Ok(Series { rounds: Vec::new(), singles, posted: Vec::new() })
     }
 
     pub(super) fn add(&mut self, round: Round) {
         self.rounds.push(round.figure);
+        self.posted.extend(round.posted);
         for single in round.singles {
             self.singles.saturating_record(single);
         }
@@ -62,6 +78,11 @@ impl Series {
     /// The median of the rounds; `None` before there is one.
     pub(super) fn median(&self) -> Option<f64> {
         median(&self.rounds)
+    }
+
+    /// The median of the rounds of a count; `None` where nothing was posted.
+    pub(super) fn posted(&self, count: impl Fn(&Posted) -> f64) -> Option<f64> {
+        median(&self.posted.iter().map(count).collect::<Vec<_>>())
     }
 
     /// `None` where no calls were timed one by one.
@@ -135,7 +156,8 @@ mod tests {
     fn percentiles_are_of_single_calls_in_microseconds() {
         let mut series = Series::new().expect("the bounds are right");
         assert_eq!(series.percentiles(), None);
-        series.add(Round { figure: 0.0, singles: (1..=1000).map(|n| n * 1000).collect() });
+        let singles = (1..=1000).map(|n| n * 1000).collect();
+        series.add(Round::timed(0.0, singles));
         let all = series.percentiles().expect("there are some");
         for (is, should) in [(all.p50, 500.0), (all.p99, 990.0), (all.p999, 999.0), (all.max, 1000.0)] {
             assert!((is - should).abs() <= should / 500.0, "{is} {should}");

@@ -78,7 +78,10 @@ fn subject_of(against: Against) -> Option<Subject> {
         | Against::RawFetch
         | Against::Alone
         | Against::Futex
-        | Against::UcxWait => None,
+        | Against::UcxWait
+        | Against::IbWriteLat
+        | Against::IbSendLat
+        | Against::IbWriteBw => None,
     }
 }
 

@@ -20,6 +20,7 @@ use super::measurement::{self, Measurement, STATE_CALLS};
 use super::message::Order;
 use super::options::{Against, Metric, Perf};
 use super::perftest;
+use super::posted;
 use super::progress::progress;
 use super::references::Joined;
 use super::report::{Report, RoundState, Row};
@@ -169,11 +170,13 @@ impl<'a> Bench<'a> {
                     Err(error @ farjump::Error::PeerGone { .. }) => return Err(error.into()),
                     Err(error) => return Ok(Err(error.to_string())),
                 }
+                let before = posted::counts();
                 let mut source: Box<dyn Source> = match code.function {
                     None => Box::new(Calls::new(link, &code.library, args.into_owned(), self.options.batch)),
                     Some(function) => injected::source(link, function, &code.library, size),
                 };
-                run.measure(&mut self.far, *subject, &mut *source, times).map(Ok)
+                let round = run.measure(&mut self.far, *subject, &mut *source, times)?;
+                Ok(Ok(Round { posted: posted::since(before, run.messages()), ..round }))
             }
             Contestant::Both { subject, .. } => {
                 let Some(Some(side)) = self.sides.get_mut(*subject) else {
@@ -187,12 +190,16 @@ impl<'a> Bench<'a> {
                 let figure = perftest::run(stage, metric, size, iterations, run.warmup, cpus);
                 Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
             }
+            Contestant::Rdma(program, cpus) => {
+                let figure = program.run(self.stage, run.metric, size, iterations, *cpus);
+                Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
+            }
             Contestant::Dlopen => {
                 let Some((_, path)) = self.libraries.firsts.get(first) else {
                     return Ok(Err("there is no library to load".to_owned()));
                 };
                 let time = self.far.pair()?.time_load(path, first::symbol(first), first::adds(first))?;
-                Ok(Ok(Round { figure: time / 1e3, singles: vec![time as u64] }))
+                Ok(Ok(Round::once(time)))
             }
             Contestant::Missing { why, .. } | Contestant::Unreached { why, .. } => Ok(Err(why.clone())),
         }
@@ -223,7 +230,7 @@ impl<'a> Bench<'a> {
                 Err(why) => return Ok(Err(why)),
             },
         };
-        Ok(Ok(Round { figure: time / 1e3, singles: vec![time as u64] }))
+        Ok(Ok(Round::once(time)))
     }
 
     /// Calls in one measurement of this size.
@@ -271,6 +278,9 @@ impl<'a> Bench<'a> {
                     .options
                     .slot
                     .filter(|_| own.0.has_slots() || other.is_some_and(Contestant::has_slots)),
+                posts: own.1.series.posted(|posted| posted.posts),
+                requests: own.1.series.posted(|posted| posted.requests),
+                completions: own.1.series.posted(|posted| posted.completions),
                 ..Row::beside(&own.1.series, beside.map(|beside| &beside.series))
             }
         };

@@ -18,6 +18,8 @@ use crate::failure::Failure;
 const ONE_LINE: usize = 40;
 /// Calls between looks at the clock, where their times are not wanted one by one.
 const BATCH: u32 = 64;
+/// A call that takes so long is timed alone: a look at the clock is less than a hundredth of it.
+const LONG_CALL: Duration = Duration::from_micros(10);
 /// Calls by which the state of the machine is told.
 pub(super) const STATE_CALLS: u32 = 2048;
 /// Payload of those calls, in bytes: the least that the raw ring is laid out for.
@@ -54,17 +56,17 @@ impl Measurement {
         }
         // The way back of an answer without payload; where the message is as short, half of its own round trip. Work is done when
         // its answer is there.
-        let back = match (self.metric, self.size) {
+        let back = match (self.metric, self.times_the_way_back()) {
             (Metric::Work, _) => 0.0,
-            (_, 0..=ONE_LINE) => f64::INFINITY,
-            _ => round_trips(far, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0,
+            (_, false) => f64::INFINITY,
+            (_, true) => round_trips(far, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0,
         };
         let one_way = |round_trip: f64| round_trip - back.min(round_trip / 2.0);
         let median = round_trips(far, subject, source, self, times)?;
         let singles = &mut times[..self.iterations as usize];
         self.play(far, subject, self.iterations, source, |source, _, watch| source.calls(singles, 1, watch))?;
         let singles = singles.iter().map(|time| one_way(time.as_nanos() as f64) as u64).collect();
-        Ok(Round { figure: one_way(median) / 1e3, singles })
+        Ok(Round::timed(one_way(median) / 1e3, singles))
     }
 
     /// Measures copying, which nobody answers.
@@ -88,8 +90,24 @@ impl Measurement {
             let singles = &mut times[..self.iterations as usize];
             copy.calls(singles, 1, watch)?;
             let singles = singles.iter().map(|time| time.as_nanos() as u64).collect();
-            Ok(Round { figure: median / 1e3, singles })
+            Ok(Round::timed(median / 1e3, singles))
         })
+    }
+
+    /// Messages that [`Measurement::measure`] sends in all.
+    pub(super) fn messages(&self) -> u64 {
+        let (warmup, iterations) = (u64::from(self.warmup), u64::from(self.iterations));
+        if self.metric.streams() {
+            return warmup + iterations;
+        }
+        let (batch, batches) = self.batches();
+        let passes = if self.times_the_way_back() { 2 } else { 1 };
+        passes * (warmup + u64::from(batch) * batches as u64) + iterations
+    }
+
+    /// Whether a round trip of nothing is timed first, for the way back of an answer without payload.
+    fn times_the_way_back(&self) -> bool {
+        self.metric != Metric::Work && self.size > ONE_LINE
     }
 
     /// How many calls a batch has, and how many batches there are.
@@ -157,6 +175,11 @@ pub(super) fn round_trips(
     let messages = calls.warmup + batch * batches as u32;
     calls.play(far, subject, messages, source, |source, _, watch| {
         source.calls(&mut times[..1], calls.warmup, watch)?;
+        if calls.warmup != 0 && times[0] >= LONG_CALL * calls.warmup {
+            let times = &mut times[..batches * batch as usize];
+            source.calls(times, 1, watch)?;
+            return Ok(median_call(times, 1));
+        }
         source.calls(&mut times[..batches], batch, watch)?;
         Ok(median_call(&times[..batches], batch))
     })

@@ -30,7 +30,9 @@ mod pair;
 mod peer;
 mod perftest;
 mod plot;
+mod posted;
 mod progress;
+mod rdma;
 mod references;
 mod report;
 mod ring;
@@ -38,6 +40,7 @@ mod scaling;
 mod side;
 mod size;
 mod stores;
+mod tool;
 #[cfg(feature = "ucx")]
 mod ucx;
 mod waking;
@@ -188,8 +191,11 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     }
     if against.is_empty() {
         // With a target elsewhere there is none but farjump itself.
-        let usual = arguments.peer.is_none().then(|| metric.usual());
-        against.extend(image::usual(arguments).or(usual));
+        let usual = || match arguments.peer {
+            None => rdma::usual(metric, &arguments.transports),
+            Some(_) => Vec::new(),
+        };
+        against.extend(image::usual(arguments).map_or_else(usual, |usual| vec![usual]));
     }
     check_slot(arguments, &against)?;
     Ok(against)
@@ -232,6 +238,9 @@ fn check_slot(arguments: &Perf, against: &[Against]) -> Result<(), Failure> {
 /// When this is no reference for that metric.
 fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
     let only_for = reference.only_for();
+    if let Some(program) = rdma::Program::of(reference) {
+        return program.check(metric);
+    }
     if only_for.contains(&metric) {
         return Ok(());
     }

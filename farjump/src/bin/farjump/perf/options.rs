@@ -1,6 +1,7 @@
 //! The command line of `perf`.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use farjump::Mode;
@@ -49,6 +50,8 @@ References:
   dlopen      dlopen, dlsym and one call of the same library; for first-call, and there alone
   cached      farjump itself in mode cached, for the other modes
   iceoryx2    publish and subscribe of iceoryx2, polled; in builds with --features iceoryx2
+  ib_write_lat, ib_send_lat, ib_write_bw
+              perftest's programs over the RDMA device, port and GID that farjump uses
 For work, ucx-am's handler does the same work by the same code, and
   fetch       no code is at the target: the source gets its data and puts what it makes of it there
               by ucp_get_nbx and ucp_put_nbx
@@ -96,7 +99,7 @@ pub(crate) struct Perf {
     #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached])]
     pub(super) modes: Vec<Mode>,
     /// What to compare with [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for wake-up and idle futex,
-    /// for --image cached]
+    /// for --image cached; over verbs ib_write_lat, ib_send_lat and ib_write_bw where they are installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) against: Vec<Against>,
     /// How often all is measured
@@ -132,6 +135,10 @@ pub(crate) struct Perf {
     /// tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
     pub(super) peer: Option<String>,
+    /// The library of `counter`, built before by `farjump build ifuncs/samples/c/counter.c -o LIB.so`, for machines without a C
+    /// compiler; not for first-call and work, whose functions differ from run to run
+    #[arg(long, value_name = "LIB.so", conflicts_with_all = ["peer", "image"])]
+    pub(super) counter: Option<PathBuf>,
     #[command(flatten)]
     pub(super) key: KeyFile,
     #[command(flatten)]
@@ -247,6 +254,16 @@ pub(super) enum Against {
     Futex,
     UcxWait,
     Iceoryx2,
+    // As the programs are called.
+    #[value(name = "ib_write_lat")]
+    #[serde(rename = "ib_write_lat")]
+    IbWriteLat,
+    #[value(name = "ib_send_lat")]
+    #[serde(rename = "ib_send_lat")]
+    IbSendLat,
+    #[value(name = "ib_write_bw")]
+    #[serde(rename = "ib_write_bw")]
+    IbWriteBw,
 }
 
 impl Against {
@@ -266,6 +283,9 @@ impl Against {
             Against::Futex => "futex",
             Against::UcxWait => "ucx-wait",
             Against::Iceoryx2 => "iceoryx2",
+            Against::IbWriteLat => "ib_write_lat",
+            Against::IbSendLat => "ib_send_lat",
+            Against::IbWriteBw => "ib_write_bw",
         }
     }
 

@@ -90,6 +90,12 @@ pub(super) struct Row {
     pub(super) mailbox_bytes: Option<u64>,
     /// How often a second the target went to sleep.
     pub(super) sleeps: Option<f64>,
+    /// Lists of work requests that the source gave RDMA devices for each message, over transports that do.
+    pub(super) posts: Option<f64>,
+    /// Work requests in them.
+    pub(super) requests: Option<f64>,
+    /// Completions that the source took for what it had posted, for each message.
+    pub(super) completions: Option<f64>,
     /// Bytes of mailbox and rings.
     pub(super) ring: Option<usize>,
     /// Bytes of a slot of the rings that have such.
@@ -170,6 +176,10 @@ impl Report {
                 text += &format!("{} and ucx_perftest, {} B: {verdict}\n", row.subject, row.size);
             }
         }
+        for row in &self.rows {
+            let line = row.what_was_posted();
+            text += line.filter(|line| said.insert(line.clone())).as_deref().unwrap_or_default();
+        }
         for sentence in image::crossings(&self.rows) {
             text += &sentence;
             text.push('\n');
@@ -237,12 +247,32 @@ impl Row {
         }
     }
 
+    /// What the source gave a device for each message, in a line.
+    fn what_was_posted(&self) -> Option<String> {
+        let (posts, requests, completions) = (self.posts?, self.requests?, self.completions?);
+        Some(format!(
+            "{}, {} B: {} work requests in {} posts, and {} completions, for each message\n",
+            self.what(),
+            self.size,
+            show(requests),
+            show(posts),
+            show(completions)
+        ))
+    }
+
     /// The side of the row that has no figure.
     fn what_is_missing(&self) -> String {
-        match (self.median, &self.transport, self.mode) {
-            (None, Some(transport), Some(mode)) => format!("{transport}, {mode}"),
-            (None, ..) => self.subject.to_owned(),
-            _ => self.reference.unwrap_or_default().to_owned(),
+        match self.median {
+            None => self.what(),
+            Some(_) => self.reference.unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// What the row is of.
+    fn what(&self) -> String {
+        match (&self.transport, self.mode) {
+            (Some(transport), Some(mode)) => format!("{transport}, {mode}"),
+            _ => self.subject.to_owned(),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::perf::message::Subject;
 use crate::perf::options::{Against, Metric, Perf};
 use crate::perf::pair::Pair;
 use crate::perf::peer::{Peer, Unreached};
+use crate::perf::rdma::Program;
 use crate::perf::ring::Layout;
 use crate::perf::work::store_len;
 use crate::stage::Stage;
@@ -78,6 +79,10 @@ impl<'a> Bench<'a> {
             }
         }
         for (against, code) in references().filter(|(against, _)| *against != Against::Cached) {
+            if let Some(program) = Program::of(against) {
+                contestants.push(Contestant::Rdma(program, cpus));
+                continue;
+            }
             contestants.push(match against {
                 Against::Memcpy => Contestant::Copy(Copy::new(layout.region, layout.longest)?),
                 Against::Perftest => Contestant::Perftest(cpus),

@@ -189,7 +189,7 @@ impl<'a> Crowd<'a> {
         let one_way: Vec<f64> =
             times.iter().map(|time| time.as_nanos() as f64).map(|trip| trip - back.min(trip / 2.0)).collect();
         let figure = median(&one_way).unwrap_or_default() / 1e3;
-        Ok(Round { figure, singles: one_way.into_iter().map(|time| time as u64).collect() })
+        Ok(Round::timed(figure, one_way.into_iter().map(|time| time as u64).collect()))
     }
 
     /// How long an answer takes, in nanoseconds.

@@ -200,7 +200,7 @@ fn one_round(
         }
     }
     let figure = median(&times.iter().map(|time| *time as f64).collect::<Vec<_>>()).unwrap_or_default();
-    Ok(Round { figure: figure / 1e3, singles: times })
+    Ok(Round::timed(figure / 1e3, times))
 }
 
 /// A row for each of farjump's beside each reference. `finish` says what it is of, by the number of

@@ -1,0 +1,63 @@
+//! `export`: a library for a target that runs, whose symbols go before what it offers.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::key::KeyFile;
+use crate::output;
+use crate::quantity::parse_duration;
+use crate::store::admin;
+
+/// Give a running target a library to link against
+///
+/// What the library defines itself is offered from then on before all that the target offers (interposing): code that is linked
+/// later gets it, code that is linked already keeps what it had.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+The target has to allow it (serve --allow-export). The library's bytes travel, the file need not be there; the
+libraries that it depends on do. It is loaded at once, which runs its constructors, and stays as long as the target.
+
+Services of farjump (farjump_reply and others) are not replaced. To have code linked anew that is there already, drop
+it: it comes again when it is called.
+
+Examples:
+  farjump export libkv-2.so --to unix:store.sock
+  farjump export libkv-2.so --to unix:store.sock && farjump store --to unix:store.sock --drop-all")]
+pub(crate) struct Export {
+    /// The shared library, for the target's machine
+    #[arg(value_name = "LIB.so")]
+    library: PathBuf,
+    /// The target: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    to: String,
+    #[command(flatten)]
+    key: KeyFile,
+    /// How long it may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    timeout: Duration,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Sends it, and says what it takes the place of.
+pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
+    let library = &arguments.library;
+    let bytes = fs::read(library)
+        .map_err(|error| Failure::new(format!("cannot read `{}`: {error}", library.display())))?;
+    let name = library.file_name().unwrap_or(library.as_os_str()).to_string_lossy();
+    let replaced = admin(&arguments.to, &arguments.key, arguments.timeout)?.export(&name, &bytes)?;
+    if arguments.json {
+        return output::print_line(format_args!("{:#}", json!({ "exported": name, "replaced": replaced })));
+    }
+    let instead = match &replaced[..] {
+        [] => "in the place of no export".to_owned(),
+        names => format!("in the place of {}", names.join(", ")),
+    };
+    output::print_line(format_args!("{name} is offered by {}, {instead}", arguments.to))
+}

@@ -1,0 +1,193 @@
+//! Other people's measuring tools, run as they are: a server at the target's processor and a client at the source's, which say
+//! what they measured on standard output.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use super::machine::pin;
+use super::options::Cpus;
+use crate::failure::Failure;
+use crate::stage::Stage;
+
+/// How long one run may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often it is seen whether something is so.
+const INTERVAL: Duration = Duration::from_millis(2);
+/// How much of what a tool said is shown where it is not understood, in characters from the end.
+const SHOWN: usize = 400;
+
+/// A tool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tool {
+    /// Its program, which is looked for in PATH.
+    pub(super) program: &'static str,
+    /// The package of Debian and Ubuntu that has it.
+    pub(super) package: &'static str,
+}
+
+impl Tool {
+    /// Runs it once: a server with these arguments, and when it listens on `port` a client with the same and its address. Returns the
+    /// `figure` in what the client said.
+    ///
+    /// # Errors
+    /// When it is not installed, fails or does not end, a sentence for people.
+    pub(super) fn run(
+        self,
+        stage: &Stage,
+        cpus: Cpus,
+        port: u16,
+        arguments: &[String],
+        figure: impl Fn(&str) -> Option<f64>,
+    ) -> Result<f64, Failure> {
+        let program = self.program;
+        let command = || {
+            let mut command = Command::new(program);
+            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+        };
+        let mut server = self.start_on(stage, cpus.target, cpus.source, &mut command())?;
+        let deadline = Instant::now() + PATIENCE;
+        while !is_listening(port) {
+            if server.has_ended()? || Instant::now() > deadline {
+                return Err(Failure::new(format!("{program} does not listen on port {port}")));
+            }
+            std::thread::sleep(INTERVAL);
+        }
+        let said = stage.folder().join("tool");
+        let cannot_write = |error| Failure::new(format!("cannot write `{}`: {error}", said.display()));
+        let out = File::create(&said).map_err(cannot_write)?;
+        let also = out.try_clone().map_err(cannot_write)?;
+        let mut client = self.start(stage, command().arg("127.0.0.1").stdout(out).stderr(also))?;
+        while !client.has_ended()? {
+            if Instant::now() > deadline {
+                return Err(Failure::new(format!("{program} did not end within {} s", PATIENCE.as_secs())));
+            }
+            std::thread::sleep(INTERVAL);
+        }
+        drop(server);
+        let text = fs::read_to_string(&said).unwrap_or_default();
+        figure(&text).ok_or_else(|| self.not_understood(&text))
+    }
+
+    fn not_understood(self, text: &str) -> Failure {
+        let text = text.trim();
+        let from = text.char_indices().rev().nth(SHOWN).map_or(0, |(at, _)| at);
+        match text[from..].trim() {
+            "" => Failure::new(format!("{} ended without a word", self.program)),
+            text => Failure::new(format!("{} said nothing that is understood: `{text}`", self.program)),
+        }
+    }
+
+    /// Starts it on processor `cpu`, from this thread, which goes on running on `own`.
+    fn start_on<'a>(
+        self,
+        stage: &'a Stage,
+        cpu: usize,
+        own: usize,
+        command: &mut Command,
+    ) -> Result<Running<'a>, Failure> {
+        // Processes run where the thread may that starts them.
+        pin(cpu)?;
+        let started = self.start(stage, command);
+        pin(own)?;
+        started
+    }
+
+    fn start<'a>(self, stage: &'a Stage, command: &mut Command) -> Result<Running<'a>, Failure> {
+        let child = stage.start(command).map_err(|error| {
+            let Tool { program, package } = self;
+            Failure::new(format!(
+                "cannot run {program}: {error}; it is in the package {package} of Debian and Ubuntu"
+            ))
+        })?;
+        let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| Failure::new("a process has no id"))?;
+        Ok(Running { stage, program: self.program, child: Some(child), pid })
+    }
+}
+
+/// A port that nobody listens on just now.
+pub(super) fn free_port() -> Result<u16, Failure> {
+    TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| Failure::new(format!("there is no free port on this machine: {error}")))
+}
+
+/// Whether somebody listens there. Looked up, because the server takes whoever connects for its client.
+fn is_listening(port: u16) -> bool {
+    let listens = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, state) = (fields.next(), fields.nth(1));
+        local.is_some_and(|local| local.ends_with(&format!(":{port:04X}"))) && state == Some("0A")
+    };
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .any(|file| fs::read_to_string(file).is_ok_and(|text| text.lines().any(listens)))
+}
+
+/// A process that is ended with this value.
+struct Running<'a> {
+    stage: &'a Stage,
+    program: &'static str,
+    child: Option<Child>,
+    pid: Pid,
+}
+
+impl Running<'_> {
+    fn has_ended(&mut self) -> Result<bool, Failure> {
+        // It is reaped by the stage alone, which has its id.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.pid), options) {
+            Ok(ended) => Ok(ended.is_some()),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(Failure::new(format!("cannot wait for {}: {error}", self.program))),
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = self.child.take() {
+            // Not reaped yet, so the id is its own; the server may not have ended by itself.
+            let _ = kill_process(self.pid, Signal::KILL);
+            let _ = self.stage.finish(child);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_somebody_listens_on_is_found() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback is there");
+        let port = listener.local_addr().expect("it is bound").port();
+        assert!(is_listening(port));
+        drop(listener);
+        assert!(!is_listening(port));
+    }
+
+    #[test]
+    fn a_tool_that_is_not_there_is_named_with_its_package() {
+        let stage = Stage::set("perf").expect("a folder can be made");
+        let tool = Tool { program: "farjump-has-no-such-tool", package: "perftest" };
+        let error =
+            tool.start(&stage, &mut Command::new(tool.program)).map(drop).expect_err("it is not there");
+        let error = error.to_string();
+        assert!(error.contains("farjump-has-no-such-tool") && error.contains("package perftest"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_shown_by_its_end() {
+        let tool = Tool { program: "ib_write_lat", package: "perftest" };
+        let long = format!("{} Unable to find the Infiniband/RoCE device\n", "x".repeat(2 * SHOWN));
+        let error = tool.not_understood(&long).to_string();
+        assert!(error.contains("RoCE device") && error.len() < SHOWN + 100, "{error}");
+        assert!(tool.not_understood("\n").to_string().contains("without a word"));
+    }
+}

@@ -1,0 +1,66 @@
+//! Sleeping in an event loop of the caller's, in place of [`waiting`](super::waiting).
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use farjump_core::channel::Armed;
+
+use super::super::connect::Linked;
+use super::super::watch::{Rest, Traffic, Watch};
+use super::Inner;
+use crate::Error;
+use crate::sleep::borrow;
+
+impl Inner {
+    /// Has `watch`, which watches nothing yet, watch this link until [`Inner::move_watch`].
+    pub(in super::super) fn watch(&self, watch: &Watch) -> Result<(), Error> {
+        // SAFETY: the channel lends the descriptor as long as it lives, and `move_watch` comes before another one takes its place.
+        // Where the link ends for good, nobody sleeps on it any more.
+        unsafe { watch.add(self.control(), self.doorbell()) }
+    }
+
+    /// Has `watch` watch what takes the place of this link's channel and control connection. On failure it watches what it did.
+    pub(super) fn move_watch(&self, watch: &Watch, next: &Linked) -> Result<(), Error> {
+        // SAFETY: both channels live, and each lends its descriptor as long as it does.
+        unsafe {
+            watch.remove(self.control(), self.doorbell());
+            watch.add(next.control.as_fd(), next.channel.descriptor())
+        }
+        .or_else(|error| self.watch(watch).and(Err(error)))
+    }
+
+    /// What was sent and taken since the link was made.
+    pub(in super::super) fn traffic(&self) -> Traffic {
+        Traffic { taken: self.channel.received(), sent: self.stats.frames }
+    }
+
+    /// Prepares to sleep on `watch`: how long at most; `None` if something has come since the last time.
+    pub(in super::super) fn arm_watch(&mut self, watch: &Watch) -> Result<Option<Duration>, Error> {
+        if self.gone.is_some() {
+            return Err(self.gone_error());
+        }
+        self.look_everywhere()?;
+        if watch.has_news(self.traffic()) | std::mem::take(&mut self.heard) {
+            return Ok(None);
+        }
+        watch.wants_write(self.control(), self.wants_write())?;
+        let armed = match self.arm() {
+            Ok(Armed::Ready) => return Ok(None),
+            Ok(armed) => armed,
+            Err(error) => return Err(self.broken(&error)),
+        };
+        let rings = matches!(armed, Armed::Sleep(_));
+        if let Some(doorbell) = self.doorbell() {
+            // SAFETY: the channel lends the descriptor as long as it lives, and it outlives this call.
+            watch.heed(unsafe { borrow(&doorbell) }, rings)?;
+        }
+        Ok(Some(watch.longest(if rings && !self.is_starved() { Rest::Sound } else { Rest::Light })))
+    }
+
+    /// Awake again. A failure ends the link, which the next look says.
+    pub(in super::super) fn disarm_watch(&mut self) {
+        if let Err(error) = self.disarm() {
+            self.broken(&error);
+        }
+    }
+}

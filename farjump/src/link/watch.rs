@@ -1,0 +1,167 @@
+//! What a program with an event loop of its own sleeps on: one epoll instance for a link's doorbell and its control connection.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use farjump_core::transport::Descriptor;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::Error;
+use crate::sleep::borrow;
+
+/// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Naps where nothing rings, from the first to the longest: they double.
+const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+
+/// How well a link sleeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rest {
+    /// Until one of its descriptors is readable.
+    Sound,
+    /// Something may come of which no descriptor tells.
+    Light,
+}
+
+/// What a link has done since it was made. Each part only grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Traffic {
+    /// Bytes of frames that were taken.
+    pub(super) taken: u64,
+    /// Frames that were sent.
+    pub(super) sent: u64,
+}
+
+/// A link's descriptors as one, made for the first who asks for it.
+#[derive(Debug)]
+pub(super) struct Watch {
+    epoll: OwnedFd,
+    /// Whether the control connection is watched for room to write.
+    for_room: Cell<bool>,
+    /// Whether the doorbell is heeded. One that has nothing to tell may be readable all the same.
+    heeds: Cell<bool>,
+    /// As of when the link was last asked to sleep.
+    seen: Cell<Traffic>,
+    nap: Cell<Duration>,
+}
+
+impl Watch {
+    /// Watches nothing yet.
+    pub(super) fn new(traffic: Traffic) -> Result<Watch, Error> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(Error::system("making an epoll instance"))?;
+        Ok(Watch {
+            epoll,
+            for_room: Cell::new(false),
+            heeds: Cell::new(true),
+            seen: Cell::new(traffic),
+            nap: Cell::new(NAPS.0),
+        })
+    }
+
+    /// Watches what a link has. All of it or nothing.
+    ///
+    /// # Safety
+    /// The doorbell stays open until [`Watch::remove`].
+    pub(super) unsafe fn add(
+        &self,
+        control: BorrowedFd<'_>,
+        doorbell: Option<Descriptor>,
+    ) -> Result<(), Error> {
+        let add = |fd: BorrowedFd<'_>| {
+            epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN)
+                .map_err(Error::system("watching a descriptor"))
+        };
+        add(control)?;
+        self.for_room.set(false);
+        self.heeds.set(true);
+        if let Some(doorbell) = doorbell {
+            // SAFETY: the caller's promise.
+            add(unsafe { borrow(&doorbell) }).inspect_err(|_| {
+                let _ = epoll::delete(&self.epoll, control);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// No longer watches what a link has. Closing the descriptors would not do: a copy in another process, and the target has one
+    /// of the doorbell, would keep them watched.
+    ///
+    /// # Safety
+    /// The doorbell is open.
+    pub(super) unsafe fn remove(&self, control: BorrowedFd<'_>, doorbell: Option<Descriptor>) {
+        if let Some(doorbell) = doorbell {
+            // SAFETY: the caller's promise.
+            let _ = epoll::delete(&self.epoll, unsafe { borrow(&doorbell) });
+        }
+        let _ = epoll::delete(&self.epoll, control);
+    }
+
+    /// Whether `control`, which is watched, is also to be watched for room to write.
+    pub(super) fn wants_write(&self, control: BorrowedFd<'_>, wants: bool) -> Result<(), Error> {
+        if self.for_room.get() != wants {
+            self.modify(control, if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN })?;
+            self.for_room.set(wants);
+        }
+        Ok(())
+    }
+
+    /// Whether a ring of `doorbell`, which is watched, is to wake who sleeps.
+    pub(super) fn heed(&self, doorbell: BorrowedFd<'_>, heeds: bool) -> Result<(), Error> {
+        if self.heeds.get() != heeds {
+            self.modify(doorbell, if heeds { EventFlags::IN } else { EventFlags::empty() })?;
+            self.heeds.set(heeds);
+        }
+        Ok(())
+    }
+
+    fn modify(&self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Error> {
+        epoll::modify(&self.epoll, fd, EventData::new_u64(0), flags)
+            .map_err(Error::system("watching a descriptor"))
+    }
+
+    /// Whether anything was taken since this was last asked, so that there may be answers that nobody has looked for.
+    pub(super) fn has_news(&self, traffic: Traffic) -> bool {
+        let seen = self.seen.replace(traffic);
+        if seen != traffic {
+            self.nap.set(NAPS.0);
+        }
+        seen.taken != traffic.taken
+    }
+
+    /// How long to sleep at most.
+    pub(super) fn longest(&self, rest: Rest) -> Duration {
+        match rest {
+            Rest::Sound => LONGEST_SLEEP,
+            Rest::Light => {
+                let nap = self.nap.get();
+                self.nap.set((nap * 2).min(NAPS.1));
+                nap
+            }
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_grow_until_something_is_sent_or_taken() {
+        let idle = Traffic { taken: 64, sent: 1 };
+        let watch = Watch::new(idle).unwrap();
+        let naps = |watch: &Watch| [(); 9].map(|()| watch.longest(Rest::Light).as_millis());
+        assert_eq!(naps(&watch), [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        assert!(!watch.has_news(idle));
+        assert_eq!(watch.longest(Rest::Light), NAPS.1);
+        assert!(!watch.has_news(Traffic { sent: 2, ..idle }), "what was sent is no news");
+        assert_eq!(naps(&watch)[0], 1);
+        assert!(watch.has_news(Traffic { taken: 128, sent: 2 }));
+        assert_eq!(naps(&watch)[0], 1);
+        assert_eq!(watch.longest(Rest::Sound), LONGEST_SLEEP);
+    }
+}

@@ -1,0 +1,216 @@
+//! Links in an event loop of the program's own: their descriptor wakes it for whatever comes, and only then.
+
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
+
+use farjump::{Error, Library, Link, WaitPolicy};
+
+use crate::support::{Pair, Place, Seen, library, meet, readable, serve, sleep_until, words};
+
+/// Puts a link that nothing has come for to sleep: nothing wakes it.
+fn put_to_sleep(link: &Link) {
+    while link.arm().unwrap().is_none() {
+        link.disarm();
+    }
+    assert!(!readable(link.as_fd().unwrap(), Duration::ZERO), "it is woken, and nothing has come");
+}
+
+/// Whether a link that was put to sleep has been woken. It is awake then.
+fn was_woken(link: &Link) -> bool {
+    let woken = readable(link.as_fd().unwrap(), Duration::ZERO);
+    link.disarm();
+    woken
+}
+
+/// What comes of a call whose source sleeps while it runs.
+fn call_asleep(pair: &mut Pair<'_>, library: &Library, args: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut call = pair.link.inject(library, args)?;
+    loop {
+        if let Some(reply) = call.poll()? {
+            return Ok(reply.into_vec());
+        }
+        put_to_sleep(&pair.link);
+        pair.target.wait(Duration::ZERO).unwrap();
+        serve(&mut pair.target);
+        assert!(was_woken(&pair.link));
+    }
+}
+
+#[test]
+fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_a_refusal_and_a_panic() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let echo = library("echo");
+    assert_eq!(call_asleep(&mut pair, &echo, b"with code").unwrap(), b"with code");
+    assert_eq!(call_asleep(&mut pair, &echo, b"in a line").unwrap(), b"in a line");
+    assert_eq!(call_asleep(&mut pair, &echo, &[7; 5000]).unwrap(), [7; 5000]);
+    let error = call_asleep(&mut pair, &library("lookup"), b"").unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    let error = call_asleep(&mut pair, &library("sum"), b"odd").unwrap_err();
+    assert!(matches!(error, Error::Panicked { .. }), "{error}");
+    assert_eq!(call_asleep(&mut pair, &echo, b"and on").unwrap(), b"and on");
+}
+
+#[test]
+fn a_source_that_sleeps_on_its_descriptor_is_woken_for_code_that_the_target_asks_for() {
+    let place = Place::new();
+    let asked = Seen::default();
+    let names = asked.clone();
+    let link = place.link().on_code_missing(move |name| names.push(name.to_owned()));
+    let mut pair = Pair::of(place.target(), link);
+    let echo = library("echo");
+    call_asleep(&mut pair, &echo, b"").unwrap();
+    let id = pair.target.images()[0].id;
+    assert!(pair.target.forget(&id));
+    assert_eq!(call_asleep(&mut pair, &echo, b"once more").unwrap(), b"once more");
+    assert_eq!(asked.all(), ["echo"]);
+}
+
+#[test]
+fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_targets_end() {
+    let place = Place::new();
+    let Pair { link, target } = Pair::new(&place);
+    let mut call = link.inject(&library("echo"), b"lost").unwrap();
+    put_to_sleep(&link);
+    drop(target);
+    assert!(was_woken(&link));
+    let error = link.arm().unwrap_err();
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    let error = call.poll().unwrap_err();
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(link.arm().is_err(), "it never sleeps again");
+}
+
+#[test]
+fn answers_that_came_before_the_targets_end_are_taken_after_it() {
+    let place = Place::new();
+    let Pair { link, mut target } = Pair::new(&place);
+    let mut call = link.inject(&library("echo"), b"in time").unwrap();
+    put_to_sleep(&link);
+    serve(&mut target);
+    drop(target);
+    assert!(was_woken(&link));
+    assert!(link.arm().is_err());
+    assert_eq!(*call.poll().unwrap().unwrap(), *b"in time");
+}
+
+#[test]
+fn an_answer_that_was_taken_while_another_was_looked_for_keeps_the_source_awake_once() {
+    let place = Place::new();
+    let Pair { link, mut target } = Pair::new(&place);
+    let echo = library("echo");
+    let mut first = link.inject(&echo, b"first").unwrap();
+    let mut second = link.inject(&echo, b"second").unwrap();
+    put_to_sleep(&link);
+    link.disarm();
+    assert!(first.poll().unwrap().is_none());
+    serve(&mut target);
+    // This look takes both answers.
+    assert_eq!(*second.poll().unwrap().unwrap(), *b"second");
+    assert!(link.arm().unwrap().is_none(), "the first would be slept over");
+    link.disarm();
+    put_to_sleep(&link);
+    link.disarm();
+    assert_eq!(*first.poll().unwrap().unwrap(), *b"first");
+}
+
+#[test]
+fn a_source_with_nothing_to_wait_for_sleeps_soundly_and_is_not_woken_by_what_it_sends() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let echo = library("echo");
+    for _ in 0..100 {
+        pair.link.send(&echo, b"no reply").unwrap();
+        assert_eq!(pair.link.arm().unwrap(), Some(Duration::from_secs(1)));
+        pair.serve();
+        assert!(!was_woken(&pair.link));
+    }
+}
+
+#[test]
+fn a_source_that_sleeps_is_awake_in_time_when_there_is_room() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target().mailbox(4096), place.link());
+    let echo = library("echo");
+    let mut sent = 0;
+    while pair.link.try_send(&echo, &[1; 500]).is_ok() {
+        sent += 1;
+    }
+    // Room shows in memory only: it naps, or is told right away.
+    assert!(pair.link.arm().unwrap().is_none_or(|longest| longest <= Duration::from_millis(64)));
+    pair.link.disarm();
+    assert_eq!(pair.serve(), sent);
+    assert!(pair.link.arm().unwrap().is_none(), "there is room");
+    pair.link.disarm();
+    pair.link.try_send(&echo, &[1; 500]).unwrap();
+}
+
+#[test]
+fn a_source_that_sleeps_is_woken_for_the_bigger_mailbox_that_its_frame_needs() {
+    let place = Place::new();
+    let Pair { link, mut target } = Pair::of(place.target().mailbox(4096), place.link());
+    let (echo, payload) = (library("echo"), vec![9; 100_000]);
+    let mut slept = 0;
+    while let Err(error) = link.try_send(&echo, &payload) {
+        assert!(matches!(error, Error::Full), "{error}");
+        if link.arm().unwrap().is_none() {
+            link.disarm();
+            continue;
+        }
+        target.wait(Duration::ZERO).unwrap();
+        serve(&mut target);
+        assert!(was_woken(&link));
+        slept += 1;
+    }
+    assert_ne!(slept, 0, "the mailbox was too small");
+    assert_eq!(serve(&mut target), 1);
+}
+
+#[test]
+fn the_descriptor_stays_the_same_when_the_link_is_made_anew() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let descriptor = pair.link.as_fd().unwrap().as_raw_fd();
+    let echo = library("echo");
+    call_asleep(&mut pair, &echo, b"the first link").unwrap();
+    let Pair { link, target } = &mut pair;
+    meet(target, || link.reconnect()).unwrap();
+    assert_eq!(call_asleep(&mut pair, &echo, b"the second").unwrap(), b"the second");
+    assert_eq!(pair.link.as_fd().unwrap().as_raw_fd(), descriptor);
+    drop(pair.target);
+    assert!(pair.link.reconnect().is_err());
+    assert!(was_woken(&pair.link), "what is watched is what it was: the link that ended");
+}
+
+#[test]
+fn no_answer_is_slept_over_in_thousands_of_turns_of_an_event_loop() {
+    const ROUNDS: u64 = 6000;
+    let place = Place::new();
+    let policy = WaitPolicy::sleep_only();
+    let target = place.target().wait_policy(policy).build().unwrap().spawn().unwrap();
+    thread::scope(|scope| {
+        for seed in 0..2_u64 {
+            let link = place.link().connect().unwrap();
+            scope.spawn(move || {
+                let echo = library("echo");
+                for round in 0..ROUNDS {
+                    let message = words(&[seed, round]);
+                    let mut calls: Vec<_> =
+                        (0..=round % 3).map(|_| link.inject(&echo, &message).unwrap()).collect();
+                    sleep_until(&link, || {
+                        calls.retain_mut(|call| {
+                            call.poll().unwrap().is_none_or(|reply| {
+                                assert_eq!(*reply, *message);
+                                false
+                            })
+                        });
+                        calls.is_empty().then_some(())
+                    });
+                }
+            });
+        }
+    });
+    // One, two and three calls in turn.
+    assert_eq!(target.stop().unwrap().stats().calls, 2 * 2 * ROUNDS);
+}

@@ -1,0 +1,116 @@
+//! What is exported to a target that runs goes before all else for code that is linked later, and changes nothing for what is
+//! linked already.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use farjump::admin::Admin;
+use farjump::{Error, RefusalCause};
+use farjump_transports::Error as MeetError;
+use farjump_transports::meet::MeetRefusal;
+
+use crate::support::{PATIENCE, Pair, Place, library, meet, to_words, words};
+
+extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
+    100 + key
+}
+type StoreGet = extern "C" fn(*mut u64, u64) -> u64;
+
+static STORE_VERSION: u64 = 3;
+
+/// An ordinary shared library with this in it.
+fn built(place: &Place, name: &str, source: &str) -> PathBuf {
+    let (file, library) = (place.path(&format!("{name}.c")), place.path(&format!("{name}.so")));
+    std::fs::write(&file, source).unwrap();
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &file]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    library
+}
+
+const SECOND: &str = "unsigned long store_get(void *s, unsigned long key) { return 200 + key; }";
+const THIRD: &str = "unsigned long store_get(void *s, unsigned long key) { return 300 + key; }
+                     unsigned long store_version = 40;
+                     void farjump_reply(const void *bytes, unsigned long len) {}";
+
+#[test]
+fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keeps_what_it_had() {
+    let place = Place::new();
+    let (second, third) = (built(&place, "second", SECOND), built(&place, "third", THIRD));
+    let target = place
+        .target()
+        .allow_export(true)
+        .export("store_get", store_get as StoreGet)
+        .export_data("store_version", &STORE_VERSION);
+    let mut pair = Pair::of(target, place.link());
+    let lookup = library("lookup");
+    let found = |pair: &mut Pair<'_>| to_words(&pair.call(&lookup, &words(&[5])).unwrap())[0];
+    let export = |pair: &mut Pair<'_>, path: &PathBuf| {
+        let (admin, bytes) =
+            (Admin::new(&place.address()).unwrap().timeout(PATIENCE), std::fs::read(path).unwrap());
+        // The target has no file to load.
+        std::fs::remove_file(path).unwrap();
+        meet(&mut pair.target, || admin.export("libstore.so", &bytes)).unwrap()
+    };
+    let id = lookup.images()[0].id();
+    assert_eq!(found(&mut pair), 108);
+    assert_eq!(export(&mut pair, &second), ["store_get"]);
+    assert_eq!(found(&mut pair), 108, "what is linked keeps what it had");
+    assert!(pair.target.forget(&id));
+    assert_eq!(found(&mut pair), 208);
+    assert_eq!(export(&mut pair, &third), ["store_get", "store_version"], "not the service");
+    assert_eq!(found(&mut pair), 208);
+    assert!(pair.target.forget(&id));
+    assert_eq!(found(&mut pair), 345, "the latest first; and the service answers still");
+    pair.target.export("store_get", store_get as StoreGet);
+    assert!(pair.target.forget(&id));
+    assert_eq!(found(&mut pair), 145, "the program itself can go before a library, too");
+    assert_eq!(pair.target.stats().refusals(), 0);
+}
+
+#[test]
+fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_it() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let lookup = library("lookup");
+    let error = pair.call(&lookup, &words(&[5])).unwrap_err();
+    assert!(matches!(error, Error::Refused { cause: RefusalCause::UnresolvedImport, .. }), "{error}");
+    let path = built(&place, "third", THIRD);
+    assert!(pair.target.export_library(path).unwrap().iter().all(|name| name.starts_with("mem")));
+    assert_eq!(to_words(&pair.call(&lookup, &words(&[5])).unwrap()), [345]);
+}
+
+#[test]
+fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target().export("store_get", store_get as StoreGet), place.link());
+    let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
+    // A long one is not even read.
+    for len in [16, 1 << 20] {
+        let error = meet(&mut pair.target, || admin.export("x", &vec![0; len])).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, Error::Meet(MeetError::Refused { cause: MeetRefusal::Policy, .. })),
+            "{text}"
+        );
+        assert!(text.contains("serve --allow-export") && text.contains("no libraries"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_library_is_refused_with_the_dynamic_linkers_words_and_changes_nothing() {
+    let place = Place::new();
+    let target = place.target().allow_export(true).export("store_get", store_get as StoreGet);
+    let mut pair = Pair::of(target.export_data("store_version", &STORE_VERSION), place.link());
+    let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
+    let lost = built(&place, "lost", "int nowhere(void); int store_get(void) { return nowhere(); }");
+    for (bytes, said) in [
+        (Vec::new(), "file too short"),
+        (vec![7; 200_000], "invalid ELF header"),
+        (std::fs::read(lost).unwrap(), "undefined symbol: nowhere"),
+    ] {
+        let error = meet(&mut pair.target, || admin.export("libodd.so\x1b", &bytes)).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("cannot load `libodd.so?`") && text.contains(said), "{text}");
+    }
+    assert_eq!(to_words(&pair.call(&library("lookup"), &words(&[5])).unwrap()), [108]);
+}
