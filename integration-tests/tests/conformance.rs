@@ -2,10 +2,11 @@
 //! `cargo run -p farjump-integration-tests --bin conformance` prints the whole as a matrix.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use farjump_integration_tests::conformance::{Candidate, candidates, run};
+use farjump_integration_tests::conformance::{Candidate, candidate, names, run};
 use farjump_namespaces::{DEVICE, Namespaces, Side};
 
 /// Words, one a line, by which the targets of a test's subject are started in another network namespace.
@@ -22,9 +23,10 @@ fn test_of(subject: &str) -> String {
 }
 
 fn conforms(test: &str) {
-    let candidate = candidates(|subject| only(&test_of(subject)))
+    let candidate = names()
         .into_iter()
-        .find(|candidate| test_of(candidate.name()) == test)
+        .find(|name| test_of(name) == test)
+        .and_then(|name| candidate(name, |subject| only(&test_of(subject))))
         .unwrap_or_else(|| panic!("no subject belongs to the test {test}"));
     match candidate {
         Candidate::Here(subject) => {
@@ -71,6 +73,44 @@ fn conforms_between_namespaces(test: &str) {
     }
 }
 
+/// A program that is killed when this is dropped; what it started ends with it.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Both fail if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The program of the suite, with UCX's sockets alone and only the links of one mode: its targets are started by another one.
+fn suite() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
+    command.env("UCX_TLS", "tcp,self").env("CONFORMANCE_PARTS", "cached").stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn targets_that_another_program_starts_pass_the_suite_and_die_when_they_are_to() {
+    let mut serving = suite();
+    serving.args(["--serve", "127.0.0.1:0"]).stdout(Stdio::piped());
+    let mut serving = Killed(serving.spawn().expect("the suite's program starts"));
+    let mut ready = String::new();
+    let said = serving.0.stdout.as_mut().expect("it is a pipe");
+    BufReader::new(said).read_line(&mut ready).expect("it says where it listens");
+    let address = ready.trim_end().strip_prefix("ready: ").expect("it is ready");
+    let output = suite().args(["--at", address, "ucx-am"]).output().expect("the suite's program starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    if !text.starts_with("skipped: ") {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("links, cached, two machines"), "nothing ran");
+    }
+    let output = suite().args(["--at", address, "shm"]).output().expect("the suite's program starts");
+    assert_eq!(output.status.code(), Some(1), "shared memory reaches no other machine");
+}
+
 #[test]
 fn ucx_am_over_tcp_alone() {
     conforms_over("tcp,self", "ucx_am", Command::new(program()));
@@ -113,8 +153,7 @@ macro_rules! subjects {
         #[test]
         fn every_subject_has_a_test() {
             let tests = [$(stringify!($test)),*];
-            let subjects: Vec<_> =
-                candidates(|_| Vec::new()).iter().map(|candidate| test_of(candidate.name())).collect();
+            let subjects: Vec<_> = names().into_iter().map(test_of).collect();
             assert_eq!(subjects, tests);
         }
     };
@@ -128,6 +167,7 @@ subjects! {
     verbs_send
     ucx_put_fenced
     ucx_put_checked
+    verbs_write_fenced
     verbs_write_write_imm
     verbs_write_checked
     shm_traced

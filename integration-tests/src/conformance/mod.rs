@@ -1,14 +1,15 @@
 //! The conformance suite: what every transport has to stand, whoever wrote it.
 //!
 //! A [`Subject`] says how to make a pair of transports and which arrival rule their ends should use; [`run`] puts it to
-//! the test and returns an [`Outcome`], which displays as a table. Three levels, each over the one below:
+//! the test and returns an [`Outcome`], which displays as a table. Levels, each over the one below:
 //!
 //! * **channels**: frames between two ends in one process. Every byte of a frame is compared with what its place in the
 //!   stream calls for, the moment the frame counts as arrived.
 //! * **links, one process**: a target in a thread, sources in others, in each [`Mode`]: the sample functions against
 //!   answers computed otherwise, order, flow, lost code, restarts, refusals, a million frames, and a seeded mix of all.
 //! * **links, two processes**: the same, with the target in a process of its own
-//!   ([`Subject::between_processes`]).
+//!   ([`Subject::between_processes`]), or in another one that is there already ([`Subject::partnered_by`]).
+//! * **links, two machines**: the same, with the target on another one ([`Subject::served_at`]); then nothing else is tried.
 //!
 //! ```
 //! use farjump_core::transport::ArrivalRules;
@@ -47,12 +48,14 @@ mod subjects;
 use std::any::Any;
 use std::sync::mpsc;
 
+pub use channels::{LastWords, Stream, last_words, stream};
 pub use failure::Failure;
 pub use farjump::Mode;
+pub use host::{serve_targets, serve_threads};
 pub use libraries::build_into;
 pub use outcome::{Cell, Level, Matrix, Outcome, Verdict};
 pub use subject::{Pair, Subject};
-pub use subjects::{Candidate, candidates};
+pub use subjects::{Candidate, candidate, names};
 
 use failure::Counted;
 use host::Stage;
@@ -72,7 +75,11 @@ pub fn run_telling(subject: &Subject, mut tell: impl FnMut(&Cell)) -> Outcome {
         tell(&cell);
         cells.push(cell);
     };
-    if !host::is_child() {
+    if !host::is_child() && subject.elsewhere().is_some() {
+        for mode in Mode::ALL {
+            link_level(subject, Level::Machines(mode), &mut add);
+        }
+    } else if !host::is_child() {
         channel_level(subject, &mut add);
         for mode in Mode::ALL {
             link_level(subject, Level::Threads(mode), &mut add);
@@ -87,21 +94,24 @@ pub fn run_telling(subject: &Subject, mut tell: impl FnMut(&Cell)) -> Outcome {
 fn channel_level(subject: &Subject, add: &mut impl FnMut(Cell)) {
     for (check, try_it) in channels::CHECKS {
         let tried = subject.clone();
-        let verdict = match settings::includes(Level::Channels) {
-            true => timed(subject, check, move || try_it(&tried)),
-            false => Verdict::Skipped(settings::LEFT_OUT.to_owned()),
+        let verdict = match settings::left_out(Level::Channels) {
+            None => timed(subject, check, move || try_it(&tried)),
+            Some(why) => Verdict::Skipped(why.to_owned()),
         };
         add(Cell { level: Level::Channels, check, verdict });
     }
 }
 
 fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
+    let left_out = settings::left_out(level);
     let skip = match level {
-        _ if !settings::includes(level) => Some(settings::LEFT_OUT),
+        _ if left_out.is_some() => left_out,
         _ if level.mode() == Some(Mode::InPlace) && !subject.in_place() => {
             Some("its mailbox cannot be executed")
         }
-        Level::Processes(_) if subject.again().is_none() => Some("its two ends have to be in one process"),
+        Level::Processes(_) if subject.again().is_none() && subject.partner().is_none() => {
+            Some("its two ends have to be in one process")
+        }
         _ => None,
     };
     for (check, try_it) in links::CHECKS {
@@ -120,7 +130,7 @@ fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
         add(Cell { level, check, verdict });
     }
     if let (Level::Threads(_), Some(count)) = (level, subject.instruments())
-        && settings::includes(level)
+        && settings::left_out(level).is_none()
     {
         let verdict = verdict(Ok(Ok(count)));
         add(Cell { level, check: "instrument", verdict });

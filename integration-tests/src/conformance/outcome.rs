@@ -26,6 +26,8 @@ pub enum Level {
     Threads(Mode),
     /// A source and a target, in processes of their own.
     Processes(Mode),
+    /// The same, on machines of their own.
+    Machines(Mode),
 }
 
 impl Level {
@@ -33,7 +35,7 @@ impl Level {
     pub(super) fn mode(self) -> Option<Mode> {
         match self {
             Level::Channels => None,
-            Level::Threads(mode) | Level::Processes(mode) => Some(mode),
+            Level::Threads(mode) | Level::Processes(mode) | Level::Machines(mode) => Some(mode),
         }
     }
 }
@@ -44,6 +46,7 @@ impl fmt::Display for Level {
             Level::Channels => out.write_str("channels"),
             Level::Threads(mode) => write!(out, "links, {mode}, one process"),
             Level::Processes(mode) => write!(out, "links, {mode}, two processes"),
+            Level::Machines(mode) => write!(out, "links, {mode}, two machines"),
         }
     }
 }

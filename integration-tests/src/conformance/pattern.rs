@@ -18,8 +18,12 @@ pub(super) fn word(seed: u64, number: u64, index: u64) -> u64 {
 
 /// The first `len` bytes of a frame's pattern.
 pub(super) fn bytes(len: usize, seed: u64, number: u64) -> Vec<u8> {
-    let words = (0..len.div_ceil(WORD) as u64).flat_map(|index| word(seed, number, index).to_le_bytes());
-    words.take(len).collect()
+    let mut bytes = Vec::with_capacity(len.next_multiple_of(WORD));
+    for index in 0..len.div_ceil(WORD) as u64 {
+        bytes.extend_from_slice(&word(seed, number, index).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 /// Where the bytes at `at` first differ from the frame's pattern, if they do.

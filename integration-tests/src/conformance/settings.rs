@@ -5,6 +5,7 @@
 //! | `CONFORMANCE_VOLUME` | the most frames that the longest check sends | a subject's own volume |
 //! | `CONFORMANCE_LIMIT` | after how many seconds a check counts as hanging | 60 |
 //! | `CONFORMANCE_PARTS` | which parts run: `channels`, and links in the modes named, by commas | all |
+//! | `CONFORMANCE_THREADS` | `no`: links are tried between processes alone, and not within one | they are tried in both |
 //! | `CONFORMANCE_LIBRARIES` | a folder with the functions that are injected, as `conformance --libraries FOLDER` builds them | they are built |
 
 use std::env;
@@ -18,10 +19,8 @@ use super::outcome::Level;
 const VOLUME: &str = "CONFORMANCE_VOLUME";
 const LIMIT: &str = "CONFORMANCE_LIMIT";
 const PARTS: &str = "CONFORMANCE_PARTS";
+const THREADS: &str = "CONFORMANCE_THREADS";
 const LIBRARIES: &str = "CONFORMANCE_LIBRARIES";
-
-/// Why a part does not run that is not among those that are set.
-pub(super) const LEFT_OUT: &str = "CONFORMANCE_PARTS leaves it out";
 
 /// The most frames that the longest check of any subject sends.
 ///
@@ -46,15 +45,27 @@ pub(super) fn libraries() -> Option<PathBuf> {
     env::var_os(LIBRARIES).map(PathBuf::from)
 }
 
-/// Whether a part of the suite is to run.
-pub(super) fn includes(level: Level) -> bool {
-    static SET: OnceLock<Option<String>> = OnceLock::new();
-    match SET.get_or_init(|| env::var(PARTS).ok()) {
-        None => true,
-        Some(parts) => {
-            let name = level.mode().map_or_else(|| "channels".to_owned(), |mode| mode.to_string());
-            parts.split(',').any(|part| part.trim() == name)
-        }
+/// Why a part of the suite is not to run, if it is not.
+///
+/// # Panics
+/// What is set is not understood.
+pub(super) fn left_out(level: Level) -> Option<&'static str> {
+    static SET: OnceLock<(Option<String>, bool)> = OnceLock::new();
+    let (parts, threads) = SET.get_or_init(|| (env::var(PARTS).ok(), switch(THREADS, env::var_os(THREADS))));
+    if !threads && matches!(level, Level::Threads(_)) {
+        return Some("CONFORMANCE_THREADS leaves it out");
+    }
+    let name = level.mode().map_or_else(|| "channels".to_owned(), |mode| mode.to_string());
+    let runs = parts.as_ref().is_none_or(|parts| parts.split(',').any(|part| part.trim() == name));
+    (!runs).then_some("CONFORMANCE_PARTS leaves it out")
+}
+
+/// A switch that is on unless it is set to `no`.
+fn switch(name: &str, set: Option<OsString>) -> bool {
+    match set.as_ref().map(|set| set.to_str()) {
+        None | Some(Some("yes")) => true,
+        Some(Some("no")) => false,
+        Some(_) => panic!("{name}={set:?} is neither yes nor no"),
     }
 }
 
@@ -75,6 +86,18 @@ mod tests {
     fn a_setting_is_a_number_or_is_not_set() {
         assert_eq!(number(VOLUME, None), None);
         assert_eq!(number(VOLUME, Some("2000".into())), Some(2000));
+    }
+
+    #[test]
+    fn a_switch_is_on_unless_it_says_no() {
+        assert!(switch(THREADS, None) && switch(THREADS, Some("yes".into())));
+        assert!(!switch(THREADS, Some("no".into())));
+    }
+
+    #[test]
+    #[should_panic(expected = "CONFORMANCE_THREADS=Some(\"off\") is neither yes nor no")]
+    fn a_switch_that_says_something_else_ends_the_run() {
+        switch(THREADS, Some("off".into()));
     }
 
     #[test]

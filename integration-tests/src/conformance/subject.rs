@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::ffi::OsString;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use farjump_core::transport::{ArrivalRules, Transport};
@@ -67,6 +68,8 @@ struct Inner {
     volume: u64,
     again: Option<Vec<OsString>>,
     launcher: Vec<OsString>,
+    elsewhere: Option<SocketAddr>,
+    partner: Option<SocketAddr>,
     instrument: Option<Arc<dyn Fn() -> u64 + Send + Sync>>,
 }
 
@@ -87,6 +90,8 @@ impl Subject {
             volume: 1_000_000,
             again: None,
             launcher: Vec::new(),
+            elsewhere: None,
+            partner: None,
             instrument: None,
         };
         Subject { inner: Arc::new(inner) }
@@ -110,6 +115,19 @@ impl Subject {
     pub fn launched_by(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Subject {
         let words = words.into_iter().map(Into::into).collect();
         self.with(|inner| inner.launcher = words)
+    }
+
+    /// The targets are started by the program that serves them at `address`, on another machine
+    /// ([`serve_targets`](super::serve_targets)), and nothing else is tried.
+    pub fn served_at(self, address: SocketAddr) -> Subject {
+        self.with(|inner| inner.elsewhere = Some(address))
+    }
+
+    /// The two ends can be in different processes, but none can be started for it: the targets of other processes are threads of
+    /// one that is there already, and serves them at `address` ([`serve_threads`](super::serve_threads)). A target that is to
+    /// die there ends as one in a thread does.
+    pub fn partnered_by(self, address: SocketAddr) -> Subject {
+        self.with(|inner| inner.partner = Some(address))
     }
 
     /// Asks `count` in the end how much an instrument of the subject's has seen or done (events traced, faults injected);
@@ -156,6 +174,16 @@ impl Subject {
     /// Words before the program in another process.
     pub(super) fn launcher(&self) -> &[OsString] {
         &self.inner.launcher
+    }
+
+    /// Where targets are started on another machine.
+    pub(super) fn elsewhere(&self) -> Option<SocketAddr> {
+        self.inner.elsewhere
+    }
+
+    /// Where a process is that has targets in threads.
+    pub(super) fn partner(&self) -> Option<SocketAddr> {
+        self.inner.partner
     }
 
     pub(super) fn instruments(&self) -> Option<u64> {

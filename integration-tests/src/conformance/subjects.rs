@@ -44,30 +44,30 @@ fn volume(name: &str) -> u64 {
     if name.starts_with("ucx-am") { 50_000 } else { 1_000_000 }
 }
 
-/// Every backend of farjump, middleware around one, and the fakes. `again` gives for a subject's name the arguments with
-/// which this program runs it in another process ([`Subject::between_processes`]).
-pub fn candidates(again: impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
-    let mut candidates = Vec::new();
-    for backend in farjump::available() {
-        let name = backend.name;
-        candidates.push(match backend.usable {
-            Err(why) => Candidate::Missing { name, why },
-            Ok(capabilities) => match capabilities.arrival.agree(capabilities.arrival) {
-                Some(rule) => {
-                    Candidate::Here(plain(name, rule).volume(volume(name)).between_processes(again(name)))
-                }
-                None => Candidate::Missing { name, why: "it offers no arrival rule".into() },
-            },
+/// The names of all subjects: every backend of farjump, some under other rules, middleware around one, and the fakes.
+pub fn names() -> Vec<&'static str> {
+    let other = OTHER_RULES.iter().map(|(name, ..)| *name);
+    let fakes = Rule::ALL.into_iter().map(|rule| fake_of(rule).0);
+    BACKENDS.into_iter().chain(other).chain([TRACED, DELAYED]).chain(fakes).chain([TWO_SIDED]).collect()
+}
+
+/// The subject of this name, if there is one. `again` gives for its name the arguments with which this program runs it in another
+/// process ([`Subject::between_processes`]). No other backend is looked at: some load libraries for seconds.
+pub fn candidate(name: &str, again: impl Fn(&str) -> Vec<OsString>) -> Option<Candidate> {
+    if let Some(name) = BACKENDS.into_iter().find(|known| *known == name) {
+        return Some(plain(name, &again));
+    }
+    if let Some(other) = OTHER_RULES.iter().find(|(known, ..)| *known == name) {
+        return Some(under_other_rule(*other, &again));
+    }
+    if let Some((name, make)) = AROUND_SHM.into_iter().find(|(known, _)| *known == name) {
+        return Some(match farjump_transports::make("shm") {
+            Ok(_) => Candidate::Here(make().between_processes(again(name))),
+            Err(error) => Candidate::Missing { name, why: error.to_string() },
         });
     }
-    candidates.extend(under_other_rules(&again));
-    if farjump_transports::make("shm").is_ok() {
-        candidates.push(Candidate::Here(traced().between_processes(again(TRACED))));
-        candidates.push(Candidate::Here(delayed().between_processes(again(DELAYED))));
-    }
-    candidates.extend(Rule::ALL.into_iter().map(|rule| Candidate::Here(fake_one_sided(rule))));
-    candidates.push(Candidate::Here(fake_two_sided()));
-    candidates
+    let rule = Rule::ALL.into_iter().find(|rule| fake_of(*rule).0 == name);
+    rule.map(fake_one_sided).or_else(|| (name == TWO_SIDED).then(fake_two_sided)).map(Candidate::Here)
 }
 
 fn backend(name: &str) -> Box<dyn Transport> {
@@ -75,15 +75,32 @@ fn backend(name: &str) -> Box<dyn Transport> {
         .unwrap_or_else(|error| panic!("{name} could be used a moment ago: {error}"))
 }
 
-fn plain(name: &'static str, rule: ArrivalRules) -> Subject {
-    Subject::new(name, rule, move || Pair::new(backend(name), backend(name)))
+/// A backend, under the rule that it takes by itself.
+fn plain(name: &'static str, again: &impl Fn(&str) -> Vec<OsString>) -> Candidate {
+    let rule = match farjump_transports::make(name) {
+        Err(error) => return Candidate::Missing { name, why: error.to_string() },
+        Ok(transport) => {
+            let offered = transport.capabilities().arrival;
+            offered.agree(offered)
+        }
+    };
+    match rule {
+        Some(rule) => {
+            let subject = Subject::new(name, rule, move || Pair::new(backend(name), backend(name)));
+            Candidate::Here(subject.volume(volume(name)).between_processes(again(name)))
+        }
+        None => Candidate::Missing { name, why: "it offers no arrival rule".into() },
+    }
 }
 
-/// Backends under rules that they do not take by themselves: `ucx-put` where it may not store into the mapping, so that UCX itself
-/// carries the bytes, and `verbs-write` where a frame and its signal are one write. Middleware offers the rule, and does not have
+/// A backend under a rule that it does not take by itself: `ucx-put` where it may not store into the mapping, so that UCX itself
+/// carries the bytes, and `verbs-write` under each of its rules. Middleware offers the rule, and does not have
 /// frames laid out in memory of the backend's.
-fn under_other_rules(again: &impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
-    let candidate = |(name, of, rule)| match farjump_transports::make(of) {
+fn under_other_rule(
+    (name, of, rule): (&'static str, &'static str, ArrivalRules),
+    again: &impl Fn(&str) -> Vec<OsString>,
+) -> Candidate {
+    match farjump_transports::make(of) {
         Err(error) => Candidate::Missing { name, why: error.to_string() },
         Ok(_) => {
             let side =
@@ -91,19 +108,26 @@ fn under_other_rules(again: &impl Fn(&str) -> Vec<OsString>) -> Vec<Candidate> {
             let subject = Subject::new(name, rule, move || Pair::new(side(), side()));
             Candidate::Here(subject.volume(volume(name)).between_processes(again(name)))
         }
-    };
-    OTHER_RULES.map(candidate).into()
+    }
 }
 
+/// farjump's backends.
+const BACKENDS: [&str; 5] = ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"];
 /// A subject's name, its backend and its rule.
-const OTHER_RULES: [(&str, &str, ArrivalRules); 4] = [
+const OTHER_RULES: [(&str, &str, ArrivalRules); 5] = [
     ("ucx-put, fenced", "ucx-put", ArrivalRules::FENCED),
     ("ucx-put, checked", "ucx-put", ArrivalRules::CHECKED),
+    ("verbs-write, fenced", "verbs-write", ArrivalRules::FENCED),
     ("verbs-write, write-imm", "verbs-write", ArrivalRules::WRITE_IMM),
     ("verbs-write, checked", "verbs-write", ArrivalRules::CHECKED),
 ];
 const TRACED: &str = "shm, traced";
 const DELAYED: &str = "shm, delayed";
+const TWO_SIDED: &str = "fake two-sided";
+/// A subject's name, and what makes it.
+type Named = (&'static str, fn() -> Subject);
+/// Middleware around shared memory.
+const AROUND_SHM: [Named; 2] = [(TRACED, traced), (DELAYED, delayed)];
 
 /// Both sides through [`Trace`]: the mapping is hidden, puts carry the bytes.
 fn traced() -> Subject {
@@ -135,15 +159,20 @@ fn delayed() -> Subject {
         .instrument(move || lock(&asked).iter().map(|handle| handle.count(Fault::Delay)).sum())
 }
 
-/// The one-sided fake, as disorderly as `rule` allows.
-fn fake_one_sided(rule: Rule) -> Subject {
-    let (name, arrival) = match rule {
+/// The name of the one-sided fake that keeps this rule alone, and the rule.
+fn fake_of(rule: Rule) -> (&'static str, ArrivalRules) {
+    match rule {
         Rule::Stores => ("fake one-sided, stores", ArrivalRules::STORES),
         Rule::InOrder => ("fake one-sided, in order", ArrivalRules::IN_ORDER),
         Rule::Fenced => ("fake one-sided, fenced", ArrivalRules::FENCED),
         Rule::WriteImm => ("fake one-sided, write-imm", ArrivalRules::WRITE_IMM),
         Rule::Checked => ("fake one-sided, checked", ArrivalRules::CHECKED),
-    };
+    }
+}
+
+/// The one-sided fake, as disorderly as `rule` allows.
+fn fake_one_sided(rule: Rule) -> Subject {
+    let (name, arrival) = fake_of(rule);
     let seed = AtomicU64::new(1);
     Subject::new(name, arrival, move || {
         let side = || FakeOneSided::new(rule, seed.fetch_add(1, Relaxed));
@@ -157,7 +186,7 @@ fn fake_one_sided(rule: Rule) -> Subject {
 /// The two-sided fake.
 fn fake_two_sided() -> Subject {
     let seed = AtomicU64::new(1);
-    Subject::new("fake two-sided", ArrivalRules::DELIVERED, move || {
+    Subject::new(TWO_SIDED, ArrivalRules::DELIVERED, move || {
         let side = || FakeTwoSided::new(seed.fetch_add(1, Relaxed));
         let (source, target) = (side(), side());
         let handles = [source.handle(), target.handle()];
@@ -172,4 +201,19 @@ fn violations(handles: &[FakeHandle]) -> Vec<String> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_backend_is_a_subject_and_each_name_is_that_of_its_candidate() {
+        let backends: Vec<_> = farjump::available().into_iter().map(|backend| backend.name).collect();
+        assert_eq!(backends, BACKENDS);
+        for name in names() {
+            assert_eq!(candidate(name, |_| Vec::new()).expect(name).name(), name);
+        }
+        assert!(candidate("carrier pigeon", |_| Vec::new()).is_none());
+    }
 }

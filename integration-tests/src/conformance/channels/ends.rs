@@ -23,7 +23,6 @@ pub(super) struct Raw {
     pub(super) right: Endpoint,
     pub(super) capabilities: [Capabilities; 2],
     pub(super) request: OpenRequest,
-    pub(super) rule: ArrivalRules,
     pub(super) keep: Keep,
 }
 
@@ -43,18 +42,28 @@ impl Raw {
         let max_frame = max_frame.min(left.max_frame).min(right.max_frame);
         let request = OpenRequest::new(mailbox::region_len(ring), max_frame);
         let (left, right) = pair::connect(&mut *pair.source, &mut *pair.target, &request)?;
-        Ok(Raw { left, right, capabilities, request, rule: subject.rule(), keep: pair.keep })
+        Ok(Raw { left, right, capabilities, request, keep: pair.keep })
     }
 }
 
 impl Ends {
     /// As [`Raw::connect`], and makes channels of it.
     pub(super) fn connect(subject: &Subject, ring: usize, max_frame: usize) -> Result<Ends, Failure> {
+        Ends::connect_under(subject, subject.rule(), ring, max_frame)
+    }
+
+    /// The same, with channels that take `rule` for what the path promises, whether it does or not.
+    pub(super) fn connect_under(
+        subject: &Subject,
+        rule: ArrivalRules,
+        ring: usize,
+        max_frame: usize,
+    ) -> Result<Ends, Failure> {
         let raw = Raw::connect(subject, ring, max_frame)?;
         let line_whole = raw.capabilities.iter().all(|capabilities| capabilities.line_whole);
         let keys = [LinkKey::from_bytes(*b"from left onward"), LinkKey::from_bytes(*b"and to the left.")];
         let terms = |send_key, receive_key| Terms {
-            rule: raw.rule,
+            rule,
             line_whole,
             send_key,
             receive_key,

@@ -7,12 +7,17 @@ mod faults;
 mod full;
 mod gone;
 mod laps;
+mod last_word;
 mod limits;
 mod sleeping;
 mod stream;
+mod torn;
 
 use super::failure::Counted;
 use super::subject::Subject;
+
+pub use last_word::{LastWords, last_words};
+pub use torn::{Stream, stream};
 
 /// One check.
 pub(super) type Check = (&'static str, fn(&Subject) -> Counted);

@@ -1,6 +1,7 @@
 //! A stream of frames that its receiver knows to the byte: number and seed decide everything about a frame.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Channel, Polled, Received, Reserved, SendError};
@@ -14,6 +15,8 @@ use crate::conformance::pattern;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What is written into the room of a payload behind the bytes used.
 const UNUSED: u8 = 0xee;
+/// How long a byte may take to land that was not there when its frame counted as arrived.
+pub(super) const LATE: Duration = Duration::from_millis(100);
 const OTHER_FAILED: &str = "the other end failed";
 const NAMES: [&str; 3] =
     ["", "stream", "a-name-that-takes-more-than-a-line-by-itself-to-write-down-completely"];
@@ -187,11 +190,12 @@ pub(super) struct Receiver<'a> {
     style: Style<'a>,
     number: u64,
     partial: u64,
+    torn: bool,
 }
 
 impl<'a> Receiver<'a> {
     pub(super) fn new(style: Style<'a>) -> Self {
-        Receiver { style, number: 0, partial: 0 }
+        Receiver { style, number: 0, partial: 0, torn: false }
     }
 
     /// Frames taken, of which every byte was right.
@@ -200,9 +204,13 @@ impl<'a> Receiver<'a> {
     }
 
     /// Looks that found a frame without its end.
-    #[cfg(test)]
     pub(super) fn partial(&self) -> u64 {
         self.partial
+    }
+
+    /// Whether a frame was wrong when it counted as arrived, and right a moment later.
+    pub(super) fn found_torn(&self) -> bool {
+        self.torn
     }
 
     /// Takes the next frame if it is there.
@@ -215,7 +223,12 @@ impl<'a> Receiver<'a> {
                 return Ok(false);
             }
             Ok(Polled::Frame(frame)) => {
-                self.compare(channel, &frame).map_err(|failure| place(failure, self.number))?;
+                if let Err(failure) = self.compare(channel, &frame) {
+                    thread::sleep(LATE);
+                    self.torn = self.compare(channel, &frame).is_ok();
+                    let failure = if self.torn { failure.at("torn") } else { failure };
+                    return Err(place(failure, self.number));
+                }
             }
             Err(error) => return Err(place(error.into(), self.number)),
         }
@@ -279,7 +292,7 @@ impl Patience {
         self.turns += 1;
         if self.turns.is_multiple_of(1024) {
             ensure!(self.since.elapsed() < PATIENCE, "nothing moves any more: {}", what());
-            std::thread::yield_now();
+            thread::yield_now();
         }
         Ok(())
     }

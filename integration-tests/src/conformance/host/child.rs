@@ -1,15 +1,17 @@
 //! Targets in processes of their own: this program, started again.
 
 use std::env;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Stdio};
+use std::process::{self, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::PATIENCE;
 use super::serve::{Args, serve};
+use super::{PATIENCE, Stream, socket_in};
 use crate::conformance::failure::{Failure, ensure};
 use crate::conformance::subject::Subject;
 
@@ -19,6 +21,8 @@ const SUBJECT: &str = "CONFORMANCE_CHILD_FOR";
 const FOLDER: &str = "CONFORMANCE_CHILD_FOLDER";
 /// The file that its `target_args` show; absent if that is a word.
 const FILE: &str = "CONFORMANCE_CHILD_FILE";
+/// The TCP address where it listens, and is asked by its standard input; absent if it is all in its folder.
+const LISTEN: &str = "CONFORMANCE_CHILD_LISTEN";
 /// What it exits with once it has played its part; one that found nothing to play exits with 0.
 const PLAYED: i32 = 42;
 /// How long a child may live, whatever happens.
@@ -52,9 +56,12 @@ fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
     });
     let folder = PathBuf::from(env::var_os(FOLDER).unwrap_or_default());
     let args = env::var_os(FILE).map_or(Args::Word, |path| Args::File(path.into()));
-    let stream = UnixStream::connect(folder.join(ASKED))?;
+    let (address, stream): (_, Stream) = match env::var(LISTEN) {
+        Ok(at) => (format!("tcp:{at}"), std::io::stdin().as_fd().try_clone_to_owned()?.into()),
+        Err(_) => (socket_in(&folder), UnixStream::connect(folder.join(ASKED))?.into()),
+    };
     let pair = subject.make();
-    serve(&folder.join("target.sock"), pair.target, &args, stream)?;
+    serve(&address, &folder, pair.target, &args, stream)?;
     let wrong = pair.keep.verdict();
     ensure!(wrong.is_empty(), "the transport says that core broke the contract: {}", wrong.join("; "));
     Ok(())
@@ -63,16 +70,47 @@ fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
 /// Where a child connects to be asked, in its folder.
 const ASKED: &str = "asked.sock";
 
+/// What a child is to play.
+pub(super) struct Role<'a> {
+    pub(super) subject: &'a str,
+    /// A folder of its own.
+    pub(super) folder: &'a Path,
+    pub(super) args: &'a Args,
+    pub(super) post: Post,
+}
+
+/// Where a child listens, and is asked.
+pub(super) enum Post {
+    /// In its folder, both.
+    Folder,
+    /// There; it is asked by its standard input.
+    Tcp(SocketAddr),
+}
+
+/// Has the program that `command` starts play this.
+pub(super) fn give_role<'c>(command: &'c mut Command, role: &Role<'_>) -> &'c mut Command {
+    command.env(SUBJECT, role.subject).env(FOLDER, role.folder).stdout(Stdio::null());
+    match role.post {
+        Post::Folder => command.env_remove(LISTEN).stdin(Stdio::null()),
+        Post::Tcp(address) => command.env(LISTEN, address.to_string()),
+    };
+    match role.args {
+        Args::Word => command.env_remove(FILE),
+        Args::File(path) => command.env(FILE, path),
+    }
+}
+
+/// Whether a child that ended so has played its part to the end.
+pub(super) fn played(status: ExitStatus) -> bool {
+    status.code() == Some(PLAYED)
+}
+
 /// A child; killed when dropped.
 pub(super) struct Child(process::Child);
 
 impl Child {
     /// Starts one, and waits until it can be asked.
-    pub(super) fn start(
-        subject: &Subject,
-        folder: &Path,
-        args: &Args,
-    ) -> Result<(Child, UnixStream), Failure> {
+    pub(super) fn start(subject: &Subject, folder: &Path, args: &Args) -> Result<(Child, Stream), Failure> {
         let again = subject.again().ok_or_else(|| Failure::new("it has to be in one process"))?;
         let path = folder.join(ASKED);
         // There is one of an earlier child after a restart.
@@ -82,19 +120,14 @@ impl Child {
         let program = env::current_exe()?.into_os_string();
         let mut words = subject.launcher().iter().chain([&program]).chain(again);
         let mut command = Command::new(words.next().unwrap_or(&program));
-        command.args(words).env(SUBJECT, subject.name()).env(FOLDER, folder).stdin(Stdio::null());
-        command.stdout(Stdio::null());
-        match args {
-            Args::Word => command.env_remove(FILE),
-            Args::File(path) => command.env(FILE, path),
-        };
+        give_role(command.args(words), &Role { subject: subject.name(), folder, args, post: Post::Folder });
         let mut child = Child(command.spawn()?);
         let begun = Instant::now();
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(false)?;
-                    return Ok((child, stream));
+                    return Ok((child, stream.into()));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
@@ -115,7 +148,7 @@ impl Child {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait()? {
-                ensure!(status.code() == Some(PLAYED), "the target's process ended with {status}");
+                ensure!(played(status), "the target's process ended with {status}");
                 return Ok(());
             }
             ensure!(begun.elapsed() < PATIENCE, "the target's process does not end");

@@ -2,15 +2,14 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 
-use super::PATIENCE;
+use super::{PATIENCE, Stream};
 use crate::conformance::failure::{Failure, ensure};
 
 /// A question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
-    /// Answered once the target listens.
+    /// Answered once the target listens, with the address.
     Ready,
     /// The word at `target_args`.
     Word,
@@ -20,6 +19,8 @@ pub(crate) enum Command {
     Counts,
     /// What injected code has printed.
     Printed,
+    /// To end at once, as if it were killed: that is no answer.
+    Die,
 }
 
 impl Command {
@@ -30,6 +31,7 @@ impl Command {
             Command::Forget(id) => format!("forget {:032x}", u128::from_be_bytes(id)),
             Command::Counts => "counts".into(),
             Command::Printed => "printed".into(),
+            Command::Die => "die".into(),
         }
     }
 
@@ -39,6 +41,7 @@ impl Command {
             "word" => Command::Word,
             "counts" => Command::Counts,
             "printed" => Command::Printed,
+            "die" => Command::Die,
             _ => {
                 let id = u128::from_str_radix(line.strip_prefix("forget ")?, 16).ok()?;
                 Command::Forget(id.to_be_bytes())
@@ -77,12 +80,12 @@ impl Counts {
 
 /// The asking end.
 pub(crate) struct Commands {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Stream>,
 }
 
 impl Commands {
-    pub(crate) fn new(stream: UnixStream) -> Result<Commands, Failure> {
-        stream.set_read_timeout(Some(PATIENCE))?;
+    pub(crate) fn new(stream: Stream) -> Result<Commands, Failure> {
+        stream.set_read_timeout(PATIENCE)?;
         Ok(Commands { stream: BufReader::new(stream) })
     }
 
@@ -92,6 +95,22 @@ impl Commands {
         writeln!(self.stream.get_mut(), "{}", command.to_line()).map_err(gone)?;
         let count: usize = self.line().map_err(gone)?.parse()?;
         (0..count).map(|_| self.line().map_err(gone)).collect()
+    }
+
+    /// Asks a target on another machine to die, and waits until nothing is left of it.
+    pub(crate) fn die(mut self) -> Result<(), Failure> {
+        let told = writeln!(self.stream.get_mut(), "{}", Command::Die.to_line()).and_then(|()| self.line());
+        let told = told.map_err(|error| Failure::new(format!("a target that was to die: {error}")))?;
+        ensure!(told.starts_with("ended: signal: 9"), "a target that was to die {told}");
+        Ok(())
+    }
+
+    /// Has no more questions for a target on another machine, and waits until that has ended as it should.
+    pub(crate) fn end(mut self) -> Result<(), Failure> {
+        let told = self.stream.get_ref().finish().and_then(|()| self.line());
+        let told = told.map_err(|error| Failure::new(format!("the end of a target: {error}")))?;
+        ensure!(told == "ended: played", "the target's process {told}");
+        Ok(())
     }
 
     fn line(&mut self) -> std::io::Result<String> {
@@ -105,7 +124,7 @@ impl Commands {
 
 /// The answering end, which never waits.
 pub(crate) struct Questions {
-    stream: UnixStream,
+    stream: Stream,
     line: Vec<u8>,
 }
 
@@ -118,7 +137,7 @@ pub(crate) enum Asked {
 }
 
 impl Questions {
-    pub(crate) fn new(stream: UnixStream) -> Result<Questions, Failure> {
+    pub(crate) fn new(stream: Stream) -> Result<Questions, Failure> {
         stream.set_nonblocking(true)?;
         Ok(Questions { stream, line: Vec::new() })
     }
@@ -167,8 +186,8 @@ mod tests {
     #[test]
     fn every_command_is_read_as_what_it_was() {
         let id = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
-        for command in [Command::Ready, Command::Word, Command::Forget(id), Command::Counts, Command::Printed]
-        {
+        let plain = [Command::Ready, Command::Word, Command::Counts, Command::Printed, Command::Die];
+        for command in plain.into_iter().chain([Command::Forget(id)]) {
             assert_eq!(Command::parse(&command.to_line()), Some(command));
         }
         assert_eq!(Command::parse("forget x"), None);

@@ -1,12 +1,14 @@
-//! Where targets run: in a thread of this process, or in a process of their own. Checks cannot tell which.
+//! Where targets run: in a thread of this process, in a process of their own, or on another machine. Checks cannot tell which.
 
 mod child;
 mod commands;
+mod elsewhere;
 mod serve;
+mod stream;
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,8 +25,10 @@ use child::Child;
 pub(super) use child::{is_child, is_child_for, play};
 pub(crate) use commands::Counts;
 use commands::{Command, Commands};
+pub use elsewhere::{serve_targets, serve_threads};
 use serve::serve;
-pub(super) use serve::{Args, MAILBOX};
+pub(super) use serve::{Args, MAILBOX, MAX_PAYLOAD};
+use stream::Stream;
 
 /// Longer than anything honest takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,7 +63,7 @@ impl Stage {
     /// Starts a target, listening.
     pub(super) fn host(&self, args: Args) -> Result<Host<'_>, Failure> {
         let mut host = Host { stage: self, args, running: None };
-        host.start()?;
+        host.start(0)?;
         Ok(host)
     }
 
@@ -68,10 +72,6 @@ impl Stage {
         let wrong: Vec<_> = self.keeps.borrow().iter().flat_map(Keep::verdict).collect();
         ensure!(wrong.is_empty(), "the transport says that core broke the contract: {}", wrong.join("; "));
         Ok(())
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("target.sock")
     }
 
     fn source(&self) -> Box<dyn Transport> {
@@ -87,6 +87,16 @@ impl Stage {
     }
 }
 
+/// The address of a target in its folder.
+fn socket_in(folder: &Path) -> String {
+    format!("unix:{}", folder.join("target.sock").display())
+}
+
+/// The TCP port of a target's address.
+fn port_of(address: &str) -> Result<u16, Failure> {
+    Ok(address.rsplit(':').next().unwrap_or_default().parse()?)
+}
+
 /// A target that can be asked, and ended.
 pub(super) struct Host<'s> {
     stage: &'s Stage,
@@ -97,31 +107,52 @@ pub(super) struct Host<'s> {
 struct Running {
     commands: Commands,
     place: Place,
+    /// Where it listens; empty until it has said so.
+    address: String,
 }
 
 enum Place {
     Thread(JoinHandle<Result<(), Failure>>),
     Process(Child),
+    /// Its process is another program's child.
+    Elsewhere,
+    /// A thread of another process.
+    Partner,
 }
 
 impl Host<'_> {
-    fn start(&mut self) -> Result<(), Failure> {
-        let stage = self.stage;
-        let mut running = if let Level::Processes(_) = stage.level {
-            let (child, stream) = Child::start(&stage.subject, stage.folder.path(), &self.args)?;
-            Running { commands: Commands::new(stream)?, place: Place::Process(child) }
-        } else {
-            let (here, there) = UnixStream::pair()?;
-            let (transport, args, socket) = (stage.target(), self.args.clone(), stage.socket());
-            let thread = std::thread::Builder::new()
-                .name("target".into())
-                .spawn(move || serve(&socket, transport, &args, there))?;
-            Running { commands: Commands::new(here)?, place: Place::Thread(thread) }
+    /// Starts the target, listening at TCP port `port` if it does at one; 0 for any.
+    fn start(&mut self, port: u16) -> Result<(), Failure> {
+        let Stage { subject, level, folder, .. } = self.stage;
+        let (stream, place) = match level {
+            Level::Machines(mode) => {
+                let address = subject.elsewhere().ok_or_else(|| Failure::new("there is no other machine"))?;
+                (elsewhere::start(address, subject.name(), port, *mode, &self.args)?, Place::Elsewhere)
+            }
+            Level::Processes(mode) if let Some(address) = subject.partner() => {
+                (elsewhere::start(address, subject.name(), port, *mode, &self.args)?, Place::Partner)
+            }
+            Level::Processes(_) => {
+                let (child, stream) = Child::start(subject, folder.path(), &self.args)?;
+                (stream, Place::Process(child))
+            }
+            Level::Channels | Level::Threads(_) => {
+                let (here, there) = UnixStream::pair()?;
+                let (transport, args) = (self.stage.target(), self.args.clone());
+                let (folder, there) = (folder.path().to_owned(), Stream::from(there));
+                let thread = std::thread::Builder::new()
+                    .name("target".into())
+                    .spawn(move || serve(&socket_in(&folder), &folder, transport, &args, there))?;
+                (here.into(), Place::Thread(thread))
+            }
         };
-        let answered = running.commands.ask(&Command::Ready);
-        self.running = Some(running);
-        match answered {
-            Ok(_) => Ok(()),
+        let commands = Commands::new(stream)?;
+        let running = self.running.insert(Running { commands, place, address: String::new() });
+        match running.commands.ask(&Command::Ready) {
+            Ok(lines) => {
+                running.address = lines.concat();
+                Ok(())
+            }
             // Why it did not even start it says itself.
             Err(failure) => Err(self.stop().err().unwrap_or(failure)),
         }
@@ -129,28 +160,41 @@ impl Host<'_> {
 
     /// Ends the target without a word to its sources, and starts another one at the same address.
     pub(super) fn restart(&mut self) -> Result<(), Failure> {
+        let mut port = 0;
         match self.running.take() {
-            Some(Running { commands, place: Place::Process(child) }) => {
+            Some(Running { commands, place: Place::Process(child), .. }) => {
                 drop(child);
                 drop(commands);
+            }
+            Some(Running { commands, place: Place::Elsewhere, address }) => {
+                port = port_of(&address)?;
+                commands.die()?;
+            }
+            Some(Running { commands, place: Place::Partner, address }) => {
+                port = port_of(&address)?;
+                commands.end()?;
             }
             running => {
                 self.running = running;
                 self.stop()?;
             }
         }
-        self.start()
+        self.start(port)
     }
 
     fn stop(&mut self) -> Result<(), Failure> {
-        let Some(Running { commands, place }) = self.running.take() else { return Ok(()) };
+        let Some(Running { commands, place, .. }) = self.running.take() else { return Ok(()) };
         // The end of the connection is what ends it.
-        drop(commands);
         match place {
+            Place::Elsewhere | Place::Partner => commands.end(),
             Place::Thread(thread) => {
+                drop(commands);
                 thread.join().unwrap_or_else(|_| Err(Failure::new("the target's thread panicked")))
             }
-            Place::Process(child) => child.wait(),
+            Place::Process(child) => {
+                drop(commands);
+                child.wait()
+            }
         }
     }
 
@@ -198,7 +242,9 @@ impl Host<'_> {
     pub(super) fn link_with(&self, choose: impl FnOnce(LinkBuilder) -> LinkBuilder) -> Result<Link, Failure> {
         let transport = self.stage.source();
         let name = transport.name().to_owned();
-        let builder = Link::builder(&format!("unix:{}", self.stage.socket().display()))
+        let address = self.running.as_ref().map_or("", |running| &*running.address);
+        let builder = Link::builder(address)
+            .key(serve::key())
             .with_transport(transport)
             .transport(&name)
             .mode(self.stage.mode())

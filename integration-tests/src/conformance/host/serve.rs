@@ -2,21 +2,25 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farjump::{CodeId, Data, Library, Mode, Target, TargetBuilder, WaitPolicy};
+use farjump::{CodeId, Data, Key, Library, Mode, Target, TargetBuilder, WaitPolicy};
 use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpid, kill_process};
 
-use super::PATIENCE;
 use super::commands::{Asked, Command, Counts, Questions};
+use super::{PATIENCE, Stream};
 use crate::conformance::failure::Failure;
 
 /// Bytes of a source's mailbox: small, so that it goes round often, and large enough for payloads of 64 KiB.
 pub(crate) const MAILBOX: usize = 256 << 10;
+/// Longest payload that is taken, in bytes: less than unless set, because slow devices take seconds for that.
+pub(crate) const MAX_PAYLOAD: usize = 16 << 20;
+/// Room for code, in bytes: a target touches all of it before anything else, which takes a slow machine longer than many a check.
+const CODE_ROOM: usize = 1 << 20;
 /// Polls that ran something between two looks for a question.
 const BUSY: u32 = 512;
 
@@ -29,10 +33,10 @@ pub(crate) enum Args {
     File(PathBuf),
 }
 
-/// Folder of the libraries that a target has itself, beside its socket; not there in other modes than local.
+/// Folder of the libraries that a target has itself, in its own; not there in other modes than local.
 const LOCAL: &str = "local";
 
-/// Puts libraries where a target that serves in `folder` finds those that it is to have itself.
+/// Puts libraries where a target whose folder this is finds those that it is to have itself.
 pub(super) fn give(folder: &Path, files: &[(String, Vec<u8>)]) -> Result<(), Failure> {
     let local = folder.join(LOCAL);
     std::fs::create_dir(&local)?;
@@ -42,9 +46,9 @@ pub(super) fn give(folder: &Path, files: &[(String, Vec<u8>)]) -> Result<(), Fai
     Ok(())
 }
 
-/// The libraries that were given to a target that listens at `socket`.
-fn given(socket: &Path) -> Result<Vec<Library>, Failure> {
-    let local = socket.with_file_name(LOCAL);
+/// The libraries that were given to a target whose folder this is.
+fn given(folder: &Path) -> Result<Vec<Library>, Failure> {
+    let local = folder.join(LOCAL);
     if !local.exists() {
         return Ok(Vec::new());
     }
@@ -55,23 +59,34 @@ fn given(socket: &Path) -> Result<Vec<Library>, Failure> {
     Ok(libraries)
 }
 
-/// Serves at `socket` until the other end of `stream` is closed.
+/// The key of targets that listen at TCP addresses, and no secret: who reaches one of these has been let in before.
+pub(super) fn key() -> Key {
+    Key::from_bytes(*b"for a cable between two machines")
+}
+
+/// Serves at `address` until the other end of `stream` is closed; `folder` is the target's own.
 pub(super) fn serve(
-    socket: &Path,
+    address: &str,
+    folder: &Path,
     transport: Box<dyn Transport>,
     args: &Args,
-    stream: UnixStream,
+    stream: Stream,
 ) -> Result<(), Failure> {
     let name = transport.name().to_owned();
-    let local = given(socket)?;
+    let local = given(folder)?;
     let listen = || -> TargetBuilder<'_> {
-        let target = Target::listen(&format!("unix:{}", socket.display()))
+        let target = Target::listen(address)
+            .key(key())
             .with_transport(transport)
             .transport(&name)
             .export("printf", printf as unsafe extern "C" fn(_, _, _, _, _) -> _)
             .modes(&Mode::ALL)
             .mailbox(MAILBOX)
-            .meeting_limit(PATIENCE);
+            .max_payload(MAX_PAYLOAD)
+            .code_room(CODE_ROOM)
+            .meeting_limit(PATIENCE)
+            // A cable between emulated machines that others keep busy carries less than a MiB in a second.
+            .stall_limit(PATIENCE);
         local.iter().fold(target, |target, library| target.local(library))
     };
     match args {
@@ -90,7 +105,7 @@ pub(super) fn serve(
 
 fn answer_all<'a>(
     target: &mut Target<'a>,
-    stream: UnixStream,
+    stream: Stream,
     word: impl Fn(&mut Target<'a>) -> u64,
 ) -> Result<(), Failure> {
     let mut questions = Questions::new(stream)?;
@@ -127,7 +142,7 @@ fn answer<'a>(
     word: &impl Fn(&mut Target<'a>) -> u64,
 ) -> Vec<String> {
     match command {
-        Command::Ready => Vec::new(),
+        Command::Ready => vec![target.address()],
         Command::Word => vec![word(target).to_string()],
         Command::Forget(id) => vec![u8::from(target.forget(&CodeId(id))).to_string()],
         Command::Counts => {
@@ -136,6 +151,11 @@ fn answer<'a>(
             Counts { calls, images, links, refusals: stats.refusals(), sources }.to_lines()
         }
         Command::Printed => PRINTED.take(),
+        Command::Die => {
+            // As somebody else would: nothing is closed or said before.
+            let _ = kill_process(getpid(), Signal::KILL);
+            Vec::new()
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use farjump_core::transport::InboxKind;
 
 use super::volume::witness_args;
 use crate::conformance::failure::{Counted, ensure};
-use crate::conformance::host::{Args, MAILBOX, PATIENCE, Stage};
+use crate::conformance::host::{Args, MAILBOX, MAX_PAYLOAD, PATIENCE, Stage};
 
 /// Beside the payload a frame has less than this, in bytes, with the code of `witness`.
 const AROUND: usize = 16 << 10;
@@ -24,7 +24,10 @@ pub(in crate::conformance) fn large(stage: &Stage) -> Counted {
     let mailbox = MAILBOX;
     if capabilities.inbox == InboxKind::TwoSided {
         let takes = link.max_frame();
-        ensure!(takes >= capabilities.max_frame.min(64 << 20), "frames of {takes} bytes at most are taken");
+        ensure!(
+            takes >= capabilities.max_frame.min(MAX_PAYLOAD),
+            "frames of {takes} bytes at most are taken"
+        );
     }
     if capabilities.max_frame <= LONGEST_TRIED {
         let long = link.inject(witness, &witness_args(SEED, 0, capabilities.max_frame + 1));

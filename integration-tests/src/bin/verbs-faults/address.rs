@@ -1,0 +1,54 @@
+//! What an end over verbs tells its peer, read and written from its description (`transports/src/verbs/address.rs`), so that it can
+//! be changed on its way by somebody who is not farjump.
+
+use farjump_core::transport::Address;
+use serde::{Deserialize, Serialize};
+
+/// Version, backend and checksum.
+const HEAD: usize = 8;
+
+/// In the order of the encoding. Peers believe what can be; the rest is for them to refuse.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// Number of the queue pair.
+    pub(crate) queue: u32,
+    packet: u32,
+    is_ethernet: bool,
+    lid: u16,
+    gid: [u8; 16],
+    is_global: bool,
+    mtu: u16,
+    partition: u16,
+    in_order: bool,
+    /// Receives that it keeps posted.
+    pub(crate) receives: u32,
+    max_frame: u64,
+    desk: Place,
+    /// Memory that frames are written into; of writes alone.
+    pub(crate) region: Place,
+}
+
+/// Memory that a peer may write.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Place {
+    address: u64,
+    /// In bytes.
+    pub(crate) len: u64,
+    pub(crate) key: u32,
+}
+
+/// The same address, but for what `lie` changes.
+///
+/// # Panics
+/// It is none of verbs.
+pub(crate) fn changed(address: &Address, lie: impl FnOnce(&mut Told)) -> Address {
+    let (head, body) = address.bytes.split_at(HEAD);
+    let mut told: Told = postcard::from_bytes(body).expect("what an end tells is as it is described");
+    lie(&mut told);
+    let mut bytes = [&head[..4], &[0; 4], &postcard::to_stdvec(&told).expect("numbers are encoded")].concat();
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&bytes[..4]);
+    sum.update(&bytes[HEAD..]);
+    bytes[4..HEAD].copy_from_slice(&sum.finalize().to_le_bytes());
+    Address { bytes, descriptors: Vec::new() }
+}

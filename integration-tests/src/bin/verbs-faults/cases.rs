@@ -1,0 +1,276 @@
+//! The cases: their names, and how one runs in a process of its own that is killed if it hangs.
+
+use std::io::Read;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::player::LIBRARIES;
+use crate::{Done, SKIPPED, Skip, command, full, limits, links, machine, meeting, pair, removal, wrong};
+
+/// A case hangs that takes longer, in seconds; nothing is said about how long it should take. Another number may be set.
+const LIMIT: (&str, u64) = ("VERBS_FAULTS_LIMIT", 180);
+/// Where the other machine is, for cases between two.
+const THERE: &str = "VERBS_FAULTS_THERE";
+/// How soon a peer is given up that does not answer: as soon as no honest one is, after some seconds, or after longer than
+/// anything here takes.
+const SOON: &str = "timeout=14,retries=4";
+const SECONDS: &str = "timeout=16,retries=6";
+const LATE: &str = "timeout=20,retries=6";
+
+const WRITE: &str = "verbs-write";
+const SEND: &str = "verbs-send";
+
+/// Something that goes wrong, and what has to come of it.
+pub(crate) struct Case {
+    /// The backend, and the claim.
+    pub(crate) name: String,
+    backend: &'static str,
+    /// `FARJUMP_VERBS` of all its processes.
+    options: &'static str,
+    /// Where the other machine is, of cases between two.
+    there: Option<String>,
+    run: fn(&str) -> Done,
+}
+
+/// How a case ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// As claimed.
+    Ok,
+    /// Otherwise, or not at all.
+    Failed,
+    /// It cannot be tried here.
+    Skipped,
+}
+
+/// A row of the tables: for which backends, their options, the claim, and what tries it.
+type Row = (&'static [&'static str], &'static str, &'static str, fn(&str) -> Done);
+
+const BOTH: &[&str] = &[WRITE, SEND];
+
+/// What is tried on one machine.
+const ALONE: &[Row] = &[
+    (
+        &[WRITE],
+        SOON,
+        "a key that is not the peer's is refused by its device, and both ends are told",
+        wrong::key,
+    ),
+    (
+        &[WRITE],
+        SOON,
+        "a write beyond the peer's memory is refused by its device, and both ends are told",
+        wrong::range,
+    ),
+    (BOTH, SOON, "a queue pair that nobody has is unreachable", wrong::nobody),
+    (BOTH, SOON, "a queue pair of somebody else's takes nothing, and its link goes on", wrong::somebody_else),
+    (BOTH, SOON, "a peer that closed its end is unreachable", wrong::closed),
+    (&[WRITE], LATE, "a full send queue says so, and loses nothing once the peer is there", full::send_queue),
+    (&[SEND], LATE, "a peer that does not look stops the sender, and gets all in turn", full::window),
+    (
+        BOTH,
+        SOON,
+        "a sender beyond its grant is told that nothing is posted to receive into",
+        full::beyond_grant,
+    ),
+    (&[SEND], SOON, "a completion queue that a peer overruns is named, and other links go on", full::overrun),
+    (BOTH, LATE, "a target that stands still delays calls, and loses none", links::standing_still),
+    (BOTH, SOON, "a target that is killed ends all calls, and a new one is met", links::target_killed),
+    (BOTH, SOON, "a source that is killed costs the others nothing", links::source_killed),
+    (
+        BOTH,
+        SOON,
+        "calls under way end when the own link goes down, and a new link works when it is up",
+        links::down,
+    ),
+    (BOTH, SOON, "a stream that the own link cuts is accounted for call by call", links::down_in_the_middle),
+    (
+        BOTH,
+        LATE,
+        "a peer that leaves a meeting at any point is named, and the target serves on",
+        meeting::left,
+    ),
+    (
+        BOTH,
+        LATE,
+        "a peer that falls silent in a meeting is given up, and the target serves on",
+        meeting::silent,
+    ),
+    (BOTH, LATE, "more links than the device makes are refused, and the others go on", limits::objects),
+    (
+        BOTH,
+        LATE,
+        "too little memory that may be locked is named with the bytes and the command",
+        limits::memory,
+    ),
+    (BOTH, LATE, "a user without privileges needs none", limits::user),
+    (BOTH, LATE, "a device that may not be opened is named with the mend", limits::node),
+    (BOTH, SOON, "the command line says what is wrong with a port that is down", command::down),
+    (
+        BOTH,
+        SOON,
+        "a device is taken away as soon as no link holds it, and a new one is found",
+        removal::device,
+    ),
+    // Last, and of one backend: an interface that goes while a link of verbs-send is open is never given back by Soft-RoCE of 6.1
+    // and of 6.12 (`unregister_netdevice: waiting for dummy0`), also when the link and its processes are gone.
+    (
+        &[WRITE],
+        SOON,
+        "links end when the interface under the device goes, and work on a new one",
+        removal::interface,
+    ),
+];
+
+/// What is tried between two machines.
+const BETWEEN: &[Row] = &[
+    (BOTH, SECONDS, "the peer's link going down ends calls as unreachable, and a new link works", pair::down),
+    (
+        BOTH,
+        LATE,
+        "a peer whose link was down for a while says what became of its end, and a new link works",
+        pair::down_for_a_while,
+    ),
+    (
+        BOTH,
+        LATE,
+        "an idle link to a peer whose link went down ends by the control connection",
+        pair::down_idle,
+    ),
+];
+
+fn cases(rows: &[Row], there: Option<&str>) -> Vec<Case> {
+    let of_row = |&(backends, options, claim, run): &Row| {
+        let there = there.map(str::to_owned);
+        let of = move |&backend: &&'static str| {
+            let (name, there) = (format!("{backend}: {claim}"), there.clone());
+            Case { name, backend, options, there, run }
+        };
+        backends.iter().map(of)
+    };
+    rows.iter().flat_map(of_row).collect()
+}
+
+/// All cases of one machine.
+pub(crate) fn alone() -> Vec<Case> {
+    cases(ALONE, None)
+}
+
+/// All cases between this machine and the one where `verbs-faults --falls` listens at `address`.
+pub(crate) fn between(address: &str) -> Vec<Case> {
+    cases(BETWEEN, Some(address))
+}
+
+/// Where the other machine listens.
+///
+/// # Panics
+/// In a case of one machine.
+pub(crate) fn there() -> String {
+    std::env::var(THERE).expect("a case between two machines is told where the other is")
+}
+
+/// Runs the case in this process.
+pub(crate) fn run_here(name: &str) -> ExitCode {
+    let Some(case) =
+        cases(ALONE, None).into_iter().chain(cases(BETWEEN, None)).find(|case| case.name == name)
+    else {
+        eprintln!("there is no case {name:?}");
+        return ExitCode::from(2);
+    };
+    // What it holds (an interface that is down, processes) is given back in any case. The panic's text is on standard error.
+    match panic::catch_unwind(AssertUnwindSafe(|| (case.run)(case.backend))) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(Skip(why))) => {
+            eprintln!("{why}");
+            ExitCode::from(SKIPPED)
+        }
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Runs the case in a process of its own, which has the functions that it injects from `libraries` if they were not brought along, and
+/// says how it ended.
+pub(crate) fn run_apart(case: &Case, libraries: Option<&Path>) -> Verdict {
+    let name = &case.name;
+    let begun = Instant::now();
+    let ended = ended(case, libraries);
+    let seconds = begun.elapsed().as_secs();
+    let (verdict, why) = match ended {
+        Ok((Some(0), _)) => (Verdict::Ok, String::new()),
+        Ok((Some(code), said)) if code == i32::from(SKIPPED) => (Verdict::Skipped, said),
+        Ok((_, said)) => (Verdict::Failed, said),
+        Err(why) => (Verdict::Failed, why),
+    };
+    match verdict {
+        Verdict::Ok => println!("ok {name} ({seconds} s)"),
+        Verdict::Skipped => println!("skipped {name}: {}", why.trim_end()),
+        Verdict::Failed => {
+            println!("failed {name} ({seconds} s): {}", why.trim_end());
+            machine::mend();
+        }
+    }
+    verdict
+}
+
+/// The status of the case's process, and what it said on standard error; or why it has none.
+fn ended(case: &Case, libraries: Option<&Path>) -> Result<(Option<i32>, String), String> {
+    let failed = |error: std::io::Error| format!("this program, started again: {error}");
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(["--case", &case.name]).env(farjump_transports::verbs::OPTIONS_VARIABLE, case.options);
+    if let Some(libraries) = libraries {
+        command.env(LIBRARIES, libraries);
+    }
+    if let Some(there) = &case.there {
+        command.env(THERE, there);
+    }
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = Apart(command.spawn().map_err(failed)?);
+    let Some(mut stderr) = child.0.stderr.take() else { return Err("it has no standard error".to_owned()) };
+    let (sender, said) = mpsc::channel();
+    // Not waited for: a process that the case left behind would hold the other end.
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(read @ 1..) = stderr.read(&mut buffer)
+            && sender.send(buffer[..read].to_vec()).is_ok()
+        {}
+    });
+    let end = Instant::now() + Duration::from_secs(limit());
+    let mut all = Vec::new();
+    let status = loop {
+        while let Ok(more) = said.recv_timeout(Duration::from_millis(20)) {
+            all.extend(more);
+        }
+        if let Some(status) = child.0.try_wait().map_err(failed)? {
+            break Ok(status.code());
+        }
+        if Instant::now() > end {
+            break Err(());
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    while let Ok(more) = said.recv_timeout(Duration::from_millis(200)) {
+        all.extend(more);
+    }
+    let said = String::from_utf8_lossy(&all).into_owned();
+    status.map(|code| (code, said.clone())).map_err(|()| format!("it hangs, having said: {said}"))
+}
+
+fn limit() -> u64 {
+    let (variable, unless_set) = LIMIT;
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(unless_set)
+}
+
+/// The process of a case, killed when dropped. Those that it started die with it.
+struct Apart(Child);
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,173 @@
+//! What a machine or its administrator gives too little of: objects of the device, memory that may be locked, privileges.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::ends::says;
+use crate::machine::{EVERYBODY, Machine, ROOT, run, set_nodes};
+use crate::player::{As, Player, library};
+use crate::source::{FOREVER, LENGTHS, all_answered, link};
+use crate::target::Played;
+use crate::{Done, Skip};
+
+/// A process without privileges.
+const UNPRIVILEGED: As = As { nobody: true, locks: None, group: None };
+/// So little that no mailbox fits, in bytes.
+const LITTLE: u64 = 64 << 10;
+
+/// A control group that limits what its processes may have of RDMA devices. Soft-RoCE has a million queue pairs, which is no
+/// limit that a test reaches; the system refuses the same calls by this one. Removed when dropped.
+struct Group {
+    mount: tempfile::TempDir,
+    device: String,
+}
+
+impl Group {
+    fn new(device: &str) -> Result<Group, Skip> {
+        let mount = tempfile::tempdir().unwrap();
+        let at = mount.path().display().to_string();
+        run("mount", &["-t", "cgroup2", "none", &at]);
+        let group = Group { mount, device: device.to_owned() };
+        let all = group.mount.path();
+        fs::create_dir(group.path()).unwrap();
+        if fs::write(all.join("cgroup.subtree_control"), "+rdma").is_err() || group.limit("max").is_err() {
+            return Err(Skip("the kernel has no control groups for RDMA".to_owned()));
+        }
+        Ok(group)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.mount.path().join("verbs-faults")
+    }
+
+    /// Sets how many objects its processes may have.
+    fn limit(&self, objects: &str) -> std::io::Result<()> {
+        fs::write(
+            self.path().join("rdma.max"),
+            format!("{} hca_handle=max hca_object={objects}", self.device),
+        )
+    }
+
+    /// How many they have.
+    fn objects(&self) -> u64 {
+        let said = fs::read_to_string(self.path().join("rdma.current")).unwrap();
+        let count = said.split_whitespace().find_map(|word| word.strip_prefix("hca_object=")?.parse().ok());
+        count.unwrap_or(0)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes are gone by now; a failure leaves an empty group behind. The limit goes first: Linux 6.12 keeps count of a
+        // device for a group that has one, beyond the group's end, and breaks when the device goes.
+        let _ = self.limit("max");
+        let _ = fs::remove_dir(self.path());
+        let _ = std::process::Command::new("umount").arg(self.mount.path()).status();
+    }
+}
+
+pub(crate) fn objects(backend: &str) -> Done {
+    let machine = Machine::to_break()?;
+    let group = Group::new(&machine.device)?;
+    let counter = library("counter");
+    let who = As { group: Some(group.path()), ..As::default() };
+    let mut target = Played::start_as(&who, backend).unwrap();
+    let links: Vec<_> = (0..3).map(|_| link(backend, &target.address).connect().unwrap()).collect();
+    links.iter().for_each(|link| all_answered(link, &counter, 4));
+    // One object less than a link takes, two, and so on: whatever it lacks is named, and nothing stays of what it had.
+    let enough = group.objects();
+    let before = machine.objects("qp");
+    for more in 0.. {
+        group.limit(&(enough + more).to_string()).unwrap();
+        // A link may be made, and lack something that it needs for the first frame of a length.
+        let made = link(backend, &target.address).connect().and_then(|link| {
+            LENGTHS.iter().try_for_each(|len| link.inject(&counter, &vec![1; *len])?.wait(FOREVER).map(drop))
+        });
+        match made {
+            Ok(()) => {
+                assert!(more > 2, "{more} objects are enough for a link");
+                break;
+            }
+            Err(error) => says(&error, &[&machine.device, "gives no further ", "rdma.max"]),
+        }
+        machine.await_objects("qp", before);
+        links.iter().for_each(|link| all_answered(link, &counter, 1));
+    }
+    // There is room again when another one goes.
+    machine.await_objects("qp", before);
+    group.limit(&group.objects().to_string()).unwrap();
+    assert!(link(backend, &target.address).connect().is_err());
+    let mut links = links.into_iter();
+    drop(links.next());
+    while target.count().1 != 2 {}
+    all_answered(&link(backend, &target.address).connect().unwrap(), &counter, 4);
+    links.for_each(|link| all_answered(&link, &counter, 1));
+    Ok(())
+}
+
+pub(crate) fn memory(backend: &str) -> Done {
+    privileged()?;
+    let poor = As { locks: Some(LITTLE), ..UNPRIVILEGED };
+    let words = ["was not given", "bytes of memory", "may lock 65536 bytes (RLIMIT_MEMLOCK)", "ulimit -l "];
+    // Of the source, which tells its user.
+    let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
+    let mut source = Player::start_as(&poor, &["source", backend, &target.address]);
+    says(&source.hear("refused"), &words);
+    // Another one has enough.
+    answered(&mut Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
+    // Of the target, which tells the source. It may not even begin to serve, which it then says itself.
+    match Played::start_as(&poor, backend) {
+        Err(why) => says(&why, &words),
+        Ok(target) => {
+            let mut source = Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
+            says(&source.hear("refused"), &words);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn user(backend: &str) -> Done {
+    privileged()?;
+    let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
+    let mut source = Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
+    answered(&mut source);
+    Ok(())
+}
+
+pub(crate) fn node(backend: &str) -> Done {
+    /// Gives the nodes back to everybody.
+    struct Open;
+    impl Drop for Open {
+        fn drop(&mut self) {
+            set_nodes(EVERYBODY).unwrap();
+        }
+    }
+    Machine::to_break()?;
+    let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
+    let open = Open;
+    set_nodes(ROOT).unwrap();
+    let mut source = Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
+    says(&source.hear("refused"), &["cannot be opened", "/dev/infiniband/uverbs", "ermission"]);
+    drop(open);
+    answered(&mut Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
+    Ok(())
+}
+
+/// Has a source of its own process call its target.
+fn answered(source: &mut Player) {
+    source.hear("met");
+    for _ in 0..3 {
+        source.order("call");
+        source.hear("answered");
+    }
+}
+
+/// That this process can become somebody without privileges, and allow him to lock memory.
+fn privileged() -> Result<(), Skip> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("only root starts programs as somebody else".to_owned()));
+    }
+    let all = rustix::process::Rlimit { current: None, maximum: None };
+    rustix::process::setrlimit(rustix::process::Resource::Memlock, all)
+        .map_err(|errno| Skip(format!("the limit of locked memory cannot be raised: {errno}")))
+}

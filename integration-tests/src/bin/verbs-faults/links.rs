@@ -1,0 +1,149 @@
+//! Links whose other side stands still or dies, and whose own port goes down.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use farjump::Error;
+
+use crate::Done;
+use crate::ends::says;
+use crate::machine::Machine;
+use crate::player::{Player, library};
+use crate::source::{Account, FOREVER, LENGTHS, all_answered, link, stream};
+use crate::target::Played;
+
+/// A wait whose end is expected.
+const SHORT: Duration = Duration::from_millis(500);
+/// What is said of a port that is down: that it went, how it is since, or, where a request fails before the device and the system say
+/// so, that it may be.
+const PORT_DOWN: &[&str] = &["down"];
+
+pub(crate) fn standing_still(backend: &str) -> Done {
+    let mut target = Played::start(backend);
+    let witness = library("witness");
+    let link = link(backend, &target.address).send_timeout(SHORT).connect().unwrap();
+    let call = |number: u64| link.inject(&witness, &[number.to_le_bytes(), [0; 8]].concat());
+    for round in 0..2 {
+        let first = target.count().0;
+        call(first).unwrap().wait(FOREVER).unwrap();
+        target.player.stop();
+        let mut calls = Vec::new();
+        let full = loop {
+            match call(first + 1 + calls.len() as u64) {
+                Ok(pending) => calls.push(pending),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, Error::Timeout { .. } | Error::TooManyCalls(_)), "round {round}: {full}");
+        assert!(calls.len() > 10, "round {round}: {full}");
+        target.player.go_on();
+        let made = calls.len() as u64;
+        // The function panics unless it is called with one number after the other.
+        calls.into_iter().for_each(|pending| drop(pending.wait(FOREVER).unwrap()));
+        assert_eq!(target.count().0, first + 1 + made, "round {round}");
+    }
+    Ok(())
+}
+
+pub(crate) fn target_killed(backend: &str) -> Done {
+    let mut target = Played::start(backend);
+    let counter = library("counter");
+    let mut link = link(backend, &target.address).connect().unwrap();
+    for _ in 0..2 {
+        all_answered(&link, &counter, 8);
+        target.player.stop();
+        let mut account = Account::default();
+        let calls: Vec<_> =
+            LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
+        account.made = calls.len() as u64;
+        target.player.kill();
+        calls.into_iter().for_each(|call| account.settle(call));
+        assert_eq!((account.lost, account.answered), (3, 0), "{account:?}");
+        says(&account.why, &["gone"]);
+        let error = link.inject(&counter, &[1]).unwrap_err();
+        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        target.again();
+        link.reconnect().unwrap();
+    }
+    all_answered(&link, &counter, 8);
+    Ok(())
+}
+
+pub(crate) fn source_killed(backend: &str) -> Done {
+    let mut target = Played::start(backend);
+    let counter = library("counter");
+    let link = link(backend, &target.address).connect().unwrap();
+    for _ in 0..3 {
+        let mut other = Player::start(&["source", backend, &target.address]);
+        other.hear("met");
+        other.order("stream");
+        other.hear("streams");
+        all_answered(&link, &counter, 4);
+        other.kill();
+        all_answered(&link, &counter, 8);
+        says(&target.gone(), &["verbs-faults"]);
+        assert_eq!(target.count().1, 1);
+    }
+    Ok(())
+}
+
+pub(crate) fn down(backend: &str) -> Done {
+    let machine = Machine::to_break()?;
+    let counter = library("counter");
+    let mut target = Played::start(backend);
+    let mut link = link(backend, &target.address).connect().unwrap();
+    let mut account = Account::default();
+    all_answered(&link, &counter, 8);
+    (account.made, account.answered) = (8, 8);
+    // Nothing is answered before the link is down.
+    target.player.stop();
+    let calls: Vec<_> =
+        LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
+    account.made += calls.len() as u64;
+    let down = machine.down();
+    calls.into_iter().for_each(|call| account.settle(call));
+    assert_eq!(account.lost, 3, "{account:?}");
+    says(&account.why, PORT_DOWN);
+    says(&link.inject(&counter, &[1]).unwrap_err(), PORT_DOWN);
+    target.player.go_on();
+    says(&target.gone(), PORT_DOWN);
+    says(&link.reconnect().unwrap_err(), &[&machine.device, "is down", "ip link set"]);
+    drop(down);
+    link.reconnect().unwrap();
+    let before = target.count().0;
+    account.balances(before);
+    all_answered(&link, &counter, 8);
+    assert_eq!(target.count().0, before + 8);
+    Ok(())
+}
+
+pub(crate) fn down_in_the_middle(backend: &str) -> Done {
+    let machine = Machine::to_break()?;
+    let counter = library("counter");
+    let mut target = Played::start(backend);
+    let mut link = link(backend, &target.address).connect().unwrap();
+    for ahead in [1, 12] {
+        let before = target.count().0;
+        let answers = AtomicU64::new(0);
+        let account = thread::scope(|scope| {
+            let downer = scope.spawn(|| {
+                while answers.load(Ordering::Relaxed) < 20 {
+                    thread::yield_now();
+                }
+                machine.down()
+            });
+            let account =
+                stream(&link, &counter, ahead, |answered| answers.store(answered, Ordering::Relaxed));
+            drop(downer.join().unwrap());
+            account
+        });
+        says(&account.why, PORT_DOWN);
+        assert!(account.answered >= 20 && account.lost > 0, "{account:?}");
+        target.gone();
+        account.balances(target.count().0 - before);
+        link.reconnect().unwrap();
+        all_answered(&link, &counter, 8);
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! What cases do to the machine: interfaces and devices that go and come back.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use farjump_transports::verbs::Options;
+
+use crate::Skip;
+
+/// The device that cases use.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// Its name: `rxe0`.
+    pub(crate) device: String,
+    /// The interface under it.
+    pub(crate) interface: String,
+    /// All GIDs of its port, as it had them before anything was done to it.
+    gids: Vec<String>,
+}
+
+/// An interface that is down; up again when this goes.
+pub(crate) struct Down<'m>(&'m Machine);
+
+/// A device or interface that was taken away; made again when this goes.
+pub(crate) struct Removed<'m> {
+    machine: &'m Machine,
+    interface_too: bool,
+}
+
+impl Machine {
+    /// This machine, if its device is Soft-RoCE's and this is root, who may take it away.
+    pub(crate) fn to_break() -> Result<Machine, Skip> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Skip("only root takes interfaces down".to_owned()));
+        }
+        let Some(device) = device() else { return Err(Skip("there is no device".to_owned())) };
+        // Only Soft-RoCE says so in this way what it is made of.
+        let Ok(interface) = fs::read_to_string(format!("/sys/class/infiniband/{device}/parent")) else {
+            return Err(Skip(format!("{device} is no Soft-RoCE, whose interface could be taken down")));
+        };
+        let mut machine = Machine { device, interface: interface.trim().to_owned(), gids: Vec::new() };
+        machine.gids = machine.gids_now();
+        Ok(machine)
+    }
+
+    /// Takes the interface down.
+    pub(crate) fn down(&self) -> Down<'_> {
+        run("ip", &["link", "set", &self.interface, "down"]);
+        Down(self)
+    }
+
+    /// Takes the device from the interface. The command is given back, which may wait until nobody uses the device.
+    pub(crate) fn remove_device(&self) -> (Removed<'_>, Child) {
+        let child = Command::new("rdma").args(["link", "delete", &self.device]).spawn().unwrap();
+        (Removed { machine: self, interface_too: false }, child)
+    }
+
+    /// Takes the interface itself away, which must be one that was only made for tests; the device goes with it.
+    pub(crate) fn remove_interface(&self) -> Result<(Removed<'_>, Child), Skip> {
+        if !self.interface.starts_with("dummy") {
+            return Err(Skip(format!("{} cannot be made again", self.interface)));
+        }
+        let child = Command::new("ip").args(["link", "delete", &self.interface]).spawn().unwrap();
+        Ok((Removed { machine: self, interface_too: true }, child))
+    }
+
+    /// How many objects of a kind (`qp`, `mr`) all programs have of the device.
+    pub(crate) fn objects(&self, kind: &str) -> u64 {
+        let said = run("rdma", &["resource", "show", &self.device]);
+        let mut words = said.split_whitespace().skip_while(|word| *word != kind);
+        let count = words.nth(1).and_then(|count| count.parse().ok());
+        count.unwrap_or_else(|| panic!("rdma tells of no {kind}: {said}"))
+    }
+
+    /// Waits until there are so many again.
+    pub(crate) fn await_objects(&self, kind: &str, count: u64) {
+        while self.objects(kind) != count {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn port(&self, file: &str) -> String {
+        let path = format!("/sys/class/infiniband/{}/ports/1/{file}", self.device);
+        fs::read_to_string(path).unwrap_or_default()
+    }
+
+    fn gids_now(&self) -> Vec<String> {
+        (0..8).map(|index| self.port(&format!("gids/{index}"))).collect()
+    }
+
+    /// Waits until the port is as it was before.
+    fn await_up(&self) {
+        while !self.port("state").contains("ACTIVE") || self.gids_now() != self.gids {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Down<'_> {
+    fn drop(&mut self) {
+        run("ip", &["link", "set", &self.0.interface, "up"]);
+        self.0.await_up();
+    }
+}
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let Machine { device, interface, .. } = self.machine;
+        let there = |path: &str| PathBuf::from(path).exists();
+        while there(&format!("/sys/class/infiniband/{device}")) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        if self.interface_too {
+            run("ip", &["link", "add", interface, "type", "dummy"]);
+            let here = std::env::var("HERE").unwrap_or_else(|_| "10.9.0.1".to_owned());
+            run("ip", &["addr", "add", &format!("{here}/24"), "dev", interface]);
+            run("ip", &["link", "set", interface, "up"]);
+        }
+        run("rdma", &["link", "add", device, "type", "rxe", "netdev", interface]);
+        // Another interface has another address of its own, and so other GIDs.
+        while !self.machine.port("state").contains("ACTIVE")
+            || !self
+                .machine
+                .gids
+                .iter()
+                .filter(|gid| gid.contains(":ffff:"))
+                .all(|gid| self.machine.gids_now().contains(gid))
+        {
+            thread::sleep(Duration::from_millis(20));
+        }
+        set_nodes(EVERYBODY).unwrap();
+    }
+}
+
+/// The device that backends take: the one that is named, or the first.
+fn device() -> Option<String> {
+    let named = Options::of_process().ok().and_then(|options| options.device);
+    let first = || {
+        let devices = fs::read_dir("/sys/class/infiniband").ok()?;
+        devices.filter_map(|device| device.ok()?.file_name().into_string().ok()).min()
+    };
+    named.or_else(first)
+}
+
+/// Runs a command of the system, and returns what it says.
+///
+/// # Panics
+/// It fails.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    let ended = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let ended = ended.unwrap_or_else(|error| panic!("{program}: {error}"));
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{program} {}: {said}", arguments.join(" "));
+    String::from_utf8_lossy(&ended.stdout).into_owned()
+}
+
+/// Who may open the nodes of devices: everybody, as before a case, or root alone.
+pub(crate) const EVERYBODY: u32 = 0o666;
+pub(crate) const ROOT: u32 = 0o600;
+
+/// Sets who may open the nodes of devices.
+pub(crate) fn set_nodes(mode: u32) -> std::io::Result<()> {
+    for entry in fs::read_dir("/dev/infiniband")? {
+        fs::set_permissions(entry?.path(), fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// What a case that was killed did not undo, as far as that goes: an interface that is down, nodes that are closed.
+pub(crate) fn mend() {
+    if let Ok(machine) = Machine::to_break() {
+        // Where either fails the next case says so.
+        let _ = Command::new("ip").args(["link", "set", &machine.interface, "up"]).status();
+        let _ = set_nodes(EVERYBODY);
+    }
+}

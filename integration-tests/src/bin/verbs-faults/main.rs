@@ -1,0 +1,91 @@
+//! Faults over RDMA: peers that lie, queues that fill, links that go down, devices that go, on a machine that has a device.
+//!
+//! `verbs-faults [WORD]…` runs the cases whose names have one of the words, each in a process of its own with a watchdog, and says
+//! `ok`, `failed` or `skipped` of each. Status 0 if none failed, 1 if one did, 77 if none could run, 2 for anything else.
+//! `verbs-faults --falls ADDRESS` is the other machine's part of the cases between two, and `--to ADDRESS [WORD]…` runs those
+//! (`pair.rs`). Most cases need root and Soft-RoCE, because they take network interfaces and devices away: they are for
+//! throw-away machines (`docs/vm-test.md`), and skipped where a device is another's.
+
+mod address;
+mod cases;
+mod command;
+mod ends;
+mod full;
+mod limits;
+mod links;
+mod machine;
+mod meeting;
+mod pair;
+mod player;
+mod removal;
+mod source;
+mod target;
+mod wrong;
+
+use std::process::ExitCode;
+
+use cases::Case;
+use farjump_integration_tests::conformance::build_into;
+
+/// What a test program ends with that was skipped (automake's manual, "Scripts-based Testsuites").
+const SKIPPED: u8 = 77;
+
+/// A case that cannot be tried here, and why.
+struct Skip(String);
+
+/// How a case ends that does not panic.
+type Done = Result<(), Skip>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match &*words {
+        ["--play", role @ ..] => {
+            player::play(role);
+            ExitCode::SUCCESS
+        }
+        ["--case", name] => cases::run_here(name),
+        ["--falls", address] => {
+            pair::fall(address);
+            ExitCode::SUCCESS
+        }
+        ["--to", address, words @ ..] => tried(&cases::between(address), words),
+        words if words.iter().any(|word| word.starts_with('-')) => {
+            eprintln!(
+                "verbs-faults [WORD]…, verbs-faults --falls ADDRESS, verbs-faults --to ADDRESS [WORD]…"
+            );
+            ExitCode::from(2)
+        }
+        words => tried(&cases::alone(), words),
+    }
+}
+
+/// Runs the cases that have one of the words in their names, or all if there is no word.
+fn tried(cases: &[Case], words: &[&str]) -> ExitCode {
+    if let Err(why) = farjump_transports::verbs::Write::usable() {
+        println!("skipped: no RDMA device: {why}");
+        return ExitCode::from(SKIPPED);
+    }
+    // For a machine without a compiler they are brought along.
+    let built = match std::env::var_os(player::LIBRARIES) {
+        Some(_) => None,
+        None => Some(tempfile::tempdir().expect("a temporary folder")),
+    };
+    if let Some(Err(why)) = built.as_ref().map(|folder| build_into(folder.path())) {
+        eprintln!("the functions to inject do not build: {why}");
+        return ExitCode::from(2);
+    }
+    let libraries = built.as_ref().map(|folder| folder.path());
+    let chosen = |case: &&Case| words.is_empty() || words.iter().any(|word| case.name.contains(word));
+    let verdicts: Vec<_> =
+        cases.iter().filter(chosen).map(|case| cases::run_apart(case, libraries)).collect();
+    let count = |code| verdicts.iter().filter(|verdict| **verdict == code).count();
+    let (ok, skipped) = (count(cases::Verdict::Ok), count(cases::Verdict::Skipped));
+    let failed = verdicts.len() - ok - skipped;
+    println!("{ok} ok, {failed} failed, {skipped} skipped");
+    match (failed, ok) {
+        (0, 0) => ExitCode::from(SKIPPED),
+        (0, _) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}

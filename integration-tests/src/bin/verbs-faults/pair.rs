@@ -1,0 +1,141 @@
+//! Two machines with a cable between them, of which the other one's link goes down and comes up again.
+//!
+//! The other machine runs [`fall`]: a target of each backend, and an ear for orders to take its link down, for so long and no longer,
+//! because nobody can tell it to take it up again.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use farjump::{Error, Key, Link, LinkBuilder, Target};
+
+use crate::ends::says;
+use crate::machine::Machine;
+use crate::player::library;
+use crate::source::{FOREVER, all_answered};
+use crate::{Done, cases};
+
+/// Ports behind the one for orders, where the targets listen.
+const BACKENDS: [&str; 2] = ["verbs-write", "verbs-send"];
+/// Of both machines.
+const KEY: [u8; 32] = [5; 32];
+/// How long a machine may say nothing on a control connection: longer than anything here takes, or not.
+const PATIENT: Duration = Duration::from_secs(600);
+const IMPATIENT: Duration = Duration::from_secs(2);
+
+/// Where the other machine is: its address, and the port for orders.
+fn there() -> (String, u16) {
+    let there = cases::there();
+    let (host, port) = there.rsplit_once(':').expect("HOST:PORT");
+    (host.to_owned(), port.parse().expect("a port"))
+}
+
+/// Plays the other machine. It ends when it is killed.
+pub(crate) fn fall(address: &str) {
+    let (host, port) = address.rsplit_once(':').expect("HOST:PORT");
+    let port: u16 = port.parse().expect("a port");
+    let Ok(machine) = Machine::to_break() else { panic!("a link that can be taken down") };
+    for (index, backend) in BACKENDS.into_iter().enumerate() {
+        let at = format!("tcp:{host}:{}", usize::from(port) + 1 + index);
+        let (ready, is_ready) = mpsc::channel();
+        thread::spawn(move || {
+            let mut word = 0_u64;
+            let target = Target::listen(&at).transport(backend).key(Key::from_bytes(KEY)).args(&mut word);
+            let mut target = target.peer_timeout(PATIENT).build().unwrap();
+            ready.send(()).unwrap();
+            target.run().unwrap();
+        });
+        is_ready.recv().unwrap();
+    }
+    // Last: whoever finds it listening finds the targets too.
+    let listener = TcpListener::bind(address).unwrap();
+    for order in listener.incoming() {
+        let mut order = order.unwrap();
+        let mut line = String::new();
+        let _ = BufReader::new(&order).read_line(&mut line);
+        // Somebody may only look whether it listens.
+        let Ok(milliseconds) = line.trim().parse() else { continue };
+        order.write_all(b"down\n").unwrap();
+        drop(order);
+        // So that the answer gets through.
+        thread::sleep(Duration::from_millis(300));
+        let down = machine.down();
+        thread::sleep(Duration::from_millis(milliseconds));
+        drop(down);
+    }
+}
+
+/// Has the other machine take its link down in a moment, for so long.
+fn order(down: Duration) {
+    let (host, port) = there();
+    let mut stream = TcpStream::connect((host, port)).unwrap();
+    writeln!(stream, "{}", down.as_millis()).unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+}
+
+fn link(backend: &str, silence: Duration) -> LinkBuilder {
+    let (host, port) = there();
+    let index = BACKENDS.iter().position(|name| *name == backend).unwrap();
+    let address = format!("tcp:{host}:{}", usize::from(port) + 1 + index);
+    let link = Link::builder(&address).transport(backend).key(Key::from_bytes(KEY)).peer_timeout(silence);
+    link.connect_timeout(FOREVER).send_timeout(FOREVER)
+}
+
+/// Connects to the other machine, which may still be away.
+fn connect(backend: &str) -> Link {
+    loop {
+        match link(backend, PATIENT).connect_timeout(IMPATIENT).connect() {
+            Ok(link) => return link,
+            Err(_) => thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+pub(crate) fn down(backend: &str) -> Done {
+    let counter = library("counter");
+    let link = link(backend, PATIENT).connect().unwrap();
+    all_answered(&link, &counter, 4);
+    order(Duration::from_secs(15));
+    let account = crate::source::stream(&link, &counter, 4, |_| {});
+    account.balances(account.answered);
+    says(&account.why, &["transport retry counter exceeded (status 12", "the peer did not answer"]);
+    says(&link.inject(&counter, &[1]).unwrap_err(), &["status 12"]);
+    drop(link);
+    all_answered(&connect(backend), &counter, 4);
+    Ok(())
+}
+
+pub(crate) fn down_for_a_while(backend: &str) -> Done {
+    let counter = library("counter");
+    let link = link(backend, PATIENT).connect().unwrap();
+    all_answered(&link, &counter, 4);
+    order(Duration::from_secs(2));
+    // The peer is not given up meanwhile: it is there again, and says itself what became of its end.
+    let account = crate::source::stream(&link, &counter, 4, |_| {});
+    account.balances(account.answered);
+    says(&account.why, &["it closed the link", "the target cut the link", "rxe0"]);
+    drop(link);
+    all_answered(&connect(backend), &counter, 4);
+    Ok(())
+}
+
+pub(crate) fn down_idle(backend: &str) -> Done {
+    let counter = library("counter");
+    let link = link(backend, IMPATIENT).connect().unwrap();
+    all_answered(&link, &counter, 4);
+    order(3 * IMPATIENT);
+    // Nothing is sent, so no device misses an answer.
+    let error = loop {
+        match link.progress() {
+            Ok(()) => thread::sleep(Duration::from_millis(10)),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    says(&error, &["did not answer for 2 s"]);
+    drop(link);
+    all_answered(&connect(backend), &counter, 4);
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Devices that are taken away under links, and come back.
+
+use std::thread;
+use std::time::Duration;
+
+use farjump_transports::verbs::{Send, Write};
+
+use crate::Done;
+use crate::ends::says;
+use crate::machine::Machine;
+use crate::player::library;
+use crate::source::{Account, LENGTHS, all_answered, link};
+use crate::target::Played;
+
+pub(crate) fn interface(backend: &str) -> Done {
+    let machine = Machine::to_break()?;
+    let counter = library("counter");
+    let mut target = Played::start(backend);
+    let mut link = link(backend, &target.address).connect().unwrap();
+    all_answered(&link, &counter, 8);
+    target.player.stop();
+    let mut account = Account::default();
+    let calls: Vec<_> =
+        LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
+    account.made = calls.len() as u64;
+    let (removed, mut command) = machine.remove_interface()?;
+    calls.into_iter().for_each(|call| account.settle(call));
+    assert_eq!(account.lost, 3, "{account:?}");
+    says(&account.why, &[&machine.device]);
+    target.player.go_on();
+    target.gone();
+    let error = link.reconnect().unwrap_err();
+    says(&error, &["opening an end"]);
+    // The system waits until nobody has the device open.
+    drop(link);
+    target.player.kill();
+    assert!(command.wait().unwrap().success());
+    drop(removed);
+    target.again();
+    let link = crate::source::link(backend, &target.address).connect().unwrap();
+    all_answered(&link, &counter, 8);
+    Ok(())
+}
+
+pub(crate) fn device(backend: &str) -> Done {
+    let machine = Machine::to_break()?;
+    let counter = library("counter");
+    let mut target = Played::start(backend);
+    let first = link(backend, &target.address).connect().unwrap();
+    all_answered(&first, &counter, 8);
+    let (removed, mut command) = machine.remove_device();
+    // Soft-RoCE waits for those who have it open: what they have goes on working until they let go.
+    thread::sleep(Duration::from_millis(300));
+    all_answered(&first, &counter, 8);
+    assert!(command.try_wait().unwrap().is_none(), "the device went while links held it");
+    drop(first);
+    target.player.kill();
+    assert!(command.wait().unwrap().success());
+    let usable =
+        if backend == farjump_transports::verbs::write::NAME { Write::usable() } else { Send::usable() };
+    says(&usable.unwrap_err(), &["no RDMA device", "rdma link add"]);
+    drop(removed);
+    target.again();
+    let link = link(backend, &target.address).connect().unwrap();
+    all_answered(&link, &counter, 8);
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Sources that account for each of their calls.
+
+use std::collections::VecDeque;
+use std::io::BufRead;
+use std::time::Duration;
+
+use farjump::{Error, Library, Link, LinkBuilder, Pending};
+
+use crate::player::{library, say};
+
+/// A wait of which no case should see the end: the watchdog comes before.
+pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
+/// Payloads of calls: in a line, in one packet, in several, and in a bigger mailbox or in pieces.
+pub(crate) const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
+
+/// What became of calls of one link, which are answered in turn.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub(crate) struct Account {
+    /// Injected.
+    pub(crate) made: u64,
+    pub(crate) answered: u64,
+    /// Reported as lost.
+    pub(crate) lost: u64,
+    /// Why, the first of them.
+    pub(crate) why: String,
+}
+
+/// A link that gives nobody up.
+pub(crate) fn link(backend: &str, address: &str) -> LinkBuilder {
+    Link::builder(address).transport(backend).connect_timeout(FOREVER).send_timeout(FOREVER)
+}
+
+impl Account {
+    /// Takes the answer of a call, or the report of its loss.
+    pub(crate) fn settle(&mut self, call: Pending<'_>) {
+        match call.wait(FOREVER) {
+            Ok(_) => {
+                assert_eq!(self.lost, 0, "a call is answered behind one that was lost");
+                self.answered += 1;
+            }
+            Err(Error::PeerGone { why, .. }) => {
+                if self.lost == 0 {
+                    self.why = why;
+                }
+                self.lost += 1;
+            }
+            Err(other) => panic!("a call is neither answered nor lost: {other}"),
+        }
+    }
+
+    /// Every call is accounted for, and the target has run no other, and all that it answered.
+    pub(crate) fn balances(&self, ran: u64) {
+        assert_eq!(self.made, self.answered + self.lost, "{self:?}");
+        assert!((self.answered..=self.made).contains(&ran), "{ran} have run: {self:?}");
+    }
+}
+
+/// Calls `counter` `count` times with payloads of all lengths, and has all answered.
+pub(crate) fn all_answered(link: &Link, counter: &Library, count: u64) {
+    for number in 0..count {
+        let len = LENGTHS[number as usize % LENGTHS.len()];
+        let answer = link.inject(counter, &vec![1; len]).and_then(|call| call.wait(FOREVER));
+        answer.unwrap_or_else(|error| panic!("call {number} with {len} bytes: {error}"));
+    }
+}
+
+/// Injects without end, `ahead` calls before the first of them is answered, until that fails. `answered` is told of each answer.
+pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut answered: impl FnMut(u64)) -> Account {
+    let mut account = Account::default();
+    let mut calls = VecDeque::new();
+    while account.lost == 0 {
+        let len = LENGTHS[account.made as usize % LENGTHS.len()];
+        match link.inject(counter, &vec![2; len]) {
+            Ok(call) => {
+                account.made += 1;
+                calls.push_back(call);
+            }
+            Err(Error::PeerGone { .. }) => break,
+            Err(other) => panic!("call {}: {other}", account.made),
+        }
+        if calls.len() >= ahead
+            && let Some(call) = calls.pop_front()
+        {
+            account.settle(call);
+            answered(account.answered);
+        }
+    }
+    calls.into_iter().for_each(|call| account.settle(call));
+    account
+}
+
+/// Plays a source that tells how meeting a target went, and then calls without end, or once each time that it is told.
+pub(crate) fn play(backend: &str, address: &str) {
+    let counter = library("counter");
+    let link = match link(backend, address).connect() {
+        Ok(link) => link,
+        Err(error) => return say(&format!("refused {error}")),
+    };
+    say("met");
+    for order in std::io::stdin().lock().lines().map_while(Result::ok) {
+        match &*order {
+            "stream" => {
+                let account = stream(&link, &counter, 8, |answered| {
+                    if answered == 10 {
+                        say("streams");
+                    }
+                });
+                say(&format!("ended {}", account.why));
+            }
+            "call" => match link.inject(&counter, &[1; 10]).and_then(|call| call.wait(FOREVER)) {
+                Ok(_) => say("answered"),
+                Err(error) => say(&format!("failed {error}")),
+            },
+            other => panic!("no such order: {other}"),
+        }
+    }
+}

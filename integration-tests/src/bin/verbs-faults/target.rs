@@ -1,0 +1,102 @@
+//! A target in a process of its own: what it does when it is told, and what it tells.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use farjump::Target;
+use tempfile::TempDir;
+
+use crate::player::{As, NOBODY, Player, say};
+
+/// How long it sleeps at a stretch before it looks for orders.
+const NAP: Duration = Duration::from_millis(20);
+/// How long a meeting may stall: cases wait for its end.
+const MEETING: Duration = Duration::from_secs(3);
+
+/// Plays a target whose `target_args` are a word that functions count in.
+pub(crate) fn play(backend: &str, address: &str) {
+    let mut word = 0_u64;
+    let target = Target::listen(address).transport(backend).args(&mut word).meeting_limit(MEETING);
+    let target = target.on_peer_gone(|peer, why| say(&format!("gone {peer}: {why}")));
+    let mut target = match target.build() {
+        Ok(target) => target,
+        Err(error) => return say(&format!("not ready: {error}")),
+    };
+    let (sender, orders) = mpsc::channel();
+    thread::spawn(move || {
+        std::io::stdin().lines().map_while(Result::ok).try_for_each(|order| sender.send(order))
+    });
+    say(&format!("ready {}", target.address()));
+    loop {
+        if target.poll().unwrap() == 0 {
+            target.wait(NAP).unwrap();
+        }
+        match orders.try_recv().as_deref() {
+            Ok("count") => {
+                // What has come is run first.
+                while target.poll().unwrap() != 0 {}
+                let (sources, ran) = (target.sources(), *target.args_mut::<u64>().unwrap());
+                say(&format!("count {ran} {sources}"));
+            }
+            Ok(order) => panic!("no such order: {order}"),
+            Err(mpsc::TryRecvError::Empty) => {}
+            Err(mpsc::TryRecvError::Disconnected) => return,
+        }
+    }
+}
+
+/// A target at a socket of its own.
+pub(crate) struct Played {
+    pub(crate) player: Player,
+    pub(crate) address: String,
+    backend: String,
+    folder: TempDir,
+}
+
+impl Played {
+    pub(crate) fn start(backend: &str) -> Played {
+        Played::start_as(&As::default(), backend).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Starts one as somebody, or says why it does not serve.
+    pub(crate) fn start_as(who: &As, backend: &str) -> Result<Played, String> {
+        let folder = tempfile::tempdir().unwrap();
+        if who.nobody {
+            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let address = format!("unix:{}", folder.path().join("target.sock").display());
+        let player = Player::start_as(who, &["target", backend, &address]);
+        let mut played = Played { player, address, backend: backend.to_owned(), folder };
+        let said = played.player.hear("");
+        match said.strip_prefix("not ready: ") {
+            None => Ok(played),
+            Some(why) => Err(why.to_owned()),
+        }
+    }
+
+    /// Starts another one at the same address.
+    pub(crate) fn again(&mut self) {
+        self.player.kill();
+        self.player = Player::start(&["target", &self.backend, &self.address]);
+        self.player.hear("ready");
+    }
+
+    /// How many calls it has run of those that had come, and how many sources it has.
+    pub(crate) fn count(&mut self) -> (u64, u64) {
+        self.player.order("count");
+        let said = self.player.hear("count ");
+        let (ran, sources) = said.split_once(' ').unwrap();
+        (ran.parse().unwrap(), sources.parse().unwrap())
+    }
+
+    /// Why it says that a source is gone.
+    pub(crate) fn gone(&mut self) -> String {
+        self.player.hear("gone ")
+    }
+
+    /// Where its socket is.
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
+        self.folder.path().join("target.sock")
+    }
+}

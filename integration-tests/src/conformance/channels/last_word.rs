@@ -1,0 +1,172 @@
+//! What happens to a receiver that takes the last word of a write for the end of it, as programs do that poll it: whether this path
+//! can be seen to tear writes. No rule of farjump's trusts in that; the check shows that there is something not to trust in.
+
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::thread;
+
+use farjump_core::transport::{Endpoint, LocalMemory, RemoteMemory};
+
+use super::ends::Raw;
+use super::stream::Patience;
+use crate::conformance::failure::{Failure, ensure};
+use crate::conformance::pattern;
+use crate::conformance::subject::Subject;
+
+/// Lengths of writes: of one packet, and some of several.
+const SIZES: [usize; 12] = [32, 40, 64, 72, 96, 128, 136, 200, 256, 512, 1024, 8192];
+/// Length of the region, in bytes.
+const REGION: usize = 64 << 10;
+/// Lines between the beginnings of two writes that follow each other, so that they lie everywhere.
+const STEP: usize = 131;
+const SEED: u64 = 61;
+
+/// What was seen of writes whose last word was polled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LastWords {
+    /// Writes of which all was there when the last word was.
+    pub whole: u64,
+    /// Writes of which something came later.
+    pub torn: u64,
+    /// The first of these.
+    pub first: Option<String>,
+}
+
+/// Makes `writes` writes of 32 B to 8 KiB, one at a time, from one thread, and has another poll the last word of each and then compare
+/// all of it.
+///
+/// # Errors
+/// The path has no memory that is written from elsewhere, an error of its own, or bytes that stay wrong.
+pub fn last_words(subject: &Subject, writes: u64) -> Result<LastWords, Failure> {
+    let raw = Raw::connect(subject, REGION, REGION / 2)?;
+    let (Endpoint::OneSided { local: _own, remote }, Endpoint::OneSided { local, remote: mut back }) =
+        (raw.left, raw.right)
+    else {
+        return Err(Failure::new("it delivers whole frames: there is no memory to poll"));
+    };
+    ensure!(local.len() >= REGION, "its region has {} bytes", local.len());
+    let (taken, looks) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| write_all(remote, writes, &taken, &looks));
+        let mut seen = LastWords { whole: 0, torn: 0, first: None };
+        let polled = (0..writes).try_for_each(|number| -> Result<(), Failure> {
+            let mut patience = Patience::new();
+            while !arrived(&*local, number) {
+                looks.fetch_add(1, Release);
+                back.progress()?;
+                patience.stuck(|| format!("write {number} does not come"))?;
+            }
+            match difference(&*local, number) {
+                None => seen.whole += 1,
+                Some(byte) => {
+                    let len = length(number);
+                    let mut patience = Patience::new();
+                    while difference(&*local, number).is_some() {
+                        looks.fetch_add(1, Release);
+                        patience.stuck(|| {
+                            format!("byte {byte} of write {number} of {len} bytes does not come")
+                        })?;
+                    }
+                    seen.torn += 1;
+                    let text =
+                        || format!("byte {byte} of write {number} of {len} bytes came after the last word");
+                    seen.first.get_or_insert_with(text);
+                }
+            }
+            taken.store(number + 1, Release);
+            Ok(())
+        });
+        if polled.is_err() {
+            taken.store(u64::MAX, Release);
+        }
+        let written = writer.join().unwrap_or_else(|_| Err(Failure::new("the writer's thread panicked")));
+        polled.and(written).map(|()| seen)
+    })
+}
+
+/// Makes the writes, each when the one before has been taken. Between two steps of it the other thread looks at least once: a path
+/// that moves bytes in these steps alone would else be seen when all is over, where the threads share a processor.
+fn write_all(
+    remote: Box<dyn RemoteMemory>,
+    writes: u64,
+    taken: &AtomicU64,
+    looks: &AtomicU64,
+) -> Result<(), Failure> {
+    // What is being written stays where it is until it has arrived, or the path is gone, which goes first.
+    let mut bytes: Vec<u8>;
+    let mut remote = remote;
+    for number in 0..writes {
+        bytes = pattern::bytes(length(number), SEED, number);
+        let mut patience = Patience::new();
+        while let Err(error) = remote.put(offset(number), &bytes, number) {
+            if !error.is_full() {
+                return Err(error.into());
+            }
+            remote.progress()?;
+            patience.stuck(|| format!("there is no room for write {number}"))?;
+        }
+        let mut patience = Patience::new();
+        while taken.load(Acquire) <= number {
+            let before = looks.load(Acquire);
+            remote.progress()?;
+            while looks.load(Acquire) == before && taken.load(Acquire) <= number {
+                patience.stuck(|| format!("write {number} is not taken"))?;
+                thread::yield_now();
+            }
+        }
+        if taken.load(Relaxed) == u64::MAX {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn length(number: u64) -> usize {
+    SIZES[(number % SIZES.len() as u64) as usize]
+}
+
+/// Where a write begins: at a line, like a frame.
+fn offset(number: u64) -> usize {
+    let lines = (REGION - SIZES[SIZES.len() - 1]) / 64;
+    number as usize * STEP % lines * 64
+}
+
+/// Whether the last word of a write is there.
+fn arrived(local: &dyn LocalMemory, number: u64) -> bool {
+    let at = offset(number) + length(number) - 8;
+    // SAFETY: `LocalMemory` promises its bytes for as long as it is borrowed, `last_words` has seen that they are enough, and lengths
+    // are multiples of 8. Others write there, atomically seen.
+    let word = unsafe { AtomicU64::from_ptr(local.base().as_ptr().add(at).cast()) };
+    word.load(Acquire) == pattern::word(SEED, number, (length(number) / 8 - 1) as u64)
+}
+
+/// The first byte of a write that is not there.
+fn difference(local: &dyn LocalMemory, number: u64) -> Option<usize> {
+    // SAFETY: as in `arrived`.
+    unsafe { pattern::first_difference(local.base().add(offset(number)), length(number), SEED, number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use farjump_core::transport::ArrivalRules;
+
+    use super::*;
+    use crate::conformance::Pair;
+    use crate::fakes::{FakeOneSided, Rule};
+
+    fn seen(rule: Rule, arrival: ArrivalRules) -> LastWords {
+        let subject = Subject::new("fake", arrival, move || {
+            Pair::new(Box::new(FakeOneSided::new(rule, 1)), Box::new(FakeOneSided::new(rule, 2)))
+        });
+        last_words(&subject, 2000).unwrap()
+    }
+
+    #[test]
+    fn who_polls_the_last_word_sees_torn_writes_where_order_is_not_promised_and_nowhere_else() {
+        let disorderly = seen(Rule::Fenced, ArrivalRules::FENCED);
+        assert!(disorderly.torn > 0, "{disorderly:?}");
+        assert!(disorderly.first.is_some());
+        assert_eq!(disorderly.whole + disorderly.torn, 2000);
+        let orderly = seen(Rule::InOrder, ArrivalRules::IN_ORDER);
+        assert_eq!(orderly, LastWords { whole: 2000, torn: 0, first: None });
+    }
+}
