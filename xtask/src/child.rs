@@ -87,6 +87,8 @@ pub(crate) struct Run<'i> {
     command: Command,
     limit: Duration,
     show: Show,
+    /// What stands before each line that is shown.
+    mark: String,
     /// Where its standard output goes, if not to the caller.
     output: Option<OwnedFd>,
     /// What the command is called, where that is not what it is.
@@ -111,6 +113,7 @@ impl<'i> Run<'i> {
             command,
             limit: Duration::from_secs(600),
             show: Show::All,
+            mark: String::new(),
             output: None,
             shown: None,
             interrupt,
@@ -164,6 +167,12 @@ impl<'i> Run<'i> {
         self
     }
 
+    /// Has this stand before each line of it that is shown, to tell it from what runs at the same time.
+    pub(crate) fn mark(mut self, mark: &str) -> Self {
+        self.mark = mark.to_owned();
+        self
+    }
+
     /// Keeps the output for the caller.
     pub(crate) fn quiet(mut self) -> Self {
         self.show = Show::Nothing;
@@ -183,7 +192,7 @@ impl<'i> Run<'i> {
             .shown
             .unwrap_or_else(|| iter::once(name).chain(args).collect::<Vec<Cow<'_, str>>>().join(" "));
         if self.show == Show::All {
-            println!("$ {shown}");
+            println!("{}$ {shown}", self.mark);
         }
         let failed = |error: io::Error| Failed::Because(format!("{program}: {error}"));
         let (reader, writer) = io::pipe().map_err(failed)?;
@@ -211,7 +220,7 @@ impl<'i> Run<'i> {
                 Ok(line) => {
                     if self.show == Show::All {
                         // A reader that went away is no reason to leave the work half done.
-                        let _ = writeln!(io::stdout(), "{line}");
+                        let _ = writeln!(io::stdout(), "{}{line}", self.mark);
                     }
                     output.push_str(&line);
                     output.push('\n');

@@ -8,6 +8,7 @@ use crate::checks::{
 };
 use crate::child::{Failed, Interrupt, Run};
 use crate::guard;
+use crate::install;
 use crate::packages;
 use crate::tally::Tally;
 use crate::test;
@@ -31,7 +32,7 @@ pub(crate) type Verdict = Result<(), Failed>;
 type Step = (&'static str, fn(&Interrupt) -> Verdict);
 
 /// The steps besides the tests, cheap ones first.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("the lock file fits", checks::licences::locked),
     ("formatting", formatting),
     ("licences of dependencies", checks::licences::check),
@@ -42,6 +43,7 @@ const STEPS: [Step; 10] = [
     ("combinations of features", checks::features::check),
     ("core without std", checks::no_std::check),
     ("no native library", checks::native::check),
+    ("installing", install::check),
 ];
 
 /// A step that not every machine can take: its name, and what it does. It says `ok`, `FAILED` or `skipped`, and why.
@@ -55,8 +57,8 @@ const TRIED: [Tried; 2] = [("hot path", hot_path), ("without UCX", no_ucx)];
 /// When interrupted.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let lacking = match options.no_install {
-        true => packages::missing(packages::TESTS),
-        false => packages::install(packages::TESTS, interrupt)?,
+        true => packages::missing(&packages::wanted(true)),
+        false => packages::install(&packages::wanted(true), interrupt)?,
     };
     let mut lines = Vec::new();
     let mut all_passed = true;
@@ -130,7 +132,8 @@ fn formatting(interrupt: &Interrupt) -> Verdict {
 }
 
 fn lints(interrupt: &Interrupt) -> Verdict {
-    cargo(interrupt, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    let all = ["clippy", "--workspace", "--all-targets"];
+    cargo(interrupt, &[&all, packages::features(), &["--", "-D", "warnings"]].concat(), &[])?;
     // The models are not there without their flag.
     let target = Workspace::load(false, interrupt)?.target().join("loom");
     let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", &*target.to_string_lossy())];
@@ -139,5 +142,6 @@ fn lints(interrupt: &Interrupt) -> Verdict {
 }
 
 fn documentation(interrupt: &Interrupt) -> Verdict {
-    cargo(interrupt, &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+    let all = ["doc", "--workspace", "--no-deps"];
+    cargo(interrupt, &[&all, packages::features()].concat(), &[("RUSTDOCFLAGS", "-D warnings")])
 }

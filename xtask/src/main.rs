@@ -5,6 +5,7 @@ mod child;
 mod ci;
 mod figures;
 mod guard;
+mod install;
 mod packages;
 mod tally;
 mod test;
@@ -22,7 +23,7 @@ enum Chore {
     /// Installs what the tests need, runs all of them, and counts.
     ///
     /// Runs the tests of every crate, the examples in the documentation, and the models of the shared-memory protocol
-    /// (loom). The last line is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped,
+    /// (loom), and boots virtual machines for what needs an RDMA device, as `vm-test` does. The last line is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped,
     /// with the reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// Packages are installed by apt where this user may do that without a password. Elsewhere what is missing is
@@ -39,7 +40,7 @@ enum Chore {
     /// KVM, as any user. On each of two kernels, and on two machines with a cable between them, run the
     /// distribution's own tests of the device, and farjump's conformance suite. docs/vm-test.md has more.
     ///
-    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this with the filter `vm`. With `-- COMMAND…` that runs
+    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this too. With `-- COMMAND…` that runs
     /// instead, as root, in /job.
     VmTest(vm::Options),
     /// Counts the instructions and the lines of memory of the hot path, and compares them with those recorded.
@@ -48,6 +49,11 @@ enum Chore {
     /// no time is measured. Fails where more than a few instructions or a line came to be needed, and says which; tells what
     /// became less. docs/decisions/hot-path-guard.md has more.
     Guard(guard::Options),
+    /// Installs the C library with its headers, what pkg-config and CMake read, and the program farjump.
+    ///
+    /// Builds them for release first. `libfarjump.so` is linked by the C compiler from the archive that cargo makes, so that its name
+    /// and the versions of its symbols are those that it is to have. Needs no privilege but to write to the prefix.
+    Install(install::Options),
     /// Measures farjump on this machine and writes benches/RESULTS.md.
     ///
     /// Builds farjump in release, runs `farjump perf` for each section of the page, one after the other, and draws the paper's
@@ -65,6 +71,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options, &interrupt),
         Chore::Ci(options) => ci::run(&options, &interrupt),
         Chore::VmTest(options) => vm::run(&options, &interrupt),
+        Chore::Install(options) => install::run(&options, &interrupt),
         Chore::Guard(options) => guard::run(&options, &interrupt),
         Chore::Figures(options) => figures::run(&options, &interrupt),
     });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::child::{Failed, Interrupt, Run};
 
 /// What the tests use besides Rust. Debian and Ubuntu name the packages alike.
-pub(crate) const TESTS: &[Needed] = &[
+const TESTS: &[Needed] = &[
     Needed::new("cc", "gcc", "links everything"),
     Needed::new("gcc", "gcc", "compiles ifuncs in C"),
     Needed::new("readelf", "binutils", "links images, and shows what a program needs"),
@@ -18,6 +18,11 @@ pub(crate) const TESTS: &[Needed] = &[
     Needed::new("gdb", "gdb", "looks at injected code that runs"),
     Needed::new("ld.lld", "lld", "links images with another linker"),
     Needed::new("liblz4.a", "liblz4-dev", "an archive that a distribution made"),
+    Needed::new("pkg-config", "pkg-config", "finds the C library"),
+    Needed::new("cmake", "cmake", "finds the C library, too"),
+    Needed::new("libsqlite3.so", "libsqlite3-dev", "the database of the example in C"),
+    Needed::new("sqlite3", "sqlite3", "looks into that database"),
+    Needed::new("aplay", "alsa-utils", "comes with the recordings that go into it"),
     Needed::new("libucp.so.0", "libucx0", "moves frames over UCX").owed(),
     Needed::new("libucp.so", "libucx-dev", "has the headers that the bindings of UCX are compared with")
         .owed(),
@@ -30,6 +35,8 @@ pub(crate) const TESTS: &[Needed] = &[
     ),
     Needed::new("ucx_perftest", "ucx-utils", "measures messages of UCX without farjump").owed(),
     Needed::new("ip", "iproute2", "makes the networks between which frames travel").owed(),
+    Needed::new(MPICC, "libopenmpi-dev", "compiles the MPI program").owed(),
+    Needed::new("mpirun", "openmpi-bin", "starts it, and the conformance suite over its transport").owed(),
 ];
 
 /// What virtual machines use besides.
@@ -39,8 +46,16 @@ pub(crate) const MACHINES: &[Needed] = &[
     Needed::new("zstd", "zstd", "unpacks newer kernels"),
 ];
 
+/// What the tests use, those in virtual `machines` included or not.
+pub(crate) fn wanted(machines: bool) -> Vec<Needed> {
+    [TESTS, if machines { MACHINES } else { &[] }].concat()
+}
+
 /// Clang as a library. It lies beside the rest of LLVM, where the C compiler does not look.
 const LIBCLANG: &str = "libclang.so.1";
+
+/// MPI's compiler.
+const MPICC: &str = "mpicc";
 
 /// How long installing may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -134,6 +149,12 @@ pub(crate) fn update(interrupt: &Interrupt) -> Result<bool, Failed> {
     let Some(prefix) = privileged(interrupt) else { return Ok(false) };
     let words = [prefix, &["apt-get", "update"]].concat();
     Ok(Run::new(words[0], interrupt).args(&words[1..]).limit(LIMIT).run()?.status.success())
+}
+
+/// What cargo is told so that it builds what needs a library of the system: the MPI program, where there is what it takes.
+pub(crate) fn features() -> &'static [&'static str] {
+    let mut taken = TESTS.iter().filter(|needed| [MPICC, LIBCLANG].contains(&needed.file));
+    if taken.all(Needed::is_there) { &["--features", "farjump-mpi-example/mpi"] } else { &[] }
 }
 
 /// What a person would type to have these.

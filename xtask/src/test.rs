@@ -9,7 +9,12 @@ use crate::vm;
 use crate::workspace::{Workspace, root};
 
 /// How long building and running one suite may take. Tests have limits of their own, far below this.
-const LIMIT: Duration = Duration::from_secs(25 * 60);
+const LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// The filter for the models of the protocol.
+const MODELS: &str = "loom";
+/// The filter for the virtual machines.
+const MACHINES: &str = "vm";
 
 /// What to test.
 #[derive(clap::Args, Debug, Default)]
@@ -20,8 +25,8 @@ pub(crate) struct Options {
     /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Run only tests whose name contains one of these. The models of the protocol run if one of them is `loom`, the virtual
-    /// machines if one is `vm`.
+    /// Run only tests whose name contains one of these. The models of the protocol run then if one of them is `loom`, and the
+    /// virtual machines if one is `vm`.
     pub(crate) filters: Vec<String>,
 }
 
@@ -30,14 +35,21 @@ pub(crate) struct Options {
 /// # Errors
 /// When interrupted, or cargo cannot be run.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let machines = options.device.is_none() && chosen(&options.filters, MACHINES);
+    let wanted = packages::wanted(machines);
     let lacking = match options.no_install {
-        true => packages::missing(packages::TESTS),
-        false => packages::install(packages::TESTS, interrupt)?,
+        true => packages::missing(&wanted),
+        false => packages::install(&wanted, interrupt)?,
     };
     let mut tally = all(&options.filters, options.device.as_deref(), interrupt)?;
     charge(&mut tally, &lacking);
     summarise(&tally, &lacking);
     Ok(tally.failed.is_empty())
+}
+
+/// Whether what has a filter of its own runs with these.
+fn chosen(filters: &[String], own: &str) -> bool {
+    filters.is_empty() || filters.iter().any(|filter| filter == own)
 }
 
 /// Runs every suite; with `device`, on that RDMA device.
@@ -47,16 +59,14 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
 pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrupt) -> Result<Tally, Failed> {
     let target = Workspace::load(false, interrupt)?.target();
     let cargo = || Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
-    let models = filters.is_empty() || filters.iter().any(|filter| filter == "loom");
-    // They take long where the processor cannot be lent to them, so they are started when they are asked for.
-    let machines = filters.iter().any(|filter| filter == "vm");
-    let others = filters.is_empty() || filters.iter().any(|filter| filter != "loom" && filter != "vm");
+    let (models, machines) = (chosen(filters, MODELS), chosen(filters, MACHINES));
+    let others = filters.is_empty() || filters.iter().any(|filter| filter != MODELS && filter != MACHINES);
 
     let mut tally = Tally::default();
     if others {
         // Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests run.
-        let run =
-            cargo().args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]).args(filters);
+        let run = cargo().args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
+        let run = run.args(["--", "--show-output"]).args(filters);
         let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
         tally.add(suite("tests", run, filters.is_empty())?);
     }

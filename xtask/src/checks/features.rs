@@ -4,13 +4,14 @@ use crate::child::Interrupt;
 use crate::ci::{Verdict, cargo};
 
 /// Each package with its combinations. All features of farjump-ifunc and farjump-core are in the one build they have.
-const COMBINATIONS: [(&str, &[&str]); 3] = [
+const COMBINATIONS: [(&str, &[&str]); 4] = [
     (
         "farjump",
         &["", "shm", "build", "cli", "shm,build", "shm,cli", "shm,build,cli", "shm,build,cli,iceoryx2"],
     ),
     ("farjump-transports", &["", "shm"]),
     ("farjump-loader", &["", "build"]),
+    ("farjump-c", &["", "shm"]),
 ];
 
 /// Builds them all.

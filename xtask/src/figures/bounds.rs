@@ -12,6 +12,8 @@ pub(crate) struct Bound {
     /// The section whose rows it is about, and which of them.
     section: &'static str,
     metric: &'static str,
+    /// Which of a row's figures it is on.
+    of: Of,
     transport: &'static str,
     reference: &'static str,
     sizes: RangeInclusive<u64>,
@@ -21,6 +23,16 @@ pub(crate) struct Bound {
     /// For processors that are near, or neither near nor far.
     near: f64,
     far: f64,
+}
+
+/// What a bound is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Of {
+    Ratio,
+    /// Work requests for a message.
+    Requests,
+    /// Completions for a message.
+    Completions,
 }
 
 /// On which side of a bound a ratio has to be.
@@ -42,11 +54,37 @@ const fn bound(
     side: Side,
     (near, far): (f64, f64),
 ) -> Bound {
-    Bound { what, against, section, metric, transport, reference, sizes, sources: None, side, near, far }
+    let (of, sources) = (Of::Ratio, None);
+    Bound { what, against, section, metric, of, transport, reference, sizes, sources, side, near, far }
+}
+
+/// A bound on what a message costs in a machine with an RDMA device, whatever the time.
+const fn count(
+    what: &'static str,
+    of: Of,
+    section: &'static str,
+    transport: &'static str,
+    most: f64,
+) -> Bound {
+    let what = (what, "");
+    let bound = bound(what, (section, "rate"), (transport, "raw"), ANY, AtMost, (most, most));
+    Bound { of, ..bound }
+}
+
+/// A bound on latency in such a machine: up to 220 bytes travel inside a request.
+const fn inside(
+    what: &'static str,
+    section: &'static str,
+    transport: &'static str,
+    reference: &'static str,
+    most: f64,
+) -> Bound {
+    let what = (what, reference);
+    bound(what, (section, "latency"), (transport, reference), 0..=220, AtMost, (most, most))
 }
 
 /// All of them.
-pub(crate) const BOUNDS: [Bound; 13] = [
+pub(crate) const BOUNDS: [Bound; 22] = [
     bound(
         ("one-way, cached, `shm`, up to 40 B", "raw ping-pong, one line each way"),
         ("floor", "latency"),
@@ -154,6 +192,71 @@ pub(crate) const BOUNDS: [Bound; 13] = [
         AtMost,
         (1.3, 1.3),
     ),
+    inside(
+        "one-way, cached, `verbs-write`, up to 220 B, Linux 6.12",
+        "verbs-latency",
+        "verbs-write",
+        "ib_write_lat",
+        1.3,
+    ),
+    inside(
+        "one-way, cached, `verbs-write`, up to 220 B, Linux 6.1",
+        "verbs-latency-6.1",
+        "verbs-write",
+        "ib_write_lat",
+        1.3,
+    ),
+    inside(
+        "one-way, cached, `verbs-send`, up to 220 B, Linux 6.12",
+        "verbs-latency",
+        "verbs-send",
+        "ib_send_lat",
+        1.2,
+    ),
+    inside(
+        "one-way, cached, `verbs-send`, up to 220 B, Linux 6.1",
+        "verbs-latency-6.1",
+        "verbs-send",
+        "ib_send_lat",
+        1.2,
+    ),
+    bound(
+        ("bandwidth, 1 MiB, `verbs-write`, Linux 6.12", "ib_write_bw"),
+        ("verbs-bandwidth", "bandwidth"),
+        ("verbs-write", "ib_write_bw"),
+        1 << 20..=1 << 20,
+        AtLeast,
+        (0.9, 0.9),
+    ),
+    bound(
+        ("bandwidth, 1 MiB, `verbs-write`, Linux 6.1", "ib_write_bw"),
+        ("verbs-bandwidth-6.1", "bandwidth"),
+        ("verbs-write", "ib_write_bw"),
+        1 << 20..=1 << 20,
+        AtLeast,
+        (0.9, 0.9),
+    ),
+    count(
+        "work requests for a message, `verbs-write`, 16 given at a time",
+        Of::Requests,
+        "verbs-batch",
+        "verbs-write",
+        0.125,
+    ),
+    count(
+        "work requests for a message, `verbs-send`, 16 given at a time",
+        Of::Requests,
+        "verbs-batch",
+        "verbs-send",
+        0.125,
+    ),
+    count(
+        "completions for a message, `verbs-write`, at the sender",
+        Of::Completions,
+        "verbs-batch",
+        "verbs-write",
+        0.03125,
+    ),
 ];
 
 /// Whether a bound was reached.
@@ -194,7 +297,7 @@ impl Bound {
             return Verdict::NotMeasured(why.unwrap_or_else(|| "no row is about it".to_owned()));
         };
         let reached = judged.iter().filter(|(_, excess)| *excess <= 1.0).count();
-        let mut said = shown(worst);
+        let mut said = self.shown(worst);
         if judged.len() > 1 {
             said = format!("{reached} of {} sizes; worst {said}", judged.len());
         }
@@ -213,23 +316,37 @@ impl Bound {
             && self.sources.is_none_or(|sources| row.sources == Some(sources))
     }
 
+    /// What of a row is judged.
+    fn figure(&self, row: &Row) -> Option<f64> {
+        match self.of {
+            Of::Ratio => row.ratio,
+            Of::Requests => row.requests,
+            Of::Completions => row.completions,
+        }
+    }
+
+    /// A row's figure, with the spread of a ratio, and where it was taken.
+    fn shown(&self, row: &Row) -> String {
+        let mut shown = match self.of {
+            Of::Ratio => super::table::ratio(row).unwrap_or_default(),
+            Of::Requests | Of::Completions => {
+                self.figure(row).map(|figure| format!("{figure:.4}")).unwrap_or_default()
+            }
+        };
+        if let Some(size) = row.size {
+            shown += &format!(" at {}", super::table::bytes(size));
+        }
+        shown + &row.state.as_ref().map(|state| format!(", {state}")).unwrap_or_default()
+    }
+
     /// By how much a row is beyond its bound: up to 1 it is not.
     fn excess(&self, row: &Row) -> Option<f64> {
         let limit = if row.state.as_deref() == Some("far") { self.far } else { self.near };
-        row.ratio.map(|ratio| match self.side {
-            AtMost => ratio / limit,
-            AtLeast => limit / ratio,
+        self.figure(row).map(|figure| match self.side {
+            AtMost => figure / limit,
+            AtLeast => limit / figure,
         })
     }
-}
-
-/// A row's ratio with its spread, and where it was taken.
-fn shown(row: &Row) -> String {
-    let mut shown = super::table::ratio(row).unwrap_or_default();
-    if let Some(size) = row.size {
-        shown += &format!(" at {}", super::table::bytes(size));
-    }
-    shown + &row.state.as_ref().map(|state| format!(", {state}")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -294,6 +411,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_message_costs_a_device_is_judged_by_its_own_column_and_not_by_the_ratio() {
+        let row = |requests: f64| {
+            json!({
+                "metric": "rate", "transport": "verbs-write", "reference": "raw", "ratio": 9.0, "requests": requests, "size": 8,
+            })
+        };
+        let bound = BOUNDS.iter().find(|bound| bound.of == Of::Requests).expect("there is one");
+        let verdict = |requests| bound.judge(&[kept("verbs-batch", &[row(requests)])]);
+        assert_eq!(verdict(0.1), Verdict::Reached("0.1000 at 8 B, near".into()));
+        assert!(matches!(verdict(0.126), Verdict::NotReached(_)));
+        let none = bound.judge(&[kept(
+            "verbs-batch",
+            &[json!({ "metric": "rate", "transport": "verbs-write", "reference": "raw" })],
+        )]);
+        assert!(matches!(none, Verdict::NotMeasured(_)), "{none:?}");
+    }
+
+    #[test]
     fn one_source_of_many_is_told_from_fewer() {
         let row = |sources: u64, ratio: f64| json!({ "metric": "scaling-latency", "reference": "alone", "sources": sources, "ratio": ratio });
         let bound = &BOUNDS[11];
@@ -304,7 +439,7 @@ mod tests {
     #[test]
     fn every_bound_is_about_a_section_that_measures_it() {
         for bound in &BOUNDS {
-            let section = sections::named(bound.section).expect("it is a section");
+            let section = sections::named(bound.section).expect("it is a section")[0];
             let compared = section.args.iter().any(|arg| arg.split(',').any(|name| name == bound.reference));
             assert!(compared || bound.reference == "alone", "{}", bound.what);
             assert!(bound.metric.starts_with(section.args[0]), "{}", bound.what);

@@ -48,6 +48,8 @@ pub(crate) struct Row {
     pub(crate) image: Option<u64>,
     pub(crate) sources: Option<u64>,
     pub(crate) function: Option<String>,
+    pub(crate) requests: Option<f64>,
+    pub(crate) completions: Option<f64>,
 }
 
 /// Of the machine, before a round.

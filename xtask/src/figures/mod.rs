@@ -5,6 +5,7 @@
 
 mod bounds;
 mod kept;
+mod machine;
 mod remarks;
 mod results;
 mod sections;
@@ -31,13 +32,18 @@ pub(crate) struct Options {
     /// How often everything is measured
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Measure these sections and leave the others as they are
-    #[arg(long, value_name = "SECTION,…", value_delimiter = ',', value_parser = sections::named)]
-    only: Vec<&'static Section>,
+    /// Measure these sections and leave the others as they are; `verbs` are those that are measured in virtual machines, and
+    /// only if they are asked for
+    #[arg(long, value_name = "SECTION,…", value_delimiter = ',', value_parser = |name: &str| sections::named(name).map(Named))]
+    only: Vec<Named>,
     /// Where RESULTS.md, figures/ and results/ are [default: benches]
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
 }
+
+/// Sections that have a name in common.
+#[derive(Clone, Debug)]
+struct Named(Vec<&'static Section>);
 
 /// Measures, and writes the page. `true` unless a section ended early; one that this farjump does not have is told on the page.
 ///
@@ -53,8 +59,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         fs::create_dir_all(&part).map_err(|error| failed(&part, &error))?;
     }
     let chosen: Vec<&Section> = match options.only.is_empty() {
-        true => SECTIONS.iter().collect(),
-        false => options.only.clone(),
+        true => SECTIONS.iter().filter(|section| section.kernel.is_none()).collect(),
+        false => options.only.iter().flat_map(|named| named.0.iter().copied()).collect(),
     };
     let programs = Programs::build(&chosen, interrupt)?;
     let (date, built) = (date(interrupt)?, built(interrupt)?);
@@ -118,6 +124,9 @@ fn measure(
         }
     };
     let command = command(section, rounds);
+    if let Some(kernel) = section.kernel {
+        return machine::measure(kernel, &command[1..], section.limit, &program, run, interrupt);
+    }
     let printed = tempfile::NamedTempFile::new().map_err(|error| failed(folder, &error))?;
     let output = File::create(printed.path()).map_err(|error| failed(printed.path(), &error))?;
     let mut started = Run::new(program, interrupt)
@@ -258,7 +267,7 @@ mod tests {
             .status();
         assert!(written.is_ok_and(|status| status.success()));
         let interrupt = Interrupt::install().expect("signals can be caught");
-        let section = Section { limit, ..*sections::named("rate").expect("it is one") };
+        let section = Section { limit, ..*sections::named("rate").expect("it is one")[0] };
         let picture = folder.path().join(results::picture(section.name));
         fs::write(&picture, "old").expect("it can be written");
         let mut run = kept::tests::kept("rate", &[]);
@@ -299,7 +308,7 @@ mod tests {
         let interrupt = Interrupt::install().expect("signals can be caught");
         let programs = Programs(BTreeMap::from([(Some("iceoryx2"), Err("no such feature".to_owned()))]));
         let mut run = kept::tests::kept("iceoryx2", &[]);
-        let section = sections::named("iceoryx2").expect("it is one");
+        let section = sections::named("iceoryx2").expect("it is one")[0];
         measure(section, 3, &programs, Path::new("/nonexistent"), &mut run, &interrupt).expect("it is told");
         assert_eq!(run.failed.as_deref(), Some("no such feature"));
     }
@@ -308,10 +317,12 @@ mod tests {
     fn sections_have_names_of_their_own_and_say_what_is_typed() {
         let names: std::collections::BTreeSet<_> = SECTIONS.iter().map(|section| section.name).collect();
         assert_eq!(names.len(), SECTIONS.len());
-        let latency = sections::named("latency").expect("it is one");
+        let latency = sections::named("latency").expect("it is one")[0];
         assert_eq!(command(latency, 3)[..3], ["farjump", "perf", "latency"]);
         assert_eq!(command(latency, 3).last().map(String::as_str), Some("3"));
         let unknown = sections::named("speed").expect_err("it is none");
+        let verbs = sections::named("verbs").expect("they are some");
+        assert!(verbs.len() > 1 && verbs.iter().all(|section| section.kernel.is_some()));
         assert!(unknown.contains("`speed`") && unknown.contains("wake-up"), "{unknown}");
     }
 }

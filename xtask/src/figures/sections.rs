@@ -14,6 +14,8 @@ pub(crate) struct Section {
     pub(crate) args: &'static [&'static str],
     /// Whether it is drawn.
     pub(crate) picture: bool,
+    /// The kernel of the virtual machine that it is measured in, by series; on this machine itself if it says none.
+    pub(crate) kernel: Option<&'static str>,
     /// Features of farjump's that are off otherwise.
     pub(crate) features: Option<&'static str>,
     /// What it may take.
@@ -30,7 +32,7 @@ impl Section {
         args: &'static [&'static str],
     ) -> Section {
         let limit = Duration::from_secs(3 * MINUTES);
-        Section { name, title, about, args, picture: false, features: None, limit }
+        Section { name, title, about, args, picture: false, kernel: None, features: None, limit }
     }
 
     const fn drawn(self) -> Section {
@@ -41,13 +43,18 @@ impl Section {
         Section { features: Some(features), ..self }
     }
 
+    /// Measured in a virtual machine, which has an RDMA device.
+    const fn inside(self, kernel: &'static str) -> Section {
+        Section { kernel: Some(kernel), limit: Duration::from_secs(10 * MINUTES), ..self }
+    }
+
     const fn up_to(self, minutes: u64) -> Section {
         Section { limit: Duration::from_secs(minutes * MINUTES), ..self }
     }
 }
 
 /// All of them, in the order in which they are run and shown.
-pub(crate) const SECTIONS: [Section; 18] = [
+pub(crate) const SECTIONS: [Section; 24] = [
     Section::new(
         "latency",
         "One-way latency: the paper's figure 3",
@@ -179,12 +186,77 @@ pub(crate) const SECTIONS: [Section; 18] = [
         "The same as a stream.",
         &["rate", "--sizes", "8,1K", "--transports", "shm", "--against", "perftest"],
     ),
+    Section::new("verbs-latency", "Raw verbs: latency (Soft-RoCE, virtual machine, Linux 6.12)", VERBS_LATENCY, &LATENCY)
+        .inside("6.12"),
+    Section::new("verbs-latency-6.1", "Raw verbs: latency (Soft-RoCE, virtual machine, Linux 6.1)", VERBS_LATENCY, &LATENCY)
+        .inside("6.1"),
+    Section::new("verbs-bandwidth", "Raw verbs: bandwidth (Soft-RoCE, virtual machine, Linux 6.12)", VERBS_BANDWIDTH, &BANDWIDTH)
+        .inside("6.12"),
+    Section::new("verbs-bandwidth-6.1", "Raw verbs: bandwidth (Soft-RoCE, virtual machine, Linux 6.1)", VERBS_BANDWIDTH, &BANDWIDTH)
+        .inside("6.1"),
+    Section::new("verbs-batch", "Raw verbs: 16 messages given at a time (Soft-RoCE, virtual machine, Linux 6.12)", VERBS_BATCH, &BATCH)
+        .inside("6.12"),
+    Section::new("verbs-batch-6.1", "Raw verbs: 16 messages given at a time (Soft-RoCE, virtual machine, Linux 6.1)", VERBS_BATCH, &BATCH)
+        .inside("6.1"),
 ];
 
-/// The section of this name.
-pub(crate) fn named(name: &str) -> Result<&'static Section, String> {
-    SECTIONS.iter().find(|section| section.name == name).ok_or_else(|| {
+const VERBS_LATENCY: &str = "Mode cached, beside perftest's programs over the same device, port and GID. The machine is emulated and has two \
+                             processors, which it shares with its own device; the two processes are pinned to one each and spin, \
+                             farjump's and perftest's alike. Only ratios mean anything there.";
+const VERBS_BANDWIDTH: &str = "As above, a stream of which nothing is answered.";
+const VERBS_BATCH: &str = "What the sender's process gives the device for each message: lists of work requests, requests in them, and \
+                           completions. The words that return credit are among them, and two flushes.";
+const LATENCY: [&str; 9] = [
+    "latency",
+    "--sizes",
+    "8,40,200",
+    "--transports",
+    "verbs-write,verbs-send",
+    "--against",
+    "ib_write_lat,ib_send_lat",
+    "--iterations",
+    "2000",
+];
+const BANDWIDTH: [&str; 11] = [
+    "bandwidth",
+    "--sizes",
+    "1M",
+    "--transports",
+    "verbs-write,verbs-send",
+    "--against",
+    "ib_write_bw",
+    "--iterations",
+    "30",
+    "--warmup",
+    "3",
+];
+const BATCH: [&str; 11] = [
+    "rate",
+    "--sizes",
+    "8,32",
+    "--batch",
+    "16",
+    "--transports",
+    "verbs-write,verbs-send",
+    "--against",
+    "raw",
+    "--iterations",
+    "4800",
+];
+
+/// The name of all sections that are measured in virtual machines.
+const VERBS: &str = "verbs";
+
+/// The section of this name, or those in virtual machines.
+pub(crate) fn named(name: &str) -> Result<Vec<&'static Section>, String> {
+    let is_meant = |section: &&Section| section.name == name || (name == VERBS && section.kernel.is_some());
+    let found: Vec<_> = SECTIONS.iter().filter(is_meant).collect();
+    if found.is_empty() {
         let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
-        format!("there is no section `{name}`: there are {}", names.join(", "))
-    })
+        return Err(format!(
+            "there is no section `{name}`: there are {}; and {VERBS} for those in virtual machines",
+            names.join(", ")
+        ));
+    }
+    Ok(found)
 }

@@ -19,6 +19,8 @@ pub(super) struct Machine<'a> {
     pub(super) initramfs: &'a Path,
     /// Where its console is kept.
     pub(super) log: &'a Path,
+    /// What stands before each line of its console, as it is shown.
+    pub(super) mark: &'a str,
     /// The cable to another machine, and whether this is the one that serves.
     pub(super) pair: Option<(OwnedFd, Side)>,
     /// How long it may run.
@@ -55,7 +57,7 @@ impl Side {
 const PROCESSOR: &str = "max,la57=off,smap=off";
 
 impl Machine<'_> {
-    /// Boots it, and waits until it is off. Of a single machine the console is shown as it comes.
+    /// Boots it, and waits until it is off. Its console is shown as it comes.
     ///
     /// # Errors
     /// Interrupted, or there is no QEMU. A machine that does not come to its end is told by its log.
@@ -85,7 +87,6 @@ impl Machine<'_> {
              random.trust_cpu=on {own}",
             kilohertz()
         );
-        let alone = self.pair.is_none();
         let run = Run::new(QEMU, interrupt)
             .args(options.split_whitespace())
             .args(["-chardev", &format!("file,id=console,path=/dev/stdout,logfile={log}")])
@@ -96,8 +97,8 @@ impl Machine<'_> {
                 self.initramfs.as_os_str(),
             ])
             .args(["-append", &append])
+            .mark(self.mark)
             .limit(self.limit);
-        let run = if alone { run } else { run.quiet() };
         let run = match self.pair {
             Some((cable, _)) => run.input(cable),
             None => run,

@@ -32,6 +32,9 @@ use table::{Command, KERNELS};
 /// The programs that it takes, besides apt.
 const PROGRAMS: [&str; 5] = [QEMU, "dpkg-deb", "strip", "xz", "zstd"];
 
+/// The programs of this workspace that machines run.
+const BUILT: [&str; 3] = ["farjump", "conformance", "verbs-faults"];
+
 /// How long a machine may take to come up and to go, besides what it runs.
 const BOOT: Duration = Duration::from_secs(120);
 
@@ -57,9 +60,12 @@ pub(crate) struct Options {
     /// Only two machines joined by a cable.
     #[arg(long)]
     pair: bool,
-    /// All modes and all parts of the conformance suite, on each kernel: half an hour instead of minutes.
+    /// All that there is to test on each kernel and between two machines: an hour instead of minutes.
     #[arg(long)]
     whole: bool,
+    /// Only the lines of the table whose name contains this.
+    #[arg(long, value_name = "WORDS", conflicts_with = "command")]
+    only: Option<String>,
     /// Copies a file into the machines, where it is found by its name.
     #[arg(long, value_name = "FILE")]
     copy: Vec<PathBuf>,
@@ -121,14 +127,17 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
         }
     }
     if !options.pair {
-        for kernel in &kernels {
-            tally.add(bench.alone(kernel, options)?);
+        for ran in bench.each(&kernels, options) {
+            tally.add(ran?);
         }
     }
     if let (Some(asks), Some(serves)) = (kernels.first(), kernels.last())
         && (options.pair || (options.kernel.is_none() && options.command.is_empty()))
     {
         tally.add(bench.pair(asks, serves, options)?);
+    }
+    if let Some(words) = options.only.as_ref().filter(|_| tally.is_empty()) {
+        tally.fail(format!("no test in a machine has a name with {words:?}"));
     }
     Ok(tally)
 }
@@ -170,11 +179,12 @@ impl Job {
         let built = Workspace::load(false, interrupt)?.target().join("debug");
         // Of the whole workspace, as the tests are: each choice of packages has another choice of features built.
         let build = Run::cargo(interrupt)
-            .args(["build", "--workspace", "--bin", "farjump", "--bin", "conformance"])
+            .args(["build", "--workspace"])
+            .args(BUILT.iter().flat_map(|program| ["--bin", *program]))
             .directory(root())
             .limit(Duration::from_secs(25 * 60));
         succeed(build, "they do not build")?;
-        for program in ["farjump", "conformance"] {
+        for program in BUILT {
             // Nine parts of ten are for debuggers.
             let stripped = made.path().join(program);
             let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, &built.join(program)]);
@@ -213,10 +223,27 @@ struct Bench<'i> {
 }
 
 impl Bench<'_> {
-    /// Runs a machine.
-    fn alone(&self, kernel: &Kernel, options: &Options) -> Result<Tally, Failed> {
+    /// Runs a machine for each kernel, at the same time: each alone has a processor of this machine wait. One after the other where
+    /// they run what somebody asked for, who may want to measure.
+    fn each(&self, kernels: &[Kernel], options: &Options) -> Vec<Result<Tally, Failed>> {
+        if kernels.len() < 2 || !options.command.is_empty() {
+            return kernels.iter().map(|kernel| self.alone(kernel, "", options)).collect();
+        }
+        thread::scope(|scope| {
+            let run = |kernel: &Kernel| self.alone(kernel, &format!("{:4} | ", kernel.series), options);
+            let threads: Vec<_> = kernels.iter().map(|kernel| scope.spawn(move || run(kernel))).collect();
+            threads.into_iter().map(joined).collect()
+        })
+    }
+
+    /// Runs a machine, with `mark` before each line that is shown of it.
+    fn alone(&self, kernel: &Kernel, mark: &str, options: &Options) -> Result<Tally, Failed> {
         let name = format!("virtual machine, {}", kernel.release);
-        let commands = chosen(options).unwrap_or_else(|| table::alone(&kernel.series, options.whole));
+        let commands =
+            chosen(options).unwrap_or_else(|| options.among(table::alone(&kernel.series, options.whole)));
+        if commands.is_empty() {
+            return Ok(Tally::default());
+        }
         println!("\n== {name}");
         let begun = Instant::now();
         let parts = self.build(kernel, &commands)?;
@@ -225,6 +252,7 @@ impl Bench<'_> {
             kernel: &parts.kernel,
             initramfs: &parts.initramfs,
             log: &log,
+            mark,
             pair: None,
             limit: limit(&commands),
         };
@@ -236,7 +264,10 @@ impl Bench<'_> {
     /// Runs two machines with a cable between them.
     fn pair(&self, asks: &Kernel, serves: &Kernel, options: &Options) -> Result<Tally, Failed> {
         let name = format!("virtual machines, {} and {}", asks.release, serves.release);
-        let commands = chosen(options).unwrap_or_else(table::pair);
+        let commands = chosen(options).unwrap_or_else(|| options.among(table::pair(options.whole)));
+        if commands.is_empty() {
+            return Ok(Tally::default());
+        }
         println!("\n== {name}");
         let begun = Instant::now();
         let ends =
@@ -249,6 +280,7 @@ impl Bench<'_> {
                 kernel: &parts.kernel,
                 initramfs: &parts.initramfs,
                 log: &log,
+                mark: &format!("{word:6} | "),
                 pair: Some((OwnedFd::from(end), side)),
                 limit: limit(&commands),
             };
@@ -257,17 +289,11 @@ impl Bench<'_> {
         let (asked, served) = thread::scope(|scope| {
             let other = scope.spawn(|| machine(serves, Side::Serves, ends.1));
             let asked = machine(asks, Side::Asks, ends.0);
-            let served = other
-                .join()
-                .unwrap_or_else(|_| Err(Failed::Because("the second machine's thread panicked".into())));
-            (asked, served)
+            (asked, joined(other))
         });
         let (asked, served) = (asked?, served?);
-        for (side, (_, log)) in [("asks", &asked), ("serves", &served)] {
-            println!("\n-- the machine that {side} ({})", log.display());
-            print!("{}", String::from_utf8_lossy(&fs::read(log).unwrap_or_default()));
-        }
-        println!("{name}: {} s", begun.elapsed().as_secs());
+        let logs = [&asked.1, &served.1].map(|log| log.display().to_string());
+        println!("{name}: {} s; the consoles are kept in {}", begun.elapsed().as_secs(), logs.join(" and "));
         let mut tally = counted(&name, &commands, &asked.0);
         // The other side says the same again where all is well.
         tally.failed.extend(counted(&format!("{name}, serving"), &commands, &served.0).failed);
@@ -310,11 +336,26 @@ impl Bench<'_> {
     }
 }
 
+/// What a thread that runs a machine found.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, Failed>>) -> Result<T, Failed> {
+    thread.join().unwrap_or_else(|_| Err(Failed::Because("the thread of a machine panicked".into())))
+}
+
 /// What one machine boots; gone when dropped.
 struct Parts {
     kernel: PathBuf,
     initramfs: PathBuf,
     _folder: tempfile::TempDir,
+}
+
+impl Options {
+    /// Those of the tests that are to run.
+    fn among(&self, mut commands: Vec<Command>) -> Vec<Command> {
+        if let Some(words) = &self.only {
+            commands.retain(|command| command.name.contains(words));
+        }
+        commands
+    }
 }
 
 /// The command that was asked for instead of the tests.

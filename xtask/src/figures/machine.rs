@@ -1,0 +1,132 @@
+//! Sections that are measured in a virtual machine, which has an RDMA device: `farjump perf` runs there, and its report comes
+//! back over the machine's console.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::kept::Kept;
+use super::why_failed;
+use crate::child::{Failed, Interrupt, Run};
+use crate::workspace::root;
+
+/// What a line of the report begins with on the console, where the kernel has its say too.
+const MARK: &str = "report: ";
+/// What building a machine, booting it and ending it may take besides what it runs.
+const AROUND: Duration = Duration::from_secs(10 * 60);
+
+/// Runs `farjump` with these arguments in a machine with a kernel of this series, and keeps what came of it.
+///
+/// # Errors
+/// When interrupted, or a file cannot be written.
+pub(super) fn measure(
+    kernel: &str,
+    arguments: &[String],
+    limit: Duration,
+    program: &Path,
+    run: &mut Kept,
+    interrupt: &Interrupt,
+) -> Result<(), Failed> {
+    let folder =
+        tempfile::tempdir().map_err(|error| Failed::Because(format!("a temporary folder: {error}")))?;
+    // The machine has no compiler.
+    let counter = folder.path().join("libcounter.so");
+    let source = root().join("ifuncs/samples/c/counter.c");
+    let built = Run::new(program, interrupt).args(["build"]).args([&source]).args(["-o"]).args([&counter]);
+    // Nine parts of ten are for debuggers.
+    let stripped = folder.path().join("farjump");
+    let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, program]);
+    for made in [built, strip] {
+        if let Some(why) = why_failed(&made.quiet().run()?) {
+            run.failed = Some(why);
+            return Ok(());
+        }
+    }
+    let printed = folder.path().join("console");
+    let console = fs::File::create(&printed)
+        .map_err(|error| Failed::Because(format!("{}: {error}", printed.display())))?;
+    let own = std::env::current_exe()
+        .map_err(|error| Failed::Because(format!("this program does not find itself: {error}")))?;
+    let ended = Run::new(own, interrupt)
+        .args(["vm-test", "--no-install", "--kernel", kernel, "--limit", &limit.as_secs().to_string()])
+        .args(["--copy".as_ref(), stripped.as_os_str(), "--copy".as_ref(), counter.as_os_str()])
+        .args(["--", &line(arguments)])
+        .output(console.into())
+        .shown_as(format!("{} (in a virtual machine, Linux {kernel})", run.command))
+        .limit(limit + AROUND)
+        .run();
+    let console = fs::read(&printed).unwrap_or_default();
+    let console = String::from_utf8_lossy(&console);
+    match ended {
+        Err(error) if error.is_interrupt() => return Err(error),
+        Err(error) => run.failed = Some(error.to_string()),
+        Ok(_) => run.failed = why_not(&console),
+    }
+    if let (Err(error), None) = (run.take(&report(&console)), &run.failed) {
+        run.failed = Some(format!("what it printed is not what docs/perf.md says: {error}"));
+    }
+    Ok(())
+}
+
+/// What the machine runs: a line of a shell.
+fn line(arguments: &[String]) -> String {
+    let arguments = arguments.join(" ");
+    // What is not quiet is looked for below: the status of a pipe is that of its end.
+    format!(
+        "farjump {arguments} --counter programs/libcounter.so --json >report 2>errors || status=$?
+         sed 's/^/{MARK}/' report; grep '^error: ' errors || true; exit ${{status:-0}}"
+    )
+}
+
+/// The report that a console has.
+fn report(console: &str) -> String {
+    // The end of a line is that of a terminal.
+    let lines = console.lines().filter_map(|line| line.trim_end().strip_prefix(MARK));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Why a machine measured nothing, or broke off: what farjump said, or what the chore says of the machine.
+fn why_not(console: &str) -> Option<String> {
+    let lines = || console.lines().map(str::trim_end);
+    let said = lines().find_map(|line| line.strip_prefix("error: "));
+    let of_machine = || {
+        let mut lines = lines().filter(|line| line.starts_with("failed   ") || line.starts_with("skipped  "));
+        lines.next().map(|line| line[9..].trim_start())
+    };
+    said.or_else(of_machine).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_what_is_marked_on_the_console_whatever_the_kernel_says_between() {
+        let console = "@@ begin 0\r\nreport: {\r\n[    3.2] rdma_rxe: loaded\r\nreport:   \"rows\": []\r\nreport: }\r\n@@ end 0 0 9\r\n";
+        assert_eq!(report(console), "{\n  \"rows\": []\n}");
+        assert_eq!(why_not(console), None);
+    }
+
+    #[test]
+    fn why_a_machine_measured_nothing_is_what_farjump_said_or_the_chore() {
+        let said =
+            "@@ begin 0\r\nerror: this machine has no RDMA device\r\n\nfailed   virtual machine: status 1\n";
+        assert_eq!(why_not(said).as_deref(), Some("this machine has no RDMA device"));
+        let skipped = "\nskipped  virtual machines: zstd is not there\n";
+        assert_eq!(why_not(skipped).as_deref(), Some("virtual machines: zstd is not there"));
+    }
+
+    #[test]
+    fn the_machine_is_given_a_line_that_a_shell_understands_and_that_fails_with_farjump() {
+        let arguments = ["perf".to_owned(), "latency".to_owned()];
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let script =
+            format!("farjump() {{ echo '{{}}'; echo 'error: no' >&2; return 3; }}\n{}", line(&arguments));
+        let ended =
+            std::process::Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output();
+        let ended = ended.expect("there is a shell");
+        assert_eq!(ended.status.code(), Some(3));
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert_eq!((report(&said), why_not(&said)), ("{}".to_owned(), Some("no".to_owned())));
+    }
+}
