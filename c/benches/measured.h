@@ -1,0 +1,16 @@
+/* What the functions that are measured get as target_args. */
+#ifndef MEASURED_H
+#define MEASURED_H
+
+#include <stdint.h>
+
+struct measured {
+    uint64_t calls;   /* first, for the function that only counts */
+    uint64_t answers; /* whether each call is answered */
+    ucp_ep_h ep;
+    ucp_rkey_h rkey;
+    uint64_t remote;
+    ucp_ifunc_msg_t answer;
+};
+
+#endif

@@ -1,0 +1,28 @@
+/* What both programs need of an event loop: a descriptor in it, and the end of the program where farjump says no. */
+#ifndef LOOP_H
+#define LOOP_H
+
+#include <farjump.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+static inline void check(int status)
+{
+    if (status != FARJUMP_OK) {
+        fprintf(stderr, "farjump: %s\n", farjump_last_error());
+        exit(1);
+    }
+}
+
+/* Has the loop wake when `fd` is readable. */
+static inline void watch(int loop, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    if (epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event) != 0) {
+        perror("epoll_ctl");
+        exit(1);
+    }
+}
+
+#endif

@@ -1,0 +1,266 @@
+//! What sources and targets choose alike: modes, waiting, keys; and who is at the other end.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::LazyLock;
+
+use farjump::{Key, Mode, PeerIdentity, RefusalCause, WaitPolicy};
+
+use crate::api::status::farjump_status_t::{self, FARJUMP_OK};
+use crate::boundary::{bytes, c_text, guarded, object_mut, path};
+use crate::failure::Failure;
+
+/// How the code of a call comes to run. Each is a bit, so that a target can allow several.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum farjump_mode_t {
+    /// The code travels with the first call of it on a link; later calls name it by a number. What a link does unless told
+    /// otherwise.
+    FARJUMP_MODE_CACHED = 1,
+    /// The code travels with each call. The target compares it with the copy that it holds, and runs that one.
+    FARJUMP_MODE_ALWAYS = 2,
+    /// The target has the library itself (farjump_target_options_add_local()): only the name travels.
+    FARJUMP_MODE_LOCAL = 4,
+    /// The code travels with each call, and runs where it lies, in the target's mailbox. A target allows it only if asked to:
+    /// what runs is what the source has written there, whatever its code id says. Code with writable statics cannot, nor can
+    /// any over a transport without a mailbox.
+    FARJUMP_MODE_IN_PLACE = 8,
+}
+
+impl farjump_mode_t {
+    const ALL: [(farjump_mode_t, Mode); 4] = [
+        (farjump_mode_t::FARJUMP_MODE_CACHED, Mode::Cached),
+        (farjump_mode_t::FARJUMP_MODE_ALWAYS, Mode::Always),
+        (farjump_mode_t::FARJUMP_MODE_LOCAL, Mode::Local),
+        (farjump_mode_t::FARJUMP_MODE_IN_PLACE, Mode::InPlace),
+    ];
+
+    /// One mode.
+    pub(crate) fn one(number: c_int) -> Result<Mode, Failure> {
+        let known = farjump_mode_t::ALL.into_iter().find(|(own, _)| *own as c_int == number);
+        known.map(|(_, mode)| mode).ok_or_else(|| {
+            Failure::argument(format!("{number} is no mode: give one of FARJUMP_MODE_CACHED and its kin"))
+        })
+    }
+
+    /// Some modes, or-ed together.
+    pub(crate) fn several(bits: c_int) -> Result<Vec<Mode>, Failure> {
+        let modes = farjump_mode_t::ALL.into_iter().filter(|(own, _)| bits & *own as c_int != 0);
+        let modes: Vec<_> = modes.map(|(_, mode)| mode).collect();
+        let known = farjump_mode_t::ALL.into_iter().fold(0, |bits, (own, _)| bits | own as c_int);
+        if bits & !known != 0 || modes.is_empty() {
+            let text = format!("{bits:#x} are no modes: or some of FARJUMP_MODE_CACHED and its kin together");
+            return Err(Failure::argument(text));
+        }
+        Ok(modes)
+    }
+}
+
+/// Why a target did not run a call.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum farjump_cause_t {
+    /// Lengths, offsets, kind or flags that no frame can have.
+    FARJUMP_CAUSE_BAD_FRAME = 0,
+    /// The rest of a frame that had begun did not come in time.
+    FARJUMP_CAUSE_STALLED = 1,
+    /// The image is damaged, or could never run.
+    FARJUMP_CAUSE_BAD_IMAGE = 2,
+    /// The code's hash is not the id that it came with.
+    FARJUMP_CAUSE_ID_MISMATCH = 3,
+    /// The image is for another instruction set.
+    FARJUMP_CAUSE_WRONG_MACHINE = 4,
+    /// The code imports a symbol that the target does not offer.
+    FARJUMP_CAUSE_UNRESOLVED_IMPORT = 5,
+    /// The target has no memory left, for code or for a bigger mailbox.
+    FARJUMP_CAUSE_NO_ROOM = 6,
+    /// The frame was made for an earlier run of the target.
+    FARJUMP_CAUSE_STALE_EPOCH = 7,
+    /// A code index that nothing is bound to.
+    FARJUMP_CAUSE_UNKNOWN_INDEX = 8,
+    /// The frame, or its payload, is larger than the target takes.
+    FARJUMP_CAUSE_TOO_LARGE = 9,
+    /// The target asked for the code and did not get it.
+    FARJUMP_CAUSE_CODE_MISSING = 10,
+    /// The code ran, and replied with more than the source takes.
+    FARJUMP_CAUSE_REPLY_TOO_LARGE = 11,
+    /// The target's policy.
+    FARJUMP_CAUSE_POLICY = 12,
+    /// The ifunc's name is not one: empty, too long, or with `/` or `..`.
+    FARJUMP_CAUSE_NAME = 13,
+    /// The code ran and called farjump_panic(), and no reply was asked for that could say so.
+    FARJUMP_CAUSE_PANICKED = 14,
+    /// The code ran and forwarded itself to a peer of the target, and no answer came of that.
+    FARJUMP_CAUSE_FORWARD = 15,
+}
+
+/// The number of a cause in C.
+pub(crate) fn cause_number(cause: RefusalCause) -> c_int {
+    cause.index() as c_int
+}
+
+/// The cause of a number in C.
+pub(crate) fn cause_of(number: c_int) -> Option<RefusalCause> {
+    RefusalCause::ALL.get(usize::try_from(number).ok()?).copied()
+}
+
+/// A few words for the number of a cause in C: those that the command line has.
+pub(crate) fn cause_words(number: c_int) -> &'static CStr {
+    static WORDS: LazyLock<Vec<CString>> =
+        LazyLock::new(|| RefusalCause::ALL.iter().map(|cause| c_text(&cause.to_string())).collect());
+    let words = usize::try_from(number).ok().and_then(|place| WORDS.get(place));
+    words.map_or(c"unknown cause", CString::as_c_str)
+}
+
+/// How long to spin before sleeping: phases of a wait, in turns of its loop. Where each side has a core of its own, spinning is
+/// what makes a call quick; where not, it keeps the other side from running. Unless set, it suits the number of cores.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct farjump_wait_policy_t {
+    /// Turns that only look again. UINT32_MAX never sleeps.
+    pub spins: u32,
+    /// Turns with a pause instruction after those.
+    pub pauses: u32,
+    /// Turns that give the processor to another thread after those.
+    pub yields: u32,
+}
+
+impl From<farjump_wait_policy_t> for WaitPolicy {
+    fn from(policy: farjump_wait_policy_t) -> WaitPolicy {
+        WaitPolicy { spins: policy.spins, pauses: policy.pauses, yields: policy.yields }
+    }
+}
+
+/// A process at the other end. The structure and what it points to are the library's; it may grow at its end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct farjump_peer_t {
+    /// Its process id, as the system says; 0 where it has none here. Over TCP as the peer says.
+    pub pid: u32,
+    /// Its effective user id; UINT32_MAX where the system does not know it: between machines.
+    pub uid: u32,
+    /// Name of the program. For people: the peer chose it.
+    pub name: *const c_char,
+    /// Who it is, in words: name, process id, address.
+    pub text: *const c_char,
+}
+
+/// A peer's identity with its texts as C wants them.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    told: farjump_peer_t,
+    _texts: [CString; 2],
+}
+
+// SAFETY: the pointers are to texts that it owns itself, and that nothing changes.
+unsafe impl Send for Peer {}
+// SAFETY: as above.
+unsafe impl Sync for Peer {}
+
+impl Peer {
+    pub(crate) fn of(identity: &PeerIdentity) -> Peer {
+        // The heap holds the texts: they stay where they are when the whole moves.
+        let texts = [c_text(&identity.name), c_text(&identity.to_string())];
+        let [name, text] = [texts[0].as_ptr(), texts[1].as_ptr()];
+        let uid = identity.uid.unwrap_or(u32::MAX);
+        Peer { told: farjump_peer_t { pid: identity.pid, uid, name, text }, _texts: texts }
+    }
+
+    pub(crate) fn told(&self) -> &farjump_peer_t {
+        &self.told
+    }
+}
+
+/// A pointer of the caller's that callbacks get back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User(*mut c_void);
+
+// SAFETY: nothing here looks at what it points to. The header asks that a callback and its pointer may be used on whichever
+// thread uses the object that calls it.
+unsafe impl Send for User {}
+// SAFETY: as above: it is only copied.
+unsafe impl Sync for User {}
+
+impl User {
+    pub(crate) fn new(pointer: *mut c_void) -> User {
+        User(pointer)
+    }
+
+    pub(crate) fn pointer(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// A key given as bytes.
+///
+/// # Safety
+/// Unless it is NULL, `key` must be readable for 32 bytes.
+pub(crate) unsafe fn key_of(key: *const u8) -> Result<Key, Failure> {
+    let mut own = [0; Key::LEN];
+    // SAFETY: the caller's promise.
+    own.copy_from_slice(unsafe { bytes(key.cast(), Key::LEN, "key")? });
+    Ok(Key::from_bytes(own))
+}
+
+/// A key in a file.
+///
+/// # Safety
+/// Unless it is NULL, `file` must be readable up to a zero byte.
+pub(crate) unsafe fn key_in(file: *const c_char) -> Result<Key, Failure> {
+    // SAFETY: the caller's promise.
+    let file = unsafe { path(file, "path")? };
+    Key::read(file).map_err(|error| Failure::from(farjump::Error::from(error)))
+}
+
+/// A builder with a choice, if it was made.
+pub(crate) fn set<B, T>(builder: B, choice: Option<T>, with: impl FnOnce(B, T) -> B) -> B {
+    match choice {
+        Some(choice) => with(builder, choice),
+        None => builder,
+    }
+}
+
+/// Changes one of a caller's choices.
+///
+/// # Safety
+/// Unless it is NULL, `options` must be one that the library made, used by nobody else.
+pub(crate) unsafe fn change<O>(
+    options: *mut O,
+    change: impl FnOnce(&mut O) -> Result<(), Failure>,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        change(unsafe { object_mut(options, "options")? })?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_have_the_numbers_of_the_header() {
+        assert_eq!(RefusalCause::count(), farjump_cause_t::FARJUMP_CAUSE_FORWARD as usize + 1);
+        for (number, cause) in RefusalCause::ALL.into_iter().enumerate() {
+            assert_eq!(cause_number(cause), number as c_int);
+            assert_eq!(cause_of(number as c_int), Some(cause));
+        }
+        assert_eq!(cause_number(RefusalCause::Policy), farjump_cause_t::FARJUMP_CAUSE_POLICY as c_int);
+        assert_eq!(cause_number(RefusalCause::Stalled), farjump_cause_t::FARJUMP_CAUSE_STALLED as c_int);
+        assert_eq!(cause_words(5), c"unresolved import");
+        assert_eq!((cause_words(-1), cause_words(16)), (c"unknown cause", c"unknown cause"));
+        assert_eq!((cause_of(-1), cause_of(16)), (None, None));
+    }
+
+    #[test]
+    fn modes_are_bits_and_what_is_none_is_refused() {
+        assert_eq!(farjump_mode_t::several(5).unwrap(), [Mode::Cached, Mode::Local]);
+        assert_eq!(farjump_mode_t::one(8).unwrap(), Mode::InPlace);
+        for none in [0, 3, 16, -1, c_int::MIN] {
+            assert!(farjump_mode_t::one(none).is_err(), "{none}");
+        }
+        for none in [0, 16, 17, -1, c_int::MIN] {
+            assert!(farjump_mode_t::several(none).is_err(), "{none}");
+        }
+    }
+}

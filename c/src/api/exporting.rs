@@ -1,0 +1,115 @@
+//! What is exported to a target that runs.
+
+use std::ffi::{c_char, c_void};
+
+use crate::api::admin::farjump_admin_t;
+use crate::api::choices::change;
+use crate::api::status::farjump_status_t::{self, *};
+use crate::api::target::{farjump_target_t, usable};
+use crate::api::target_options::{farjump_function_t, farjump_target_options_t, symbol};
+use crate::boundary::{guarded, object, path, text};
+use crate::failure::Failure;
+
+/// Whether processes that may connect may also have targets load libraries while they run, whose symbols go before all that is offered
+/// (farjump_admin_export_library(), `farjump export`). Off unless set: who is let in only to have code run that
+/// farjump_target_options_allow_code() lists could run any by this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_allow_export(
+    options: *mut farjump_target_options_t,
+    allowed: bool,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.allow_export = allowed;
+            Ok(())
+        })
+    }
+}
+
+/// Offers a function as `name` from now on, before all that was offered by that name until now (interposing). Code that was linked
+/// before keeps what it had, also for sources to come; farjump_target_forget() has it linked anew. It must be valid until the target
+/// is closed. Names that begin with `farjump_` are those of services, and stay theirs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_export_function(
+    target: *mut farjump_target_t,
+    name: *const c_char,
+    function: farjump_function_t,
+) -> farjump_status_t {
+    let function = function.map_or(std::ptr::null(), |function| function as *const c_void);
+    // SAFETY: the header asks for a target that only this thread uses, for a text, and for what stays valid.
+    unsafe { export(target, name, function, "function") }
+}
+
+/// As farjump_target_export_function(), the address of data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_export_data(
+    target: *mut farjump_target_t,
+    name: *const c_char,
+    data: *const c_void,
+) -> farjump_status_t {
+    // SAFETY: the header asks for a target that only this thread uses, for a text, and for what stays valid.
+    unsafe { export(target, name, data, "data") }
+}
+
+/// As farjump_target_export_function(), every symbol that a shared library defines itself, by path or soname. It is loaded now, which
+/// runs its constructors, and stays until the process ends.
+///
+/// FARJUMP_ERROR_LIBRARY when it cannot be loaded; nothing has changed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_export_library(
+    target: *mut farjump_target_t,
+    path: *const c_char,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses, and for a text.
+        let (mut target, path) = unsafe { (usable(target)?, self::path(path, "path")?) };
+        target.export_library(path)?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Has the target load the shared library at `path`, whose bytes travel, and offer what it defines before all that it offered until
+/// now; as farjump_target_export_library() there. The libraries that it depends on have to be at the target.
+///
+/// FARJUMP_ERROR_CONNECT also where the target does not allow it (farjump_target_options_set_allow_export()), or cannot load it;
+/// FARJUMP_ERROR_LIBRARY when the file cannot be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_admin_export_library(
+    admin: *const farjump_admin_t,
+    path: *const c_char,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for one of `farjump_admin_new`, and for a text.
+        let (admin, path) = unsafe { (object(admin, "admin")?, self::path(path, "path")?) };
+        let library = std::fs::read(path).map_err(|error| {
+            Failure::new(FARJUMP_ERROR_LIBRARY, format!("cannot read `{}`: {error}", path.display()))
+        })?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        admin.rust().export(&name, &library)?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Puts an address before all that is offered by that name.
+///
+/// # Safety
+/// Unless they are NULL, `target` must be one that only this thread uses, `name` a text, and `address` valid for whatever injected
+/// functions do with it until the target is closed.
+unsafe fn export(
+    target: *mut farjump_target_t,
+    name: *const c_char,
+    address: *const c_void,
+    what: &'static str,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let (mut target, name) = unsafe { (usable(target)?, symbol(text(name, "name")?)?) };
+        if address.is_null() {
+            return Err(Failure::null(what));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { target.export_raw(&name, address) };
+        Ok(FARJUMP_OK)
+    })
+}

@@ -1,0 +1,162 @@
+//! What can be known: the library's version, the transports of this machine, and the code that a target holds.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+
+use farjump::HeldImage;
+use farjump::admin::HeldCode;
+
+use crate::api::library::farjump_code_id_t;
+use crate::api::status::farjump_status_t::{self, *};
+use crate::boundary::{c_text, guarded};
+use crate::failure::Failure;
+
+/// One image in a target's store. The structure and what it points to are the library's, valid until the callback returns; it may
+/// grow at its end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct farjump_image_t {
+    /// Its identity.
+    pub id: farjump_code_id_t,
+    /// The name under which it first came.
+    pub name: *const c_char,
+    /// The program that brought it first, and its process id, in words for people.
+    pub source: *const c_char,
+    /// Length of the image in bytes.
+    pub bytes: u64,
+    /// How long placing it took, in nanoseconds.
+    pub link_ns: u64,
+    /// Calls of it.
+    pub calls: u64,
+    /// What these calls took together, in nanoseconds. Of short ones only some are timed: an estimate.
+    pub time_ns: u64,
+    /// How long ago it was called last, in nanoseconds; since it came, if it never was.
+    pub last_use_ns: u64,
+}
+
+/// Runs for each image that a target holds.
+pub type farjump_image_fn = Option<unsafe extern "C" fn(user: *mut c_void, image: *const farjump_image_t)>;
+
+/// An image and its texts, which are C's for a moment.
+pub(crate) struct Told {
+    image: farjump_image_t,
+    texts: [CString; 2],
+}
+
+impl From<&HeldImage> for Told {
+    fn from(held: &HeldImage) -> Told {
+        let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Told {
+            image: farjump_image_t {
+                id: farjump_code_id_t { bytes: held.id.0 },
+                name: std::ptr::null(),
+                source: std::ptr::null(),
+                bytes: held.bytes as u64,
+                link_ns: ns(held.link_time),
+                calls: held.calls,
+                time_ns: ns(held.time),
+                last_use_ns: ns(held.last_use),
+            },
+            texts: [c_text(&held.name), c_text(&held.source)],
+        }
+    }
+}
+
+impl From<&HeldCode> for Told {
+    fn from(held: &HeldCode) -> Told {
+        Told {
+            image: farjump_image_t {
+                id: farjump_code_id_t { bytes: held.id },
+                name: std::ptr::null(),
+                source: std::ptr::null(),
+                bytes: held.bytes,
+                link_ns: held.link_ns,
+                calls: held.calls,
+                time_ns: held.time_ns,
+                last_use_ns: held.last_use_ns,
+            },
+            texts: [c_text(&held.name), c_text(&held.source)],
+        }
+    }
+}
+
+/// Tells C of each image.
+pub(crate) fn tell_images(images: impl Iterator<Item = Told>, mut tell: impl FnMut(&farjump_image_t)) {
+    for Told { image, texts: [name, source] } in images {
+        tell(&farjump_image_t { name: name.as_ptr(), source: source.as_ptr(), ..image });
+    }
+}
+
+/// A transport, as far as it can be known before there is a peer. The structure and what it points to are the library's, valid until
+/// the callback returns; it may grow at its end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct farjump_transport_t {
+    /// Its name, as farjump_link_options_set_transport() takes it.
+    pub name: *const c_char,
+    /// Where its peers can be, in words: `this machine`.
+    pub reaches: *const c_char,
+    /// NULL if it can be used on this machine; else why it cannot, and the mend, in a sentence for people.
+    pub why_not: *const c_char,
+    /// Longest frame in bytes; 0 where it cannot be used.
+    pub max_frame: u64,
+}
+
+/// Runs for each transport.
+pub type farjump_transport_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, transport: *const farjump_transport_t)>;
+
+/// Runs `callback`, with `user`, for each transport that farjump knows, usable here or not, in an order that is always the same.
+/// Looking at those of UCX and verbs loads their libraries. Any thread may call this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_transports(
+    callback: farjump_transport_fn,
+    user: *mut c_void,
+) -> farjump_status_t {
+    guarded(|| {
+        let callback = callback.ok_or_else(|| Failure::null("callback"))?;
+        for backend in farjump::available() {
+            let (name, reaches) = (c_text(backend.name), c_text(backend.reaches));
+            let (max_frame, why_not) = match &backend.usable {
+                Ok(can) => (can.max_frame as u64, None),
+                Err(why) => (0, Some(c_text(why))),
+            };
+            let transport = farjump_transport_t {
+                name: name.as_ptr(),
+                reaches: reaches.as_ptr(),
+                why_not: why_not.as_ref().map_or(std::ptr::null(), |why| why.as_ptr()),
+                max_frame,
+            };
+            // SAFETY: the header asks for a function of this type, which takes this pointer.
+            unsafe { callback(user, &transport) };
+        }
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// The version of the library that runs, as FARJUMP_VERSION of the header is the one that was compiled with: 10000 times the first
+/// number, 100 times the second, and the third. Any thread may call this.
+#[unsafe(no_mangle)]
+pub extern "C" fn farjump_version() -> c_int {
+    VERSION
+}
+
+/// The same as a text: `0.1.0`. It is constant.
+#[unsafe(no_mangle)]
+pub extern "C" fn farjump_version_string() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// The version as a number.
+pub(crate) const VERSION: c_int = number(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
+    + number(env!("CARGO_PKG_VERSION_MINOR")) * 100
+    + number(env!("CARGO_PKG_VERSION_PATCH"));
+
+/// What the digits of `text` say.
+const fn number(text: &str) -> c_int {
+    let (bytes, mut number, mut at) = (text.as_bytes(), 0, 0);
+    while at < bytes.len() {
+        number = number * 10 + (bytes[at] - b'0') as c_int;
+        at += 1;
+    }
+    number
+}

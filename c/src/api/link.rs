@@ -1,0 +1,472 @@
+//! Links: connections to targets.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use farjump::{Link, LinkStats};
+
+use crate::api::bytes::farjump_bytes_t;
+use crate::api::choices::{Peer, farjump_mode_t, farjump_peer_t};
+use crate::api::library::farjump_library_t;
+use crate::api::link_options::farjump_link_options_t;
+use crate::api::pending::farjump_pending_t;
+use crate::api::status::farjump_status_t::{self, *};
+use crate::boundary::{
+    bytes, c_text, duration, fill, give, guarded, object, object_mut, place, take, text, value, variable,
+};
+use crate::failure::Failure;
+
+/// A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be in flight. The
+/// functions run at the target in the order in which they were injected.
+#[derive(Debug)]
+pub struct farjump_link_t {
+    link: Link,
+    /// Tells the numbers of this link's calls from those of others.
+    serial: u32,
+    peer: Peer,
+    transport: CString,
+}
+
+/// Links made so far.
+static SERIAL: AtomicU32 = AtomicU32::new(0);
+
+impl farjump_link_t {
+    fn new(link: Link) -> farjump_link_t {
+        let (peer, transport) = (Peer::of(&link.peer()), c_text(&link.transport()));
+        // 0 is left out, so that no call has the number 0.
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed) % u32::MAX + 1;
+        farjump_link_t { link, serial, peer, transport }
+    }
+
+    /// The number in C of the call that has this number on the link.
+    #[inline(always)]
+    pub(crate) fn number(&self, call: u32) -> farjump_pending_t {
+        u64::from(self.serial) << 32 | u64::from(call)
+    }
+
+    /// The call with this number, if it is one of this link's.
+    #[inline(always)]
+    pub(crate) fn pending(&self, number: farjump_pending_t) -> Result<farjump::Pending<'_>, Failure> {
+        let own = number >> 32 == u64::from(self.serial);
+        own.then(|| self.link.pending(number as u32)).flatten().ok_or_else(no_call)
+    }
+}
+
+#[cold]
+fn no_call() -> Failure {
+    let text = "no such call is in flight on this link: its answer was taken, it was given up, or it is another link's";
+    Failure::new(FARJUMP_ERROR_NO_CALL, text)
+}
+
+#[cold]
+fn busy() -> Failure {
+    let text = "the link is in use by the call that this one came from: a callback and a payload routine cannot use the link \
+                that runs them";
+    Failure::new(FARJUMP_ERROR_BUSY, text)
+}
+
+/// The link behind a pointer, if it can be used now.
+///
+/// # Safety
+/// Unless it is NULL, `link` must be what `farjump_link_connect` gave, used by this thread alone.
+#[inline(always)]
+pub(crate) unsafe fn usable<'a>(link: *mut farjump_link_t) -> Result<&'a farjump_link_t, Failure> {
+    // SAFETY: the caller's promise. It is shared with a call on the same link that this one came from.
+    let link = unsafe { object(link.cast_const(), "link")? };
+    if link.link.is_busy() { Err(busy()) } else { Ok(link) }
+}
+
+/// What a link has sent. It may grow at its end.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct farjump_link_stats_t {
+    /// Frames sent that run something.
+    pub frames: u64,
+    /// Of those, frames that carried code.
+    pub frames_with_code: u64,
+    /// Bytes of images sent, in frames and on request.
+    pub code_bytes: u64,
+    /// Bytes of payload sent.
+    pub payload_bytes: u64,
+}
+
+impl From<LinkStats> for farjump_link_stats_t {
+    fn from(stats: LinkStats) -> farjump_link_stats_t {
+        farjump_link_stats_t {
+            frames: stats.frames,
+            frames_with_code: stats.frames_with_code,
+            code_bytes: stats.code_bytes,
+            payload_bytes: stats.payload_bytes,
+        }
+    }
+}
+
+/// Connects to the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). `options` may be NULL: then everything has its default.
+/// farjump_link_close() ends it.
+///
+/// FARJUMP_ERROR_CONNECT when nobody listens there, the target refuses, or no transport is common to both.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_connect(
+    address: *const c_char,
+    options: *const farjump_link_options_t,
+    link: *mut *mut farjump_link_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a place for a pointer, a text, and NULL or options that nobody changes.
+        let (made, address, options) =
+            unsafe { (variable(link, "link")?, text(address, "address")?, options.as_ref()) };
+        let builder = options.map_or_else(|| Link::builder(address), |options| options.builder(address));
+        *made = give(farjump_link_t::new(builder.connect()?));
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Closes it, and sets the variable to NULL. One that is NULL already is none to be closed, and no error. Calls in flight are
+/// given up; what was sent still runs.
+///
+/// FARJUMP_ERROR_BUSY from a callback of the link: it then stays open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_close(link: *mut *mut farjump_link_t) -> farjump_status_t {
+    guarded(|| {
+        let may = |link: &farjump_link_t| if link.link.is_busy() { Err(busy()) } else { Ok(()) };
+        // SAFETY: the header asks for a variable with what `farjump_link_connect` gave, used by nobody else.
+        drop(unsafe { take(link, "link", may)? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here, sends the frame, and
+/// returns without waiting for it to run. The code itself travels the first time only. `args` is read during the call only.
+/// The call's number goes to `pending`: farjump_pending_wait(), farjump_pending_poll() and farjump_pending_cancel() take it.
+///
+/// While the target has no room it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does not. A
+/// frame that the mailbox is too small for has the target make a bigger one, for which it waits as well.
+///
+/// On failure nothing was sent, and `pending` is 0, which is no call's number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_inject(
+    link: *mut farjump_link_t,
+    library: *const farjump_library_t,
+    args: *const c_void,
+    args_size: usize,
+    pending: *mut farjump_pending_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a place for a number.
+        let number = unsafe { place(pending, "pending")? }.write(0);
+        // SAFETY: the header asks for a link that only this thread uses, an open library, and so many bytes.
+        let (link, library, args) =
+            unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
+        *number = link.number(link.link.inject(library.rust(), args)?.into_number());
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// As farjump_link_inject(), but FARJUMP_ERROR_FULL instead of a wait for room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_try_inject(
+    link: *mut farjump_link_t,
+    library: *const farjump_library_t,
+    args: *const c_void,
+    args_size: usize,
+    pending: *mut farjump_pending_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: as in `farjump_link_inject`.
+        let number = unsafe { place(pending, "pending")? }.write(0);
+        // SAFETY: as in `farjump_link_inject`.
+        let (link, library, args) =
+            unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
+        *number = link.number(link.link.try_inject(library.rust(), args)?.into_number());
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Injects without asking for a reply: the cheapest way. Whether it ran shows at the next farjump_link_flush(), and refusals in
+/// the callback of farjump_link_options_on_refused(). As farjump_link_inject() otherwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_send(
+    link: *mut farjump_link_t,
+    library: *const farjump_library_t,
+    args: *const c_void,
+    args_size: usize,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: as in `farjump_link_inject`.
+        let (link, library, args) =
+            unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
+        link.link.send(library.rust(), args)?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// As farjump_link_send(), but FARJUMP_ERROR_FULL instead of a wait for room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_try_send(
+    link: *mut farjump_link_t,
+    library: *const farjump_library_t,
+    args: *const c_void,
+    args_size: usize,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: as in `farjump_link_inject`.
+        let (link, library, args) =
+            unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
+        link.link.try_send(library.rust(), args)?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// As farjump_link_send(), and in the same order; but the message may wait for others that share its frame, so that many small
+/// ones cost little more than a few big ones: those for the same function, cached, of one length of up to 256 bytes, up to 1 KiB
+/// or 128 of them. The frame goes when it is full or something comes that does not fit it, before anything else is sent on the
+/// link, and with farjump_batch_finish().
+///
+/// Messages that were given before one that fails are not lost: those that wait go with the next try.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_batch_send(
+    link: *mut farjump_link_t,
+    library: *const farjump_library_t,
+    args: *const c_void,
+    args_size: usize,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: as in `farjump_link_inject`.
+        let (link, library, args) =
+            unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
+        // It is finished by a call of its own: what waits does so in the link.
+        std::mem::ManuallyDrop::new(link.link.batch()).send(library.rust(), args)?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Sends what waits of farjump_batch_send().
+///
+/// FARJUMP_ERROR_TIMEOUT when the target has no room for it within farjump_link_options_set_send_timeout(): it then goes before
+/// whatever is sent next.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_batch_finish(link: *mut farjump_link_t) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        unsafe { usable(link)? }.link.batch().finish()?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not looked at. As
+/// farjump_link_inject() and farjump_pending_wait() otherwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_call(
+    link: *mut farjump_link_t,
+    library: *const farjump_library_t,
+    args: *const c_void,
+    args_size: usize,
+    timeout_ns: u64,
+    reply: *mut farjump_bytes_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: as in `farjump_link_inject`.
+        let (link, library, args) =
+            unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
+        let timeout = duration(timeout_ns);
+        // SAFETY: the header asks for NULL or bytes that nobody else uses.
+        match unsafe { reply.as_mut() } {
+            Some(reply) => {
+                reply.fill(|content| {
+                    link.link.call_into(library.rust(), args, timeout, content).map_err(Failure::from)
+                })?;
+            }
+            None => drop(link.link.inject(library.rust(), args)?.wait(timeout)?),
+        }
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Chooses how the code of the calls from here on comes to run: one of FARJUMP_MODE_CACHED and its kin.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_set_mode(link: *mut farjump_link_t, mode: c_int) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        unsafe { usable(link)? }.link.set_mode(farjump_mode_t::one(mode)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Waits until everything sent before has run, `timeout_ns` nanoseconds at most.
+///
+/// Fails as the first call that was sent without asking for a reply, and refused, since the last flush; with
+/// FARJUMP_ERROR_TIMEOUT; and with FARJUMP_ERROR_PEER_GONE, which also means that calls may not have run.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_flush(link: *mut farjump_link_t, timeout_ns: u64) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        unsafe { usable(link)? }.link.flush(duration(timeout_ns))?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Looks once for answers and for news of the target, without waiting: for programs that own their loop.
+///
+/// FARJUMP_ERROR_PEER_GONE when the target is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_progress(link: *mut farjump_link_t) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        unsafe { usable(link)? }.link.progress()?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// The descriptor that becomes readable when something comes while the link is armed: an answer, a refusal, the target's end. It is
+/// made with the first call, stays the same also when the link is made anew, and ends with the link. It is the library's: watch it,
+/// and neither read nor close it. -1 if `link` cannot be used, or the system has none to give.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_fd(link: *mut farjump_link_t) -> c_int {
+    // SAFETY: the header asks for a link that only this thread uses.
+    value(-1, || Ok(unsafe { usable(link)? }.link.as_fd()?.as_raw_fd()))
+}
+
+/// Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable: `longest_ns` becomes for how long
+/// at most, in nanoseconds; 0 if something has come since the last time: an answer, for which farjump_pending_poll() is to look, or
+/// room after FARJUMP_ERROR_FULL. It looks for everything itself: farjump_link_progress() need not be called.
+/// farjump_link_disarm() comes after it in any case.
+///
+/// FARJUMP_ERROR_PEER_GONE when the target is gone. Answers that it gave before are still there to be taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_arm(
+    link: *mut farjump_link_t,
+    longest_ns: *mut u64,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses, and for a place for a number.
+        let (link, longest) = unsafe { (usable(link)?, place(longest_ns, "longest_ns")?.write(0)) };
+        if let Some(sleep) = link.link.arm()? {
+            *longest = u64::try_from(sleep.as_nanos()).unwrap_or(u64::MAX);
+        }
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Awake again: the target need not ring any more. Does nothing on a link that is not armed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_disarm(link: *mut farjump_link_t) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        unsafe { usable(link)? }.link.disarm();
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Connects to the same address again, after the target went away or restarted. Calls that were in flight fail with
+/// FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it asks for it. What farjump_link_peer() and
+/// farjump_link_transport() gave before is no longer valid.
+///
+/// As farjump_link_connect() on failure; the link is then as it was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_reconnect(link: *mut farjump_link_t) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        unsafe { usable(link)? };
+        // SAFETY: as above; no call on the link is under way and this one runs no callback, so nothing else refers to it.
+        let link = unsafe { object_mut(link, "link")? };
+        link.link.reconnect()?;
+        (link.peer, link.transport) = (Peer::of(&link.link.peer()), c_text(&link.link.transport()));
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Time in nanoseconds that the target took to place the code of `library`, as it reported.
+///
+/// FARJUMP_NOT_YET if it was not placed on this link (the target had it already), or no report came within `timeout_ns`
+/// nanoseconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_link_time(
+    link: *mut farjump_link_t,
+    library: *const farjump_library_t,
+    timeout_ns: u64,
+    link_ns: *mut u64,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses, an open library and a place for a number.
+        let (link, library, time) =
+            unsafe { (usable(link)?, object(library, "library")?, place(link_ns, "link_ns")?.write(0)) };
+        let Some(reported) = link.link.link_time(library.rust(), duration(timeout_ns))? else {
+            return Ok(FARJUMP_NOT_YET);
+        };
+        *time = u64::try_from(reported.as_nanos()).unwrap_or(u64::MAX);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// What this link has sent. `size` is `sizeof *stats`: of what the library knows more about nothing is written, and what it does
+/// not know about becomes 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_stats(
+    link: *mut farjump_link_t,
+    stats: *mut farjump_link_stats_t,
+    size: usize,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        let counted = unsafe { usable(link)? }.link.stats().into();
+        // SAFETY: the header asks for so many bytes; the structure is of numbers of one size.
+        unsafe { fill(stats, size, size_of::<farjump_link_stats_t>(), "stats", counted)? };
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Name of the transport in use. The text is the library's, valid until the link is made anew or closed. NULL if `link` is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_transport(link: *const farjump_link_t) -> *const c_char {
+    // SAFETY: the header asks for a link that only this thread uses.
+    value(std::ptr::null(), || Ok(unsafe { object(link, "link")? }.transport.as_ptr()))
+}
+
+/// Who the target is. The structure is the library's, valid until the link is made anew or closed. NULL if `link` is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_peer(link: *const farjump_link_t) -> *const farjump_peer_t {
+    // SAFETY: the header asks for a link that only this thread uses.
+    value(std::ptr::null(), || Ok(&raw const *unsafe { object(link, "link")? }.peer.told()))
+}
+
+/// Makes the path that the link's frames take the content of `path`, in words for people: the transport, how the target knows that
+/// a frame is whole, what it travels over, and why no other transport was taken. May take long.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_path(
+    link: *mut farjump_link_t,
+    path: *mut farjump_bytes_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses, and for bytes that nobody else does.
+        let (link, words) = unsafe { (usable(link)?, object_mut(path, "path")?) };
+        let path = link.link.path();
+        let mut text = format!("{}, arrives by {}", path.transport, path.rule.describe());
+        if !path.route.over.is_empty() {
+            text += &format!(", over {}", path.route.over);
+        }
+        for note in &path.route.notes {
+            text += &format!("\n{note}");
+        }
+        for other in &path.passed_over {
+            text += &format!("\nnot {}: {}", other.transport, other.why);
+        }
+        words.set_text(&text);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// The target's epoch: another one after it restarted. 0 if `link` cannot be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_epoch(link: *mut farjump_link_t) -> u64 {
+    // SAFETY: the header asks for a link that only this thread uses.
+    value(0, || Ok(unsafe { usable(link)? }.link.epoch()))
+}
+
+/// Largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the target makes a bigger
+/// mailbox when they come. 0 if `link` cannot be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_max_frame(link: *mut farjump_link_t) -> usize {
+    // SAFETY: the header asks for a link that only this thread uses.
+    value(0, || Ok(unsafe { usable(link)? }.link.max_frame()))
+}

@@ -1,0 +1,324 @@
+//! What a source may choose for a link.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use farjump::{Key, Link, LinkBuilder, Mode, WaitPolicy};
+
+use crate::api::choices::{
+    User, cause_number, change, farjump_mode_t, farjump_wait_policy_t, key_in, key_of, set,
+};
+use crate::api::status::farjump_status_t::{self, *};
+use crate::boundary::{c_text, duration, give, guarded, take, text, variable};
+
+/// Runs when the target refuses a call that was sent without asking for a reply: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and
+/// its kin, `text` says more, and is the library's, valid until the callback returns.
+pub type farjump_link_refused_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, cause: c_int, text: *const c_char)>;
+
+/// Runs once when the target is gone. `why` is the library's, valid until the callback returns.
+pub type farjump_link_gone_fn = Option<unsafe extern "C" fn(user: *mut c_void, why: *const c_char)>;
+
+/// Runs when the target asks for the code of the ifunc called `name` again. The text is the library's, valid until the callback
+/// returns.
+pub type farjump_link_code_missing_fn = Option<unsafe extern "C" fn(user: *mut c_void, name: *const c_char)>;
+
+/// Choices for links, each of which has a default that suits a program on the same machine as its target. One thread changes
+/// them at a time; any number may connect with them at once. They are copied when a link is made.
+#[derive(Clone, Default)]
+pub struct farjump_link_options_t {
+    transport: Option<String>,
+    mode: Option<Mode>,
+    connect_timeout: Option<u64>,
+    send_timeout: Option<u64>,
+    reply_room: Option<usize>,
+    wait: Option<WaitPolicy>,
+    control_interval: Option<u64>,
+    key: Option<Key>,
+    peer_timeout: Option<u64>,
+    program: Option<String>,
+    on_refused: Option<(unsafe extern "C" fn(*mut c_void, c_int, *const c_char), User)>,
+    on_gone: Option<(unsafe extern "C" fn(*mut c_void, *const c_char), User)>,
+    on_code_missing: Option<(unsafe extern "C" fn(*mut c_void, *const c_char), User)>,
+}
+
+impl farjump_link_options_t {
+    /// A link to be made with them.
+    pub(crate) fn builder(&self, address: &str) -> LinkBuilder {
+        let builder = Link::builder(address);
+        let builder = set(builder, self.transport.as_deref(), LinkBuilder::transport);
+        let builder = set(builder, self.mode, LinkBuilder::mode);
+        let builder = set(builder, self.connect_timeout.map(duration), LinkBuilder::connect_timeout);
+        let builder = set(builder, self.send_timeout.map(duration), LinkBuilder::send_timeout);
+        let builder = set(builder, self.reply_room, LinkBuilder::reply_room);
+        let builder = set(builder, self.wait, LinkBuilder::wait_policy);
+        let builder = set(builder, self.control_interval.map(duration), LinkBuilder::control_interval);
+        let builder = set(builder, self.key.clone(), LinkBuilder::key);
+        let builder = set(builder, self.peer_timeout.map(duration), LinkBuilder::peer_timeout);
+        let builder = set(builder, self.program.as_deref(), LinkBuilder::program);
+        let builder = set(builder, self.on_refused, |builder, (function, user)| {
+            builder.on_refused(move |refusal| {
+                // SAFETY: the header asks for a function of this type, which takes this pointer.
+                unsafe {
+                    function(user.pointer(), cause_number(refusal.cause), c_text(&refusal.text).as_ptr())
+                }
+            })
+        });
+        let builder = set(builder, self.on_gone, |builder, (function, user)| {
+            // SAFETY: as above.
+            builder.on_peer_gone(move |why| unsafe { function(user.pointer(), c_text(why).as_ptr()) })
+        });
+        set(builder, self.on_code_missing, |builder, (function, user)| {
+            // SAFETY: as above.
+            builder.on_code_missing(move |name| unsafe { function(user.pointer(), c_text(name).as_ptr()) })
+        })
+    }
+}
+
+/// Makes choices, all of them the defaults. farjump_link_options_free() ends them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_new(
+    options: *mut *mut farjump_link_options_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a place for a pointer.
+        let made = unsafe { variable(options, "options")? };
+        *made = give(farjump_link_options_t::default());
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Frees them, and sets the variable to NULL. One that is NULL already is none to be freed, and no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_free(
+    options: *mut *mut farjump_link_options_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a variable with one of `farjump_link_options_new`, used by nobody else.
+        drop(unsafe { take(options, "options", |_| Ok(()))? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Takes this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the better one of UCX's
+/// that joins both sides. Unless set: `shm` where the target has it, else whatever both have. Whether there is one of that name
+/// shows when a link is made.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_transport(
+    options: *mut farjump_link_options_t,
+    name: *const c_char,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses, and for a text.
+    unsafe {
+        change(options, |options| {
+            options.transport = Some(text(name, "name")?.to_owned());
+            Ok(())
+        })
+    }
+}
+
+/// How the code of calls comes to run: one of FARJUMP_MODE_CACHED, which is the default, and its kin. farjump_link_set_mode()
+/// changes it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_mode(
+    options: *mut farjump_link_options_t,
+    mode: c_int,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.mode = Some(farjump_mode_t::one(mode)?);
+            Ok(())
+        })
+    }
+}
+
+/// How long connecting may take in all, in nanoseconds. 5 seconds unless set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_connect_timeout(
+    options: *mut farjump_link_options_t,
+    nanoseconds: u64,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.connect_timeout = Some(nanoseconds);
+            Ok(())
+        })
+    }
+}
+
+/// How long an injection may wait for room at the target, in nanoseconds. 10 seconds unless set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
+    options: *mut farjump_link_options_t,
+    nanoseconds: u64,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.send_timeout = Some(nanoseconds);
+            Ok(())
+        })
+    }
+}
+
+/// Bytes of replies that the target may have written and this source not yet taken, rounded up to a power of two; also the
+/// largest reply, and at most 2 GiB. 1 MiB unless set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_reply_room(
+    options: *mut farjump_link_options_t,
+    bytes: usize,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.reply_room = Some(bytes);
+            Ok(())
+        })
+    }
+}
+
+/// How long to spin before sleeping while waiting.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_wait_policy(
+    options: *mut farjump_link_options_t,
+    policy: farjump_wait_policy_t,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.wait = Some(policy.into());
+            Ok(())
+        })
+    }
+}
+
+/// How often a link that polls or spins asks the system whether the target is still there, at most, in nanoseconds. 1 millisecond
+/// unless set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_control_interval(
+    options: *mut farjump_link_options_t,
+    nanoseconds: u64,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.control_interval = Some(nanoseconds);
+            Ok(())
+        })
+    }
+}
+
+/// The key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random ones. All that goes
+/// over the control connection is then sealed by it; what the transport carries is not. Means nothing on Unix sockets. The
+/// bytes are copied, and wiped when the options are freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_key(
+    options: *mut farjump_link_options_t,
+    key: *const u8,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses, and for 32 bytes.
+    unsafe {
+        change(options, |options| {
+            options.key = Some(key_of(key)?);
+            Ok(())
+        })
+    }
+}
+
+/// As farjump_link_options_set_key(), from a file as `farjump key` makes it, which is read now.
+///
+/// FARJUMP_ERROR_CONNECT for a file that is no key, or that others than this user may read or write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_key_file(
+    options: *mut farjump_link_options_t,
+    path: *const c_char,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses, and for a text.
+    unsafe {
+        change(options, |options| {
+            options.key = Some(key_in(path)?);
+            Ok(())
+        })
+    }
+}
+
+/// How long the target's machine may be silent before the target is taken for gone, over TCP, in nanoseconds. 10 seconds unless
+/// set; from 1 second to 32,767.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_peer_timeout(
+    options: *mut farjump_link_options_t,
+    nanoseconds: u64,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.peer_timeout = Some(nanoseconds);
+            Ok(())
+        })
+    }
+}
+
+/// The name that the target's people see. The executable's unless set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_program(
+    options: *mut farjump_link_options_t,
+    name: *const c_char,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses, and for a text.
+    unsafe {
+        change(options, |options| {
+            options.program = Some(text(name, "name")?.to_owned());
+            Ok(())
+        })
+    }
+}
+
+/// Has `callback` run, with `user`, for each call sent without asking for a reply that the target refuses. It runs inside calls
+/// on the link, on their thread, and cannot use the link: that is FARJUMP_ERROR_BUSY. NULL for none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_on_refused(
+    options: *mut farjump_link_options_t,
+    callback: farjump_link_refused_fn,
+    user: *mut c_void,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.on_refused = callback.map(|callback| (callback, User::new(user)));
+            Ok(())
+        })
+    }
+}
+
+/// Has `callback` run, with `user`, once when the target is gone. As farjump_link_options_on_refused() otherwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_on_gone(
+    options: *mut farjump_link_options_t,
+    callback: farjump_link_gone_fn,
+    user: *mut c_void,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.on_gone = callback.map(|callback| (callback, User::new(user)));
+            Ok(())
+        })
+    }
+}
+
+/// Has `callback` run, with `user`, each time the target asks for code again. As farjump_link_options_on_refused() otherwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_on_code_missing(
+    options: *mut farjump_link_options_t,
+    callback: farjump_link_code_missing_fn,
+    user: *mut c_void,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.on_code_missing = callback.map(|callback| (callback, User::new(user)));
+            Ok(())
+        })
+    }
+}

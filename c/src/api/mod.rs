@@ -1,0 +1,45 @@
+//! The functions and types of `farjump.h`: one file for each of its sections, in the order in which the header has them.
+//!
+//! What is documented here is read in C: the words are C's, and a pointer to `const` in a signature says that the object may be
+//! used by several threads at once.
+
+#![allow(non_camel_case_types, reason = "the names are C's")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "farjump.h says once, at its top, what all of its functions ask of pointers"
+)]
+
+pub mod admin;
+pub mod bytes;
+pub mod choices;
+pub mod exporting;
+pub mod knowledge;
+pub mod library;
+pub mod link;
+pub mod link_options;
+pub mod pending;
+pub mod status;
+pub mod target;
+pub mod target_limits;
+pub mod target_options;
+pub mod thread;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_header_lets_threads_share_may_be_shared_and_all_may_move() {
+        fn shared<T: Send + Sync>() {}
+        fn moved<T: Send>() {}
+        shared::<library::farjump_library_t>();
+        shared::<link_options::farjump_link_options_t>();
+        shared::<target_options::farjump_target_options_t>();
+        shared::<thread::farjump_stopper_t>();
+        shared::<admin::farjump_admin_t>();
+        shared::<bytes::farjump_bytes_t>();
+        moved::<link::farjump_link_t>();
+        moved::<target::farjump_target_t>();
+        moved::<thread::farjump_thread_t>();
+    }
+}

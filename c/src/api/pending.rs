@@ -1,0 +1,78 @@
+//! Calls in flight.
+
+use crate::api::bytes::farjump_bytes_t;
+use crate::api::link::{farjump_link_t, usable};
+use crate::api::status::farjump_status_t::{self, *};
+use crate::boundary::{duration, guarded};
+use crate::failure::Failure;
+
+/// A call in flight, as a number: it needs no memory and no end. Numbers are told apart between links, and those of calls that are
+/// answered or given up from others that came later, for 65,535 calls in the same place. 0 is none.
+pub type farjump_pending_t = u64;
+
+/// Waits for the answer, `timeout_ns` nanoseconds at most. What the function replied, the bytes of all its calls of farjump_reply()
+/// in order, becomes the content of `reply`; NULL for a reply that is not looked at. The number is void afterwards.
+///
+/// FARJUMP_ERROR_REFUSED when the target refused it, FARJUMP_ERROR_PANICKED when it panicked, FARJUMP_ERROR_TIMEOUT when the time
+/// was up (the call is then given up), FARJUMP_ERROR_PEER_GONE, and FARJUMP_ERROR_NO_CALL for a number that is void.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_pending_wait(
+    link: *mut farjump_link_t,
+    pending: farjump_pending_t,
+    timeout_ns: u64,
+    reply: *mut farjump_bytes_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        let call = unsafe { usable(link)? }.pending(pending)?;
+        let timeout = duration(timeout_ns);
+        // SAFETY: the header asks for NULL or bytes that nobody else uses.
+        match unsafe { reply.as_mut() } {
+            Some(reply) => reply.fill(|content| call.wait_into(timeout, content).map_err(Failure::from))?,
+            None => drop(call.wait(timeout)?),
+        }
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Looks once, without waiting: FARJUMP_NOT_YET if the answer is not there yet; then the number stays good, and `reply` is as it
+/// was. As farjump_pending_wait() otherwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_pending_poll(
+    link: *mut farjump_link_t,
+    pending: farjump_pending_t,
+    reply: *mut farjump_bytes_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        let mut call = unsafe { usable(link)? }.pending(pending)?;
+        let Some(answer) = call.poll()? else {
+            // Dropping it would give it up.
+            let _ = call.into_number();
+            return Ok(FARJUMP_NOT_YET);
+        };
+        // SAFETY: the header asks for NULL or bytes that nobody else uses.
+        if let Some(reply) = unsafe { reply.as_mut() } {
+            let Ok(()) = reply.fill(|content| {
+                content.extend_from_slice(&answer);
+                Ok::<_, std::convert::Infallible>(())
+            });
+        }
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Gives the call up: it still runs, and its answer is dropped. The number is void afterwards.
+///
+/// FARJUMP_ERROR_NO_CALL for a number that is void already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_pending_cancel(
+    link: *mut farjump_link_t,
+    pending: farjump_pending_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a link that only this thread uses.
+        unsafe { usable(link)? }.pending(pending)?.cancel();
+        Ok(FARJUMP_OK)
+    })
+}

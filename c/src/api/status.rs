@@ -1,0 +1,147 @@
+//! What a call came to.
+
+use std::ffi::{c_char, c_int};
+
+use self::farjump_status_t::*;
+use crate::api::choices::{cause_number, cause_words};
+use crate::failure;
+
+/// What a call came to. 0 is success, what is below 0 is an error: farjump_last_error() has the words for it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum farjump_status_t {
+    /// It is done.
+    FARJUMP_OK = 0,
+    /// What was asked for is not there yet, and nothing is wrong: ask again.
+    FARJUMP_NOT_YET = 1,
+    /// An argument cannot be: NULL where there must be something, a name or number that makes no sense, choices that exclude
+    /// each other. Nothing was done.
+    FARJUMP_ERROR_ARGUMENT = -1,
+    /// The object is in use: the call came from inside another call on it, from a callback, an injected function or a payload
+    /// routine. Nothing was done.
+    FARJUMP_ERROR_BUSY = -2,
+    /// The call in flight is none of this link's, or its answer was taken already, or it was given up.
+    FARJUMP_ERROR_NO_CALL = -3,
+    /// The ifunc library cannot be opened, is none, has no code for the target's machine, or its payload routine failed. Nothing
+    /// was sent.
+    FARJUMP_ERROR_LIBRARY = -4,
+    /// The two processes could not meet: the address makes no sense, nobody listens there or somebody does already, the target
+    /// would not have this process, they have no transport in common, a key is missing or wrong, or it took too long.
+    FARJUMP_ERROR_CONNECT = -5,
+    /// The transport failed.
+    FARJUMP_ERROR_TRANSPORT = -6,
+    /// The target refused the call: farjump_last_cause() has the kind of reason. Nothing ran, unless the reason is one that
+    /// only shows when it has.
+    FARJUMP_ERROR_REFUSED = -7,
+    /// The injected function called farjump_panic(): the text has its message.
+    FARJUMP_ERROR_PANICKED = -8,
+    /// The target has ended, or the connection to it has. Calls in flight may or may not have run.
+    FARJUMP_ERROR_PEER_GONE = -9,
+    /// The time was up. A call that was waited for is given up, and may still run.
+    FARJUMP_ERROR_TIMEOUT = -10,
+    /// There is no room at the target now, and the call does not wait: take answers, then try again. Nothing was sent.
+    FARJUMP_ERROR_FULL = -11,
+    /// The call is larger than the link or the target takes. Nothing was sent.
+    FARJUMP_ERROR_TOO_LARGE = -12,
+    /// 32,768 calls of the link wait for an answer, or it has had 65,536 different functions. Nothing was sent.
+    FARJUMP_ERROR_TOO_MANY = -13,
+    /// The code cannot run in the mode that was chosen. Nothing was sent.
+    FARJUMP_ERROR_MODE = -14,
+    /// The operating system refused something.
+    FARJUMP_ERROR_SYSTEM = -15,
+    /// A mistake in farjump itself. The object that was used is only good for being closed.
+    FARJUMP_ERROR_INTERNAL = -16,
+}
+
+impl farjump_status_t {
+    const ALL: [farjump_status_t; 18] = [
+        FARJUMP_OK,
+        FARJUMP_NOT_YET,
+        FARJUMP_ERROR_ARGUMENT,
+        FARJUMP_ERROR_BUSY,
+        FARJUMP_ERROR_NO_CALL,
+        FARJUMP_ERROR_LIBRARY,
+        FARJUMP_ERROR_CONNECT,
+        FARJUMP_ERROR_TRANSPORT,
+        FARJUMP_ERROR_REFUSED,
+        FARJUMP_ERROR_PANICKED,
+        FARJUMP_ERROR_PEER_GONE,
+        FARJUMP_ERROR_TIMEOUT,
+        FARJUMP_ERROR_FULL,
+        FARJUMP_ERROR_TOO_LARGE,
+        FARJUMP_ERROR_TOO_MANY,
+        FARJUMP_ERROR_MODE,
+        FARJUMP_ERROR_SYSTEM,
+        FARJUMP_ERROR_INTERNAL,
+    ];
+
+    fn words(self) -> &'static std::ffi::CStr {
+        match self {
+            FARJUMP_OK => c"done",
+            FARJUMP_NOT_YET => c"not yet",
+            FARJUMP_ERROR_ARGUMENT => c"an argument that cannot be",
+            FARJUMP_ERROR_BUSY => c"in use by the call that this one came from",
+            FARJUMP_ERROR_NO_CALL => c"no such call in flight",
+            FARJUMP_ERROR_LIBRARY => c"unusable ifunc library",
+            FARJUMP_ERROR_CONNECT => c"not connected",
+            FARJUMP_ERROR_TRANSPORT => c"transport failed",
+            FARJUMP_ERROR_REFUSED => c"refused by the target",
+            FARJUMP_ERROR_PANICKED => c"panicked at the target",
+            FARJUMP_ERROR_PEER_GONE => c"target gone",
+            FARJUMP_ERROR_TIMEOUT => c"too late",
+            FARJUMP_ERROR_FULL => c"no room now",
+            FARJUMP_ERROR_TOO_LARGE => c"too large",
+            FARJUMP_ERROR_TOO_MANY => c"too many",
+            FARJUMP_ERROR_MODE => c"wrong mode for the code",
+            FARJUMP_ERROR_SYSTEM => c"system error",
+            FARJUMP_ERROR_INTERNAL => c"mistake in farjump",
+        }
+    }
+}
+
+/// A few words for a status; "unknown status" for a number that is none. The text is constant. Any thread may call this.
+#[unsafe(no_mangle)]
+pub extern "C" fn farjump_status_string(status: c_int) -> *const c_char {
+    let known = farjump_status_t::ALL.into_iter().find(|known| *known as c_int == status);
+    known.map_or(c"unknown status", farjump_status_t::words).as_ptr()
+}
+
+/// What went wrong last on this thread: a sentence that says what, where, and what to do. "" if nothing has. The text is the
+/// library's, and is valid until the next call of this thread that fails. Calls that succeed leave it as it was.
+#[unsafe(no_mangle)]
+pub extern "C" fn farjump_last_error() -> *const c_char {
+    failure::last()
+}
+
+/// Why the target refused, if FARJUMP_ERROR_REFUSED is what the last call of this thread that failed came to: one of
+/// FARJUMP_CAUSE_BAD_FRAME and its kin. -1 if it is not.
+#[unsafe(no_mangle)]
+pub extern "C" fn farjump_last_cause() -> c_int {
+    failure::last_cause().map_or(-1, cause_number)
+}
+
+/// A few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for a number that is none. The text is constant.
+/// Any thread may call this.
+#[unsafe(no_mangle)]
+pub extern "C" fn farjump_cause_string(cause: c_int) -> *const c_char {
+    cause_words(cause).as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    #[test]
+    fn each_status_has_words_of_its_own_and_numbers_that_are_none_have_others() {
+        // SAFETY: the texts are constants.
+        let words = |status| unsafe { CStr::from_ptr(farjump_status_string(status)) };
+        let all: std::collections::HashSet<_> =
+            farjump_status_t::ALL.into_iter().map(|status| words(status as c_int)).collect();
+        assert_eq!(all.len(), farjump_status_t::ALL.len());
+        for none in [2, -17, c_int::MIN, c_int::MAX] {
+            assert_eq!(words(none), c"unknown status");
+        }
+    }
+}

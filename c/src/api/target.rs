@@ -1,0 +1,390 @@
+//! Targets: where injected functions run.
+
+use std::cell::{RefCell, RefMut};
+use std::ffi::{CString, c_char, c_int};
+use std::os::fd::AsRawFd;
+
+use farjump::{CodeId, RefusalCause, Stats, Target};
+
+use crate::api::choices::cause_of;
+use crate::api::knowledge::{farjump_image_fn, farjump_image_t, tell_images};
+use crate::api::library::{farjump_code_id_t, farjump_library_t};
+use crate::api::status::farjump_status_t::{self, *};
+use crate::api::target_options::{farjump_target_options_t, peer_name};
+use crate::boundary::{c_text, duration, fill, give, guarded, object, place, take, text, value, variable};
+use crate::failure::Failure;
+
+/// A place where injected functions run: it listens at an address, and does nothing by itself. Call farjump_target_poll() in a loop
+/// of your own, or farjump_target_run(), or hand it to a thread with farjump_target_spawn(). One thread uses it at a time; it may
+/// move between threads.
+#[derive(Debug)]
+pub struct farjump_target_t {
+    target: RefCell<Target<'static>>,
+    address: CString,
+}
+
+impl farjump_target_t {
+    pub(crate) fn new(target: Target<'static>) -> farjump_target_t {
+        let address = c_text(&target.address());
+        farjump_target_t { target: RefCell::new(target), address }
+    }
+
+    pub(crate) fn into_rust(self) -> Target<'static> {
+        self.target.into_inner()
+    }
+
+    /// The target, if no call on it is under way.
+    pub(crate) fn usable(&self) -> Result<RefMut<'_, Target<'static>>, Failure> {
+        self.target.try_borrow_mut().map_err(|_| busy())
+    }
+}
+
+#[cold]
+fn busy() -> Failure {
+    let text = "the target is in use by the call that this one came from: an injected function and a callback cannot use the \
+                target that runs them";
+    Failure::new(FARJUMP_ERROR_BUSY, text)
+}
+
+/// The target behind a pointer, if it can be used now.
+///
+/// # Safety
+/// Unless it is NULL, `target` must be what `farjump_target_listen` gave, used by this thread alone, for `'a`.
+#[inline(always)]
+pub(crate) unsafe fn usable<'a>(
+    target: *mut farjump_target_t,
+) -> Result<RefMut<'a, Target<'static>>, Failure> {
+    // SAFETY: the caller's promise. It is shared with a call on the same target that this one came from.
+    unsafe { object(target.cast_const(), "target")? }.usable()
+}
+
+/// What a target has counted since it was made. It may grow at its end.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct farjump_target_stats_t {
+    /// Calls made.
+    pub calls: u64,
+    /// Of those, calls that were forwarded to a peer.
+    pub forwarded: u64,
+    /// Frames taken: calls, refused or not, of which several may share a frame, and questions whether all has run.
+    pub frames: u64,
+    /// Bytes that they took in their mailboxes.
+    pub bytes: u64,
+    /// Calls refused, whatever the cause: farjump_target_refused() counts them by cause.
+    pub refused: u64,
+    /// Images placed.
+    pub images_linked: u64,
+    /// Time spent placing images, in nanoseconds.
+    pub link_ns: u64,
+    /// Sources that are connected now.
+    pub sources: u64,
+    /// Links made.
+    pub links: u64,
+    /// Links that ended.
+    pub links_ended: u64,
+    /// Processes that were turned away because there were as many sources as the target takes.
+    pub sources_refused: u64,
+    /// Images held now.
+    pub store_images: u64,
+    /// Their length as they travelled, together, in bytes.
+    pub store_bytes: u64,
+    /// Images dropped because others needed their place.
+    pub store_evictions: u64,
+    /// Most images that are held; UINT64_MAX without a limit.
+    pub store_capacity_images: u64,
+    /// Most bytes of images that are held; UINT64_MAX without a limit.
+    pub store_capacity_bytes: u64,
+    /// Room for placed code that is in use, in bytes.
+    pub room_used: u64,
+    /// Room for placed code, in bytes.
+    pub room: u64,
+}
+
+impl farjump_target_stats_t {
+    fn of(stats: &Stats, sources: usize) -> farjump_target_stats_t {
+        farjump_target_stats_t {
+            calls: stats.calls,
+            forwarded: stats.forwarded,
+            frames: stats.frames,
+            bytes: stats.bytes,
+            refused: stats.refusals(),
+            images_linked: stats.images_linked,
+            link_ns: u64::try_from(stats.link_time.as_nanos()).unwrap_or(u64::MAX),
+            sources: sources as u64,
+            links: stats.links,
+            links_ended: stats.links_ended,
+            sources_refused: stats.sources_refused,
+            store_images: stats.store.images as u64,
+            store_bytes: stats.store.bytes as u64,
+            store_evictions: stats.store.evictions,
+            store_capacity_images: stats.store.capacity_images as u64,
+            store_capacity_bytes: stats.store.capacity_bytes as u64,
+            room_used: stats.store.room_used as u64,
+            room: stats.store.room as u64,
+        }
+    }
+}
+
+/// Makes a target that listens at `address`: `unix:PATH`, or `tcp:HOST:PORT`. `options` may be NULL: then everything has its default,
+/// and injected code can call nothing but `memcpy` and its kin, and farjump_reply() and its. farjump_target_close() ends it.
+///
+/// FARJUMP_ERROR_CONNECT when the address is taken or makes no sense or no transport is usable, FARJUMP_ERROR_ARGUMENT for limits that
+/// let nothing in, FARJUMP_ERROR_LIBRARY for a library that cannot be opened, FARJUMP_ERROR_SYSTEM where memory cannot be made
+/// executable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_listen(
+    address: *const c_char,
+    options: *const farjump_target_options_t,
+    target: *mut *mut farjump_target_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a place for a pointer, a text, and NULL or options that nobody changes.
+        let (made, address, options) =
+            unsafe { (variable(target, "target")?, text(address, "address")?, options.as_ref()) };
+        let builder = match options {
+            // SAFETY: the header asks that what is offered stays valid until the target is closed.
+            Some(options) => unsafe { options.builder(address) },
+            None => Target::listen(address),
+        };
+        *made = give(farjump_target_t::new(builder.build()?));
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Closes it, and sets the variable to NULL. One that is NULL already is none to be closed, and no error. Its links end; code that it
+/// held is gone with its statics.
+///
+/// FARJUMP_ERROR_BUSY from inside a call on the target: it then stays open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_close(target: *mut *mut farjump_target_t) -> farjump_status_t {
+    guarded(|| {
+        let may = |target: &farjump_target_t| target.usable().map(drop);
+        // SAFETY: the header asks for a variable with what `farjump_target_listen` gave, used by nobody else.
+        drop(unsafe { take(target, "target", may)? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Runs what has arrived, at most a batch from each source, and says in `ran`, unless that is NULL, how many frames that was. Never
+/// waits. Now and then it also looks for new sources and for those that are gone. What a source does wrong ends its own link only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_poll(
+    target: *mut farjump_target_t,
+    ran: *mut usize,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses.
+        let frames = unsafe { usable(target)? }.poll()?;
+        if !ran.is_null() {
+            // SAFETY: the header asks for NULL or a place for a number.
+            unsafe { ran.write(frames) };
+        }
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Serves until farjump_stopper_stop(): polls, spins for a while when there is nothing, then sleeps. Then all links have ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_run(target: *mut farjump_target_t) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses.
+        unsafe { usable(target)? }.run()?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most: FARJUMP_NOT_YET if nothing came. What comes
+/// is for the next farjump_target_poll().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_wait(
+    target: *mut farjump_target_t,
+    timeout_ns: u64,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses.
+        let came = unsafe { usable(target)? }.wait(duration(timeout_ns))?;
+        Ok(if came { FARJUMP_OK } else { FARJUMP_NOT_YET })
+    })
+}
+
+/// Prepares to sleep in an event loop of the caller's until farjump_target_fd() becomes readable: `longest_ns` becomes for how long
+/// at most, in nanoseconds; 0 if there is something to do already. farjump_target_disarm() comes after it in any case, and then
+/// farjump_target_poll().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_arm(
+    target: *mut farjump_target_t,
+    longest_ns: *mut u64,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses, and for a place for a number.
+        let (mut target, longest) = unsafe { (usable(target)?, place(longest_ns, "longest_ns")?.write(0)) };
+        if let Some(sleep) = target.arm()? {
+            *longest = u64::try_from(sleep.as_nanos()).unwrap_or(u64::MAX);
+        }
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Awake again: sources need not ring any more, and the next farjump_target_poll() asks the system what woke it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_disarm(target: *mut farjump_target_t) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses.
+        unsafe { usable(target)? }.disarm();
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// The descriptor that becomes readable when there is something to do while the target is armed. It is the library's: watch it, and
+/// neither read nor close it. -1 if `target` cannot be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_fd(target: *mut farjump_target_t) -> c_int {
+    // SAFETY: the header asks for a target that only this thread uses.
+    value(-1, || Ok(unsafe { usable(target)? }.as_fd().as_raw_fd()))
+}
+
+/// Where it listens: as given, and with the port that the system chose where that was left to it (port 0). The text is the library's,
+/// valid until the target is closed. NULL if `target` is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_address(target: *const farjump_target_t) -> *const c_char {
+    // SAFETY: the header asks for a target that only this thread uses.
+    value(std::ptr::null(), || Ok(unsafe { object(target, "target")? }.address.as_ptr()))
+}
+
+/// This target's epoch: another one each time a target is made. 0 if `target` cannot be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_epoch(target: *mut farjump_target_t) -> u64 {
+    // SAFETY: the header asks for a target that only this thread uses.
+    value(0, || Ok(unsafe { usable(target)? }.epoch()))
+}
+
+/// What it has counted. `size` is `sizeof *stats`: of what the library knows more about nothing is written, and what it does not know
+/// about becomes 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_stats(
+    target: *mut farjump_target_t,
+    stats: *mut farjump_target_stats_t,
+    size: usize,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses.
+        let target = unsafe { usable(target)? };
+        let counted = farjump_target_stats_t::of(&target.stats(), target.sources());
+        // SAFETY: the header asks for so many bytes; the structure is of numbers of one size.
+        unsafe { fill(stats, size, size_of::<farjump_target_stats_t>(), "stats", counted)? };
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// How many calls were refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_refused(
+    target: *mut farjump_target_t,
+    cause: c_int,
+    count: *mut u64,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses, and for a place for a number.
+        let (target, count) = unsafe { (usable(target)?, place(count, "count")?.write(0)) };
+        let none = || {
+            Failure::argument(format!("{cause} is no cause: there are 0 to {}", RefusalCause::count() - 1))
+        };
+        *count = target.stats().refused(cause_of(cause).ok_or_else(none)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Runs `callback`, with `user`, for each image that the target holds. It cannot use the target.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_images(
+    target: *mut farjump_target_t,
+    callback: farjump_image_fn,
+    user: *mut std::ffi::c_void,
+) -> farjump_status_t {
+    guarded(|| {
+        let callback = callback.ok_or_else(|| Failure::null("callback"))?;
+        // SAFETY: the header asks for a target that only this thread uses.
+        let target = unsafe { usable(target)? };
+        let images = target.images();
+        // SAFETY: the header asks for a function of this type, which takes this pointer.
+        tell_images(images.iter().map(Into::into), |image: &farjump_image_t| unsafe {
+            callback(user, image)
+        });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Has the function of `library` here from now on, in place of one of the same name; see farjump_target_options_add_local().
+///
+/// FARJUMP_ERROR_REFUSED when it cannot be linked with what is offered; the function there was stays then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_set_local(
+    target: *mut farjump_target_t,
+    library: *const farjump_library_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses, and for an open library.
+        let (mut target, library) = unsafe { (usable(target)?, object(library, "library")?) };
+        target.set_local(library.rust())?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// No longer has a function of this name here. FARJUMP_NOT_YET if there was none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_remove_local(
+    target: *mut farjump_target_t,
+    name: *const c_char,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses, and for a text.
+        let (mut target, name) = unsafe { (usable(target)?, text(name, "name")?) };
+        Ok(if target.remove_local(name) { FARJUMP_OK } else { FARJUMP_NOT_YET })
+    })
+}
+
+/// Knows the target at `address` by `name` from now on; see farjump_target_options_add_peer(). Calls under way to another address of
+/// that name fail.
+///
+/// FARJUMP_ERROR_CONNECT when the address makes no sense.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_set_peer(
+    target: *mut farjump_target_t,
+    name: *const c_char,
+    address: *const c_char,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses, and for texts.
+        let (mut target, name, address) =
+            unsafe { (usable(target)?, text(name, "name")?, text(address, "address")?) };
+        target.set_peer(&peer_name(name)?, address)?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not held. A source that calls it again is asked for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_forget(
+    target: *mut farjump_target_t,
+    id: *const farjump_code_id_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses, and for an id.
+        let (mut target, id) = unsafe { (usable(target)?, object(id, "id")?) };
+        Ok(if target.forget(&CodeId(id.bytes)) { FARJUMP_OK } else { FARJUMP_NOT_YET })
+    })
+}
+
+/// Ends all links, telling sources why. The target goes on, and takes new ones.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_end_links(
+    target: *mut farjump_target_t,
+    why: *const c_char,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a target that only this thread uses, and for a text.
+        let (mut target, why) = unsafe { (usable(target)?, text(why, "why")?) };
+        target.close(why);
+        Ok(FARJUMP_OK)
+    })
+}

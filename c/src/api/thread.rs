@@ -1,0 +1,117 @@
+//! Stopping a target, and running one on a thread of its own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use farjump::{Stopper, TargetThread};
+
+use crate::api::status::farjump_status_t::{self, *};
+use crate::api::target::farjump_target_t;
+use crate::boundary::{give, guarded, object, take, variable};
+use crate::failure::Failure;
+
+/// Stops farjump_target_run(), also while it sleeps. Any number of threads may use it at once, and signal handlers too.
+#[derive(Debug)]
+pub struct farjump_stopper_t {
+    stopper: Stopper,
+}
+
+/// A target on a thread of its own.
+#[derive(Debug)]
+pub struct farjump_thread_t {
+    thread: TargetThread,
+}
+
+/// Makes a handle that stops the target. It may outlive the target, also one that is handed to a thread. farjump_stopper_free() ends
+/// it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_stopper_new(
+    target: *mut farjump_target_t,
+    stopper: *mut *mut farjump_stopper_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a place for a pointer.
+        let made = unsafe { variable(stopper, "stopper")? };
+        // SAFETY: the header asks for a target that only this thread uses.
+        let stopper = unsafe { object(target.cast_const(), "target")? }.usable()?.stopper();
+        *made = give(farjump_stopper_t { stopper });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Stops the target after the frames that it is at, and for good: a target that was stopped does not run again. Safe in a signal
+/// handler, where farjump_last_error() is not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_stopper_stop(stopper: *const farjump_stopper_t) -> farjump_status_t {
+    // Not `guarded`: noting an error allocates, which a signal handler may not.
+    // SAFETY: the header asks for NULL or one of `farjump_stopper_new`.
+    let Some(stopper) = (unsafe { stopper.as_ref() }) else { return FARJUMP_ERROR_ARGUMENT };
+    match catch_unwind(AssertUnwindSafe(|| stopper.stopper.stop())) {
+        Ok(()) => FARJUMP_OK,
+        Err(_) => FARJUMP_ERROR_INTERNAL,
+    }
+}
+
+/// Frees the handle, and sets the variable to NULL. One that is NULL already is none to be freed, and no error. The target is not
+/// stopped by this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_stopper_free(stopper: *mut *mut farjump_stopper_t) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a variable with one of `farjump_stopper_new`, used by nobody else.
+        drop(unsafe { take(stopper, "stopper", |_| Ok(()))? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Hands the target to a thread of its own, which runs it until farjump_thread_stop(). The variable `target` is NULL then: the target
+/// is the thread's, and callbacks, exports and arguments are used there.
+///
+/// FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_spawn(
+    target: *mut *mut farjump_target_t,
+    thread: *mut *mut farjump_thread_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a place for a pointer.
+        let made = unsafe { variable(thread, "thread")? };
+        let may = |target: &farjump_target_t| target.usable().map(drop);
+        // SAFETY: the header asks for a variable with what `farjump_target_listen` gave, used by nobody else.
+        let target = unsafe { take(target, "target", may)? }.ok_or_else(|| Failure::null("*target"))?;
+        *made = give(farjump_thread_t { thread: target.into_rust().spawn()? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Stops the target, waits for its thread, and sets the variable to NULL. One that is NULL already is none to be stopped, and no
+/// error; there is no target then. The target goes to `target`, with what it counted and with no links; NULL for one that is to be
+/// closed. Not from the target's own thread: that is FARJUMP_ERROR_BUSY, and the thread goes on.
+///
+/// Fails with what ended the target before it was stopped; it is then closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_thread_stop(
+    thread: *mut *mut farjump_thread_t,
+    target: *mut *mut farjump_target_t,
+) -> farjump_status_t {
+    guarded(|| {
+        let back = if target.is_null() {
+            None
+        } else {
+            // SAFETY: the header asks for NULL or a place for a pointer.
+            Some(unsafe { variable(target, "target")? })
+        };
+        let may = |thread: &farjump_thread_t| match thread.thread.is_current() {
+            true => Err(Failure::new(
+                FARJUMP_ERROR_BUSY,
+                "a target's own thread cannot wait for its own end: stop it by a farjump_stopper_t",
+            )),
+            false => Ok(()),
+        };
+        // SAFETY: the header asks for a variable with what `farjump_target_spawn` gave, used by nobody else.
+        let Some(thread) = (unsafe { take(thread, "thread", may)? }) else { return Ok(FARJUMP_OK) };
+        let target = thread.thread.stop()?;
+        if let Some(back) = back {
+            *back = give(farjump_target_t::new(target));
+        }
+        Ok(FARJUMP_OK)
+    })
+}

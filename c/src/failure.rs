@@ -1,0 +1,141 @@
+//! What went wrong, for C: a status, and a text that each thread keeps until something else goes wrong on it.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+
+use farjump::{Error, RefusalCause};
+
+use crate::api::status::farjump_status_t::{self, *};
+use crate::boundary::c_text;
+
+/// An error on its way to C. Boxed, so that what a call comes to travels in registers where nothing is wrong.
+#[derive(Debug)]
+pub(crate) struct Failure(Box<Noted>);
+
+#[derive(Debug)]
+struct Noted {
+    status: farjump_status_t,
+    /// What the target said why it refused, if it did.
+    cause: Option<RefusalCause>,
+    text: String,
+}
+
+impl Failure {
+    /// A call that C got wrong.
+    #[cold]
+    pub(crate) fn argument(text: impl Into<String>) -> Failure {
+        Failure::new(FARJUMP_ERROR_ARGUMENT, text)
+    }
+
+    /// An argument that is NULL and may not be.
+    #[cold]
+    pub(crate) fn null(argument: &str) -> Failure {
+        Failure::argument(format!("`{argument}` is NULL: was it closed, or making it not looked at?"))
+    }
+
+    #[cold]
+    pub(crate) fn new(status: farjump_status_t, text: impl Into<String>) -> Failure {
+        Failure(Box::new(Noted { status, cause: None, text: text.into() }))
+    }
+
+    /// What a panic said.
+    #[cold]
+    pub(crate) fn panic(panic: &(dyn Any + Send)) -> Failure {
+        let said = panic.downcast_ref::<&str>().copied();
+        let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing");
+        Failure::new(FARJUMP_ERROR_INTERNAL, format!("a mistake in farjump, please report it: {said}"))
+    }
+}
+
+impl From<Error> for Failure {
+    #[cold]
+    fn from(error: Error) -> Failure {
+        let cause = if let Error::Refused { cause, .. } = &error { Some(*cause) } else { None };
+        Failure(Box::new(Noted { status: status_of(&error), cause, text: error.to_string() }))
+    }
+}
+
+fn status_of(error: &Error) -> farjump_status_t {
+    match error {
+        Error::Library(_) | Error::PayloadOverrun { .. } => FARJUMP_ERROR_LIBRARY,
+        Error::Meet(_) => FARJUMP_ERROR_CONNECT,
+        Error::Transport(_) => FARJUMP_ERROR_TRANSPORT,
+        Error::Refused { .. } => FARJUMP_ERROR_REFUSED,
+        Error::Panicked { .. } => FARJUMP_ERROR_PANICKED,
+        Error::PeerGone { .. } => FARJUMP_ERROR_PEER_GONE,
+        Error::Timeout { .. } => FARJUMP_ERROR_TIMEOUT,
+        Error::Full => FARJUMP_ERROR_FULL,
+        Error::TooLarge { .. } | Error::OverLimit { .. } => FARJUMP_ERROR_TOO_LARGE,
+        Error::TooManyCalls(_) | Error::TooManyFunctions => FARJUMP_ERROR_TOO_MANY,
+        Error::NotInPlace { .. } => FARJUMP_ERROR_MODE,
+        Error::Size { .. }
+        | Error::Limit { .. }
+        | Error::InPlaceOfAllowed
+        | Error::NoSources
+        | Error::Buffer(_) => FARJUMP_ERROR_ARGUMENT,
+        _ => FARJUMP_ERROR_SYSTEM,
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
+    static LAST_CAUSE: Cell<Option<RefusalCause>> = const { Cell::new(None) };
+}
+
+/// Keeps the text for [`last`], and gives the status back.
+#[cold]
+pub(crate) fn note(Failure(failure): Failure) -> farjump_status_t {
+    keep(&failure.text, failure.cause);
+    failure.status
+}
+
+/// Keeps the text for [`last`], and the cause for [`last_cause`].
+#[cold]
+pub(crate) fn keep(text: &str, cause: Option<RefusalCause>) {
+    let text = c_text(text);
+    // What was there before is dropped; a thread that is ending has nobody left to ask.
+    let _ = LAST.try_with(|last| last.replace(Some(text)));
+    let _ = LAST_CAUSE.try_with(|last| last.set(cause));
+}
+
+/// Why a target refused, if that is what went wrong last on this thread.
+pub(crate) fn last_cause() -> Option<RefusalCause> {
+    LAST_CAUSE.try_with(Cell::get).ok().flatten()
+}
+
+/// The text of what went wrong last on this thread: valid until the next time. Empty if nothing has.
+pub(crate) fn last() -> *const std::ffi::c_char {
+    let noted = LAST.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
+    noted.ok().flatten().unwrap_or(c"".as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+    use crate::boundary::{guarded, value};
+
+    fn said() -> String {
+        // SAFETY: the text stays where it is until this thread notes another.
+        unsafe { CStr::from_ptr(last()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_panic_becomes_a_status_and_its_words_a_text() {
+        assert_eq!(guarded(|| panic!("the {} broke", "spring")), FARJUMP_ERROR_INTERNAL);
+        assert_eq!(said(), "a mistake in farjump, please report it: the spring broke");
+        assert_eq!(value(7, || panic!("again")), 7);
+        assert_eq!(said(), "a mistake in farjump, please report it: again");
+    }
+
+    #[test]
+    fn a_text_is_the_threads_own_and_stays_until_the_next_failure() {
+        let failed = || guarded(|| Err(Failure::argument("a zero \0 byte")));
+        assert_eq!(failed(), FARJUMP_ERROR_ARGUMENT);
+        assert_eq!(guarded(|| Ok(FARJUMP_OK)), FARJUMP_OK);
+        assert_eq!(said(), "a zero  byte");
+        std::thread::spawn(|| assert_eq!(said(), "")).join().unwrap();
+    }
+}

@@ -1,0 +1,237 @@
+//! What a target can run: code that came in frames, placed once for the whole process, and functions that it has by name.
+//!
+//! What is here stays: a receipt tells a source that frames without code will do from now on, and nobody could tell it otherwise
+//! later. So room is bounded, and code that finds none is refused, with no receipt.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farjump::buffer::{Called, Caller};
+use farjump_core::frame::INLINE_ALIGN_LOG2;
+use farjump_core::image::{CodeId, ImageView};
+use farjump_loader::library::MainRoutine;
+use farjump_loader::{Arena, Library, Linked, Resolver, Store};
+use farjump_ucx_sys::{UCS_ERR_CANCELED, UCS_ERR_NO_ELEM, UCS_ERR_NO_MEMORY, UCS_ERR_UNSUPPORTED};
+
+use super::Refused;
+use super::frame::{Key, Part};
+use super::ifunc;
+use super::symbols;
+
+/// Room for code in bytes, and as much for its statics: thousands of functions.
+const ROOM: usize = 16 << 20;
+/// Functions found without a lock, by their keys.
+const RECENT: usize = 64;
+
+/// A function that can be called. Lives as long as the process.
+#[derive(Debug)]
+pub(super) struct Function {
+    key: Key,
+    main: MainRoutine,
+    /// Alignment in bytes that it asks for its payload.
+    align: usize,
+    /// It may want to reply or panic, which takes more than a call.
+    wants_services: bool,
+    code: Code,
+}
+
+/// What keeps a function in its place.
+#[derive(Debug)]
+enum Code {
+    Placed(Arc<Linked>),
+    Local(Library),
+}
+
+impl Function {
+    /// The image and its identity; `None` for a function that is only here.
+    pub(super) fn image(&self) -> Option<(CodeId, &[u8])> {
+        match &self.code {
+            Code::Placed(linked) => Some((linked.id(), linked.image())),
+            Code::Local(_) => None,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match &self.code {
+            Code::Placed(linked) => linked.name(),
+            Code::Local(library) => library.name(),
+        }
+    }
+
+    /// log2 of the alignment that it asks for its payload; 0 if the default will do.
+    pub(super) fn payload_align_log2(&self) -> u8 {
+        match &self.code {
+            Code::Placed(linked) => linked.payload_align_log2(),
+            Code::Local(_) => 0,
+        }
+    }
+
+    /// Alignment in bytes that it asks for its payload.
+    #[inline(always)]
+    pub(super) fn align(&self) -> usize {
+        self.align
+    }
+
+    /// Calls it.
+    ///
+    /// # Errors
+    /// [`UCS_ERR_CANCELED`] with its message, where it called `farjump_panic`.
+    ///
+    /// # Safety
+    /// `payload` must be valid for reads and writes of `len` bytes during the call and aligned to [`Function::align`].
+    /// `target_args` is between the program and the function's author. What the function does is the business of whoever may
+    /// write into the program's buffers.
+    #[inline(always)]
+    pub(super) unsafe fn call(
+        &self,
+        payload: *mut c_void,
+        len: usize,
+        target_args: *mut c_void,
+    ) -> Result<(), Refused> {
+        if self.wants_services {
+            // SAFETY: as the caller vouches.
+            return unsafe { self.call_with_services(payload, len, target_args) };
+        }
+        // SAFETY: it stays placed as long as the process lives; the arguments are as the caller vouches.
+        unsafe { (self.main)(payload, len, target_args) };
+        Ok(())
+    }
+
+    /// # Errors
+    /// As [`Function::call`].
+    ///
+    /// # Safety
+    /// As [`Function::call`].
+    #[inline(never)]
+    unsafe fn call_with_services(
+        &self,
+        payload: *mut c_void,
+        len: usize,
+        target_args: *mut c_void,
+    ) -> Result<(), Refused> {
+        let Code::Placed(linked) = &self.code else { return Ok(()) };
+        let mut caller = Caller::new();
+        // SAFETY: as the caller vouches.
+        match unsafe { caller.call(linked, payload, len, target_args) } {
+            Called::Returned(_) => Ok(()),
+            Called::Panicked(message) => {
+                let message = String::from_utf8_lossy(message);
+                Err(Refused::new(UCS_ERR_CANCELED, format!("`{}` panicked: {message}", linked.name())))
+            }
+        }
+    }
+}
+
+/// All functions, and where code is placed. Made when the first one comes.
+#[derive(Debug)]
+struct All {
+    store: Store,
+    resolver: Resolver,
+    by_key: HashMap<Key, &'static Function>,
+    by_name: HashMap<String, &'static Function>,
+}
+
+static ALL: Mutex<Option<All>> = Mutex::new(None);
+static FOUND: [AtomicPtr<Function>; RECENT] = [const { AtomicPtr::new(ptr::null_mut()) }; RECENT];
+
+/// The function with this key, if it is here.
+#[inline(always)]
+pub(super) fn find(key: Key) -> Option<&'static Function> {
+    // Pairs with the release store in `look_up`.
+    let found = FOUND[key.place(RECENT)].load(Ordering::Acquire);
+    // SAFETY: what is stored there are functions, which live as long as the process.
+    match unsafe { found.as_ref() } {
+        Some(function) if function.key == key => Some(function),
+        _ => look_up(key),
+    }
+}
+
+#[inline(never)]
+fn look_up(key: Key) -> Option<&'static Function> {
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let function = *all.as_ref()?.by_key.get(&key)?;
+    FOUND[key.place(RECENT)].store(ptr::from_ref(function).cast_mut(), Ordering::Release);
+    Some(function)
+}
+
+/// The code that came by this name first, if any did.
+pub(super) fn named(name: &str) -> Option<&'static Function> {
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.as_ref()?.by_name.get(name).copied()
+}
+
+/// Has the function that a frame brings, or names, here from now on.
+///
+/// # Errors
+/// [`UCS_ERR_NO_MEMORY`] where there is no room left for code, [`UCS_ERR_UNSUPPORTED`] where it cannot be linked here,
+/// [`UCS_ERR_CANCELED`] where it is not what it claims to be, or is not in the directory.
+pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refused> {
+    // Opened before the lock is taken: a library's constructors may do anything.
+    let local = if key.is_name() { Some(ifunc::from_directory(part.name)?) } else { None };
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = match &mut *all {
+        Some(all) => all,
+        none => none.insert(All::new()?),
+    };
+    if let Some(function) = all.by_key.get(&key) {
+        return Ok(function);
+    }
+    let function = match local {
+        Some(library) => Function {
+            key,
+            main: library.main(),
+            align: 1 << INLINE_ALIGN_LOG2,
+            wants_services: false,
+            code: Code::Local(library),
+        },
+        None => all.place(key, part)?,
+    };
+    let function: &'static Function = Box::leak(Box::new(function));
+    all.by_key.insert(key, function);
+    if function.image().is_some() {
+        all.by_name.entry(part.name.to_owned()).or_insert(function);
+    }
+    Ok(function)
+}
+
+impl All {
+    fn new() -> Result<All, Refused> {
+        let arena = Arena::new(ROOM).map_err(|error| Refused::new(UCS_ERR_NO_MEMORY, error.to_string()))?;
+        let mut exports = Caller::exports();
+        symbols::offer(&mut exports);
+        let mut resolver = Resolver::new(exports);
+        resolver.allow_process_symbols();
+        Ok(All { store: Store::new(arena), resolver, by_key: HashMap::new(), by_name: HashMap::new() })
+    }
+
+    fn place(&mut self, key: Key, part: &Part<'_>) -> Result<Function, Refused> {
+        use farjump_loader::Refused as Why;
+        let placed = self.store.insert(part.image, part.id, part.name, &self.resolver);
+        let linked = placed.map_err(|why| {
+            let status = match &why {
+                Why::ArenaFull { .. } | Why::StoreFull { .. } | Why::LargerThanStore { .. } => {
+                    UCS_ERR_NO_MEMORY
+                }
+                Why::UnresolvedImport { .. } => UCS_ERR_NO_ELEM,
+                Why::WrongMachine { .. } | Why::UnsupportedMachine { .. } => UCS_ERR_UNSUPPORTED,
+                _ => UCS_ERR_CANCELED,
+            };
+            Refused::new(status, format!("`{}` was refused: {why}", part.name))
+        })?;
+        let imports_services = ImageView::new_checked(linked.image())
+            .is_ok_and(|view| view.imports().any(|import| SERVICES.contains(&import.name)));
+        Ok(Function {
+            key,
+            main: linked.main(),
+            align: 1 << linked.payload_align_log2().max(INLINE_ALIGN_LOG2),
+            wants_services: imports_services,
+            code: Code::Placed(linked),
+        })
+    }
+}
+
+/// What `farjump_ifunc.h` offers besides the functions of libc.
+const SERVICES: [&str; 3] = ["farjump_reply", "farjump_forward", "farjump_panic"];

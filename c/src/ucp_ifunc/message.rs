@@ -1,0 +1,319 @@
+//! Messages: frames that wait to be sent, as often as their program likes, and the memory that they lie in.
+//!
+//! C has a message as three words by value, so it can be freed twice, or used after that. Their memory is therefore kept for
+//! other messages, and never given back, with a word in front that says whether it is in use: a second `free` is seen, unless a
+//! new message got the memory meanwhile.
+
+use std::alloc::{Layout, alloc};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use farjump_core::frame::DEFAULT_ALIGN_LOG2;
+use farjump_core::image::CodeId;
+use farjump_ucx_sys::{UCS_ERR_CANCELED, UCS_ERR_EXCEEDS_LIMIT, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MEMORY};
+use rustix::mm::{Advice, madvise};
+
+use super::Refused;
+use super::frame::{self, CHECK, HEAD, INLINE, Key, MAX_FRAME, Part, SLOT_ALIGN_LOG2};
+use super::ifunc::{Ifunc, Source};
+
+const IN_USE: u64 = 0x6661_726a_7563_7031;
+const FREE: u64 = 0x6661_726a_7563_7030;
+/// What is written behind a payload's room, to see whether its routine went past it.
+const CANARY: [u8; 8] = 0x66f5_0c7a_91d3_e82b_u64.to_le_bytes();
+/// Free memory longer than this has its pages given back to the system.
+const KEPT_WHOLE: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+/// What is in front of a frame.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Message {
+    state: AtomicU64,
+    key: Key,
+    /// Length in bytes of the frame with its code part.
+    len: usize,
+    /// Length in bytes without.
+    short: usize,
+    payload_len: usize,
+    /// Of the payload, relative to the slot.
+    align_log2: u8,
+    /// Of the slot.
+    slot_log2: u8,
+    class: Class,
+}
+
+const _: () = assert!(size_of::<Message>() == 64);
+
+/// How long a piece of memory is, and how aligned, as powers of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Class {
+    /// Of the room for the frame in bytes.
+    room: u8,
+    /// Of the frame's alignment, which is also how far the frame lies behind the start.
+    align: u8,
+}
+
+/// Memory that is in no use.
+struct Free(NonNull<Message>);
+
+// SAFETY: it is memory that nobody else knows, but for stale copies of messages, which only look at `state`.
+unsafe impl Send for Free {}
+
+static KEPT: Mutex<[[Vec<Free>; 32]; 7]> = Mutex::new([const { [const { Vec::new() }; 32] }; 7]);
+
+impl Message {
+    /// The message whose frame this is.
+    ///
+    /// # Errors
+    /// [`UCS_ERR_INVALID_PARAM`] if it is null, or was freed.
+    ///
+    /// # Safety
+    /// `frame` must be null or one that [`create`] gave, freed or not. The message must not be freed while the result is used.
+    #[inline(always)]
+    pub(super) unsafe fn of<'a>(frame: *mut c_void) -> Result<&'a Message, Refused> {
+        if frame.is_null() {
+            return Err(Refused::new(
+                UCS_ERR_INVALID_PARAM,
+                "the message has no frame: was creating it not looked at?",
+            ));
+        }
+        // SAFETY: in front of every frame there is a message, in memory that is never given back.
+        let message = unsafe { &*frame.cast::<Message>().sub(1) };
+        if message.state.load(Ordering::Acquire) != IN_USE {
+            return Err(Refused::new(UCS_ERR_INVALID_PARAM, "the message was freed"));
+        }
+        Ok(message)
+    }
+
+    /// The frame: [`Message::len`] bytes, of which the first eight mean nothing.
+    #[inline(always)]
+    pub(super) fn frame(&self) -> *mut u8 {
+        // SAFETY: the frame lies right behind, in the same piece of memory.
+        unsafe { std::ptr::from_ref(self).add(1).cast::<u8>().cast_mut() }
+    }
+
+    /// Length of the frame with its code part in bytes.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Length of the frame without its code part in bytes.
+    #[inline(always)]
+    pub(super) fn short(&self) -> usize {
+        self.short
+    }
+
+    #[inline(always)]
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The two words behind the signal, with or without the code part.
+    #[inline(always)]
+    pub(super) fn words(&self, carries: bool) -> [u64; 2] {
+        let len = if carries { self.len } else { self.short };
+        frame::words(len, self.payload_len, self.key.word(self.align_log2, carries))
+    }
+
+    /// Where the payload is, and how long.
+    pub(super) fn payload(&self) -> (*mut u8, usize) {
+        // SAFETY: the payload lies in the frame.
+        (unsafe { self.frame().add(frame::payload_offset(self.align_log2)) }, self.payload_len)
+    }
+
+    /// What the slot's address has to be a multiple of, in bytes.
+    #[inline(always)]
+    pub(super) fn slot_align(&self) -> usize {
+        1 << self.slot_log2
+    }
+}
+
+/// Makes a message: its routines run here. Returns the frame, and its length in bytes.
+///
+/// # Errors
+/// [`UCS_ERR_CANCELED`] where the payload routine says no, or wrote past its room; [`UCS_ERR_EXCEEDS_LIMIT`] for a frame over
+/// 2 GiB; [`UCS_ERR_NO_MEMORY`]; [`UCS_ERR_INVALID_PARAM`] for an ifunc that was deregistered.
+///
+/// # Safety
+/// `args` and `size` must be what the ifunc's routines were written to be given; for code that came in a frame, `size` readable
+/// bytes.
+pub(super) unsafe fn create(
+    ifunc: &Ifunc,
+    args: *mut c_void,
+    size: usize,
+) -> Result<(*mut c_void, usize), Refused> {
+    let source = ifunc.source()?;
+    let max = match &source {
+        // SAFETY: the arguments are as the caller vouches.
+        Source::Library(library) => unsafe { library.payload_max_size_of(args, size) },
+        Source::Came(_) if args.is_null() && size != 0 => {
+            let text = format!(
+                "`{}` came in a frame, so its arguments are its payload, and they are NULL",
+                ifunc.name()
+            );
+            return Err(Refused::new(UCS_ERR_INVALID_PARAM, text));
+        }
+        Source::Came(_) => size,
+    };
+    // A slot may lie anywhere, unless the code counts on its payload's place.
+    let (align_log2, slot_log2) = match source.payload_align_log2() {
+        0 if max <= INLINE => (SLOT_ALIGN_LOG2, SLOT_ALIGN_LOG2),
+        0 => (DEFAULT_ALIGN_LOG2, SLOT_ALIGN_LOG2),
+        asked => (asked, asked),
+    };
+    let (id, image) = source.image().unwrap_or((CodeId([0; 16]), &[]));
+    let part = Part { id, name: ifunc.name(), image };
+    let offset = frame::payload_offset(align_log2);
+    let room =
+        max.checked_add(offset + CANARY.len() + 8 + part.len() + CHECK).filter(|room| *room <= MAX_FRAME);
+    let room = room.ok_or_else(|| {
+        let text =
+            format!("`{}` wants a payload of {max} bytes: a frame has at most {MAX_FRAME}", ifunc.name());
+        Refused::new(UCS_ERR_EXCEEDS_LIMIT, text)
+    })?;
+    let taken = take(room, align_log2)?;
+    // SAFETY: the memory is this function's alone, and its frame has `room` bytes and more.
+    let made = unsafe { fill(taken, &source, (args, size), &part, (offset, max)) };
+    let (payload_len, short) = made.inspect_err(|_| keep(taken))?;
+    let class = class_of(room, align_log2);
+    let message = Message {
+        state: AtomicU64::new(IN_USE),
+        key: source.key(ifunc.name()),
+        len: short + part.len(),
+        short,
+        payload_len,
+        align_log2,
+        slot_log2,
+        class,
+    };
+    let len = message.len;
+    // SAFETY: as above, and a `Message` fits in front of the frame.
+    unsafe {
+        let [lengths, third] = message.words(true);
+        taken.write(message);
+        let frame = taken.add(1).cast::<u64>();
+        frame.write(frame::NOTHING);
+        frame.add(1).write(lengths.to_le());
+        frame.add(2).write(third.to_le());
+        Ok((frame.as_ptr().cast(), len))
+    }
+}
+
+/// Writes payload and code part. Returns how long the payload got, and where the code part starts.
+///
+/// # Safety
+/// Behind `taken` there must be room for all of it, for nobody else to use; `args` as for [`create`].
+unsafe fn fill(
+    taken: NonNull<Message>,
+    source: &Source,
+    (args, size): (*mut c_void, usize),
+    part: &Part<'_>,
+    (offset, max): (usize, usize),
+) -> Result<(usize, usize), Refused> {
+    // SAFETY: the caller vouches for the room, which is wholly written before it is read.
+    let used = unsafe {
+        let frame = taken.add(1).cast::<u8>();
+        frame.add(HEAD).write_bytes(0, offset - HEAD);
+        let payload = frame.add(offset);
+        let canary = payload.add(max).cast::<[u8; 8]>();
+        canary.write(CANARY);
+        let used = match source {
+            Source::Library(library) => library.payload_init_of(payload.as_ptr(), max, args, size),
+            Source::Came(_) => {
+                if size != 0 {
+                    payload.as_ptr().copy_from_nonoverlapping(args.cast(), size);
+                }
+                Ok(size)
+            }
+        };
+        let used = used.map_err(|error| Refused::new(UCS_ERR_CANCELED, error.to_string()))?;
+        if canary.read() != CANARY {
+            let text = format!(
+                "the payload routine of `{}` wrote past the {max} bytes that it had asked for: mend it, this process may be damaged",
+                part.name
+            );
+            return Err(Refused::new(UCS_ERR_CANCELED, text));
+        }
+        used
+    };
+    let end = offset + used;
+    let short = end.next_multiple_of(8);
+    // SAFETY: as above.
+    unsafe {
+        let frame = taken.add(1).cast::<u8>();
+        frame.add(end).write_bytes(0, short - end + part.len());
+        part.write(std::slice::from_raw_parts_mut(frame.add(short).as_ptr(), part.len()));
+    }
+    Ok((used, short))
+}
+
+/// Frees a message.
+///
+/// # Errors
+/// [`UCS_ERR_INVALID_PARAM`] if it was freed before; nothing happens then.
+///
+/// # Safety
+/// As for [`Message::of`].
+pub(super) unsafe fn free(frame: *mut c_void) -> Result<(), Refused> {
+    // SAFETY: as the caller vouches.
+    let message = unsafe { Message::of(frame) }?;
+    if message.state.compare_exchange(IN_USE, FREE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return Err(Refused::new(UCS_ERR_INVALID_PARAM, "the message was freed"));
+    }
+    let room = 1 << message.class.room;
+    if room > KEPT_WHOLE {
+        let start = message.frame().map_addr(|address| address.next_multiple_of(PAGE));
+        // SAFETY: whole pages inside the room of a frame that nobody uses any more; what they held does not matter.
+        let _ = unsafe { madvise(start.cast(), room - 2 * PAGE, Advice::LinuxDontNeed) };
+    }
+    keep(NonNull::from(message));
+    Ok(())
+}
+
+fn class_of(room: usize, align_log2: u8) -> Class {
+    let room = room.next_power_of_two().max(256).ilog2() as u8;
+    Class { room, align: align_log2.max(6) }
+}
+
+/// Memory for a frame of `room` bytes, whose `class` and `state` are set.
+fn take(room: usize, align_log2: u8) -> Result<NonNull<Message>, Refused> {
+    let class = class_of(room, align_log2);
+    let kept = {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        kept[usize::from(class.align - 6)][usize::from(class.room)].pop()
+    };
+    if let Some(Free(message)) = kept {
+        return Ok(message);
+    }
+    let (front, room) = (1_usize << class.align, 1_usize << class.room);
+    let no_memory = || Refused::new(UCS_ERR_NO_MEMORY, format!("no memory for a message of {room} bytes"));
+    let layout = Layout::from_size_align(front + room, front).map_err(|_| no_memory())?;
+    // SAFETY: the layout is not empty. The message lies right in front of the frame, which is `front` behind the start; that is
+    // at least as far as a `Message` is long.
+    unsafe {
+        let start = NonNull::new(alloc(layout)).ok_or_else(no_memory)?;
+        let message = start.add(front).cast::<Message>().sub(1);
+        message.write(Message {
+            state: AtomicU64::new(FREE),
+            key: Key::of_name(""),
+            len: 0,
+            short: 0,
+            payload_len: 0,
+            align_log2,
+            slot_log2: SLOT_ALIGN_LOG2,
+            class,
+        });
+        Ok(message)
+    }
+}
+
+fn keep(message: NonNull<Message>) {
+    // SAFETY: it is memory of `take`'s, where `class` is always set.
+    let class = unsafe { message.as_ref() }.class;
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    kept[usize::from(class.align - 6)][usize::from(class.room)].push(Free(message));
+}

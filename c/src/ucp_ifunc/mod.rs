@@ -1,0 +1,88 @@
+//! The papers' own interface, `include/ucp_ifunc.h`, on top of an unmodified UCX: the program owns contexts, endpoints, keys of
+//! remote memory and the buffers that frames are polled in.
+//!
+//! | module | about | side |
+//! |---|---|---|
+//! | [`frame`] | frames in slots, to the bit | both |
+//! | [`ifunc`] | handles, and which names are registered for which context | both |
+//! | [`message`] | frames that are being made, and their memory | source |
+//! | [`send`] | writing them into a slot: by stores where its memory is mapped here, else by one put | source |
+//! | [`mapped`] | that an address which UCX worked out is shared memory | source |
+//! | [`functions`] | code that came, and where it was placed; functions that are here by name | target |
+//! | [`poll`] | looking into a slot, and running what is there | target |
+//! | [`symbols`] | the C functions themselves | both |
+//!
+//! Status codes are UCX's; the words for one that is no success are kept for `farjump_last_error`.
+
+mod frame;
+mod functions;
+mod ifunc;
+mod mapped;
+mod message;
+mod poll;
+mod send;
+mod symbols;
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use farjump_ucx_sys::{UCS_ERR_UNSUPPORTED, Ucx, ucs_status_t};
+
+use crate::failure::{Failure, keep};
+
+/// A status that is no success, and why in words.
+#[derive(Debug)]
+struct Refused {
+    status: ucs_status_t,
+    text: String,
+}
+
+impl Refused {
+    #[cold]
+    fn new(status: ucs_status_t, text: impl Into<String>) -> Refused {
+        Refused { status, text: text.into() }
+    }
+
+    /// Keeps the words for this thread, and gives the status.
+    #[cold]
+    fn note(self) -> ucs_status_t {
+        keep(&self.text, None);
+        self.status
+    }
+}
+
+/// Runs the body of a function that C calls. A panic, which is a mistake of this library's, does not get out of it.
+#[inline(always)]
+fn status(body: impl FnOnce() -> Result<ucs_status_t, Refused>) -> ucs_status_t {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(status)) => status,
+        Ok(Err(refused)) => refused.note(),
+        Err(panic) => {
+            crate::failure::note(Failure::panic(&*panic));
+            farjump_ucx_sys::UCS_ERR_SOME_CONNECTS_FAILED
+        }
+    }
+}
+
+/// The UCX that the program uses.
+///
+/// # Errors
+/// [`UCS_ERR_UNSUPPORTED`] where there is none, or where what the dynamic linker finds by UCX's name is not what the program was
+/// linked with: handles of the one mean nothing to the other.
+fn ucx() -> Result<&'static Ucx, Refused> {
+    static UCX: std::sync::OnceLock<Result<&'static Ucx, String>> = std::sync::OnceLock::new();
+    let found = UCX.get_or_init(|| {
+        let ucx = Ucx::open().map_err(|error| error.to_string())?;
+        let library: &farjump_ucx_sys::Library = ucx;
+        // SAFETY: the name is a string, and only the address that is found is looked at.
+        let programs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ucp_put_nbx".as_ptr()) };
+        if !programs.is_null() && programs.addr() != library.ucp_put_nbx as usize {
+            return Err("the program uses another UCX than the libucp.so.0 that the dynamic linker finds: link the program with \
+                        the shared library of UCX, and load only one"
+                .to_owned());
+        }
+        Ok(ucx)
+    });
+    found.as_ref().copied().map_err(|text| Refused::new(UCS_ERR_UNSUPPORTED, text.clone()))
+}

@@ -1,0 +1,293 @@
+//! Looking into a slot, and running the frame there.
+//!
+//! Every word of a header is read once, and what was read is checked and used. A frame is taken before its function is called:
+//! the slot holds a receipt by then, so the function may have the next frame sent there.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use farjump_ucx_sys::{
+    UCS_ERR_CANCELED, UCS_ERR_INVALID_ADDR, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_ELEM, UCS_ERR_NO_MESSAGE,
+    UCS_ERR_TIMED_OUT, UCS_OK, ucs_status_t,
+};
+
+use super::Refused;
+use super::frame::{self, BadHead, CHECK, HEAD, Head, Part, SLOT_ALIGN_LOG2};
+use super::functions::{self, Function};
+
+/// How long the end of a frame may take once its beginning is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A slot that was not polled for so long is not waited for any more.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// Runs the frame at the start of a slot, if one is there and whole; [`UCS_ERR_NO_MESSAGE`] otherwise. Never waits.
+///
+/// # Errors
+/// [`UCS_ERR_INVALID_PARAM`] for what is no slot. Of a frame, which is gone then: [`UCS_ERR_CANCELED`] if it is longer than the
+/// slot, contradicts itself, is not what it claims to be, names a library that is not here, or panicked; [`UCS_ERR_NO_ELEM`] if its
+/// code or a symbol is missing; [`UCS_ERR_INVALID_ADDR`] if its function wants the payload elsewhere; [`UCS_ERR_TIMED_OUT`] if its end
+/// did not come; and those of [`functions::bring`].
+///
+/// # Safety
+/// `slot` must be null, or valid for reads and writes of `room` bytes during the call, and `target_args` as for
+/// [`Function::call`]. No other thread may poll it meanwhile.
+#[inline(always)]
+pub(super) unsafe fn poll(
+    slot: *mut c_void,
+    room: usize,
+    target_args: *mut c_void,
+) -> Result<ucs_status_t, Refused> {
+    let start = slot.cast::<u8>();
+    if start.is_null() || room < HEAD || start.addr() & ((1 << SLOT_ALIGN_LOG2) - 1) != 0 {
+        return Err(no_slot(start, room));
+    }
+    // SAFETY: there is room for a header, and both sides use these words by atomic operations alone.
+    let [first, lengths, third] = unsafe { &*start.cast::<[AtomicU64; 3]>() };
+    let address = start.addr() as u64;
+    // Pairs with the release store of `send`.
+    let (found, signal) = (first.load(Ordering::Acquire), frame::signal(address).to_le());
+    if found != signal && found != !signal {
+        return Ok(UCS_ERR_NO_MESSAGE);
+    }
+    let words = [lengths, third].map(|word| u64::from_le(word.load(Ordering::Relaxed)));
+    let slot = Slot { start, address, first };
+    if found != signal {
+        // SAFETY: the slot is as the caller vouches.
+        return unsafe { slot.run_checked(words, room, target_args) };
+    }
+    let head = match Head::checked(words, room, 0) {
+        Ok(head) => head,
+        Err(bad) => return Err(slot.bad(bad, room)),
+    };
+    if head.part.is_some() {
+        // SAFETY: the head was checked against the slot; the rest is as the caller vouches.
+        return unsafe { slot.run_bringing(&head, target_args) };
+    }
+    match functions::find(head.key) {
+        // SAFETY: as above.
+        Some(function) => unsafe { slot.run(&head, function, target_args) },
+        None => Err(slot.missing()),
+    }
+}
+
+#[cold]
+fn no_slot(start: *mut u8, room: usize) -> Refused {
+    let text = format!("a buffer of {room} bytes at {start:p}: it has {HEAD} at least, at a multiple of 8");
+    Refused::new(UCS_ERR_INVALID_PARAM, text)
+}
+
+/// A slot in which there is a signal.
+struct Slot<'a> {
+    start: *mut u8,
+    address: u64,
+    first: &'a AtomicU64,
+}
+
+impl Slot<'_> {
+    /// Takes the frame and calls its function.
+    ///
+    /// # Errors
+    /// As [`poll`].
+    ///
+    /// # Safety
+    /// `head` was checked against this slot, which is as [`poll`] asks.
+    #[inline(always)]
+    unsafe fn run(
+        &self,
+        head: &Head,
+        function: &Function,
+        target_args: *mut c_void,
+    ) -> Result<ucs_status_t, Refused> {
+        // SAFETY: the payload lies in the slot.
+        let payload = unsafe { self.start.add(head.payload) };
+        if payload.addr() & (function.align() - 1) != 0 {
+            return Err(self.misaligned(function));
+        }
+        // The function is held for good, so the sender may leave the code out from now on. Pairs with the acquire load of `send`.
+        self.first.store(frame::receipt(self.address).to_le(), Ordering::Release);
+        // SAFETY: the payload lies in the slot and is aligned; the rest is as the caller vouches.
+        unsafe { function.call(payload.cast(), head.payload_len, target_args) }?;
+        Ok(UCS_OK)
+    }
+
+    /// The same for a frame with a check, if all of it is there. Its header may not be.
+    ///
+    /// # Errors
+    /// As [`poll`].
+    ///
+    /// # Safety
+    /// The slot has `room` bytes, and is as [`poll`] asks.
+    #[inline(never)]
+    unsafe fn run_checked(
+        &self,
+        words: [u64; 2],
+        room: usize,
+        target_args: *mut c_void,
+    ) -> Result<ucs_status_t, Refused> {
+        let head = match Head::checked(words, room, CHECK) {
+            // SAFETY: the head was checked against the slot.
+            Ok(head) if unsafe { self.is_whole(&head) } => head,
+            Ok(_) => return self.wait_for_end(words, None, room),
+            Err(bad) => return self.wait_for_end(words, Some(bad), room),
+        };
+        self.stop_waiting();
+        // SAFETY: as above; the rest is as the caller vouches.
+        unsafe { self.run_bringing(&head, target_args) }
+    }
+
+    /// The same for a frame that may have a code part.
+    ///
+    /// # Errors
+    /// As [`poll`].
+    ///
+    /// # Safety
+    /// As for [`Slot::run`].
+    #[inline(never)]
+    unsafe fn run_bringing(&self, head: &Head, target_args: *mut c_void) -> Result<ucs_status_t, Refused> {
+        let known = functions::find(head.key);
+        let function = match (known, head.part) {
+            (Some(function), None) => function,
+            (None, None) => return Err(self.missing()),
+            (known, Some(start)) => {
+                // SAFETY: the part lies in the slot.
+                let bytes = unsafe { self.copy(start, head.end) };
+                let Some(part) = Part::read(&bytes, head.key) else {
+                    return Err(self.bad(BadHead::Malformed, 0));
+                };
+                match known {
+                    Some(function) if function.image().is_none_or(|(id, _)| id == part.id) => function,
+                    Some(function) => return Err(self.alike(&part, function)),
+                    None => functions::bring(head.key, &part).inspect_err(|_| self.discard())?,
+                }
+            }
+        };
+        // SAFETY: as the caller vouches.
+        unsafe { self.run(head, function, target_args) }
+    }
+
+    /// Whether all bytes of a checked frame are there. If they are, its last word is gone, so that it does not stand for the
+    /// end of the next frame.
+    ///
+    /// # Safety
+    /// As for [`Slot::run`].
+    unsafe fn is_whole(&self, head: &Head) -> bool {
+        // SAFETY: a checked frame's last two words lie in the slot, whose start and whose frame's length are multiples of 8.
+        let [check, trailer] = unsafe { &*self.start.add(head.end).cast::<[AtomicU64; CHECK / 8]>() };
+        if trailer.load(Ordering::Acquire) != frame::trailer(self.address).to_le() {
+            return false;
+        }
+        let check = u64::from_le(check.load(Ordering::Relaxed));
+        // SAFETY: as above.
+        let is_whole = frame::hash(&unsafe { self.copy(8, head.end) }) == check;
+        if is_whole {
+            trailer.store(frame::NOTHING, Ordering::Relaxed);
+        }
+        is_whole
+    }
+
+    /// What the slot holds there. It may change meanwhile: what counts is the copy.
+    ///
+    /// # Safety
+    /// The range must lie in the slot.
+    unsafe fn copy(&self, from: usize, to: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(to - from);
+        // SAFETY: the caller vouches for the range, and there is room for it.
+        unsafe {
+            ptr::copy_nonoverlapping(self.start.add(from), bytes.as_mut_ptr(), to - from);
+            bytes.set_len(to - from);
+        }
+        bytes
+    }
+
+    /// Empties the slot without a receipt: the next frame brings its code.
+    fn discard(&self) {
+        self.first.store(frame::NOTHING, Ordering::Release);
+    }
+
+    #[cold]
+    fn refuse(&self, status: ucs_status_t, text: String) -> Refused {
+        self.discard();
+        Refused::new(status, text)
+    }
+
+    #[cold]
+    fn bad(&self, bad: BadHead, room: usize) -> Refused {
+        let text = match bad {
+            BadHead::PastSlot(len) => {
+                format!("a frame of {len} bytes lies in a buffer of {room}: poll a longer one, or send less")
+            }
+            BadHead::Malformed => "what lies in the buffer has a frame's signal, and is none".to_owned(),
+        };
+        self.refuse(UCS_ERR_CANCELED, text)
+    }
+
+    #[cold]
+    fn missing(&self) -> Refused {
+        let text = "the frame brings no code, and this process does not hold what it calls: send it again";
+        self.refuse(UCS_ERR_NO_ELEM, text.to_owned())
+    }
+
+    #[cold]
+    fn misaligned(&self, function: &Function) -> Refused {
+        let text = format!("`{}` wants its payload at a multiple of {}", function.name(), function.align());
+        self.refuse(UCS_ERR_INVALID_ADDR, text)
+    }
+
+    #[cold]
+    fn alike(&self, part: &Part<'_>, function: &Function) -> Refused {
+        let text =
+            format!("the identities of `{}` and `{}` begin alike: change one", part.name, function.name());
+        self.refuse(UCS_ERR_CANCELED, text)
+    }
+
+    /// The frame's end is not there, or its header. They are waited for: not here, but for so long.
+    #[cold]
+    fn wait_for_end(
+        &self,
+        words: [u64; 2],
+        bad: Option<BadHead>,
+        room: usize,
+    ) -> Result<ucs_status_t, Refused> {
+        let now = Instant::now();
+        let mut stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = stalls.iter().position(|stall| (stall.address, stall.words) == (self.address, words));
+        let Some(known) = known else {
+            stalls.retain(|stall| stall.address != self.address && now - stall.since < FORGOTTEN);
+            stalls.push(Stall { address: self.address, words, since: now });
+            STALLED.store(stalls.len(), Ordering::Relaxed);
+            return Ok(UCS_ERR_NO_MESSAGE);
+        };
+        if now - stalls[known].since < PATIENCE {
+            return Ok(UCS_ERR_NO_MESSAGE);
+        }
+        stalls.swap_remove(known);
+        STALLED.store(stalls.len(), Ordering::Relaxed);
+        if let Some(bad @ BadHead::PastSlot(_)) = bad {
+            return Err(self.bad(bad, room));
+        }
+        let text = format!("the end of a frame did not come in {PATIENCE:?}: its sender died, or lies");
+        Err(self.refuse(UCS_ERR_TIMED_OUT, text))
+    }
+
+    fn stop_waiting(&self) {
+        if STALLED.load(Ordering::Relaxed) != 0 {
+            let mut stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
+            stalls.retain(|stall| stall.address != self.address);
+            STALLED.store(stalls.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// A frame whose beginning is there, since when.
+struct Stall {
+    address: u64,
+    words: [u64; 2],
+    since: Instant,
+}
+
+static STALLS: Mutex<Vec<Stall>> = Mutex::new(Vec::new());
+/// How many there are, to be looked at without the lock.
+static STALLED: AtomicUsize = AtomicUsize::new(0);

@@ -1,0 +1,211 @@
+//! Writing a frame into a slot.
+//!
+//! Where UCX gives a pointer to the slot the frame is stored there, its signal last, and what the slot holds says whether the
+//! last frame was taken and which code the target holds. Elsewhere it is one put of a checked frame, whose code always travels:
+//! nothing is assumed about the order in which its bytes land, and nothing is known about the slot.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farjump_ucx_sys::{
+    UCP_OP_ATTR_FIELD_CALLBACK, UCP_OP_ATTR_FIELD_USER_DATA, UCS_ERR_INVALID_ADDR, UCS_ERR_NO_MEMORY,
+    UCS_ERR_NO_RESOURCE, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS, Ucx, ucp_ep_h,
+    ucp_request_param_t, ucp_request_param_t__bindgen_ty_1, ucp_rkey_h, ucs_status_t,
+};
+
+use super::frame::{self, CHECK, HEAD, Key};
+use super::message::Message;
+use super::{Refused, mapped, ucx};
+
+/// Sends `message` into the slot at `address` of the target. [`UCS_INPROGRESS`] while UCX is not done with it; the message
+/// itself may be freed in any case.
+///
+/// # Errors
+/// [`UCS_ERR_INVALID_ADDR`] for a slot that is not aligned, or not in the target's memory; [`UCS_ERR_NO_RESOURCE`] while the slot's
+/// last frame was not taken; what UCX says.
+///
+/// # Safety
+/// `end` and `key` must be an endpoint, and a key that was unpacked for it, used by no other thread meanwhile than UCX allows.
+#[inline(always)]
+pub(super) unsafe fn send(
+    ucx: &'static Ucx,
+    end: ucp_ep_h,
+    key: ucp_rkey_h,
+    address: u64,
+    message: &Message,
+) -> Result<ucs_status_t, Refused> {
+    let below = message.slot_align() - 1;
+    if address & below as u64 != 0 {
+        return Err(misaligned(address, message));
+    }
+    let mut slot: *mut c_void = ptr::null_mut();
+    // SAFETY: the key is as the caller vouches.
+    match unsafe { ucx.ucp_rkey_ptr(key, address, &raw mut slot) } {
+        UCS_OK => {}
+        UCS_ERR_INVALID_ADDR => return Err(mapped::outside(message.len())),
+        // SAFETY: as the caller vouches.
+        _ => return unsafe { put(ucx, end, key, address, message) },
+    }
+    mapped::check(slot.addr(), message.len())?;
+    if slot.addr() & below != 0 {
+        return Err(misaligned(address, message));
+    }
+    // SAFETY: the whole frame fits into the shared memory there, which UCX keeps mapped as long as there is the key.
+    unsafe { store(slot.cast(), address, message) }
+}
+
+#[cold]
+fn misaligned(address: u64, message: &Message) -> Refused {
+    let align = message.slot_align();
+    let text =
+        format!("the slot is at {address:#x}: for this function it has to be at a multiple of {align}");
+    Refused::new(UCS_ERR_INVALID_ADDR, text)
+}
+
+/// Stores the frame: without its code part, if the target has said in the slot that it holds the code.
+///
+/// # Errors
+/// [`UCS_ERR_NO_RESOURCE`].
+///
+/// # Safety
+/// `slot` must be valid for writes of the whole message, and aligned to 8 bytes.
+#[inline(always)]
+pub(super) unsafe fn store(slot: *mut u8, address: u64, message: &Message) -> Result<ucs_status_t, Refused> {
+    // SAFETY: there is room for a header, and both sides use these words by atomic operations alone.
+    let [first, lengths, third] = unsafe { &*slot.cast::<[AtomicU64; 3]>() };
+    fetch_to_write(slot);
+    // Pairs with the release store of `poll`, which has read all of a frame but its payload by then.
+    let taken = first.load(Ordering::Acquire);
+    let signal = frame::signal(address);
+    if taken == signal.to_le() || taken == !signal.to_le() {
+        return Err(occupied(address));
+    }
+    let held = taken == frame::receipt(address).to_le()
+        && Key::in_word(u64::from_le(third.load(Ordering::Relaxed))) == message.key();
+    let len = if held { message.short() } else { message.len() };
+    if !held {
+        // Before the third word: who dies behind it must not leave a receipt for code that nobody holds.
+        first.store(frame::NOTHING, Ordering::Relaxed);
+    }
+    let words = message.words(!held);
+    third.store(words[1].to_le(), Ordering::Release);
+    lengths.store(words[0].to_le(), Ordering::Relaxed);
+    // SAFETY: both are valid for the whole message.
+    unsafe { copy(message.frame().add(HEAD), slot.add(HEAD), len - HEAD) };
+    // Pairs with the acquire load of `poll`: who sees the signal sees the frame.
+    first.store(signal.to_le(), Ordering::Release);
+    Ok(UCS_OK)
+}
+
+/// Has the slot's first line come to this processor for writing: reading it first would have it come twice, and the second time
+/// is on the way of the frame.
+#[inline(always)]
+fn fetch_to_write(slot: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch faults nowhere and changes no register; processors without PREFETCHW execute it as a
+    // no-operation.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) slot, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slot;
+}
+
+/// Copies `len` bytes, a multiple of 8. What shares a line with the header is too short for a call.
+///
+/// # Safety
+/// `from` and `to` must be valid for that, and aligned to 8 bytes.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    if len > frame::INLINE {
+        // SAFETY: the caller's promise.
+        return unsafe { ptr::copy_nonoverlapping(from, to, len) };
+    }
+    for word in 0..len / 8 {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<u64>().add(word).write(from.cast::<u64>().add(word).read()) };
+    }
+}
+
+#[cold]
+fn occupied(address: u64) -> Refused {
+    let text = format!(
+        "the slot at {address:#x} holds a frame that the target has not taken yet: send it later, or elsewhere"
+    );
+    Refused::new(UCS_ERR_NO_RESOURCE, text)
+}
+
+/// Puts the frame, checked, in one piece. UCX gets a copy of its own: the message may go to other slots meanwhile, or be freed.
+///
+/// # Errors
+/// [`UCS_ERR_NO_MEMORY`]; what UCX says.
+///
+/// # Safety
+/// As for [`send`].
+#[inline(never)]
+unsafe fn put(
+    ucx: &'static Ucx,
+    end: ucp_ep_h,
+    key: ucp_rkey_h,
+    address: u64,
+    message: &Message,
+) -> Result<ucs_status_t, Refused> {
+    let copy = checked(address, message)?;
+    let (start, len) = (copy.as_ptr(), copy.len() * 8);
+    let user_data = Box::into_raw(Box::new(copy));
+    // SAFETY: numbers and pointers, for all of which zero is a value; the mask says which of them mean something.
+    let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    params.cb = ucp_request_param_t__bindgen_ty_1 { send: Some(done) };
+    params.user_data = user_data.cast();
+    // SAFETY: end and key are as the caller vouches; the copy stays until UCX is done with it.
+    let request = unsafe { ucx.ucp_put_nbx(end, start.cast(), len, address, key, &raw const params) };
+    if UCS_PTR_IS_PTR(request) {
+        return Ok(UCS_INPROGRESS);
+    }
+    // SAFETY: it is what was made above, and there is no request whose callback would drop it.
+    drop(unsafe { Box::from_raw(user_data) });
+    match UCS_PTR_STATUS(request) {
+        UCS_OK => Ok(UCS_OK),
+        status => {
+            Err(Refused::new(status, format!("UCX did not put the frame of {len} bytes (status {status})")))
+        }
+    }
+}
+
+/// The whole frame, as words, with its check.
+///
+/// # Errors
+/// [`UCS_ERR_NO_MEMORY`].
+pub(super) fn checked(address: u64, message: &Message) -> Result<Vec<u64>, Refused> {
+    let (words, len) = (message.len() / 8, message.len() + CHECK);
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(len / 8)
+        .map_err(|_| Refused::new(UCS_ERR_NO_MEMORY, format!("no memory for a copy of {len} bytes")))?;
+    // SAFETY: a message's frame is words that were all written, and there is room for them.
+    unsafe {
+        ptr::copy_nonoverlapping(message.frame().cast::<u64>(), copy.as_mut_ptr(), words);
+        copy.set_len(words);
+    }
+    let [lengths, third] = message.words(true);
+    copy[0] = !frame::signal(address).to_le();
+    copy[1] = (lengths + CHECK as u64).to_le();
+    copy[2] = third.to_le();
+    // SAFETY: words are bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(copy.as_ptr().cast::<u8>(), words * 8) };
+    let hash = frame::hash(&bytes[8..]);
+    copy.extend([hash.to_le(), frame::trailer(address).to_le()]);
+    Ok(copy)
+}
+
+/// What UCX calls when it is done with a put.
+unsafe extern "C" fn done(request: *mut c_void, _status: ucs_status_t, user_data: *mut c_void) {
+    // SAFETY: it is what `put` handed over, and UCX calls this once.
+    drop(unsafe { Box::from_raw(user_data.cast::<Vec<u64>>()) });
+    if let Ok(ucx) = ucx() {
+        // SAFETY: the request is UCX's, and nobody else knows it.
+        unsafe { ucx.ucp_request_free(request) };
+    }
+}

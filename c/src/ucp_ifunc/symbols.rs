@@ -1,0 +1,280 @@
+//! The functions that `include/ucp_ifunc.h` declares.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use farjump_loader::Exports;
+use farjump_ucx_sys::{
+    UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MESSAGE, UCS_ERR_UNSUPPORTED, UCS_OK, ucp_context_h, ucp_ep_h,
+    ucp_rkey_h, ucp_worker_h, ucs_status_t,
+};
+
+use super::ifunc::{self, Ifunc};
+use super::message::{self, Message};
+use super::{Refused, poll, send, status, ucx};
+
+/// `ucp_ifunc_msg_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct IfuncMessage {
+    ifunc: *const Ifunc,
+    frame: *mut c_void,
+    frame_size: usize,
+}
+
+/// `ucp_ifunc_reg_param_t` of the later prototype.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RegisterParameters {
+    name: *const c_char,
+    pure: c_int,
+    llvm_bc: c_int,
+}
+
+/// Adds the functions to `exports`: injected code may send and register too, however the program was linked.
+pub(super) fn offer(exports: &mut Exports) {
+    for (name, function) in [
+        ("farjump_ucp2_register_ifunc", farjump_ucp2_register_ifunc as *const c_void),
+        ("farjump_ucp2_poll_ifunc", farjump_ucp2_poll_ifunc as *const c_void),
+        ("farjump_ucp3_register_ifunc", farjump_ucp3_register_ifunc as *const c_void),
+        ("farjump_ucp3_register_ifunc_im", farjump_ucp3_register_ifunc_im as *const c_void),
+        ("farjump_ucp3_poll_ifunc", farjump_ucp3_poll_ifunc as *const c_void),
+        ("farjump_ucp_deregister_ifunc", farjump_ucp_deregister_ifunc as *const c_void),
+        ("farjump_ucp_ifunc_msg_create", farjump_ucp_ifunc_msg_create as *const c_void),
+        ("farjump_ucp_ifunc_msg_free", farjump_ucp_ifunc_msg_free as *const c_void),
+        ("farjump_ucp_ifunc_msg_get_payload_ptr", farjump_ucp_ifunc_msg_get_payload_ptr as *const c_void),
+        ("farjump_ucp_ifunc_send_nbix", farjump_ucp_ifunc_send_nbix as *const c_void),
+    ] {
+        exports.insert(name, function);
+    }
+}
+
+#[cold]
+fn null(argument: &str) -> Refused {
+    Refused::new(UCS_ERR_INVALID_PARAM, format!("`{argument}` is NULL"))
+}
+
+/// # Safety
+/// `name` must be null or a string, and `ifunc` null or valid for a write.
+unsafe fn register(
+    context: ucp_context_h,
+    name: *const c_char,
+    ifunc: *mut *const Ifunc,
+) -> Result<ucs_status_t, Refused> {
+    if context.is_null() || name.is_null() || ifunc.is_null() {
+        return Err(null(if context.is_null() {
+            "context"
+        } else if name.is_null() {
+            "ifunc_name"
+        } else {
+            "ifunc_p"
+        }));
+    }
+    // SAFETY: it is a string.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let registered = ifunc::register(context.addr(), &name)?;
+    // SAFETY: it is valid for a write.
+    unsafe { ifunc.write(registered) };
+    Ok(UCS_OK)
+}
+
+/// `ucp_register_ifunc` of Two-Chains.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp2_register_ifunc(
+    context: ucp_context_h,
+    name: *const c_char,
+    ifunc: *mut *const Ifunc,
+) -> ucs_status_t {
+    // SAFETY: the caller keeps to the header.
+    status(|| unsafe { register(context, name, ifunc) })
+}
+
+/// `ucp_register_ifunc` of Three-Chains. What it says about purity and bitcode makes no difference here: what travels is
+/// machine code, which says itself what it imports.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc(
+    context: ucp_context_h,
+    parameters: RegisterParameters,
+    ifunc: *mut *const Ifunc,
+) -> ucs_status_t {
+    // SAFETY: the caller keeps to the header.
+    status(|| unsafe { register(context, parameters.name, ifunc) })
+}
+
+/// `ucp_register_ifunc_im`: there is no LLVM here to compile what it is given.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc_im(
+    _context: ucp_context_h,
+    _parameters: RegisterParameters,
+    _bitcodes: *mut c_void,
+    _count: c_int,
+    _dependencies: *mut *mut c_char,
+    _dependency_count: c_int,
+    _ifunc: *mut *const Ifunc,
+) -> ucs_status_t {
+    status(|| {
+        let text = "bitcode cannot be registered: build an ifunc library with `farjump build`, and register its name";
+        Err(Refused::new(UCS_ERR_UNSUPPORTED, text))
+    })
+}
+
+/// `ucp_deregister_ifunc`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp_deregister_ifunc(context: ucp_context_h, ifunc: *const Ifunc) {
+    status(|| {
+        // SAFETY: a handle, also one that was deregistered, points to an ifunc for ever.
+        let ifunc = unsafe { ifunc.as_ref() }.ok_or_else(|| null("ifunc"))?;
+        ifunc::deregister(context.addr(), ifunc)?;
+        Ok(UCS_OK)
+    });
+}
+
+/// `ucp_ifunc_msg_create`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp_ifunc_msg_create(
+    ifunc: *const Ifunc,
+    source_args: *mut c_void,
+    source_args_size: usize,
+    message: *mut IfuncMessage,
+) -> ucs_status_t {
+    status(|| {
+        if message.is_null() {
+            return Err(null("msg_p"));
+        }
+        // SAFETY: as above.
+        let handle = unsafe { ifunc.as_ref() }.ok_or_else(|| null("ifunc"))?;
+        // SAFETY: the arguments are what the ifunc's author asked for, as the header demands.
+        let (frame, frame_size) = unsafe { message::create(handle, source_args, source_args_size) }?;
+        // SAFETY: it is valid for a write.
+        unsafe { message.write(IfuncMessage { ifunc, frame, frame_size }) };
+        Ok(UCS_OK)
+    })
+}
+
+/// `ucp_ifunc_msg_free`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp_ifunc_msg_free(message: IfuncMessage) {
+    status(|| {
+        // SAFETY: the frame is null or was given by `create`, as the header demands.
+        unsafe { message::free(message.frame) }?;
+        Ok(UCS_OK)
+    });
+}
+
+/// `ucp_ifunc_msg_get_payload_ptr` of Three-Chains.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp_ifunc_msg_get_payload_ptr(
+    message: *mut IfuncMessage,
+    payload: *mut *mut c_void,
+    size: *mut usize,
+) -> ucs_status_t {
+    status(|| {
+        if message.is_null() || payload.is_null() {
+            return Err(null(if message.is_null() { "msg_p" } else { "payload" }));
+        }
+        // SAFETY: both point to what the header says they do, and `size` does or is null.
+        unsafe {
+            let (start, len) = Message::of((*message).frame)?.payload();
+            payload.write(start.cast());
+            if !size.is_null() {
+                size.write(len);
+            }
+        }
+        Ok(UCS_OK)
+    })
+}
+
+/// `ucp_ifunc_send_nbix`, and `ucp_ifunc_msg_send_nbix`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp_ifunc_send_nbix(
+    endpoint: ucp_ep_h,
+    message: IfuncMessage,
+    remote_address: u64,
+    key: ucp_rkey_h,
+) -> ucs_status_t {
+    status(|| {
+        if endpoint.is_null() || key.is_null() || remote_address == 0 {
+            return Err(null(if endpoint.is_null() {
+                "ep"
+            } else if key.is_null() {
+                "rkey"
+            } else {
+                "remote_addr"
+            }));
+        }
+        // SAFETY: the frame is null or was given by `create`; endpoint and key are UCX's. All as the header demands.
+        unsafe {
+            let message = Message::of(message.frame)?;
+            send::send(ucx()?, endpoint, key, remote_address, message)
+        }
+    })
+}
+
+/// `ucp_poll_ifunc` of Two-Chains.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp2_poll_ifunc(
+    context: ucp_context_h,
+    buffer: *mut c_void,
+    buffer_size: usize,
+    target_args: *mut c_void,
+) -> ucs_status_t {
+    status(|| {
+        if context.is_null() {
+            return Err(null("context"));
+        }
+        // SAFETY: the buffer is the caller's, as long as said, and nobody else polls it, as the header demands.
+        unsafe { poll::poll(buffer, buffer_size, target_args) }
+    })
+}
+
+/// `ucp_poll_ifunc` of Three-Chains: where there is no frame, UCX gets a turn.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn farjump_ucp3_poll_ifunc(
+    context: ucp_context_h,
+    buffer: *mut c_void,
+    buffer_size: usize,
+    target_args: *mut c_void,
+    worker: ucp_worker_h,
+) -> ucs_status_t {
+    status(|| {
+        if context.is_null() || worker.is_null() {
+            return Err(null(if context.is_null() { "context" } else { "worker" }));
+        }
+        // SAFETY: as above.
+        let polled = unsafe { poll::poll(buffer, buffer_size, target_args) }?;
+        if polled == UCS_ERR_NO_MESSAGE {
+            // SAFETY: the worker is UCX's, and this thread's, as the header demands.
+            unsafe { ucx()?.ucp_worker_progress(worker) };
+        }
+        Ok(polled)
+    })
+}

@@ -1,0 +1,385 @@
+//! Slots in memory of this process, written as the sender writes them, and as nobody should.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farjump_loader::Library;
+use farjump_loader::build::{Options, build};
+use farjump_ucx_sys::{
+    UCS_ERR_CANCELED, UCS_ERR_INVALID_ADDR, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_ELEM, UCS_ERR_NO_MESSAGE,
+    UCS_ERR_NO_RESOURCE, UCS_ERR_TIMED_OUT, UCS_OK, ucs_status_t,
+};
+
+use super::frame::{self, Key};
+use super::ifunc::{Ifunc, Source};
+use super::message::{self, Message};
+use super::{poll, send};
+
+/// Adds up the words of its payload, and counts its calls.
+const SUM: &str = "#include <farjump_ifunc.h>
+FARJUMP_COPY_ARGS(sum)
+FARJUMP_IFUNC void sum_main(void *payload, size_t payload_size, void *target_args)
+{
+    uint64_t *seen = target_args;
+    seen[0]++;
+    for (size_t i = 0; i < payload_size / 8; i++)
+        seen[1] += ((uint64_t *)payload)[i];
+}";
+const PANICS: &str = "#include <farjump_ifunc.h>
+FARJUMP_COPY_ARGS(panics)
+FARJUMP_IFUNC void panics_main(void *payload, size_t payload_size, void *target_args)
+{
+    (void)payload, (void)payload_size, (void)target_args;
+    farjump_panic(\"no more\", 7);
+}";
+const ALIGNED: &str = "#include <farjump_ifunc.h>
+FARJUMP_COPY_ARGS(aligned)
+FARJUMP_PAYLOAD_ALIGN(aligned, 256);
+FARJUMP_IFUNC void aligned_main(void *payload, size_t payload_size, void *target_args)
+{
+    (void)payload_size;
+    *(uint64_t *)target_args = (uintptr_t)payload % 256 == 0;
+}";
+const LACKING: &str = "#include <farjump_ifunc.h>
+FARJUMP_COPY_ARGS(lacking)
+void nobody_has_this(void);
+FARJUMP_IFUNC void lacking_main(void *payload, size_t payload_size, void *target_args)
+{
+    (void)payload, (void)payload_size, (void)target_args;
+    nobody_has_this();
+}";
+
+/// An ifunc of this source; `None`, said, where there is no C compiler.
+fn ifunc(name: &str, source: &str) -> Option<Ifunc> {
+    if let Err(error) = std::process::Command::new("cc").arg("--version").output() {
+        println!("skipped: no C compiler: cc: {error}");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join(format!("{name}.c")), folder.path().join(format!("{name}.so")));
+    std::fs::write(&input, source).unwrap();
+    build(&Options { inputs: vec![input], output: output.clone(), ..Options::default() }).unwrap();
+    Some(Ifunc::new(name, Source::Library(Library::open_named(&output, name).unwrap())))
+}
+
+/// Memory for slots.
+struct Slots(Vec<u64>);
+
+impl Slots {
+    fn new() -> Slots {
+        Slots(vec![0; 4096])
+    }
+
+    fn at(&mut self, word: usize) -> *mut u8 {
+        self.0[word..].as_mut_ptr().cast()
+    }
+
+    fn address(&self, word: usize) -> u64 {
+        self.0[word..].as_ptr().addr() as u64
+    }
+
+    /// What the slot at this word says, and the words of its refusal.
+    fn poll<T>(&mut self, word: usize, args: &mut T) -> (ucs_status_t, String) {
+        let room = (self.0.len() - word) * 8;
+        self.poll_of(word, room, args)
+    }
+
+    fn poll_of<T>(&mut self, word: usize, room: usize, args: &mut T) -> (ucs_status_t, String) {
+        // SAFETY: the slot lies in the vector; the functions of these tests take what they are given here.
+        match unsafe { poll::poll(self.at(word).cast(), room, (&raw mut *args).cast()) } {
+            Ok(status) => (status, String::new()),
+            Err(refused) => (refused.status, refused.text),
+        }
+    }
+
+    /// Stores a message as a source does to which the memory is mapped. Gives the length of the frame.
+    fn store(&mut self, word: usize, message: &Message) -> Result<usize, ucs_status_t> {
+        let address = self.address(word);
+        // SAFETY: the messages of these tests are shorter than what is left of the vector.
+        unsafe { send::store(self.at(word), address, message) }.map_err(|refused| refused.status)?;
+        Ok(self.0[word + 1] as u32 as usize)
+    }
+}
+
+/// A message of these words, freed at the end.
+struct Made(*mut c_void);
+
+impl Made {
+    fn of(ifunc: &Ifunc, words: &[u64]) -> Made {
+        // SAFETY: the functions of these tests copy their arguments.
+        let made = unsafe { message::create(ifunc, words.as_ptr().cast_mut().cast(), words.len() * 8) };
+        Made(made.unwrap().0)
+    }
+
+    fn message(&self) -> &Message {
+        // SAFETY: it is freed when this is dropped.
+        unsafe { Message::of(self.0) }.unwrap()
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `create`.
+        unsafe { message::free(self.0) }.unwrap();
+    }
+}
+
+/// Dice that fall the same way in each run (xorshift64).
+struct Dice(u64);
+
+impl Dice {
+    fn word(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.word() % end as u64) as usize
+    }
+}
+
+#[test]
+fn code_travels_until_the_slot_says_that_it_is_held_and_a_frame_runs_once() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    let made = Made::of(&sum, &[1, 2, 3]);
+    let message = made.message();
+    assert_eq!(slots.poll(8, &mut seen).0, UCS_ERR_NO_MESSAGE);
+    assert_eq!(slots.store(8, message), Ok(message.len()));
+    assert_eq!(slots.store(8, message), Err(UCS_ERR_NO_RESOURCE), "it was not taken yet");
+    assert_eq!(slots.poll(8, &mut seen).0, UCS_OK);
+    assert_eq!(slots.poll(8, &mut seen).0, UCS_ERR_NO_MESSAGE, "it was taken");
+    assert_eq!((slots.store(8, message), message.short()), (Ok(48), 48));
+    assert_eq!(slots.poll(8, &mut seen).0, UCS_OK);
+    // Another slot says nothing of it.
+    assert_eq!(slots.store(2048, message), Ok(message.len()));
+    assert_eq!(slots.poll(2048, &mut seen).0, UCS_OK);
+    assert_eq!(seen, [3, 18]);
+}
+
+#[test]
+fn a_frame_whose_code_is_not_here_is_refused_and_the_next_one_brings_it() {
+    let Some(sum) = ifunc("sum", &SUM.replace("seen[0]++", "seen[0] += 2")) else { return };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    let made = Made::of(&sum, &[5]);
+    // A receipt that nobody gave, as one of a process that was here before.
+    slots.0[0] = frame::receipt(slots.address(0));
+    slots.0[2] = made.message().key().word(3, false);
+    assert_eq!(slots.store(0, made.message()), Ok(32));
+    let (status, words) = slots.poll(0, &mut seen);
+    assert_eq!((status, seen), (UCS_ERR_NO_ELEM, [0, 0]), "{words}");
+    assert_eq!(slots.store(0, made.message()), Ok(made.message().len()));
+    assert_eq!((slots.poll(0, &mut seen).0, seen), (UCS_OK, [2, 5]));
+}
+
+#[test]
+fn what_lies_there_of_a_frame_for_another_address_is_none() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    let made = Made::of(&sum, &[7]);
+    let words = slots.store(512, made.message()).unwrap() / 8;
+    for to in [0, 8, 64, 1024] {
+        slots.0.copy_within(512..512 + words, to);
+        assert_eq!(slots.poll(to, &mut seen).0, UCS_ERR_NO_MESSAGE, "{to}");
+    }
+    assert_eq!((slots.poll(512, &mut seen).0, seen), (UCS_OK, [1, 7]));
+}
+
+#[test]
+fn a_checked_frame_runs_once_and_only_when_all_of_it_is_there_whatever_order_its_bytes_come_in() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let (mut slots, mut dice) = (Slots::new(), Dice(7));
+    let mut expected = [0_u64; 2];
+    let mut seen = [0_u64; 2];
+    for round in 0..300 {
+        let payload: Vec<u64> = (0..dice.below(200)).map(|_| dice.word() >> 8).collect();
+        let made = Made::of(&sum, &payload);
+        let frame = send::checked(slots.address(0), made.message()).unwrap();
+        let mut order: Vec<usize> = (0..frame.len()).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, dice.below(last + 1));
+        }
+        // What the last frame left at these places is other than what comes, or the frame is whole without it.
+        let mut missing = order.iter().filter(|&&word| slots.0[word] != frame[word]).count();
+        for word in order {
+            assert_eq!(
+                slots.poll(0, &mut seen).0,
+                UCS_ERR_NO_MESSAGE,
+                "round {round}, {missing} words missing"
+            );
+            missing -= usize::from(slots.0[word] != frame[word]);
+            slots.0[word] = frame[word];
+            if missing == 0 {
+                break;
+            }
+        }
+        assert_eq!(slots.poll(0, &mut seen).0, UCS_OK, "round {round}");
+        expected = [expected[0] + 1, expected[1].wrapping_add(payload.iter().sum())];
+        assert_eq!(seen, expected, "round {round}");
+        assert_eq!(slots.poll(0, &mut seen).0, UCS_ERR_NO_MESSAGE, "round {round}");
+    }
+}
+
+#[test]
+fn a_frame_whose_end_does_not_come_is_given_up_with_a_status_and_the_slot_is_empty() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    let made = Made::of(&sum, &[1; 50]);
+    let frame = send::checked(slots.address(0), made.message()).unwrap();
+    slots.0[..frame.len() - 1].copy_from_slice(&frame[..frame.len() - 1]);
+    // And one that lies about its bytes.
+    let mut lie = send::checked(slots.address(2048), made.message()).unwrap();
+    lie[9] ^= 1;
+    slots.0[2048..2048 + lie.len()].copy_from_slice(&lie);
+    for word in [0, 2048] {
+        let (status, words) = loop {
+            match slots.poll(word, &mut seen) {
+                (UCS_ERR_NO_MESSAGE, _) => std::thread::yield_now(),
+                other => break other,
+            }
+        };
+        assert_eq!(status, UCS_ERR_TIMED_OUT, "{words}");
+        assert_eq!(slots.poll(word, &mut seen).0, UCS_ERR_NO_MESSAGE);
+        assert_eq!(slots.0[word], frame::NOTHING);
+    }
+    assert_eq!(seen, [0, 0]);
+}
+
+#[test]
+fn a_frame_longer_than_its_buffer_is_refused_and_gone() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    let made = Made::of(&sum, &[1, 2]);
+    let len = slots.store(0, made.message()).unwrap();
+    let (status, words) = slots.poll_of(0, len - 8, &mut seen);
+    assert_eq!(status, UCS_ERR_CANCELED);
+    assert!(words.contains(&format!("{len} bytes")), "{words}");
+    assert_eq!(slots.poll(0, &mut seen).0, UCS_ERR_NO_MESSAGE);
+    slots.store(0, made.message()).unwrap();
+    assert_eq!((slots.poll_of(0, len, &mut seen).0, seen), (UCS_OK, [1, 3]));
+}
+
+#[test]
+fn headers_that_lie_cost_a_status_and_the_slot_is_empty_behind_them() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let (mut slots, mut dice) = (Slots::new(), Dice(99));
+    let mut seen = [0_u64; 2];
+    let made = Made::of(&sum, &[3; 20]);
+    let mut statuses = std::collections::BTreeMap::new();
+    for _ in 0..20_000 {
+        if dice.below(2) == 0 {
+            slots.0[0] = frame::NOTHING;
+        }
+        let words = slots.store(0, made.message()).unwrap() / 8;
+        let at = 1 + dice.below(words - 1);
+        match dice.below(3) {
+            0 => slots.0[at] = dice.word(),
+            1 => slots.0[at] ^= 1 << dice.below(64),
+            _ => slots.0[at] = dice.word() >> dice.below(64),
+        }
+        let (status, _) = slots.poll_of(0, words * 8, &mut seen);
+        *statuses.entry(status).or_insert(0) += 1;
+        assert_ne!(slots.0[0], frame::signal(slots.address(0)), "{status}");
+    }
+    for status in [UCS_OK, UCS_ERR_CANCELED, UCS_ERR_NO_ELEM] {
+        assert!(statuses.contains_key(&status), "{statuses:?}");
+    }
+}
+
+#[test]
+fn what_is_no_slot_is_refused() {
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    assert_eq!(slots.poll_of(0, 23, &mut seen).0, UCS_ERR_INVALID_PARAM);
+    assert_eq!(slots.poll_of(0, 24, &mut seen).0, UCS_ERR_NO_MESSAGE);
+    for (start, room) in [(std::ptr::null_mut(), 64), (slots.at(0).wrapping_add(4), 64)] {
+        // SAFETY: it is null, or lies in the slots.
+        let refused = unsafe { poll::poll(start.cast(), room, std::ptr::null_mut()) }.unwrap_err();
+        assert_eq!(refused.status, UCS_ERR_INVALID_PARAM);
+    }
+}
+
+#[test]
+fn a_function_that_panics_or_lacks_a_symbol_or_wants_its_payload_elsewhere_is_a_status_each() {
+    let Some(panics) = ifunc("panics", PANICS) else { return };
+    let (Some(aligned), Some(lacking)) = (ifunc("aligned", ALIGNED), ifunc("lacking", LACKING)) else {
+        return;
+    };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    for (ifunc, status, text) in [
+        (&panics, UCS_ERR_CANCELED, "`panics` panicked: no more"),
+        (&lacking, UCS_ERR_NO_ELEM, "nobody_has_this"),
+    ] {
+        slots.store(0, Made::of(ifunc, &[1]).message()).unwrap();
+        let (found, words) = slots.poll(0, &mut seen);
+        assert_eq!(found, status, "{words}");
+        assert!(words.contains(text), "{words}");
+        assert_eq!(slots.poll(0, &mut seen).0, UCS_ERR_NO_MESSAGE);
+    }
+    let at = slots.0.as_ptr().align_offset(256);
+    let made = Made::of(&aligned, &[1]);
+    slots.store(at, made.message()).unwrap();
+    assert_eq!((slots.poll(at, &mut seen).0, seen[0]), (UCS_OK, 1));
+    // Who does not look at what the function asks for.
+    slots.store(at + 1, made.message()).unwrap();
+    assert_eq!(slots.poll(at + 1, &mut seen).0, UCS_ERR_INVALID_ADDR);
+    assert_eq!(made.message().slot_align(), 256);
+}
+
+#[test]
+fn a_message_that_was_freed_is_noticed_and_freed_once() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let made = Made::of(&sum, &[1]);
+    let frame = made.0;
+    drop(made);
+    // SAFETY: it was made by `create`.
+    let (again, of) = unsafe { (message::free(frame), Message::of(frame).map(Message::len)) };
+    assert_eq!(again.unwrap_err().status, UCS_ERR_INVALID_PARAM);
+    assert_eq!(of.unwrap_err().status, UCS_ERR_INVALID_PARAM);
+    // SAFETY: null is none.
+    assert_eq!(unsafe { message::free(std::ptr::null_mut()) }.unwrap_err().status, UCS_ERR_INVALID_PARAM);
+}
+
+#[test]
+fn a_slot_is_written_while_another_thread_polls_it_and_every_frame_comes_whole() {
+    const FRAMES: u64 = 20_000;
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let mut slots = Slots::new();
+    let (start, address) = (slots.at(0).addr(), slots.address(0));
+    let ran = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..FRAMES {
+                let made = Made::of(&sum, &vec![number; 1 + number as usize % 500]);
+                let slot = start as *mut u8;
+                // SAFETY: the slot is longer than the frame, and the words that both sides use at a time are atomic.
+                while unsafe { send::store(slot, address, made.message()) }.is_err() {
+                    std::thread::yield_now();
+                }
+                while ran.load(Ordering::Acquire) <= number {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut seen = [0_u64; 2];
+        for number in 0..FRAMES {
+            seen[1] = 0;
+            // SAFETY: as above.
+            while unsafe { poll::poll(start as *mut c_void, 8 * 4096, (&raw mut seen).cast()) }.unwrap()
+                != UCS_OK
+            {
+                std::thread::yield_now();
+            }
+            assert_eq!(seen, [number + 1, number * (1 + number % 500)]);
+            ran.store(number + 1, Ordering::Release);
+        }
+    });
+}
+
+#[test]
+fn keys_of_names_are_none_of_codes() {
+    let id = farjump_loader::code_id(b"sum");
+    assert_ne!(Key::of_name("sum"), Key::of_code(&id));
+    assert!(Key::of_name("sum").is_name() && !Key::of_code(&id).is_name());
+}

@@ -1,0 +1,87 @@
+//! `include/farjump.h` is what cbindgen makes of the module `api`.
+//!
+//! After a change there, `FARJUMP_WRITE_HEADER=1 cargo test -p farjump-c --test header` writes it anew.
+
+use std::fs;
+use std::path::Path;
+
+use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, Language, Style};
+
+/// The files of the module, in the order in which the header has them.
+const SECTIONS: [&str; 14] = [
+    "status",
+    "bytes",
+    "choices",
+    "library",
+    "link_options",
+    "link",
+    "pending",
+    "target_options",
+    "target_limits",
+    "target",
+    "thread",
+    "knowledge",
+    "admin",
+    "exporting",
+];
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn made() -> String {
+    let part = |number: &str, times: u32| number.parse::<u32>().expect("cargo gives numbers") * times;
+    let version = part(env!("CARGO_PKG_VERSION_MAJOR"), 10_000)
+        + part(env!("CARGO_PKG_VERSION_MINOR"), 100)
+        + part(env!("CARGO_PKG_VERSION_PATCH"), 1);
+    let macros = fs::read_to_string(package().join("src/api/macros.h")).expect("the package has it");
+    let config = Config {
+        language: Language::C,
+        cpp_compat: true,
+        include_guard: Some("FARJUMP_H".to_owned()),
+        header: Some(
+            fs::read_to_string(package().join("src/api/head.h"))
+                .expect("the package has it")
+                .trim_end()
+                .to_owned(),
+        ),
+        no_includes: true,
+        sys_includes: ["stdbool.h", "stddef.h", "stdint.h"].map(str::to_owned).to_vec(),
+        after_includes: Some(format!("\n{}", macros.replace("@VERSION@", &version.to_string()).trim_end())),
+        style: Style::Type,
+        usize_is_size_t: true,
+        documentation: true,
+        documentation_style: DocumentationStyle::Doxy,
+        line_length: 110,
+        tab_width: 4,
+        // No function names them: they are passed as numbers, so that any number may come.
+        export: ExportConfig {
+            include: ["farjump_mode_t", "farjump_cause_t"].map(str::to_owned).to_vec(),
+            ..ExportConfig::default()
+        },
+        ..Config::default()
+    };
+    let builder = SECTIONS.iter().fold(Builder::new().with_config(config), |builder, section| {
+        builder.with_src(package().join(format!("src/api/{section}.rs")))
+    });
+    let mut header = Vec::new();
+    builder.generate().expect("cbindgen reads the module").write(&mut header);
+    String::from_utf8(header).expect("the module is text")
+}
+
+#[test]
+fn the_header_is_what_cbindgen_makes() {
+    let path = package().join("include/farjump.h");
+    let made = made();
+    if std::env::var_os("FARJUMP_WRITE_HEADER").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    let line = kept.lines().zip(made.lines()).position(|(kept, made)| kept != made);
+    assert!(
+        kept == made,
+        "{} is not what cbindgen makes, from line {} on: FARJUMP_WRITE_HEADER=1 cargo test -p farjump-c --test header writes it",
+        path.display(),
+        line.unwrap_or(0) + 1
+    );
+}

@@ -1,0 +1,124 @@
+//! Sources and targets in C, and one of them in Rust.
+
+use std::path::PathBuf;
+
+use farjump::{Library, Link, Target};
+use tempfile::TempDir;
+
+use crate::prefix::ifuncs;
+use crate::programs::{PATIENCE, Program, Way, compile};
+
+/// What a source in C says when it has been through everything.
+const ALL_WELL: [&str; 1] = ["all is as it should be"];
+
+/// A folder, and the address in it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(TempDir::new().unwrap())
+    }
+
+    fn address(&self) -> String {
+        format!("unix:{}", self.0.path().join("t.sock").display())
+    }
+
+    fn program(&self, name: &str, way: Way) -> PathBuf {
+        compile(name, way, self.0.path())
+    }
+
+    /// A target in C that is ready, and serves in this way.
+    fn target(&self, way: Way, serving: &str) -> Program {
+        let program = self.program("target", way);
+        let mut target = Program::start(&program, [self.address().as_str(), serving], self.0.path());
+        assert_eq!(target.line(), "ready");
+        target
+    }
+
+    fn source(&self, way: Way) -> Program {
+        let program = self.program("source", way);
+        Program::start(&program, [self.address().into(), ifuncs().as_os_str().to_owned()], self.0.path())
+    }
+}
+
+/// A source in C goes through everything with a target in C.
+fn c_with_c(way: Way, serving: &str) {
+    if !way.is_open() {
+        return;
+    }
+    let place = Place::new();
+    let target = place.target(way, serving);
+    assert_eq!(place.source(way).finish(), ALL_WELL);
+    let said = target.finish().join("\n");
+    // A refusal of each call that was refused, and none besides: 5 is an unresolved import, 10 a function that is not here.
+    assert!(said.contains("joined 2, refused 3 for 0x420"), "{said}");
+}
+
+#[test]
+fn a_source_and_a_target_in_c_do_all_that_links_and_targets_can_when_polled() {
+    c_with_c(Way::Shared, "poll");
+}
+
+#[test]
+fn a_target_in_c_runs_until_it_is_stopped() {
+    c_with_c(Way::Shared, "run");
+}
+
+#[test]
+fn a_target_in_c_is_handed_to_a_thread_and_comes_back() {
+    c_with_c(Way::Static, "thread");
+}
+
+#[test]
+fn a_target_in_c_has_a_part_of_an_event_loop_of_the_programs_own() {
+    c_with_c(Way::Static, "epoll");
+}
+
+#[test]
+fn source_and_target_in_c_run_clean_under_sanitizers() {
+    c_with_c(Way::Sanitized, "poll");
+    c_with_c(Way::Sanitized, "thread");
+}
+
+extern "C" fn store_get(rows: *const Vec<u64>, key: u64) -> u64 {
+    // SAFETY: injected code passes its target_args on, which is the vector that the target borrows.
+    let rows = unsafe { &*rows };
+    rows.get(key as usize).copied().unwrap_or(0)
+}
+
+static STORE_LIMIT: u64 = 1000;
+
+#[test]
+fn a_source_in_c_meets_a_target_in_rust() {
+    if !Way::Shared.is_open() {
+        return;
+    }
+    let place = Place::new();
+    let rows: &'static mut Vec<u64> = Box::leak(Box::new((0..1000).map(|key| key * key).collect()));
+    let target = Target::listen(&place.address())
+        .args(rows)
+        .export("store_get", store_get as extern "C" fn(_, _) -> _)
+        .export_data("store_limit", &STORE_LIMIT)
+        .build()
+        .unwrap();
+    let thread = target.spawn().unwrap();
+    assert_eq!(place.source(Way::Shared).finish(), ALL_WELL);
+    assert!(thread.stop().unwrap().stats().calls > 2000);
+}
+
+#[test]
+fn a_source_in_rust_meets_a_target_in_c() {
+    if !Way::Shared.is_open() {
+        return;
+    }
+    let place = Place::new();
+    let target = place.target(Way::Shared, "run");
+    let sum = Library::open(ifuncs().join("libsum.so")).unwrap();
+    let link = Link::connect(&place.address()).unwrap();
+    let keys: Vec<u8> = [3_u64, 4, 5].into_iter().flat_map(u64::to_ne_bytes).collect();
+    let reply = link.inject(&sum, &keys).unwrap().wait(PATIENCE).unwrap();
+    assert_eq!(reply.into_vec(), 50_u64.to_ne_bytes());
+    drop(link);
+    let said = target.finish().join("\n");
+    assert!(said.contains("calls 1, joined 1, refused 0"), "{said}");
+}

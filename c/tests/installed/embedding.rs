@@ -1,0 +1,112 @@
+//! `examples/epoll`: programs in C that own their event loop, have traffic of their own over UCX, and give farjump a part of it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use farjump::build::{Options, build};
+use tempfile::TempDir;
+
+use crate::prefix::{package, prefix};
+use crate::programs::{Program, finish, is_there};
+
+/// The clock of the service, while which nothing else happens: two seconds of it.
+const TICKS: u64 = 40;
+/// Numbers that go back and forth, and sums that are made, at the same time.
+const ROUNDS: u64 = 300;
+
+/// What compiles against farjump and UCX. `None`, said, where UCX's headers are not there.
+fn flags() -> Option<Vec<String>> {
+    if !is_there("pkg-config") || !is_there("cc") {
+        return None;
+    }
+    let mut pkg_config = Command::new("pkg-config");
+    let path = prefix().join("lib/pkgconfig");
+    pkg_config.env("PKG_CONFIG_PATH", path).args(["--cflags", "--libs", "farjump", "ucx"]);
+    let output = pkg_config.output().unwrap();
+    if !output.status.success() {
+        println!(
+            "skipped: pkg-config finds no UCX (libucx-dev): {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return None;
+    }
+    let said = String::from_utf8(output.stdout).unwrap();
+    let rpath = format!("-Wl,-rpath,{}", prefix().join("lib").display());
+    Some(said.split_whitespace().map(str::to_owned).chain([rpath]).collect())
+}
+
+fn compile(name: &str, flags: &[String], folder: &Path) -> PathBuf {
+    let program = folder.join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror"]);
+    cc.arg(package().join(format!("examples/epoll/{name}.c"))).arg("-o").arg(&program).args(flags);
+    finish(&mut cc);
+    program
+}
+
+/// What the service has done so far, by name.
+fn counts(service: &mut Program) -> HashMap<String, u64> {
+    service.tell("and now?");
+    let said = service.line();
+    let words: Vec<&str> = said.split(' ').collect();
+    words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
+}
+
+#[test]
+fn programs_in_c_serve_farjump_and_ucx_traffic_of_their_own_in_one_event_loop_that_sleeps() {
+    let Some(flags) = flags() else { return };
+    let folder = TempDir::new().unwrap();
+    let library = folder.path().join("libsum.so");
+    let sum = package().join("../farjump/examples/sum.c");
+    build(&Options { inputs: vec![sum], output: library.clone(), ..Options::default() }).unwrap();
+    let [service, client] = ["service", "client"].map(|name| compile(name, &flags, folder.path()));
+    for transport in ["ucx-put", "ucx-am", "shm"] {
+        let address = format!("unix:{}", folder.path().join("t.sock").display());
+        let mut service = Program::start(&service, [&*address, transport], folder.path());
+        let ready = service.line();
+        let own = ready.strip_prefix("ready ").unwrap_or_else(|| panic!("{ready}"));
+        let mut client = Program::start(
+            &client,
+            [address.as_ref(), transport.as_ref(), library.as_os_str(), own.as_ref()],
+            folder.path(),
+        );
+        assert_eq!(client.line(), "connected");
+
+        // Both are connected in both ways, and nothing comes but the ticks of the clock and this test's questions.
+        let (before, mut asked) = (counts(&mut service), 0);
+        let after = loop {
+            thread::sleep(Duration::from_millis(200));
+            let now = counts(&mut service);
+            asked += 1;
+            if now["ticks"] - before["ticks"] >= TICKS {
+                break now;
+            }
+            assert!(asked < 1000, "the clock of the service does not tick");
+        };
+        let (turns, ticks) = (after["turns"] - before["turns"], after["ticks"] - before["ticks"]);
+        assert!(
+            turns <= 2 * ticks + 4 * asked + 20,
+            "{transport}: {turns} turns of an idle loop in {ticks} ticks"
+        );
+
+        for round in 1..=3 {
+            client.tell(&ROUNDS.to_string());
+            assert_eq!(client.line(), format!("done {}", ROUNDS * round), "{transport}");
+        }
+        let all = 3 * ROUNDS;
+        let done = counts(&mut service);
+        assert_eq!([done["pings"], done["calls"]], [all, all], "{transport}");
+        let said = client.finish();
+        let (did, turns) = said[0].split_once(", in ").unwrap();
+        assert_eq!(did, format!("{all} numbers came back and {all} sums were right"), "{transport}");
+        let turns: u64 = turns.strip_suffix(" turns").unwrap().parse().unwrap();
+        assert!(
+            turns <= 10 * all,
+            "{transport}: the client took {turns} turns for {all} answers of each kind"
+        );
+        service.finish();
+    }
+}

@@ -1,0 +1,31 @@
+//! The headers compile alone, in C and in C++, with every warning on.
+
+use std::fs;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::prefix::prefix;
+use crate::programs::{finish, is_there};
+
+/// Has `compiler` look at a file that includes one header twice and another thing never.
+fn stands_alone(compiler: &str, language: &[&str], header: &str) {
+    let folder = TempDir::new().unwrap();
+    let source = folder.path().join("alone.c");
+    fs::write(&source, format!("#include <{header}>\n#include <{header}>\nint main(void) {{ return 0; }}\n"))
+        .unwrap();
+    let mut command = Command::new(compiler);
+    command.args(language).args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]);
+    finish(command.arg("-I").arg(prefix().join("include")).arg(&source));
+}
+
+#[test]
+fn farjump_h_stands_alone_in_c11_and_in_cpp17() {
+    let c = ["-std=c11", "-Wstrict-prototypes", "-x", "c"];
+    let cpp = ["-std=c++17", "-x", "c++"];
+    for (compiler, language) in [("gcc", &c[..]), ("clang", &c), ("g++", &cpp), ("clang++", &cpp)] {
+        if is_there(compiler) {
+            stands_alone(compiler, language, "farjump.h");
+        }
+    }
+}

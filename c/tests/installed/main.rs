@@ -1,0 +1,15 @@
+//! The C library as it is installed: C and C++ programs that are compiled against it, and what they prove.
+//!
+//! Everything here is compiled by the system's compilers against one prefix, to which `cargo xtask install` has put the build under
+//! test. Where a compiler or a program is not there, that is said and the test is skipped.
+
+mod alone;
+mod calls;
+mod embedding;
+mod exports;
+mod headers;
+mod packages;
+mod prefix;
+mod programs;
+mod readme;
+mod recordings;

@@ -1,0 +1,67 @@
+//! Consumers that find the library by pkg-config and by CMake.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::prefix::{ifuncs, package, prefix};
+use crate::programs::{Program, finish, is_there};
+
+/// Runs a consumer, which has both sides in it; `shared` is whether it needs `libfarjump.so`.
+fn sums_up(consumer: &Path, shared: bool) {
+    let folder = TempDir::new().unwrap();
+    let address = format!("unix:{}", folder.path().join("t.sock").display());
+    let library = ifuncs().join("libsum.so");
+    let said = Program::start(consumer, [address.as_ref(), library.as_os_str()], folder.path()).finish();
+    assert_eq!(said, [format!("120 by farjump {}", env!("CARGO_PKG_VERSION"))]);
+    let file = std::fs::read(consumer).unwrap();
+    let needed = file.windows(18).any(|bytes| bytes == b"libfarjump.so.0.1\0");
+    assert_eq!(needed, shared, "{} by its soname", if shared { "needs it" } else { "does not need it" });
+}
+
+/// What pkg-config says.
+fn flags(args: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(args).arg("farjump");
+    finish(&mut command).split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_consumer_finds_the_library_by_pkg_config() {
+    if !is_there("pkg-config") || !is_there("g++") {
+        return;
+    }
+    assert_eq!(flags(&["--modversion"]), [env!("CARGO_PKG_VERSION")]);
+    let folder = TempDir::new().unwrap();
+    let compile = |name: &str, flags: &[String]| {
+        let consumer = folder.path().join(name);
+        let mut command = Command::new("g++");
+        command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
+        finish(
+            command.arg(package().join("tests/consumer/consumer.cpp")).arg("-o").arg(&consumer).args(flags),
+        );
+        consumer
+    };
+    let mut shared = flags(&["--cflags", "--libs"]);
+    shared.push(format!("-Wl,-rpath,{}", prefix().join("lib").display()));
+    sums_up(&compile("shared", &shared), true);
+    let mut alone = flags(&["--cflags", "--libs", "--static"]);
+    let place = alone.iter().position(|flag| flag == "-lfarjump").unwrap();
+    alone.splice(place..=place, ["-Wl,-Bstatic", "-lfarjump", "-Wl,-Bdynamic"].map(str::to_owned));
+    sums_up(&compile("static", &alone), false);
+}
+
+#[test]
+fn a_consumer_finds_the_library_by_cmake() {
+    if !is_there("cmake") || !is_there("g++") {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(package().join("tests/consumer")).arg("-B").arg(folder.path());
+    finish(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
+    finish(Command::new("cmake").arg("--build").arg(folder.path()));
+    sums_up(&folder.path().join("shared"), true);
+    sums_up(&folder.path().join("static"), false);
+}

@@ -1,0 +1,73 @@
+//! What the tests compile against: the library, installed once, and the ifunc libraries that the programs inject.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::{env, fs};
+
+use farjump::build::{Options, build};
+
+pub(crate) fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder that `make` fills, once for all tests of a run: also where each test is a process of its own.
+fn shared(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (folder, made) = (temporary.join(name), temporary.join(format!("{name}.made")));
+    let lock = fs::File::create(temporary.join(format!("{name}.lock"))).unwrap();
+    lock.lock().unwrap();
+    // cargo-nextest has a name for each of its runs.
+    let run = env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
+    if fs::read_to_string(&made).ok().as_ref() != Some(&run) {
+        // What an earlier version put there must not be found.
+        drop(fs::remove_dir_all(&folder));
+        make(&folder);
+        fs::write(made, run).unwrap();
+    }
+    folder
+}
+
+/// The prefix, with the library that was built with this test.
+pub(crate) fn prefix() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| shared("farjump-c-prefix", install))
+}
+
+fn install(prefix: &Path) {
+    let mut install = Command::new(env!("CARGO"));
+    install.args(["run", "--quiet", "--package", "xtask", "--", "install", "--prefix"]);
+    install.arg(prefix).arg("--archive").arg(archive()).stdin(Stdio::null());
+    let output = install.current_dir(package()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{install:?} failed: {said}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// The archive that cargo has made for this test. It is made together with the library that the test depends on, so it lies beside the
+/// test and no other one is newer, unless nothing had to be made: then the newest is the same as ever.
+fn archive() -> PathBuf {
+    let own = env::current_exe().unwrap();
+    let beside = fs::read_dir(own.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    let is_archive = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libfarjump_c-") && name.ends_with(".a")
+    };
+    let age = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).unwrap();
+    beside.filter(is_archive).max_by_key(age).expect("cargo makes the archive with the library")
+}
+
+/// The folder of the ifunc libraries, each built of the file of its name in `tests/ifuncs`.
+pub(crate) fn ifuncs() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| shared("farjump-c-ifuncs", build_ifuncs))
+}
+
+fn build_ifuncs(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    for entry in fs::read_dir(package().join("tests/ifuncs")).unwrap() {
+        let source = entry.unwrap().path();
+        let name = source.file_stem().unwrap().to_string_lossy();
+        let output = folder.join(format!("lib{name}.so"));
+        build(&Options { inputs: vec![source.clone()], output, ..Options::default() }).unwrap();
+    }
+}

@@ -1,0 +1,221 @@
+//! What does not get into the database: the answer says why, and the target goes on.
+
+use std::fs;
+use std::path::Path;
+
+use farjump::{Library, Link};
+
+use super::place::{Place, Road, said, word};
+use super::wav::{Chunk, Sound, form, write};
+use crate::prefix::package;
+use crate::programs::{PATIENCE, Way};
+
+/// A second of silence.
+fn silence() -> Sound {
+    Sound::new(1, 8, vec![128; 22050])
+}
+
+/// That the target still takes recordings, of which it then has as many.
+fn goes_on(place: &Place, road: Road, rows: usize) {
+    let path = write(&place.path(""), "later", &silence().plain());
+    let said = place.bring(road, &[word(&path)]).unwrap();
+    assert!(said[0].starts_with("later: 22050 samples are row "), "{said:?}");
+    assert_eq!(place.query("SELECT count(*) FROM recordings"), rows.to_string());
+}
+
+/// A place and its target, if there can be one, over UCX's puts.
+macro_rules! target_or_return {
+    ($place:ident, $target:ident) => {
+        if !Road::PUT.is_open() {
+            return;
+        }
+        let Some($place) = Place::new(Way::Shared) else { return };
+        let $target = $place.target(Road::PUT, &[]);
+    };
+}
+
+#[test]
+fn what_sqlite_refuses_is_refused_in_its_own_words() {
+    target_or_return!(place, target);
+    let file = write(&place.path(""), "twice", &silence().plain());
+    place.bring(Road::PUT, &[word(&file)]).unwrap();
+    let error = place.bring(Road::PUT, &[word(&file)]).unwrap_err();
+    assert_eq!(error, format!("source: {}: UNIQUE constraint failed: recordings.name", file.display()));
+    goes_on(&place, Road::PUT, 2);
+    target.stop();
+}
+
+#[test]
+fn a_codec_that_calls_what_the_target_does_not_export_never_runs() {
+    target_or_return!(place, target);
+    let file = write(&place.path(""), "once", &silence().plain());
+    place.bring(Road::PUT, &[word(&file)]).unwrap();
+    let codec = place.path("libcodec.so");
+    let own = fs::read(&codec).unwrap();
+    let other = place.path("codec.c");
+    fs::write(
+        &other,
+        "#include <farjump_ifunc.h>\n\
+         #include <sqlite3.h>\n\
+         FARJUMP_COPY_ARGS(codec)\n\
+         FARJUMP_IFUNC void codec_main(void *payload, size_t payload_size, void *target_args)\n\
+         {\n\
+             (void)payload, (void)payload_size;\n\
+             sqlite3_exec(target_args, \"DROP TABLE recordings\", NULL, NULL, NULL);\n\
+         }\n",
+    )
+    .unwrap();
+    place.build_library(&other, "libcodec.so");
+    let error = place.bring(Road::PUT, &[word(&file)]).unwrap_err();
+    let why = "the target refused `codec`: it exports no `sqlite3_exec` (it offers ";
+    assert!(error.contains(why) && error.contains("sqlite3_step"), "{error}");
+    fs::write(codec, own).unwrap();
+    goes_on(&place, Road::PUT, 2);
+    target.stop();
+}
+
+/// The codec with a source's side that sends payloads as they are.
+fn bare_codec(place: &Place) -> Library {
+    let source = place.path("bare.c");
+    let own = package().join("examples/recordings/codec.c");
+    let text = format!(
+        "#define codec_payload_get_max_size own_get_max_size\n\
+         #define codec_payload_init_shrink own_init_shrink\n\
+         #include \"{}\"\n\
+         #undef codec_payload_get_max_size\n\
+         #undef codec_payload_init_shrink\n\
+         FARJUMP_COPY_ARGS(codec)\n",
+        own.display()
+    );
+    fs::write(&source, text).unwrap();
+    fs::create_dir(place.path("bare")).unwrap();
+    place.build_library(&source, "bare/libcodec.so");
+    Library::open(place.path("bare/libcodec.so")).unwrap()
+}
+
+/// The head of a payload, and bits.
+fn payload(name: &[u8], rate: u32, length: u32, channels: u16, bits: u16, code: &str) -> Vec<u8> {
+    let mut payload = name.to_vec();
+    payload.resize(64, 0);
+    payload.extend(rate.to_ne_bytes());
+    payload.extend(length.to_ne_bytes());
+    payload.extend(channels.to_ne_bytes());
+    payload.extend(bits.to_ne_bytes());
+    let code: Vec<_> = code.bytes().filter(|digit| *digit != b' ').collect();
+    for byte in code.chunks(8) {
+        let ones = byte.iter().enumerate().filter(|(_, digit)| **digit == b'1');
+        payload.push(ones.map(|(place, _)| 0x80 >> place).sum());
+    }
+    payload
+}
+
+/// What the codec answers: the row and the number of samples, or what is wrong.
+fn answer(link: &mut Link, codec: &Library, payload: &[u8]) -> Result<(i64, u64), String> {
+    let reply = link.inject(codec, payload).unwrap().wait(PATIENCE).unwrap().into_vec();
+    let (row, rest) = reply.split_first_chunk().unwrap();
+    let (samples, why) = rest.split_first_chunk().unwrap();
+    match i64::from_ne_bytes(*row) {
+        0 => Err(String::from_utf8(why.to_vec()).unwrap()),
+        row => Ok((row, u64::from_ne_bytes(*samples))),
+    }
+}
+
+#[test]
+fn a_damaged_payload_is_answered_with_what_is_wrong_with_it() {
+    target_or_return!(place, target);
+    let codec = bare_codec(&place);
+    let link = Link::builder(&place.address()).transport(Road::PUT.transport).connect_timeout(PATIENCE);
+    let mut link = link.connect().unwrap();
+    // Predicted as 0, with a parameter of 16: the value as it is, behind a zero. 10 stands for 5.
+    let five = "00 10000 0 0000000000001010";
+    let whole = payload(b"five", 1, 1, 1, 16, five);
+    let mut overlong = whole.clone();
+    overlong.push(0);
+    for (payload, why) in [
+        (vec![], "it is shorter than its head"),
+        (whole[..75].to_vec(), "it is shorter than its head"),
+        (payload(b"a", 1, 1, 3, 16, five), "its samples are none of 8 or 16 bits on 1 or 2 channels"),
+        (payload(b"a", 1, 1, 0, 16, five), "its samples are none of 8 or 16 bits on 1 or 2 channels"),
+        (payload(b"a", 1, 1, 1, 12, five), "its samples are none of 8 or 16 bits on 1 or 2 channels"),
+        (payload(b"", 1, 1, 1, 16, five), "it has no name"),
+        (payload(&[b'a'; 64], 1, 1, 1, 16, five), "it has no name"),
+        (payload(b"a", 1, 0, 1, 16, five), "it has not the bits for the samples that it says it has"),
+        (payload(b"a", 1, 25, 1, 16, five), "it has not the bits for the samples that it says it has"),
+        (payload(b"a", 1, u32::MAX, 2, 16, five), "it has not the bits for the samples that it says it has"),
+        (payload(b"a", 1, 2, 1, 16, five), "it ends before its samples do"),
+        (overlong, "it goes on behind its samples"),
+        (payload(b"a", 1, 1, 1, 16, "00 10001 0"), "there is no such parameter of the Rice code"),
+        (
+            payload(b"a", 1, 1, 1, 16, "00 10000 11111111 11111111 0"),
+            "a sample is too far from what was predicted",
+        ),
+        (payload(b"a", 1, 1, 1, 8, "00 01000 10 00000000"), "a sample has too many bits"),
+        (payload(b"a", 1, 1, 1, 16, "00 10000 10 0000000000000001"), "a sample has too many bits"),
+    ] {
+        let told = answer(&mut link, &codec, &payload).unwrap_err();
+        assert_eq!(told, format!("the compressed recording is damaged: {why}"));
+    }
+    let no_rate = answer(&mut link, &codec, &payload(b"a", 0, 1, 1, 16, five)).unwrap_err();
+    assert_eq!(no_rate, "CHECK constraint failed: rate > 0");
+
+    assert_eq!(answer(&mut link, &codec, &whole), Ok((1, 1)));
+    assert_eq!(place.query("SELECT name, hex(pcm) FROM recordings"), "five|0500");
+    drop(link);
+    goes_on(&place, Road::PUT, 2);
+    target.stop();
+}
+
+#[test]
+fn a_file_that_is_no_wav_file_of_pcm_is_refused_with_what_is_wrong_in_it() {
+    let Some(place) = Place::new(Way::Shared) else { return };
+    let sound = Sound::new(2, 16, vec![7; 400]);
+    let (format, samples, plain) = (sound.format(), sound.samples(), sound.plain());
+    let with = |at: usize, bytes: &[u8]| {
+        let mut file = plain.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        file
+    };
+    let mut cut_off = plain.clone();
+    cut_off.truncate(300);
+    let mut rest = plain.clone();
+    rest.extend(b"dat");
+    rest[4..8].copy_from_slice(&(plain.len() as u32 - 8 + 3).to_le_bytes());
+    for (bytes, why) in [
+        (vec![], "the file is cut off: it ends before its chunks do"),
+        (plain[..30].to_vec(), "the file is cut off: it ends before its chunks do"),
+        (cut_off, "the file is cut off: it ends before its chunks do"),
+        (with(0, b"RIFX"), "this is no WAV file"),
+        (with(8, b"AVI "), "this is no WAV file"),
+        (with(4, &[3, 0, 0, 0]), "this is no WAV file"),
+        (with(40, &[0xff; 4]), "the chunk `data` is said to have 4294967295 bytes, and 400 are left"),
+        (rest, "it ends in the middle of a chunk's head"),
+        (form(std::slice::from_ref(&samples)), "its samples come before their format"),
+        (form(std::slice::from_ref(&format)), "it has no samples"),
+        (form(&[format.clone(), format.clone()]), "it has two formats"),
+        (form(&[format.clone(), samples.clone(), samples.clone()]), "it has samples in two places"),
+        (form(&[Chunk(*b"fmt ", vec![1, 0, 1, 0]), samples.clone()]), "its format has 4 bytes, and needs 16"),
+        (with(20, &[3, 0]), "its samples are in format 0x3: only PCM is read"),
+        (with(20, &[0xfe, 0xff]), "its samples are in format 0xfffe: only PCM is read"),
+        (with(22, &[6, 0]), "it has 6 channels: only 1 and 2 are read"),
+        (with(22, &[0, 0]), "it has 0 channels: only 1 and 2 are read"),
+        (with(24, &[0; 4]), "its rate is 0"),
+        (with(32, &[2, 0]), "it says that 2 bytes are one sample of each channel, which are 4"),
+        (with(34, &[24, 0]), "its samples have 24 bits: only 8 and 16 are read"),
+        (with(40, &[143, 1, 0, 0]), "it has 399 bytes of samples, and 4 are one sample of each channel"),
+        (with(40, &[0; 4]), "it has 0 bytes of samples, and 4 are one sample of each channel"),
+    ] {
+        let path = write(&place.path(""), "bad", &bytes);
+        assert_eq!(read(&place, &path), format!("target: {}: {why}", path.display()));
+    }
+    let missing = place.path("missing.wav");
+    assert_eq!(read(&place, &missing), format!("target: {}: No such file or directory", missing.display()));
+    let long = write(&place.path(""), &"n".repeat(64), &plain);
+    let why = "its name is longer than the 63 bytes that a recording's may have";
+    assert_eq!(read(&place, &long), format!("target: {}: {why}", long.display()));
+    assert_eq!(place.query("SELECT count(*) FROM recordings"), "0");
+}
+
+/// What a target says that is to read a file. It could not listen at this address, should it take the file.
+fn read(place: &Place, path: &Path) -> String {
+    said(&mut place.program("target", Road::SHM, &["nowhere", "recordings.db", word(&path)])).unwrap_err()
+}

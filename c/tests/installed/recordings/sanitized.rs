@@ -1,0 +1,26 @@
+//! The example under sanitizers: its programs, and the codec, which is not instrumented where it is injected.
+
+use std::process::Command;
+
+use super::kept::are_kept;
+use super::place::{Place, Road, said};
+use crate::prefix::{package, prefix};
+use crate::programs::{SANITIZERS, WARNINGS, Way, finish};
+
+#[test]
+fn the_programs_run_clean_under_sanitizers() {
+    are_kept(Way::Sanitized, Road::SHM);
+    are_kept(Way::Sanitized, Road::PUT);
+    are_kept(Way::Sanitized, Road::AM);
+}
+
+#[test]
+fn no_payload_makes_the_codec_touch_a_byte_that_is_not_its_own() {
+    let Some(place) = Place::new(Way::Sanitized) else { return };
+    let program = place.path("damage");
+    let mut cc = Command::new("cc");
+    cc.args(WARNINGS).args(SANITIZERS).args(["-O1", "-g", "-I"]).arg(prefix().join("include"));
+    cc.arg(package().join("tests/programs/damage.c")).arg("-o").arg(&program);
+    finish(cc.arg("-lsqlite3"));
+    assert_eq!(said(&mut Command::new(program)).unwrap(), ["all is as it should be"]);
+}

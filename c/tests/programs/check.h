@@ -1,0 +1,53 @@
+/* What the test programs stand on: a check that says where it failed and what farjump said. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <farjump.h>
+
+/* A wait that should be over at once, and has an end. */
+#define PATIENCE (60 * UINT64_C(1000000000))
+
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: not so: %s\nfarjump said last: %s\n", __FILE__, __LINE__, #condition, \
+                    farjump_last_error()); \
+            exit(1); \
+        } \
+    } while (0)
+
+/* A call that comes to this. */
+#define GIVES(status, call) \
+    do { \
+        int came = (call); \
+        if (came != (status)) { \
+            fprintf(stderr, "%s:%d: %s came to %d (%s), not %d\nfarjump said last: %s\n", __FILE__, __LINE__, #call, came, \
+                    farjump_status_string(came), (status), farjump_last_error()); \
+            exit(1); \
+        } \
+    } while (0)
+
+#define WORKS(call) GIVES(FARJUMP_OK, call)
+
+/* A call that fails so, and whose sentence has these words. */
+#define FAILS(status, words, call) \
+    do { \
+        GIVES(status, call); \
+        CHECK(strstr(farjump_last_error(), words) != NULL); \
+    } while (0)
+
+/* The library NAME in the folder of ifunc libraries. */
+static inline farjump_library_t *open_library(const char *folder, const char *name)
+{
+    char path[4096];
+    farjump_library_t *library;
+    snprintf(path, sizeof path, "%s/lib%s.so", folder, name);
+    WORKS(farjump_library_open(path, &library));
+    return library;
+}
+
+#endif

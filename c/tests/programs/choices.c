@@ -1,0 +1,305 @@
+/* Choices that a target has, and what becomes of them: what it offers, which code it lets in and keeps, and what it counts.
+ *
+ *     choices FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static const uint64_t keys[] = {3, 4, 5};
+static char address[4096];
+static farjump_library_t *sum, *echo, *missing;
+static farjump_bytes_t *reply;
+
+static uint64_t store_get(void *store, uint64_t key)
+{
+    CHECK(store == address);
+    return key * 10;
+}
+
+static const uint64_t store_limit = 5;
+
+/* What injected code imports from the program itself, where it may. */
+void no_such_function(void)
+{
+}
+
+static farjump_target_options_t *offering(void)
+{
+    farjump_target_options_t *options;
+    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_options_set_args(options, address));
+    WORKS(farjump_target_options_export_function(options, "store_get", (farjump_function_t)store_get));
+    WORKS(farjump_target_options_export_data(options, "store_limit", &store_limit));
+    return options;
+}
+
+/* A target on a thread, and a link to it. */
+struct pair {
+    farjump_thread_t *thread;
+    farjump_link_t *link;
+};
+
+static struct pair joined(farjump_target_options_t *options)
+{
+    struct pair pair;
+    farjump_target_t *target;
+    WORKS(farjump_target_listen(address, options, &target));
+    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_spawn(&target, &pair.thread));
+    WORKS(farjump_link_connect(address, NULL, &pair.link));
+    return pair;
+}
+
+/* Ends both; the target is given back, and the caller's to close. */
+static farjump_target_t *parted(struct pair *pair)
+{
+    farjump_target_t *target;
+    WORKS(farjump_link_close(&pair->link));
+    WORKS(farjump_thread_stop(&pair->thread, &target));
+    return target;
+}
+
+static uint64_t called(farjump_link_t *link)
+{
+    uint64_t total;
+    WORKS(farjump_link_call(link, sum, keys, sizeof keys, PATIENCE, reply));
+    CHECK(farjump_bytes_size(reply) == sizeof total);
+    memcpy(&total, farjump_bytes_data(reply), sizeof total);
+    return total;
+}
+
+static void count(void *user, const farjump_image_t *image)
+{
+    CHECK(image->name[0] != 0 && image->bytes > 0 && image->source[0] != 0);
+    ++*(int *)user;
+}
+
+static void code_that_is_held_is_listed_and_forgotten(void)
+{
+    farjump_target_options_t *options = offering();
+    farjump_target_stats_t stats;
+    farjump_code_id_t id;
+    uint64_t link_ns = 0;
+    int images = 0;
+    WORKS(farjump_target_options_set_code_room(options, 1 << 20));
+    WORKS(farjump_target_options_set_store_capacity(options, 1 << 16, 7));
+    WORKS(farjump_target_options_set_mailbox(options, 1 << 16));
+    WORKS(farjump_target_options_set_max_image(options, 4096));
+    WORKS(farjump_target_options_set_max_frame(options, 1 << 15));
+    WORKS(farjump_target_options_set_max_source_memory(options, 1 << 20));
+    WORKS(farjump_target_options_set_stall_limit(options, PATIENCE));
+    WORKS(farjump_target_options_set_meeting_limit(options, PATIENCE));
+    WORKS(farjump_target_options_set_control_interval(options, 1000000));
+    WORKS(farjump_target_options_set_transport(options, "shm"));
+    WORKS(farjump_target_options_set_wait_policy(options, (farjump_wait_policy_t){0, 0, 1}));
+    struct pair pair = joined(options);
+    /* 30 + 40, as 5 is the limit. */
+    CHECK(called(pair.link) == 70);
+    WORKS(farjump_link_link_time(pair.link, sum, PATIENCE, &link_ns));
+    CHECK(link_ns > 0);
+    FAILS(FARJUMP_ERROR_TOO_LARGE, "sum", farjump_link_send(pair.link, sum, address, 1 << 20));
+    CHECK(farjump_link_max_frame(pair.link) <= 1 << 15);
+
+    farjump_target_t *target = parted(&pair);
+    WORKS(farjump_target_images(target, count, &images));
+    CHECK(images == 1);
+    WORKS(farjump_target_stats(target, &stats, sizeof stats));
+    CHECK(stats.calls == 1 && stats.images_linked == 1 && stats.links == 1 && stats.links_ended == 1 && stats.sources == 0);
+    CHECK(stats.store_capacity_images == 7 && stats.store_capacity_bytes == 1 << 16 && stats.store_images == 1);
+    WORKS(farjump_library_code_id(sum, &id));
+    WORKS(farjump_target_forget(target, &id));
+    GIVES(FARJUMP_NOT_YET, farjump_target_forget(target, &id));
+    WORKS(farjump_target_close(&target));
+}
+
+static void what_may_come_in_is_what_the_policy_says(void)
+{
+    farjump_target_options_t *options = offering();
+    farjump_code_id_t id;
+    uint64_t refused;
+    WORKS(farjump_library_code_id(sum, &id));
+    WORKS(farjump_target_options_allow_code(options, &id));
+    WORKS(farjump_target_options_set_max_payload(options, 100));
+    struct pair pair = joined(options);
+    CHECK(called(pair.link) == 70);
+    FAILS(FARJUMP_ERROR_REFUSED, "may come in", farjump_link_call(pair.link, echo, "x", 1, PATIENCE, reply));
+    CHECK(farjump_last_cause() == FARJUMP_CAUSE_POLICY);
+    FAILS(FARJUMP_ERROR_TOO_LARGE, "100", farjump_link_send(pair.link, sum, address, 101));
+    WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_IN_PLACE));
+    GIVES(FARJUMP_ERROR_REFUSED, farjump_link_call(pair.link, sum, keys, sizeof keys, PATIENCE, reply));
+    farjump_target_t *target = parted(&pair);
+    WORKS(farjump_target_refused(target, FARJUMP_CAUSE_POLICY, &refused));
+    CHECK(refused == 2);
+    WORKS(farjump_target_refused(target, FARJUMP_CAUSE_STALLED, &refused));
+    CHECK(refused == 0);
+    WORKS(farjump_target_close(&target));
+}
+
+static void functions_of_the_targets_own_are_called_by_name(void)
+{
+    farjump_target_options_t *options = offering();
+    farjump_link_stats_t stats;
+    WORKS(farjump_target_options_add_local(options, sum));
+    WORKS(farjump_target_options_set_modes(options, FARJUMP_MODE_LOCAL));
+    struct pair pair = joined(options);
+    FAILS(FARJUMP_ERROR_REFUSED, "only local", farjump_link_call(pair.link, sum, keys, sizeof keys, PATIENCE, reply));
+    WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_LOCAL));
+    CHECK(called(pair.link) == 70);
+    GIVES(FARJUMP_ERROR_REFUSED, farjump_link_call(pair.link, echo, "x", 1, PATIENCE, reply));
+    WORKS(farjump_link_stats(pair.link, &stats, sizeof stats));
+    CHECK(stats.frames == 3);
+    farjump_target_t *target = parted(&pair);
+    WORKS(farjump_target_set_local(target, echo));
+    FAILS(FARJUMP_ERROR_REFUSED, "no_such_function", farjump_target_set_local(target, missing));
+    WORKS(farjump_target_remove_local(target, "echo"));
+    GIVES(FARJUMP_NOT_YET, farjump_target_remove_local(target, "echo"));
+    WORKS(farjump_target_close(&target));
+}
+
+static uint64_t store_get_hundredfold(void *store, uint64_t key)
+{
+    CHECK(store == address);
+    return key * 100;
+}
+
+static void what_is_exported_to_a_target_that_is_there_goes_before_its_choices(void)
+{
+    farjump_target_options_t *options = offering();
+    farjump_admin_t *admin;
+    struct pair pair;
+    farjump_target_t *target;
+    WORKS(farjump_target_listen(address, options, &target));
+    WORKS(farjump_target_options_free(&options));
+    FAILS(FARJUMP_ERROR_LIBRARY, "no-such.so", farjump_target_export_library(target, "./no-such.so"));
+    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_export_function(target, "store_get", NULL));
+    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_export_data(target, "", &store_limit));
+    WORKS(farjump_target_export_library(target, "libm.so.6"));
+    WORKS(farjump_target_export_function(target, "store_get", (farjump_function_t)store_get_hundredfold));
+    WORKS(farjump_target_spawn(&target, &pair.thread));
+    WORKS(farjump_link_connect(address, NULL, &pair.link));
+    CHECK(called(pair.link) == 700);
+    WORKS(farjump_admin_new(address, &admin));
+    FAILS(FARJUMP_ERROR_CONNECT, "--allow-export", farjump_admin_export_library(admin, "/proc/self/exe"));
+    FAILS(FARJUMP_ERROR_LIBRARY, "cannot read", farjump_admin_export_library(admin, "no-such.so"));
+    WORKS(farjump_admin_free(&admin));
+    target = parted(&pair);
+    WORKS(farjump_target_close(&target));
+}
+
+static void imports_are_found_where_the_target_lets_them_be_looked_for(void)
+{
+    farjump_target_options_t *options = offering();
+    struct pair pair = joined(options);
+    GIVES(FARJUMP_ERROR_REFUSED, farjump_link_call(pair.link, missing, NULL, 0, PATIENCE, reply));
+    farjump_target_t *target = parted(&pair);
+    WORKS(farjump_target_close(&target));
+
+    options = offering();
+    WORKS(farjump_target_options_set_process_symbols(options, true));
+    pair = joined(options);
+    WORKS(farjump_link_call(pair.link, missing, NULL, 0, PATIENCE, reply));
+    CHECK(farjump_bytes_size(reply) == 0);
+    target = parted(&pair);
+    WORKS(farjump_target_close(&target));
+
+    options = offering();
+    WORKS(farjump_target_options_export_library(options, "libc.so.6"));
+    pair = joined(options);
+    GIVES(FARJUMP_ERROR_REFUSED, farjump_link_call(pair.link, missing, NULL, 0, PATIENCE, reply));
+    CHECK(called(pair.link) == 70);
+    target = parted(&pair);
+    WORKS(farjump_target_close(&target));
+}
+
+static farjump_thread_t *own_thread;
+static pthread_barrier_t spawned;
+static int refused_to_wait;
+
+static void stop_own_thread(void *user, const farjump_peer_t *peer)
+{
+    (void)user, (void)peer;
+    pthread_barrier_wait(&spawned);
+    GIVES(FARJUMP_ERROR_BUSY, farjump_thread_stop(&own_thread, NULL));
+    CHECK(own_thread != NULL);
+    refused_to_wait = 1;
+}
+
+static void a_targets_thread_does_not_wait_for_itself(void)
+{
+    farjump_target_options_t *options = offering();
+    farjump_target_t *target;
+    farjump_link_t *link;
+    CHECK(pthread_barrier_init(&spawned, NULL, 2) == 0);
+    WORKS(farjump_target_options_on_joined(options, stop_own_thread, NULL));
+    WORKS(farjump_target_listen(address, options, &target));
+    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_spawn(&target, &own_thread));
+    WORKS(farjump_link_connect(address, NULL, &link));
+    pthread_barrier_wait(&spawned);
+    CHECK(called(link) == 70);
+    WORKS(farjump_thread_stop(&own_thread, NULL));
+    CHECK(refused_to_wait && own_thread == NULL);
+    /* Which the target's end has told. */
+    GIVES(FARJUMP_ERROR_PEER_GONE, farjump_link_flush(link, PATIENCE));
+    WORKS(farjump_link_close(&link));
+}
+
+static farjump_stopper_t *stopper;
+
+static void stop_by_signal(int number)
+{
+    (void)number;
+    farjump_stopper_stop(stopper);
+}
+
+static void a_signal_handler_stops_a_target(void)
+{
+    farjump_target_t *target;
+    WORKS(farjump_target_listen(address, NULL, &target));
+    WORKS(farjump_stopper_new(target, &stopper));
+    CHECK(signal(SIGALRM, stop_by_signal) != SIG_ERR);
+    alarm(1);
+    WORKS(farjump_target_run(target));
+    /* It outlives the target. */
+    WORKS(farjump_target_close(&target));
+    WORKS(farjump_stopper_stop(stopper));
+    WORKS(farjump_stopper_free(&stopper));
+}
+
+static void find_shm(void *user, const farjump_transport_t *transport)
+{
+    CHECK(transport->name[0] != 0 && transport->reaches[0] != 0);
+    CHECK((transport->why_not == NULL) == (transport->max_frame != 0));
+    if (strcmp(transport->name, "shm") == 0 && transport->why_not == NULL)
+        *(int *)user = 1;
+}
+
+int main(int argc, char **argv)
+{
+    int shm = 0;
+    CHECK(argc == 3);
+    snprintf(address, sizeof address, "unix:%s/t.sock", argv[2]);
+    sum = open_library(argv[1], "sum");
+    echo = open_library(argv[1], "echo");
+    missing = open_library(argv[1], "missing");
+    WORKS(farjump_bytes_new(&reply));
+    code_that_is_held_is_listed_and_forgotten();
+    what_may_come_in_is_what_the_policy_says();
+    functions_of_the_targets_own_are_called_by_name();
+    what_is_exported_to_a_target_that_is_there_goes_before_its_choices();
+    imports_are_found_where_the_target_lets_them_be_looked_for();
+    a_targets_thread_does_not_wait_for_itself();
+    a_signal_handler_stops_a_target();
+    /* Last: looking at some transports loads their libraries. */
+    WORKS(farjump_transports(find_shm, &shm));
+    CHECK(shm);
+    WORKS(farjump_bytes_free(&reply));
+    WORKS(farjump_library_close(&sum));
+    WORKS(farjump_library_close(&echo));
+    WORKS(farjump_library_close(&missing));
+    printf("all is as it should be\n");
+    return 0;
+}

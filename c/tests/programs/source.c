@@ -1,0 +1,255 @@
+/* A source in C: does with a target what a link can do, and compares all that comes back.
+ *
+ *     source ADDRESS FOLDER-OF-IFUNC-LIBRARIES
+ */
+#include <poll.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static farjump_link_t *link_;
+static farjump_library_t *sum, *echo, *panics, *missing;
+static farjump_bytes_t *reply;
+
+static int refused_cause = -1, refusals;
+
+static void on_refused(void *user, int cause, const char *text)
+{
+    CHECK(user == &refusals && strstr(text, "missing") != NULL);
+    refusals++;
+    refused_cause = cause;
+    /* What runs inside the link cannot use it. */
+    GIVES(FARJUMP_ERROR_BUSY, farjump_link_progress(link_));
+    GIVES(FARJUMP_ERROR_BUSY, farjump_link_close(&link_));
+    CHECK(link_ != NULL);
+}
+
+static void connect_to(const char *address)
+{
+    farjump_link_options_t *options;
+    WORKS(farjump_link_options_new(&options));
+    WORKS(farjump_link_options_set_program(options, "a C program"));
+    WORKS(farjump_link_options_set_connect_timeout(options, PATIENCE));
+    WORKS(farjump_link_options_on_refused(options, on_refused, &refusals));
+    WORKS(farjump_link_connect(address, options, &link_));
+    WORKS(farjump_link_options_free(&options));
+    CHECK(strcmp(farjump_link_transport(link_), "shm") == 0);
+    CHECK(farjump_link_peer(link_)->pid != 0 && farjump_link_peer(link_)->uid == geteuid());
+    CHECK(farjump_link_epoch(link_) != 0 && farjump_link_max_frame(link_) >= 4096);
+}
+
+static uint64_t reply_number(void)
+{
+    uint64_t number;
+    CHECK(farjump_bytes_size(reply) == sizeof number);
+    memcpy(&number, farjump_bytes_data(reply), sizeof number);
+    return number;
+}
+
+static void calls_come_back(void)
+{
+    const uint64_t keys[] = {3, 4, 5};
+    farjump_pending_t first, second;
+    WORKS(farjump_link_call(link_, sum, keys, sizeof keys, PATIENCE, reply));
+    CHECK(reply_number() == 50);
+    /* A function that asked for no bytes, and bytes that nobody wants. */
+    WORKS(farjump_link_call(link_, sum, NULL, 0, PATIENCE, reply));
+    CHECK(reply_number() == 0);
+    WORKS(farjump_link_call(link_, sum, keys, sizeof keys, PATIENCE, NULL));
+
+    /* Answers are matched to calls in whatever order they are taken. */
+    WORKS(farjump_link_inject(link_, sum, keys, 8, &first));
+    WORKS(farjump_link_try_inject(link_, sum, keys, 16, &second));
+    CHECK(first != 0 && second != 0 && first != second);
+    WORKS(farjump_pending_wait(link_, second, PATIENCE, reply));
+    CHECK(reply_number() == 25);
+    WORKS(farjump_pending_wait(link_, first, PATIENCE, reply));
+    CHECK(reply_number() == 9);
+    GIVES(FARJUMP_ERROR_NO_CALL, farjump_pending_wait(link_, first, PATIENCE, reply));
+    GIVES(FARJUMP_ERROR_NO_CALL, farjump_pending_poll(link_, second, reply));
+    GIVES(FARJUMP_ERROR_NO_CALL, farjump_pending_cancel(link_, second));
+
+    /* Polled. */
+    int status;
+    WORKS(farjump_link_inject(link_, sum, keys, sizeof keys, &first));
+    while ((status = farjump_pending_poll(link_, first, reply)) == FARJUMP_NOT_YET)
+        WORKS(farjump_link_progress(link_));
+    WORKS(status);
+    CHECK(reply_number() == 50);
+
+    /* Given up. */
+    WORKS(farjump_link_inject(link_, sum, keys, sizeof keys, &first));
+    WORKS(farjump_pending_cancel(link_, first));
+    GIVES(FARJUMP_ERROR_NO_CALL, farjump_pending_cancel(link_, first));
+}
+
+/* An event loop of the program's own, of which farjump has a part. Only what wakes it has it look for answers. */
+static void an_event_loop_is_woken_for_answers(void)
+{
+    struct pollfd awake = {.fd = farjump_link_fd(link_), .events = POLLIN};
+    CHECK(awake.fd >= 0);
+    for (uint64_t key = 0; key < 300; key++) {
+        farjump_pending_t pending;
+        uint64_t longest_ns;
+        WORKS(farjump_link_inject(link_, sum, &key, sizeof key, &pending));
+        for (;;) {
+            int status = farjump_pending_poll(link_, pending, reply);
+            CHECK(status == FARJUMP_OK || status == FARJUMP_NOT_YET);
+            if (status == FARJUMP_OK)
+                break;
+            WORKS(farjump_link_arm(link_, &longest_ns));
+            if (longest_ns != 0)
+                CHECK(poll(&awake, 1, (int)(longest_ns / 1000000)) >= 0);
+            WORKS(farjump_link_disarm(link_));
+        }
+        CHECK(reply_number() == key * key);
+    }
+    CHECK(farjump_link_fd(link_) == awake.fd);
+}
+
+static void replies_of_any_size_come_whole(void)
+{
+    for (size_t size = 1; size <= 1 << 19; size = size * 3 + 1) {
+        unsigned char *args = malloc(size);
+        CHECK(args != NULL);
+        for (size_t at = 0; at < size; at++)
+            args[at] = (unsigned char)(at * 7 + size);
+        WORKS(farjump_link_call(link_, echo, args, size, PATIENCE, reply));
+        CHECK(farjump_bytes_size(reply) == size && memcmp(farjump_bytes_data(reply), args, size) == 0);
+        CHECK(((const char *)farjump_bytes_data(reply))[size] == 0);
+        free(args);
+    }
+    WORKS(farjump_link_call(link_, echo, "words", 5, PATIENCE, reply));
+    CHECK(strcmp(farjump_bytes_text(reply), "words") == 0);
+}
+
+static void calls_without_a_reply_run_in_order(void)
+{
+    farjump_link_stats_t before, after;
+    WORKS(farjump_link_stats(link_, &before, sizeof before));
+    for (uint64_t key = 0; key < 1000; key++) {
+        WORKS(farjump_link_send(link_, sum, &key, sizeof key));
+        WORKS(farjump_batch_send(link_, sum, &key, sizeof key));
+    }
+    WORKS(farjump_batch_finish(link_));
+    WORKS(farjump_link_flush(link_, PATIENCE));
+    WORKS(farjump_link_stats(link_, &after, sizeof after));
+    CHECK(after.payload_bytes - before.payload_bytes == 2000 * sizeof(uint64_t));
+    int status = farjump_link_try_send(link_, sum, NULL, 0);
+    CHECK(status == FARJUMP_OK || status == FARJUMP_ERROR_FULL);
+}
+
+static void what_goes_wrong_there_is_said_here(void)
+{
+    farjump_pending_t pending;
+    FAILS(FARJUMP_ERROR_PANICKED, "out of order", farjump_link_call(link_, panics, "out of order", 12, PATIENCE, reply));
+    CHECK(farjump_last_cause() == -1);
+    CHECK(farjump_bytes_size(reply) == 0);
+    WORKS(farjump_link_inject(link_, missing, NULL, 0, &pending));
+    FAILS(FARJUMP_ERROR_REFUSED, "no_such_function", farjump_pending_wait(link_, pending, PATIENCE, reply));
+    CHECK(farjump_last_cause() == FARJUMP_CAUSE_UNRESOLVED_IMPORT);
+    WORKS(farjump_link_send(link_, missing, NULL, 0));
+    FAILS(FARJUMP_ERROR_REFUSED, "no_such_function", farjump_link_flush(link_, PATIENCE));
+    CHECK(refusals == 1 && refused_cause == FARJUMP_CAUSE_UNRESOLVED_IMPORT);
+    CHECK(strcmp(farjump_cause_string(refused_cause), "unresolved import") == 0);
+}
+
+static void code_travels_as_the_mode_says(void)
+{
+    const uint64_t key = 9;
+    farjump_link_stats_t before, after;
+    size_t image;
+    WORKS(farjump_library_image_size(sum, &image));
+    WORKS(farjump_link_stats(link_, &before, sizeof before));
+    WORKS(farjump_link_call(link_, sum, &key, sizeof key, PATIENCE, reply));
+    WORKS(farjump_link_stats(link_, &after, sizeof after));
+    CHECK(after.frames_with_code == before.frames_with_code);
+    WORKS(farjump_link_set_mode(link_, FARJUMP_MODE_ALWAYS));
+    WORKS(farjump_link_call(link_, sum, &key, sizeof key, PATIENCE, reply));
+    WORKS(farjump_link_stats(link_, &after, sizeof after));
+    CHECK(after.frames_with_code == before.frames_with_code + 1 && after.code_bytes == before.code_bytes + image);
+    CHECK(reply_number() == 81);
+    WORKS(farjump_link_set_mode(link_, FARJUMP_MODE_LOCAL));
+    GIVES(FARJUMP_ERROR_REFUSED, farjump_link_call(link_, sum, &key, sizeof key, PATIENCE, reply));
+    WORKS(farjump_link_set_mode(link_, FARJUMP_MODE_CACHED));
+}
+
+static void a_link_can_be_made_anew(void)
+{
+    const uint64_t keys[] = {3, 4, 5};
+    farjump_pending_t lost;
+    WORKS(farjump_link_inject(link_, echo, keys, 8, &lost));
+    WORKS(farjump_link_reconnect(link_));
+    CHECK(farjump_link_peer(link_)->pid != 0);
+    int status = farjump_pending_wait(link_, lost, PATIENCE, reply);
+    CHECK(status == FARJUMP_ERROR_PEER_GONE || status == FARJUMP_OK);
+    WORKS(farjump_link_call(link_, sum, keys, sizeof keys, PATIENCE, reply));
+    CHECK(reply_number() == 50);
+}
+
+static void count_image(void *user, const farjump_image_t *image)
+{
+    farjump_code_id_t id;
+    WORKS(farjump_library_code_id(sum, &id));
+    if (memcmp(&id, &image->id, sizeof id) == 0) {
+        CHECK(strcmp(image->name, "sum") == 0 && image->calls > 0 && strstr(image->source, "a C program") != NULL);
+        ++*(int *)user;
+    }
+}
+
+static void the_target_answers_questions(const char *address)
+{
+    farjump_admin_t *admin;
+    farjump_target_stats_t stats;
+    farjump_code_id_t id;
+    uint64_t dropped = 0;
+    int found = 0;
+    const uint64_t key = 2;
+    WORKS(farjump_admin_new(address, &admin));
+    WORKS(farjump_admin_set_timeout(admin, PATIENCE));
+    WORKS(farjump_admin_stats(admin, &stats, sizeof stats));
+    CHECK(stats.calls > 2000 && stats.sources == 1 && stats.links == 2 && stats.refused > 0);
+    WORKS(farjump_admin_images(admin, count_image, &found));
+    CHECK(found == 1);
+    WORKS(farjump_library_code_id(sum, &id));
+    WORKS(farjump_admin_drop(admin, &id, &dropped));
+    CHECK(dropped == 1);
+    /* It is asked for again. */
+    WORKS(farjump_link_call(link_, sum, &key, sizeof key, PATIENCE, reply));
+    CHECK(reply_number() == 4);
+    WORKS(farjump_admin_drop_all(admin, NULL));
+    WORKS(farjump_admin_free(&admin));
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 3);
+    sum = open_library(argv[2], "sum");
+    echo = open_library(argv[2], "echo");
+    panics = open_library(argv[2], "panics");
+    missing = open_library(argv[2], "missing");
+    CHECK(strcmp(farjump_library_name(sum), "sum") == 0 && strstr(farjump_library_path(sum), "libsum.so") != NULL);
+    WORKS(farjump_bytes_new(&reply));
+    connect_to(argv[1]);
+
+    calls_come_back();
+    an_event_loop_is_woken_for_answers();
+    replies_of_any_size_come_whole();
+    calls_without_a_reply_run_in_order();
+    what_goes_wrong_there_is_said_here();
+    code_travels_as_the_mode_says();
+    a_link_can_be_made_anew();
+    the_target_answers_questions(argv[1]);
+    WORKS(farjump_link_path(link_, reply));
+    CHECK(strstr(farjump_bytes_text(reply), "shm, arrives by") == farjump_bytes_text(reply));
+
+    /* Libraries that are closed while a link knows them. */
+    WORKS(farjump_library_close(&sum));
+    WORKS(farjump_library_close(&echo));
+    WORKS(farjump_link_close(&link_));
+    WORKS(farjump_library_close(&panics));
+    WORKS(farjump_library_close(&missing));
+    WORKS(farjump_bytes_free(&reply));
+    printf("all is as it should be\n");
+    return 0;
+}

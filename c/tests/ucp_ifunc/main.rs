@@ -1,0 +1,10 @@
+//! Programs as the papers wrote them, over `ucp_ifunc.h` and an unmodified UCX: compiled here, in C and in C++, and run as two
+//! processes, for both variants of the interface and over shared memory and TCP.
+
+#![cfg(feature = "ucx")]
+
+mod bad_input;
+mod comparing;
+mod measuring;
+mod programs;
+mod workshop;

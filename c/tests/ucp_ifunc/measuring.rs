@@ -1,0 +1,39 @@
+//! What the interface costs beside the library and UCX's active messages (`benches/ucp_ifunc.c`).
+
+use crate::workshop::{Lane, workshop};
+
+/// Runs it, and gives back its table.
+fn measure(rounds: &str, longest: &str, processors: Option<[&str; 2]>) -> Option<String> {
+    let workshop = workshop()?;
+    workshop.measured_ifunc("mark", "libmark");
+    workshop.measured_ifunc("mark", "mark");
+    workshop.measured_ifunc("bounce", "bounce");
+    let program = workshop.measuring_program();
+    let libraries = workshop.libraries();
+    let folder = libraries.to_str().unwrap().to_owned();
+    let arguments = [folder.as_str(), rounds, longest];
+    let [_, table] =
+        workshop.run_pair_on(&program, Lane::Posix, [&libraries, &libraries], &arguments, processors);
+    Some(table)
+}
+
+#[test]
+fn the_measurement_runs() {
+    let Some(table) = measure("1", "8", None) else { return };
+    let rows: Vec<&str> = table.lines().skip(1).collect();
+    assert_eq!(rows.len(), 2, "{table}");
+    for row in rows {
+        let numbers = row.split_whitespace().skip(2).map(|number| number.parse::<f64>());
+        assert!(numbers.clone().all(|number| number.is_ok_and(|number| number >= 0.0)), "{table}");
+        assert_eq!(numbers.count(), 10, "{table}");
+    }
+}
+
+/// `cargo test --release -p farjump-c --test ucp_ifunc -- --ignored --nocapture figures`, on a machine with nothing else to do.
+#[test]
+#[ignore = "measures: two processors with nothing else to do, and a release build"]
+fn figures() {
+    if let Some(table) = measure("15", "1048576", Some(["1", "0"])) {
+        println!("{table}");
+    }
+}

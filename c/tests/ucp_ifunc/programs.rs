@@ -1,0 +1,81 @@
+//! The papers' programs: throughput, ping-pong, functions that print, that send from inside, and that go on by themselves.
+
+use crate::workshop::{Lane, Language, Variant, workshop};
+
+#[test]
+fn a_ring_of_slots_is_filled_and_run_lap_after_lap_by_code_that_the_target_has_no_file_of() {
+    let Some(workshop) = workshop() else { return };
+    for variant in Variant::BOTH {
+        workshop.ifunc("tally", variant);
+        for language in [Language::C, Language::Cxx] {
+            let program = workshop.program("throughput", variant, language);
+            for lane in Lane::BOTH {
+                let folders = [&*workshop.no_libraries(), &*workshop.libraries()];
+                let [target, _] = workshop.run_pair(&program, lane, folders, &["tally", "32"]);
+                // 32 laps of 64 slots.
+                let expected = "number 0\nnumber 1000\nnumber 2000\nran 2048, sum 2096128\n";
+                assert_eq!(target, expected, "{variant:?} {language:?} {lane:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_library_that_a_compiler_made_is_called_by_name_where_the_target_has_it_too() {
+    let Some(workshop) = workshop() else { return };
+    for variant in Variant::BOTH {
+        workshop.plain_ifunc("tally", variant, &workshop.libraries());
+        let program = workshop.program("throughput", variant, Language::C);
+        for lane in Lane::BOTH {
+            let folders = [&*workshop.libraries(), &*workshop.libraries()];
+            let [target, _] = workshop.run_pair(&program, lane, folders, &["tally", "4"]);
+            assert_eq!(target, "number 0\nran 256, sum 32640\n", "{variant:?} {lane:?}");
+        }
+    }
+}
+
+#[test]
+fn names_that_the_prototypes_cut_are_whole() {
+    let Some(workshop) = workshop() else { return };
+    let program = workshop.program("throughput", Variant::TwoChains, Language::C);
+    for name in ["t".to_owned(), "t".repeat(8), "t".repeat(63), "t".repeat(64), "t".repeat(250)] {
+        workshop.ifunc_called(&name, "tally", Variant::TwoChains);
+        let folders = [&*workshop.no_libraries(), &*workshop.libraries()];
+        let [target, _] = workshop.run_pair(&program, Lane::Posix, folders, &[&name, "1"]);
+        assert_eq!(target, "number 0\nran 64, sum 2016\n", "{name}");
+    }
+}
+
+#[test]
+fn functions_play_ping_pong_by_sending_from_inside() {
+    let Some(workshop) = workshop() else { return };
+    for variant in Variant::BOTH {
+        workshop.ifunc("rally", variant);
+        for language in [Language::C, Language::Cxx] {
+            let program = workshop.program("pingpong", variant, language);
+            for (lane, rounds) in [(Lane::Posix, "20000"), (Lane::Tcp, "200")] {
+                let folders = [&*workshop.libraries(), &*workshop.libraries()];
+                let out = workshop.run_pair(&program, lane, folders, &["rally", rounds]);
+                assert_eq!(
+                    out,
+                    [format!("saw {rounds}\n"), format!("saw {rounds}\n")],
+                    "{variant:?} {lane:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_function_registers_itself_where_it_came_and_sends_itself_on() {
+    let Some(workshop) = workshop() else { return };
+    for variant in Variant::BOTH {
+        workshop.ifunc("nomad", variant);
+        let program = workshop.program("roaming", variant, Language::C);
+        for lane in Lane::BOTH {
+            let folders = [&*workshop.no_libraries(), &*workshop.libraries()];
+            let out = workshop.run_pair(&program, lane, folders, &["nomad", "1000"]);
+            assert_eq!(out, ["500 visits\n", "500 visits\n"], "{variant:?} {lane:?}");
+        }
+    }
+}

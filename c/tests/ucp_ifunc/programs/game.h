@@ -1,0 +1,13 @@
+/* What the ping-pong's function gets as target_args, on either side. */
+#ifndef GAME_H
+#define GAME_H
+
+struct game {
+    ucp_ep_h ep;
+    ucp_rkey_h rkey;
+    uint64_t remote;
+    ucp_ifunc_msg_t message; /* the next one to the other side */
+    uint64_t seen, rounds, failed;
+};
+
+#endif

@@ -1,0 +1,367 @@
+//! A folder in which ifunc libraries and programs are built, and processes that are watched: none outlives its test.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use farjump_loader::build::{Options, build};
+use tempfile::TempDir;
+
+/// When a process is taken to hang.
+const WATCHDOG: Duration = Duration::from_secs(600);
+
+/// Which prototype's interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Variant {
+    TwoChains,
+    ThreeChains,
+}
+
+/// The language a program is compiled as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Language {
+    C,
+    Cxx,
+}
+
+/// What UCX may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// Memory that processes share: frames are stored.
+    Posix,
+    /// Emulated puts: frames are checked.
+    Tcp,
+}
+
+impl Variant {
+    pub(crate) const BOTH: [Variant; 2] = [Variant::TwoChains, Variant::ThreeChains];
+
+    /// All that a program, or the source of an ifunc library, needs besides what it has.
+    fn flags(self) -> [String; 4] {
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+        let variant = match self {
+            Variant::TwoChains => "-DIFUNC_API_TWO_CHAINS",
+            Variant::ThreeChains => "-DIFUNC_API_THREE_CHAINS",
+        };
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ucp_ifunc/programs");
+        [
+            format!("-I{}", include.display()),
+            format!("-I{}", own.display()),
+            variant.into(),
+            "-includeucp_ifunc.h".into(),
+        ]
+    }
+}
+
+impl Lane {
+    pub(crate) const BOTH: [Lane; 2] = [Lane::Posix, Lane::Tcp];
+}
+
+pub(crate) struct Workshop(TempDir);
+
+/// A folder to work in; `None`, said, where programs for UCX cannot be compiled or run.
+pub(crate) fn workshop() -> Option<Workshop> {
+    let folder = tempfile::Builder::new().prefix("farjump-ucp-").tempdir().unwrap();
+    for name in ["lib", "empty"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    let probe = folder.path().join("probe.c");
+    fs::write(&probe, "#include <ucp/api/ucp.h>\nint main(void) { return ucp_get_version_string() == 0; }\n")
+        .unwrap();
+    let mut compile = Command::new("cc");
+    compile
+        .args(["-lucp", "-lucs", "-o"])
+        .arg(folder.path().join("probe"))
+        .arg("-Wl,--no-as-needed")
+        .arg(&probe);
+    match compile.args(["-lucp"]).output() {
+        Err(error) => println!("skipped: no C compiler: cc: {error}"),
+        Ok(done) if !done.status.success() => println!("skipped: UCX's headers are not here (libucx-dev)"),
+        Ok(_) => return Some(Workshop(folder)),
+    }
+    None
+}
+
+impl Workshop {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The directory that ifunc libraries are in.
+    pub(crate) fn libraries(&self) -> PathBuf {
+        self.path("lib")
+    }
+
+    /// One without any.
+    pub(crate) fn no_libraries(&self) -> PathBuf {
+        self.path("empty")
+    }
+
+    /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` with `farjump build`.
+    pub(crate) fn ifunc(&self, name: &str, variant: Variant) -> PathBuf {
+        let output = self.libraries().join(format!("{name}.so"));
+        let options = Options {
+            inputs: vec![source("ifuncs", name)],
+            output: output.clone(),
+            cflags: variant.flags().into(),
+            ..Options::default()
+        };
+        build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        output
+    }
+
+    /// Builds it under another name.
+    pub(crate) fn ifunc_called(&self, name: &str, of: &str, variant: Variant) {
+        let text = fs::read_to_string(source("ifuncs", of)).unwrap().replace(of, name);
+        let input = self.path(&format!("{name}.c"));
+        fs::write(&input, text).unwrap();
+        let output = self.libraries().join(format!("{name}.so"));
+        let options =
+            Options { inputs: vec![input], output, cflags: variant.flags().into(), ..Options::default() };
+        build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+
+    /// Builds `benches/NAME.c`, an ifunc, as `FILE.so`.
+    pub(crate) fn measured_ifunc(&self, name: &str, file: &str) {
+        let mut cflags = Variant::TwoChains.flags().to_vec();
+        cflags.push(format!("-I{}", benches().display()));
+        let options = Options {
+            inputs: vec![benches().join(format!("{name}.c"))],
+            output: self.libraries().join(format!("{file}.so")),
+            name: Some(name.to_owned()),
+            cflags,
+            ..Options::default()
+        };
+        build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+
+    /// Compiles `benches/ucp_ifunc.c`.
+    pub(crate) fn measuring_program(&self) -> PathBuf {
+        let program = self.path("measuring");
+        let mut command = Command::new("cc");
+        command
+            .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-rdynamic"])
+            .args(Variant::TwoChains.flags());
+        command.arg(benches().join("ucp_ifunc.c")).arg(archive());
+        finish(command.args(["-lucp", "-lucs", "-lpthread", "-ldl", "-lm", "-o"]).arg(&program));
+        program
+    }
+
+    /// Builds it as any compiler does, into this directory.
+    pub(crate) fn plain_ifunc(&self, name: &str, variant: Variant, directory: &Path) {
+        let mut command = Command::new("cc");
+        command.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]).args(variant.flags());
+        command.arg(source("ifuncs", name)).arg("-o").arg(directory.join(format!("{name}.so")));
+        finish(&mut command);
+    }
+
+    /// Compiles `tests/ucp_ifunc/programs/NAME.c`.
+    pub(crate) fn program(&self, name: &str, variant: Variant, language: Language) -> PathBuf {
+        let program = self.path(&format!("{name}-{variant:?}-{language:?}"));
+        finish(compiler(name, variant, language).arg(&program));
+        program
+    }
+
+    /// The same with AddressSanitizer; `None`, said, where the compiler has none.
+    pub(crate) fn sanitized_program(&self, name: &str, variant: Variant) -> Option<PathBuf> {
+        let program = self.path(&format!("{name}-{variant:?}-sanitized"));
+        let probe = self.path("probe.c");
+        let sanitize = "-fsanitize=address";
+        let probed =
+            Command::new("cc").arg(sanitize).arg(&probe).args(["-lucp", "-o"]).arg(&program).output();
+        if !probed.unwrap().status.success() {
+            println!("skipped: the C compiler has no AddressSanitizer");
+            return None;
+        }
+        finish(compiler(name, variant, Language::C).arg(&program).arg(sanitize));
+        Some(program)
+    }
+
+    /// A process, told which lanes UCX may use and where ifunc libraries are. It is not started yet.
+    pub(crate) fn command(&self, program: &Path, lane: Lane, libraries: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("UCX_IFUNC_LIB_DIR", libraries)
+            .env("UCX_WARN_UNUSED_ENV_VARS", "n")
+            .env("UCX_LOG_LEVEL", "error");
+        match lane {
+            Lane::Posix => command.env("UCX_TLS", "posix,self"),
+            Lane::Tcp => command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo"),
+        };
+        command
+    }
+
+    /// Runs a program as target and source, the latter with the libraries, and gives back what they printed.
+    pub(crate) fn run_pair(
+        &self,
+        program: &Path,
+        lane: Lane,
+        folders: [&Path; 2],
+        arguments: &[&str],
+    ) -> [String; 2] {
+        self.run_pair_on(program, lane, folders, arguments, None)
+    }
+
+    /// As [`Workshop::run_pair`], each on a processor of its own.
+    pub(crate) fn run_pair_on(
+        &self,
+        program: &Path,
+        lane: Lane,
+        [target_libraries, source_libraries]: [&Path; 2],
+        arguments: &[&str],
+        processors: Option<[&str; 2]>,
+    ) -> [String; 2] {
+        let socket = self.path("socket");
+        let _ = fs::remove_file(&socket);
+        let start = |role, libraries| {
+            let mut command = self.command(program, lane, libraries);
+            if let Some([target, source]) = processors {
+                let own = if role == "target" { target } else { source };
+                command = pinned(&command, own);
+            }
+            Watched::start(command.arg(role).arg(&socket).args(arguments))
+        };
+        let target = start("target", target_libraries);
+        let source = start("source", source_libraries);
+        // Where one fails the other may wait for it for ever.
+        let mut both = [target, source];
+        while !both.iter_mut().all(Watched::is_over) && !both.iter_mut().any(Watched::has_failed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let failed = both.iter_mut().any(Watched::has_failed);
+        let ended = both.map(|mut watched| {
+            if failed {
+                watched.stop();
+            }
+            watched.end()
+        });
+        let said = format!("{}{}", ended[0].2, ended[1].2);
+        let worked = ended.iter().all(|(worked, ..)| *worked) && !said.contains("ERROR");
+        assert!(worked, "{program:?} {lane:?} {arguments:?}: {said}");
+        ended.map(|(_, out, _)| out)
+    }
+}
+
+fn benches() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches")
+}
+
+fn source(folder: &str, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/ucp_ifunc/{folder}/{name}.c"))
+}
+
+/// What compiles `tests/ucp_ifunc/programs/NAME.c`, but for where to.
+fn compiler(name: &str, variant: Variant, language: Language) -> Command {
+    let (driver, kind) = if language == Language::C { ("cc", "c") } else { ("c++", "c++") };
+    let mut command = Command::new(driver);
+    command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-rdynamic"]).args(variant.flags());
+    command.args(["-x", kind]).arg(source("programs", name)).args(["-x", "none"]).arg(archive());
+    command.args(["-lucp", "-lucs", "-lpthread", "-ldl", "-lm", "-o"]);
+    command
+}
+
+/// The library for C, which cargo made along with this test: the newest of those beside it.
+fn archive() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let beside = fs::read_dir(test.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
+    let archives = beside.filter(|entry| {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        name.starts_with("libfarjump_c") && name.ends_with(".a")
+    });
+    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
+    newest.expect("cargo makes the archive before it tests it").path()
+}
+
+/// The same command, on this processor alone.
+fn pinned(command: &Command, processor: &str) -> Command {
+    let mut pinned = Command::new("taskset");
+    pinned.args(["-c", processor]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            pinned.env(name, value);
+        }
+    }
+    pinned
+}
+
+/// Runs a tool; it has to succeed.
+fn finish(command: &mut Command) {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A process that is ended with this value, or after a while.
+pub(crate) struct Watched {
+    child: Child,
+    out: fs::File,
+    err: fs::File,
+    started: Instant,
+}
+
+impl Watched {
+    pub(crate) fn start<C: std::borrow::BorrowMut<Command>>(mut command: C) -> Watched {
+        let command = command.borrow_mut();
+        let file = || tempfile::tempfile().unwrap();
+        let (out, err) = (file(), file());
+        command.stdin(Stdio::null());
+        command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Watched { child, out, err, started: Instant::now() }
+    }
+
+    /// Whether it has ended, or has had its time.
+    fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some() || self.started.elapsed() > WATCHDOG
+    }
+
+    /// Whether it has ended, and not well.
+    fn has_failed(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some_and(|status| !status.success())
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+    }
+
+    /// Whether it succeeded, and what it printed.
+    pub(crate) fn end(mut self) -> (bool, String, String) {
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status.success(), text(&mut self.out), text(&mut self.err) + &how(status));
+            }
+            if self.started.elapsed() > WATCHDOG {
+                let (out, err) = (text(&mut self.out), text(&mut self.err));
+                return (false, out, err + "it hangs\n");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn how(status: std::process::ExitStatus) -> String {
+    if status.success() { String::new() } else { format!("{status}\n") }
+}
+
+fn text(file: &mut fs::File) -> String {
+    use std::io::{Read, Seek};
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A program that has no other side.
+pub(crate) fn run_alone(command: &mut Command, arguments: &[impl AsRef<OsStr>]) -> String {
+    let (worked, out, err) = Watched::start(command.args(arguments)).end();
+    assert!(worked, "{command:?}: {err}{out}");
+    out
+}
