@@ -1,0 +1,149 @@
+//! The transport: frames go into windows of MPI.
+//!
+//! Everything that farjump asks of a one-sided backend, on four functions of MPI: `MPI_Put` for frames, `MPI_Accumulate` for
+//! words, which have to come in one piece, `MPI_Win_flush` for order, and `MPI_Iprobe` to let MPI work; `pool.rs` calls them.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalMemory, OpenRequest, Opening,
+    Operation, RemoteMemory, Transport, TransportError,
+};
+
+use crate::pool::{Place, Pool, PoolError, Reached, Region, nudge};
+
+/// Its name, which both sides give to farjump.
+const NAME: &str = "mpi-window";
+/// Longest frame, in bytes: far less than the window, of which a mailbox takes several times that.
+const MAX_FRAME: usize = 4 << 20;
+
+/// The transport over a job's window.
+pub struct Windows(Pool);
+
+impl Windows {
+    /// Links of it take their regions from `pool`. Both ends have to be ranks of the job that made the window.
+    pub fn new(pool: &Pool) -> Windows {
+        Windows(pool.clone())
+    }
+}
+
+impl Transport for Windows {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    /// MPI orders no two puts, not even the bytes of one: what there is is a flush between them, and a checksum.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(InboxKind::OneSided, ArrivalRules::FENCED | ArrivalRules::CHECKED, MAX_FRAME)
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        let region = self.0.take(request.region_len).map_err(during(Operation::Open))?;
+        Ok(Box::new(WindowsOpening { pool: self.0.clone(), region }))
+    }
+}
+
+struct WindowsOpening {
+    pool: Pool,
+    region: Region,
+}
+
+impl Opening for WindowsOpening {
+    fn address(&self) -> Address {
+        Address { bytes: self.region.place().to_bytes(), descriptors: Vec::new() }
+    }
+
+    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        for descriptor in &peer.descriptors {
+            // SAFETY: an address that is given to `connect` hands its descriptors over.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
+        }
+        let odd = PoolError::Address("it is not one of MPI windows");
+        let place = Place::from_bytes(&peer.bytes).filter(|_| peer.descriptors.is_empty()).ok_or(odd);
+        let reached = place.and_then(|place| Reached::new(&self.pool, place));
+        let reached = reached.map_err(during(Operation::Connect))?;
+        let remote = Box::new(Remote { pool: self.pool, reached });
+        Ok(Endpoint::OneSided { local: Box::new(Local(self.region)), remote })
+    }
+}
+
+struct Local(Region);
+
+// SAFETY: a region is of pages of the window, which is there as long as the region, zero at first, and told to one peer. It
+// goes to no other link before this one is dropped and that peer has left.
+unsafe impl LocalMemory for Local {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+struct Remote {
+    pool: Pool,
+    reached: Reached,
+}
+
+impl Remote {
+    /// Whether `len` bytes at `offset` are all inside.
+    fn inside(&self, offset: usize, len: usize, frame: u64) -> Result<(), TransportError> {
+        let region = self.reached.len();
+        if offset.checked_add(len).is_none_or(|end| end > region) {
+            let cause = Cause::OutOfRegion { offset, len, region };
+            return Err(failed(Operation::Put, cause).with_frame(frame));
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: `mapped` is not implemented, so nothing is promised about it.
+unsafe impl RemoteMemory for Remote {
+    fn len(&self) -> usize {
+        self.reached.len()
+    }
+
+    fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
+        self.inside(offset, bytes.len(), frame)?;
+        let put = self.reached.put(offset, bytes);
+        put.map_err(|error| during(Operation::Put)(error).with_frame(frame))
+    }
+
+    fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
+        self.inside(offset, size_of::<u64>(), frame)?;
+        if !offset.is_multiple_of(size_of::<u64>()) {
+            let cause = Cause::System(format!("a word at offset {offset}, which is no multiple of 8"));
+            return Err(failed(Operation::Put, cause).with_frame(frame));
+        }
+        let put = self.reached.put_word(offset, word);
+        put.map_err(|error| during(Operation::Put)(error).with_frame(frame))
+    }
+
+    /// MPI has nothing that orders without waiting. It waits for the way to the peer and back; where MPI cannot do without the
+    /// peer's program, for that too ([`Worker`](crate::Worker)).
+    fn fence(&mut self) -> Result<(), TransportError> {
+        self.reached.settle().map_err(during(Operation::Fence))
+    }
+
+    /// Sends off what nobody has waited for: MPI may keep a put until it is flushed.
+    fn progress(&mut self) -> Result<(), TransportError> {
+        nudge(&self.pool).and_then(|()| self.reached.settle()).map_err(during(Operation::Progress))
+    }
+}
+
+/// What an error of the pool is while this is done.
+fn during(operation: Operation) -> impl Fn(PoolError) -> TransportError {
+    move |error| {
+        let cause = match error {
+            PoolError::Address(why) => Cause::Address(why.into()),
+            error => Cause::System(error.to_string()),
+        };
+        failed(operation, cause)
+    }
+}
+
+fn failed(operation: Operation, cause: Cause) -> TransportError {
+    TransportError::new(NAME, operation, cause)
+}

@@ -1,0 +1,62 @@
+//! Jobs of MPI on this machine: the conformance suite over the transport, the program, and what becomes of regions.
+
+#[cfg(feature = "mpi")]
+mod job;
+#[cfg(feature = "mpi")]
+mod regions;
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
+    println!(
+        "skipped: built without MPI: it takes mpicc of libopenmpi-dev, and the feature mpi of this package"
+    );
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
+    let program = env!("CARGO_BIN_EXE_mpi-conformance");
+    let Some(said) = job::run(&job::MEMORY, 2, program, [""; 0]) else { return };
+    for table in ["channels", "links, cached, one process", "links, cached, two processes"] {
+        was_tried(table, &said);
+    }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn it_passes_where_a_rank_carries_out_itself_what_is_written_into_its_window() {
+    let program = env!("CARGO_BIN_EXE_mpi-conformance");
+    let Some(said) = job::run(&job::SOCKETS, 2, program, ["--worker"]) else { return };
+    for table in ["channels", "links, cached, two processes"] {
+        was_tried(table, &said);
+    }
+}
+
+/// Whether the table of this title has a row for each rule with checks that went well. That none failed the program has said.
+#[cfg(feature = "mpi")]
+fn was_tried(table: &str, said: &str) {
+    let rows: Vec<_> = said.split(table).nth(1).unwrap_or_default().lines().skip(1).take(2).collect();
+    let [fenced, checked] = rows[..] else { panic!("no table {table}:\n{said}") };
+    assert!(fenced.starts_with("mpi-window ") && fenced.contains("  ok  "), "{table}:\n{said}");
+    assert!(checked.starts_with("mpi-window, checked ") && checked.contains("  ok  "), "{table}:\n{said}");
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn ranks_ask_another_one_in_the_midst_of_its_simulation() {
+    use farjump::build::{Options, build};
+
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("libhottest.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/hottest.c").into();
+    build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() }).unwrap();
+    let Some(said) = job::run(&job::MEMORY, 3, env!("CARGO_BIN_EXE_mpi-heat"), [folder.path(), &output])
+    else {
+        return;
+    };
+    for rank in [1, 2] {
+        let line = format!("rank {rank}: 20 answers of rank 0 are right, ");
+        assert!(said.contains(&line), "{said}");
+    }
+}

@@ -1,0 +1,66 @@
+//! A link whose calls are awaited.
+
+use std::io;
+
+use farjump::{Error, Library, Link, Reply};
+use tokio::sync::Notify;
+
+use crate::Failed;
+use crate::descriptor::Wakeup;
+
+/// A link that several tasks of one thread use: a link may move to another thread, but no two threads use it, so what it is awaited
+/// by does not move (`spawn_local`).
+pub(crate) struct Source {
+    link: Link,
+    wakeup: Wakeup,
+    /// Tells tasks that another one has looked, and may have taken their answers from the mailbox.
+    looked: Notify,
+}
+
+impl Source {
+    pub(crate) fn new(link: Link) -> Result<Source, Failed> {
+        let wakeup = Wakeup::of(link.as_fd()?)?;
+        Ok(Source { link, wakeup, looked: Notify::new() })
+    }
+
+    /// Injects the function of `library`, and awaits its answer. Where that is dropped before, as by a time limit, the call is given up.
+    ///
+    /// # Errors
+    /// As `Link::inject` and `Pending::wait`.
+    pub(crate) async fn inject(&self, library: &Library, args: &[u8]) -> Result<Reply, Failed> {
+        let mut call = loop {
+            match self.link.try_inject(library, args) {
+                Err(Error::Full) => self.news().await?,
+                injected => break injected?,
+            }
+        };
+        let answer = loop {
+            match call.poll().transpose() {
+                Some(answer) => break answer,
+                None => self.news().await?,
+            }
+        };
+        self.looked.notify_waiters();
+        Ok(answer?)
+    }
+
+    /// Sleeps until something has come on the link, for whichever call, or a task has looked.
+    async fn news(&self) -> Result<(), Failed> {
+        let looked = self.looked.notified();
+        let longest = self.link.arm().inspect_err(|_| self.looked.notify_waiters())?;
+        let slept: io::Result<()> = match longest {
+            Some(longest) => tokio::select! {
+                slept = self.wakeup.sleep(longest) => slept,
+                () = looked => Ok(()),
+            },
+            // What has come may be for others.
+            None => {
+                self.looked.notify_waiters();
+                Ok(())
+            }
+        };
+        // From here to the next `arm` nothing is awaited: whoever else sleeps is woken by what comes, or told.
+        self.link.disarm();
+        Ok(slept?)
+    }
+}

@@ -1,0 +1,95 @@
+//! The service and its client as processes: what they say, and that the service sleeps while nobody asks.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump::build::{Options, build};
+
+/// How long a program may take before it is killed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Killed with the test, however that ends.
+struct Program {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Program {
+    fn start(args: &[&str]) -> Program {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tokio-service"));
+        let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = child.stdout.take().unwrap();
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Program { child, lines }
+    }
+
+    fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("the program says something")
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A connection to the service's lines.
+struct Lines(BufReader<TcpStream>);
+
+impl Lines {
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.0.get_mut(), "{line}").unwrap();
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+
+    fn woken(&mut self) -> u64 {
+        self.ask("woken").parse().unwrap()
+    }
+}
+
+#[test]
+fn tasks_serve_lines_and_injected_functions_over_the_same_rows_and_sleep_when_nobody_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libsum.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../farjump/examples/sum.c");
+    build(&Options { inputs: vec![source], output: library.clone(), ..Options::default() }).unwrap();
+    let address = format!("unix:{}", folder.path().join("t.sock").display());
+
+    let service = Program::start(&["serve", &address]);
+    let ready = service.line();
+    let place = ready.strip_prefix("ready ").unwrap_or_else(|| panic!("{ready}"));
+    let client = Program::start(&["ask", &address, &library.display().to_string(), place]);
+    assert_eq!(client.line(), "row 50 is 2500, and 98 sums are right");
+    // 3² + 1000 + 5²
+    assert_eq!(client.line(), "with 1000 in row 4, rows 3, 4 and 5 sum up to 1034");
+
+    let stream = TcpStream::connect(place).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut lines = Lines(BufReader::new(stream));
+    assert_eq!(lines.ask("get 4"), "1000");
+    assert_eq!(lines.ask("put 4"), "no such command: put KEY VALUE, get KEY, woken");
+    // The client has gone by now, or goes.
+    assert!(client.lines.recv_timeout(PATIENCE).is_err());
+    let (start, before) = (Instant::now(), lines.woken());
+    thread::sleep(Duration::from_secs(2));
+    let woken = lines.woken() - before;
+    // Once a second, however long that took.
+    let seconds = start.elapsed().as_secs() + 1;
+    assert!(woken <= 5 + 2 * seconds, "the target's task was woken {woken} times in {seconds} s of nothing");
+}
