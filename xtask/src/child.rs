@@ -63,13 +63,32 @@ impl Interrupt {
     }
 }
 
-/// What becomes of a child's output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Show {
-    /// It is shown as it comes.
+/// What of a child's output is shown as it comes. The caller gets all of it.
+enum Show {
     All,
-    /// It is kept for the caller alone.
     Nothing,
+    /// The lines that this picks, which is asked about each of them, in order.
+    Some(Box<dyn FnMut(&str) -> bool>),
+}
+
+impl fmt::Debug for Show {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Show::All => "All",
+            Show::Nothing => "Nothing",
+            Show::Some(_) => "Some",
+        })
+    }
+}
+
+impl Show {
+    fn shows(&mut self, line: &str) -> bool {
+        match self {
+            Show::All => true,
+            Show::Nothing => false,
+            Show::Some(picks) => picks(line),
+        }
+    }
 }
 
 /// How a child ended.
@@ -179,6 +198,12 @@ impl<'i> Run<'i> {
         self
     }
 
+    /// Shows the lines that `picks` picks, which is asked about each of them, in order.
+    pub(crate) fn showing(mut self, picks: impl FnMut(&str) -> bool + 'static) -> Self {
+        self.show = Show::Some(Box::new(picks));
+        self
+    }
+
     /// Runs it to its end.
     ///
     /// # Errors
@@ -191,7 +216,7 @@ impl<'i> Run<'i> {
         let shown = self
             .shown
             .unwrap_or_else(|| iter::once(name).chain(args).collect::<Vec<Cow<'_, str>>>().join(" "));
-        if self.show == Show::All {
+        if !matches!(self.show, Show::Nothing) {
             println!("{}$ {shown}", self.mark);
         }
         let failed = |error: io::Error| Failed::Because(format!("{program}: {error}"));
@@ -218,7 +243,7 @@ impl<'i> Run<'i> {
         loop {
             match came.recv_timeout(LOOK) {
                 Ok(line) => {
-                    if self.show == Show::All {
+                    if self.show.shows(&line) {
                         // A reader that went away is no reason to leave the work half done.
                         let _ = writeln!(io::stdout(), "{}{line}", self.mark);
                     }

@@ -10,7 +10,7 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::guard;
 use crate::install;
 use crate::packages;
-use crate::tally::Tally;
+use crate::tally::{Tally, last};
 use crate::test;
 use crate::workspace::{Workspace, root};
 
@@ -69,12 +69,13 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             Err(error) if error.is_interrupt() => return Err(error),
             verdict => verdict,
         };
-        if let Err(error) = &verdict {
-            println!("{error}");
-            all_passed = false;
-        }
-        let word = if verdict.is_ok() { "ok" } else { "FAILED" };
-        lines.push(format!("{word:6}  {name} ({} s)", begun.elapsed().as_secs()));
+        let (word, why) = match &verdict {
+            Ok(()) => ("ok", String::new()),
+            Err(error) => ("FAILED", format!(": {error}")),
+        };
+        println!("{word}{why}");
+        all_passed &= verdict.is_ok();
+        lines.push(format!("{word:6}  {name} ({} s){why}", begun.elapsed().as_secs()));
     }
     for (name, step) in TRIED {
         println!("\n== {name}");
@@ -105,10 +106,15 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
 /// It failed, in which case it said why itself, or did not end in time.
 pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: &[(&str, &str)]) -> Verdict {
     let run = Run::cargo(interrupt).args(args).directory(root()).limit(LIMIT);
-    let run = env.iter().fold(run, |run, (name, value)| run.env(name, value));
-    match run.run()?.status.success() {
+    // What it says of each crate that it builds would hide what there is to see.
+    let run = env.iter().fold(run.env("CARGO_TERM_QUIET", "true"), |run, (name, value)| run.env(name, value));
+    let ended = run.run()?;
+    match ended.status.success() {
         true => Ok(()),
-        false => Err(Failed::Because(format!("cargo {} failed", args.join(" ")))),
+        false => {
+            let said = last(&ended.output).join("\n    ");
+            Err(Failed::Because(format!("cargo {} failed\n    {said}", args.join(" "))))
+        }
     }
 }
 

@@ -1,16 +1,37 @@
 //! Counting tests: what `cargo test -- --show-output` prints, read.
 
+use std::collections::BTreeMap;
 use std::fmt;
+
+/// How many lines of a failure's output stand below its name, the last ones.
+const SHOWN: usize = 40;
 
 /// What ran, failed and was skipped.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
     /// How many tests passed.
     pub(crate) passed: usize,
-    /// Names of those that failed.
-    pub(crate) failed: Vec<String>,
+    /// Those that failed.
+    pub(crate) failed: Vec<Failure>,
     /// Names of those that were skipped, with the reason.
     pub(crate) skipped: Vec<(String, String)>,
+}
+
+/// A test that failed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Failure {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it printed, as far as that is known.
+    pub(crate) output: String,
+}
+
+impl fmt::Display for Failure {
+    /// The name, and below it the end of the output.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "failed   {}", self.name)?;
+        last(&self.output).into_iter().try_for_each(|line| writeln!(out, "    {line}"))
+    }
 }
 
 impl fmt::Display for Tally {
@@ -56,6 +77,7 @@ impl Tally {
         let mut tally = Tally { passed: count("passed"), ..Tally::default() };
         let mut depth = 0_usize;
         let (mut of, mut succeeded) = (None, false);
+        let mut said: BTreeMap<&str, String> = BTreeMap::new();
         for line in &lines[..end] {
             match *line {
                 "successes:" => succeeded = true,
@@ -64,17 +86,19 @@ impl Tally {
                 _ if line.starts_with("test result: ") => depth = depth.saturating_sub(1),
                 _ => {}
             }
-            if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
-            {
+            let headed = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
+            if let Some(name) = of.filter(|_| !succeeded && headed.is_none()) {
+                let said = said.entry(name).or_default();
+                said.push_str(line);
+                said.push('\n');
+            }
+            if let Some(name) = headed {
                 of = Some(name);
             } else if let Some((name, ended)) = result_of_test(line).filter(|_| depth == 1) {
-                let name = format!("{program}: {name}");
-                if ended == "FAILED" {
-                    tally.failed.push(name);
-                } else if let Some(reason) = ended.strip_prefix("ignored") {
+                if let Some(reason) = ended.strip_prefix("ignored") {
                     let reason = reason.trim_start_matches([',', ' ']);
                     let reason = if reason.is_empty() { "ignored, without a reason" } else { reason };
-                    tally.skipped.push((name, reason.to_owned()));
+                    tally.skipped.push((format!("{program}: {name}"), reason.to_owned()));
                 }
             } else if let Some(reason) = line.strip_prefix("skipped: ").filter(|_| succeeded)
                 && let Some(name) = of.take()
@@ -83,16 +107,27 @@ impl Tally {
                 tally.passed = tally.passed.saturating_sub(1);
             }
         }
-        // Output of children can tear the lines of tests apart; the counts are always whole.
+        // Output of children can tear the line of a test apart; the list of those that failed comes when no child is left.
+        let list = lines[..end].iter().rposition(|line| *line == "failures:").map_or(end, |at| at + 1);
+        let listed = lines[list..end].iter().filter_map(|line| line.strip_prefix("    "));
+        for name in listed.take(count("failed")) {
+            let output = said.remove(name).unwrap_or_default();
+            tally.failed.push(Failure { name: format!("{program}: {name}"), output });
+        }
         for _ in tally.failed.len()..count("failed") {
-            tally.failed.push(format!("{program}: a test whose line other output tore apart"));
+            tally.fail(format!("{program}: a test that it does not name"));
         }
         tally
     }
 
     /// Notes a failure that is no test's: a suite that does not build, or has no tests.
     pub(crate) fn fail(&mut self, what: impl Into<String>) {
-        self.failed.push(what.into());
+        self.fail_with(what, String::new());
+    }
+
+    /// Notes a failure of that kind that comes with this `output`.
+    pub(crate) fn fail_with(&mut self, what: impl Into<String>, output: impl Into<String>) {
+        self.failed.push(Failure { name: what.into(), output: output.into() });
     }
 
     /// Adds another tally.
@@ -107,11 +142,35 @@ impl Tally {
         self.passed == 0 && self.failed.is_empty() && self.skipped.is_empty()
     }
 
-    /// The names, a line each, for the end of a run.
+    /// The names, a line each, for the end of a run; below those that failed the end of what they printed.
     pub(crate) fn names(&self) -> String {
-        let failed = self.failed.iter().map(|name| format!("failed   {name}\n"));
         let skipped = self.skipped.iter().map(|(name, reason)| format!("skipped  {name}: {reason}\n"));
-        failed.chain(skipped).collect()
+        let failed = self.failed.iter().map(ToString::to_string);
+        skipped.chain(failed).collect()
+    }
+}
+
+/// The last lines of an output, empty ones left out.
+pub(crate) fn last(output: &str) -> Vec<&str> {
+    let lines: Vec<_> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(SHOWN)..].to_vec()
+}
+
+/// Picks what somebody wants to see of `cargo test -- --show-output` while it runs, line by line: not the tests that pass, nor what
+/// they printed, nor each crate that was built.
+pub(crate) fn telling() -> impl FnMut(&str) -> bool + 'static {
+    let mut succeeded = false;
+    move |line| {
+        match line {
+            "successes:" => succeeded = true,
+            "failures:" => succeeded = false,
+            _ if announced(line).is_some() => succeeded = false,
+            _ => {}
+        }
+        // Of children too, where a test prints it.
+        let passed = result_of_test(line).is_some_and(|(_, ended)| ended == "ok");
+        let building = ["   Compiling ", "    Checking ", " Downloading ", "  Downloaded "];
+        !succeeded && !passed && !line.is_empty() && !building.iter().any(|word| line.starts_with(word))
     }
 }
 
@@ -136,7 +195,7 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = "\
-   Compiling a v0.1.0
+\x20  Compiling a v0.1.0
      Running unittests src/lib.rs (target/debug/deps/a_b-0123456789abcdef)
 
 running 4 tests
@@ -176,6 +235,11 @@ running 2 tests
 test src/lib.rs - (line 3) ... ok
 child says so: test src/lib.rs - x (line 9) ... FAILED
 
+failures:
+
+failures:
+    src/lib.rs - x (line 9)
+
 test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
 ";
 
@@ -183,8 +247,8 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
     fn each_test_is_counted_once_by_how_it_ended() {
         let tally = Tally::read(OUTPUT);
         assert_eq!(tally.to_string(), "2 passed, 2 failed, 2 skipped");
-        assert_eq!(tally.failed[0], "a_b: two");
-        assert!(tally.failed[1].contains("tore apart"));
+        assert_eq!(tally.failed[0].name, "a_b: two");
+        assert_eq!(tally.failed[1].name, "a_b: src/lib.rs - x (line 9)");
         assert_eq!(
             tally.skipped,
             [
@@ -192,6 +256,21 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
                 ("a_b: four".to_owned(), "no lld here".to_owned())
             ]
         );
+    }
+
+    #[test]
+    fn what_passes_is_not_shown_and_what_fails_is() {
+        let mut tells = telling();
+        let shown: Vec<_> = OUTPUT.lines().filter(|line| tells(line)).collect();
+        assert!(shown.iter().any(|line| line.contains("Running unittests")));
+        assert!(shown.contains(&"test two ... FAILED"));
+        assert!(shown.contains(&"skipped: this does not count, it failed"));
+        assert!(shown.contains(&"running 2 tests"), "what was printed ends with the program");
+        assert!(
+            !shown.iter().any(|line| line.ends_with("... ok") || line.contains("Compiling")),
+            "{shown:?}"
+        );
+        assert!(!shown.contains(&"skipped: no lld here"), "{shown:?}");
     }
 
     #[test]
@@ -203,7 +282,10 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
     #[test]
     fn names_of_failed_and_skipped_tests_are_listed_with_reasons() {
         let names = Tally::read(OUTPUT).names();
-        assert!(names.contains("failed   a_b: two\n"), "{names}");
+        assert!(
+            names.contains("failed   a_b: two\n    skipped: this does not count, it failed\n"),
+            "{names}"
+        );
         assert!(names.contains("skipped  a_b: four: no lld here\n"), "{names}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages::{self, Lacking};
-use crate::tally::Tally;
+use crate::tally::{Tally, telling};
 use crate::vm;
 use crate::workspace::{Workspace, root};
 
@@ -92,7 +92,7 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
 /// Runs one suite. Where something `must` be found, finding nothing is a failure.
 fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
     println!("\n== {name}");
-    let ended = match run.run() {
+    let ended = match run.showing(telling()).run() {
         Ok(ended) => ended,
         Err(error) if error.is_interrupt() => return Err(error),
         Err(error) => {
@@ -103,7 +103,8 @@ fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
     };
     let mut tally = Tally::read(&ended.output);
     if !ended.status.success() && tally.failed.is_empty() {
-        tally.fail(format!("{name}: cargo test failed ({}) without naming a test", ended.status));
+        let why = format!("{name}: cargo test failed ({}) without naming a test", ended.status);
+        tally.fail_with(why, ended.output);
     } else if must && tally.is_empty() {
         tally.fail(format!("{name}: there are none"));
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::child::{Ended, Failed, Interrupt, Run};
-use crate::tally::Tally;
+use crate::tally::{Tally, telling};
 use crate::workspace::{Workspace, root};
 
 /// How long building, or testing, may take.
@@ -87,10 +87,11 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
     // Tests run the examples.
     view.cargo(&[&["build"], &CRATES[..], &["--lib", "--bins", "--examples"]].concat())?;
     let tests = [&["test"], &CRATES[..], &TESTS[..], &["--", "--show-output"]].concat();
-    let ended = view.run(cargo_program(), &tests).env("CARGO_TERM_COLOR", "never").run()?;
+    let ended =
+        view.run(cargo_program(), &tests).env("CARGO_TERM_COLOR", "never").showing(telling()).run()?;
     let mut tally = Tally::read(&ended.output);
     if !ended.status.success() && tally.failed.is_empty() {
-        tally.fail(format!("cargo test failed ({}) without naming a test", ended.status));
+        tally.fail_with(format!("cargo test failed ({}) without naming a test", ended.status), ended.output);
     }
     let for_ucx =
         tally.skipped.iter().filter(|(_, reason)| TOLD.iter().all(|told| reason.contains(told))).count();

@@ -33,6 +33,17 @@ pub(super) enum Verdict {
     Skipped(String),
 }
 
+impl Verdict {
+    /// A word for how a command ended that did so with this status.
+    pub(super) fn word(status: Option<i32>) -> &'static str {
+        match status {
+            Some(0) => "ok",
+            Some(SKIPPED) => "skipped",
+            _ => "FAILED",
+        }
+    }
+}
+
 impl Log {
     /// Reads a console; `broke` is why the machine did not end as it should.
     pub(super) fn read(console: &str, broke: Option<String>) -> Log {
@@ -74,6 +85,11 @@ impl Log {
             log.broke = Some(why.to_owned());
         }
         log
+    }
+
+    /// What the command with this number printed.
+    pub(super) fn output(&self, number: usize) -> &str {
+        self.commands.get(&number).map_or("", |ended| &ended.output)
     }
 
     /// What came of the command with this number.
@@ -122,6 +138,7 @@ half a line";
         assert_eq!(log.verdict(0), Verdict::Passed);
         assert_eq!(log.verdict(1), Verdict::Skipped("verbs-write: not in this build".into()));
         assert_eq!(log.verdict(2), Verdict::Failed("status 3".into()));
+        assert_eq!([0, 2, 9].map(|number| log.output(number)), ["hca_id: rxe0\n", "", ""]);
         assert!(matches!(log.verdict(3), Verdict::Failed(why) if why.contains("in time")));
         for number in [4, 5] {
             assert!(matches!(log.verdict(number), Verdict::Failed(why) if why.contains("after 60 s")));

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::log::Log;
+use super::log::{Log, Verdict};
 use crate::child::{Failed, Interrupt, Run};
 
 /// QEMU.
@@ -19,12 +19,25 @@ pub(super) struct Machine<'a> {
     pub(super) initramfs: &'a Path,
     /// Where its console is kept.
     pub(super) log: &'a Path,
-    /// What stands before each line of its console, as it is shown.
+    /// What stands before each line that is shown of it.
     pub(super) mark: &'a str,
+    /// What is shown of it.
+    pub(super) shown: Shown,
     /// The cable to another machine, and whether this is the one that serves.
     pub(super) pair: Option<(OwnedFd, Side)>,
     /// How long it may run.
     pub(super) limit: Duration,
+}
+
+/// What is shown of a machine while it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Shown {
+    /// Its console.
+    Console,
+    /// Its commands, which have these names by their numbers, as they end.
+    Commands(Vec<String>),
+    /// Nothing.
+    Nothing,
 }
 
 /// Which of two machines.
@@ -57,7 +70,7 @@ impl Side {
 const PROCESSOR: &str = "max,la57=off,smap=off";
 
 impl Machine<'_> {
-    /// Boots it, and waits until it is off. Its console is shown as it comes.
+    /// Boots it, and waits until it is off.
     ///
     /// # Errors
     /// Interrupted, or there is no QEMU. A machine that does not come to its end is told by its log.
@@ -99,6 +112,11 @@ impl Machine<'_> {
             .args(["-append", &append])
             .mark(self.mark)
             .limit(self.limit);
+        let run = match self.shown {
+            Shown::Console => run,
+            Shown::Commands(names) => run.showing(told(self.mark.to_owned(), names)),
+            Shown::Nothing => run.quiet(),
+        };
         let run = match self.pair {
             Some((cable, _)) => run.input(cable),
             None => run,
@@ -118,6 +136,26 @@ impl Machine<'_> {
             format!("QEMU ended with {}; the console's last line: {last}", ended.status)
         });
         Ok(Log::read(&ended.output, why))
+    }
+}
+
+/// Tells of each command when it has ended, and of nothing else.
+fn told(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'static {
+    let mut since = 0;
+    move |line| {
+        match *line.trim_end().split(' ').collect::<Vec<_>>() {
+            ["@@", "up", at, _] => since = at.parse().unwrap_or(since),
+            ["@@", "end", number, status, at] => {
+                let name = number.parse().ok().and_then(|number: usize| names.get(number));
+                let until: u32 = at.parse().unwrap_or(since);
+                let word = Verdict::word(status.parse().ok());
+                let name = name.map_or("?", String::as_str);
+                println!("{mark}{word:7} {name} ({} s)", until.saturating_sub(since));
+                since = until;
+            }
+            _ => {}
+        }
+        false
     }
 }
 

@@ -26,7 +26,7 @@ use crate::workspace::{Workspace, root};
 use debian::{Kernel, Store};
 use initramfs::Archive;
 use log::{Log, Verdict};
-use machine::{Machine, QEMU, Side};
+use machine::{Machine, QEMU, Shown, Side};
 use table::{Command, KERNELS};
 
 /// The programs that it takes, besides apt.
@@ -253,6 +253,7 @@ impl Bench<'_> {
             initramfs: &parts.initramfs,
             log: &log,
             mark,
+            shown: options.shown(&commands),
             pair: None,
             limit: limit(&commands),
         };
@@ -281,6 +282,8 @@ impl Bench<'_> {
                 initramfs: &parts.initramfs,
                 log: &log,
                 mark: &format!("{word:6} | "),
+                // The other side says the same again where all is well.
+                shown: if side == Side::Asks { options.shown(&commands) } else { Shown::Nothing },
                 pair: Some((OwnedFd::from(end), side)),
                 limit: limit(&commands),
             };
@@ -295,7 +298,6 @@ impl Bench<'_> {
         let logs = [&asked.1, &served.1].map(|log| log.display().to_string());
         println!("{name}: {} s; the consoles are kept in {}", begun.elapsed().as_secs(), logs.join(" and "));
         let mut tally = counted(&name, &commands, &asked.0);
-        // The other side says the same again where all is well.
         tally.failed.extend(counted(&format!("{name}, serving"), &commands, &served.0).failed);
         Ok(tally)
     }
@@ -356,6 +358,14 @@ impl Options {
         }
         commands
     }
+
+    /// What is shown of a machine that runs these.
+    fn shown(&self, commands: &[Command]) -> Shown {
+        match self.command.is_empty() {
+            true => Shown::Commands(commands.iter().map(|command| command.name.clone()).collect()),
+            false => Shown::Console,
+        }
+    }
 }
 
 /// The command that was asked for instead of the tests.
@@ -377,7 +387,7 @@ fn counted(machine: &str, commands: &[Command], log: &Log) -> Tally {
         let name = format!("{machine}: {}", command.name);
         match log.verdict(number) {
             Verdict::Passed => tally.passed += 1,
-            Verdict::Failed(why) => tally.fail(format!("{name}: {why}")),
+            Verdict::Failed(why) => tally.fail_with(format!("{name}: {why}"), log.output(number)),
             Verdict::Skipped(why) => tally.skipped.push((name, why)),
         }
     }
