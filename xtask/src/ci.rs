@@ -46,10 +46,8 @@ const STEPS: [Step; 11] = [
     ("installing", install::check),
 ];
 
-/// A step that not every machine can take: its name, and what it does. It says `ok`, `FAILED` or `skipped`, and why.
-type Tried = (&'static str, fn(&Interrupt) -> Result<(&'static str, String), Failed>);
-
-const TRIED: [Tried; 2] = [("hot path", hot_path), ("without UCX", no_ucx)];
+/// A step that not every machine can take. It says `ok`, `FAILED` or `skipped`, and why.
+type Tried = fn(&Interrupt) -> Result<(&'static str, String), Failed>;
 
 /// Runs all steps, also after one that failed; `true` if none did.
 ///
@@ -77,7 +75,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         all_passed &= verdict.is_ok();
         lines.push(format!("{word:6}  {name} ({} s){why}", begun.elapsed().as_secs()));
     }
-    for (name, step) in TRIED {
+    let mut tried = |name: &str, step: Tried| -> Result<String, Failed> {
         println!("\n== {name}");
         let begun = Instant::now();
         let (word, said) = match step(interrupt) {
@@ -87,14 +85,16 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         };
         println!("{word}: {said}");
         all_passed &= word != "FAILED";
-        lines.push(format!("{word:6}  {name} ({} s): {said}", begun.elapsed().as_secs()));
-    }
+        Ok(format!("{word:6}  {name} ({} s): {said}", begun.elapsed().as_secs()))
+    };
+    lines.push(tried("hot path", hot_path)?);
     let begun = Instant::now();
     let mut tally: Tally = test::all(&[], None, interrupt)?;
     test::charge(&mut tally, &lacking);
-    all_passed &= tally.failed.is_empty();
     let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
     lines.push(format!("{word:6}  tests ({} s)", begun.elapsed().as_secs()));
+    lines.push(tried("without UCX", no_ucx)?);
+    all_passed &= tally.failed.is_empty();
     println!("\n== all\n{}", lines.join("\n"));
     test::summarise(&tally, &lacking);
     Ok(all_passed)

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::ci::Verdict;
+use crate::packages;
 use crate::workspace::{Workspace, root};
 
 /// How long building for release may take, on a machine that is slow or has other things to do.
@@ -44,9 +45,13 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         Some(archive) => (archive.clone(), None),
         None => {
             let profile = options.profile.as_str();
-            let what = ["--package", "farjump-c", "--package", "farjump", "--lib", "--bin", "farjump"];
-            let build =
-                Run::cargo(interrupt).args(["build", "--profile", profile]).args(what).directory(root());
+            let build = Run::cargo(interrupt).args(["build", "--profile", profile]).directory(root());
+            // With the tests' profile as the tests are built, for nothing is built twice then.
+            let build = match profile {
+                "dev" => build.args(["--workspace"]).args(packages::features()),
+                _ => build.args(["--package", "farjump-c", "--package", "farjump"]),
+            };
+            let build = build.args(["--lib", "--bin", "farjump"]);
             if !build.limit(LIMIT).run()?.status.success() {
                 return Err(Failed::Because("what was to be installed cannot be built".to_owned()));
             }

@@ -3,7 +3,8 @@
 //! Every command of this step runs in a mount namespace of its own, in which the folders that have files of UCX (library,
 //! modules, headers, descriptions for other build systems) are covered by an overlay without them. So nothing finds them,
 //! whatever it is and whoever starts it: not cargo, not a test, not a program that a test starts. The crates that have to do
-//! with UCX are built there from nothing. A mount namespace needs privileges; where they are not to be had the step says so.
+//! with UCX are built there from nothing; their tests are those that were built with UCX there, so this comes after all tests. A
+//! mount namespace needs privileges; where they are not to be had the step says so.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::child::{Ended, Failed, Interrupt, Run};
+use crate::packages;
 use crate::tally::{Tally, telling};
 use crate::workspace::{Workspace, root};
 
@@ -19,8 +21,10 @@ const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// The crates that load UCX or show what came of it.
 const CRATES: [&str; 6] =
     ["--package", "farjump-ucx-sys", "--package", "farjump-transports", "--package", "farjump"];
-/// Those of their tests that meet UCX, or the lack of it. What has nothing to do with it runs with all the other tests.
-const TESTS: [&str; 11] = [
+/// The tests that meet UCX, or the lack of it. What has nothing to do with it runs with all the other tests.
+const TESTS: [&str; 13] = [
+    "test",
+    "--workspace",
     "--lib",
     "--bins",
     "--test",
@@ -83,10 +87,14 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
         view.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
     );
 
-    view.cargo(&[&["clean"], &CRATES[..]].concat())?;
-    // Tests run the examples.
-    view.cargo(&[&["build"], &CRATES[..], &["--lib", "--bins", "--examples"]].concat())?;
-    let tests = [&["test"], &CRATES[..], &TESTS[..], &["--", "--show-output"]].concat();
+    let built = target.join("built-without-ucx");
+    // What an earlier run made there must not be found.
+    drop(fs::remove_dir_all(&built));
+    let build = [&["build"], &CRATES[..], &["--lib", "--bins"]].concat();
+    let build =
+        view.run(cargo_program(), &build).env("CARGO_TERM_QUIET", "true").env("CARGO_TARGET_DIR", &built);
+    succeeded(&build.run()?, "cargo build")?;
+    let tests = [&TESTS[..], packages::features(), &["--", "--show-output"]].concat();
     let ended =
         view.run(cargo_program(), &tests).env("CARGO_TERM_COLOR", "never").showing(telling()).run()?;
     let mut tally = Tally::read(&ended.output);
@@ -100,7 +108,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
         tally.fail("no test was skipped because UCX is not there: was it taken away?");
     }
 
-    let program = target.join("debug/farjump");
+    let program = built.join("debug/farjump");
     let shown = view.run(&program, &["transports"]).run()?;
     succeeded(&shown, "farjump transports")?;
     if let Some(left_out) = TOLD.iter().find(|told| !shown.output.contains(**told)) {
@@ -146,11 +154,6 @@ impl<'i> View<'i> {
             .shown_as(format!("{} {} (without UCX)", name.display(), args.join(" ")))
             .directory(root())
             .limit(LIMIT)
-    }
-
-    /// Runs cargo in it, which has to succeed.
-    fn cargo(&self, args: &[&str]) -> Result<(), Failed> {
-        succeeded(&self.run(cargo_program(), args).run()?, &format!("cargo {}", args.join(" ")))
     }
 }
 

@@ -6,7 +6,7 @@ use super::kept::{Kept, Row};
 
 /// Keys of a row that have a place of their own, or that the command says; other numbers get a column that is called by the
 /// key.
-const KNOWN: [&str; 29] = [
+const KNOWN: [&str; 30] = [
     "metric",
     "unit",
     "subject",
@@ -36,6 +36,7 @@ const KNOWN: [&str; 29] = [
     "function",
     "ring",
     "slot",
+    "target_sleeps",
 ];
 
 /// What a line of a table is about.

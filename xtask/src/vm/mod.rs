@@ -177,9 +177,10 @@ impl Job {
             return Ok(Job { files, _made: made });
         }
         let built = Workspace::load(false, interrupt)?.target().join("debug");
-        // Of the whole workspace, as the tests are: each choice of packages has another choice of features built.
+        // As the tests are: each choice of packages and features has everything below them built again.
         let build = Run::cargo(interrupt)
             .args(["build", "--workspace"])
+            .args(packages::features())
             .args(BUILT.iter().flat_map(|program| ["--bin", *program]))
             .directory(root())
             .limit(Duration::from_secs(25 * 60));

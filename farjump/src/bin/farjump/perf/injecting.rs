@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 use farjump::{Library, Link, LinkBuilder, Mode, Target, WaitPolicy};
 
 use super::memory::Memory;
-use super::side::{Other, Source};
+use super::message::Set;
+use super::side::{Other, Source, look_and_count};
 use super::watch::Watch;
 use crate::failure::Failure;
 
 /// How long a call may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a target sleeps before it sees whether to go on.
+const NAP: Duration = Duration::from_millis(20);
 /// How long connecting may take: both sides touch each page of a mailbox, of which 1 GiB has many.
 pub(super) const CONNECTING: Duration = Duration::from_secs(60);
 
@@ -104,32 +107,33 @@ pub(super) fn address(folder: &Path, socket: &str) -> String {
 /// The target's side. Injected code counts in the word that it owns.
 pub(super) struct Polls {
     target: Target<'static>,
+    /// Whether it sleeps where nothing comes.
+    sleeps: bool,
     /// The count when the present measurement began.
     before: u64,
 }
 
 impl Polls {
-    /// A target over one transport, for so many sources with mailboxes of `ring` bytes.
+    /// A target over one transport, for so many sources, with mailboxes of the length, and the function, that `set` has.
     pub(super) fn listen(
-        address: &str,
+        socket: &str,
         transport: &str,
-        ring: usize,
         sources: usize,
+        set: &Set,
         counter: &Library,
     ) -> Result<Polls, Failure> {
         // It stays to the end of this process, which has a few of them.
         let count: &'static mut u64 = Box::leak(Box::new(0));
-        let target = Target::listen(address)
+        let target = Target::listen(&address(&set.folder, socket))
             .args(count)
             .transport(transport)
             .modes(&Mode::ALL)
             .local(counter)
-            .mailbox(ring)
+            .mailbox(set.ring)
             .max_sources(sources)
-            .meeting_limit(CONNECTING)
-            .wait_policy(WaitPolicy::spin_only())
-            .build()?;
-        Ok(Polls { target, before: 0 })
+            .meeting_limit(CONNECTING);
+        let target = if set.sleeps { target } else { target.wait_policy(WaitPolicy::spin_only()) };
+        Ok(Polls { target: target.build()?, sleeps: set.sleeps, before: 0 })
     }
 
     fn count(&mut self) -> Result<u64, Failure> {
@@ -170,6 +174,23 @@ impl Other for Polls {
     fn answer(&mut self, _watch: &Watch) -> Result<(), Failure> {
         // The target has, in `look`.
         Ok(())
+    }
+
+    fn serve(
+        &mut self,
+        answers: bool,
+        expected: u64,
+        memory: &Memory,
+        watch: &Watch,
+    ) -> Result<u64, Failure> {
+        if !self.sleeps {
+            return look_and_count(self, answers, expected, memory, watch);
+        }
+        while !memory.stopped() {
+            self.target.wait(NAP)?;
+            watch.still_there()?;
+        }
+        self.counted()
     }
 
     fn counted(&mut self) -> Result<u64, Failure> {

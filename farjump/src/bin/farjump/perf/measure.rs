@@ -278,6 +278,8 @@ impl<'a> Bench<'a> {
                     .options
                     .slot
                     .filter(|_| own.0.has_slots() || other.is_some_and(Contestant::has_slots)),
+                target_sleeps: (own.0.is_farjump() && self.options.peer.is_none())
+                    .then_some(self.options.target_sleeps),
                 posts: own.1.series.posted(|posted| posted.posts),
                 requests: own.1.series.posted(|posted| posted.requests),
                 completions: own.1.series.posted(|posted| posted.completions),

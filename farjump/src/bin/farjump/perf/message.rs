@@ -105,6 +105,8 @@ pub(super) struct Set {
     pub(super) cpu: usize,
     /// Bytes of mailboxes.
     pub(super) ring: usize,
+    /// Whether farjump's targets sleep where nothing comes.
+    pub(super) sleeps: bool,
     /// Of the references' rings.
     pub(super) layout: Layout,
     /// Where sockets are made.

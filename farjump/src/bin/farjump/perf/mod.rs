@@ -135,6 +135,7 @@ impl Setting<'_> {
             subjects: subjects.to_vec(),
             cpu,
             ring: self.options.ring(),
+            sleeps: self.options.target_sleeps,
             layout,
             folder: self.stage.folder().to_owned(),
             counter: self.libraries.counter.clone(),
@@ -198,6 +199,7 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         against.extend(image::usual(arguments).map_or_else(usual, |usual| vec![usual]));
     }
     check_slot(arguments, &against)?;
+    check_sleep(arguments)?;
     Ok(against)
 }
 
@@ -231,6 +233,19 @@ fn check_slot(arguments: &Perf, against: &[Against]) -> Result<(), Failure> {
         false => Err(Failure::new(
             "--slot is for the rings of raw, ucx-stores and ucx-put: name one of them with --against",
         )),
+    }
+}
+
+/// # Errors
+/// When the target is to sleep in what has no such target, or is about sleeping itself.
+fn check_sleep(arguments: &Perf) -> Result<(), Failure> {
+    let metric = arguments.metric;
+    match !arguments.target_sleeps || matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth) {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "--target-sleeps is for latency, rate and bandwidth: leave it out for {}",
+            metric.name()
+        ))),
     }
 }
 

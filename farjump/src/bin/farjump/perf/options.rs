@@ -131,6 +131,10 @@ pub(crate) struct Perf {
     /// [default: as many as a message has]
     #[arg(long, value_name = "BYTES", value_parser = parse_slot)]
     pub(super) slot: Option<usize>,
+    /// The target sleeps where nothing comes, as under `farjump serve`, instead of looking all the time: where its device is in
+    /// software that needs the processor; for latency, rate and bandwidth
+    #[arg(long, conflicts_with = "peer")]
+    pub(super) target_sleeps: bool,
     /// Measure to the target that `farjump serve` is there, without references but cached: HOST, HOST:PORT [port: 7471],
     /// tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]

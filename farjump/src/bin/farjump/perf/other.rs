@@ -9,7 +9,7 @@ use farjump::Library;
 
 use super::clock;
 use super::first;
-use super::injecting::{Polls, address};
+use super::injecting::Polls;
 use super::machine::pin;
 use super::memory::Memory;
 use super::message::{Answer, Offer, Order, Played, Set, Subject, Talk};
@@ -127,12 +127,11 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<En
 fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer), Failure> {
     match subject {
         Subject::Farjump(transport) => {
-            let target = Polls::listen(&address(&set.folder, transport), transport, set.ring, 1, counter)?;
+            let target = Polls::listen(transport, transport, 1, set, counter)?;
             Ok((Side::Target(Box::new(target)), Offer::default()))
         }
         Subject::Crowd { transport, socket, sources } => {
-            let target =
-                Polls::listen(&address(&set.folder, socket), transport, set.ring, *sources, counter)?;
+            let target = Polls::listen(socket, transport, *sources, set, counter)?;
             Ok((Side::Target(Box::new(target)), Offer::default()))
         }
         Subject::Work(task @ Task { way: Way::Injected(transport), .. }) => {

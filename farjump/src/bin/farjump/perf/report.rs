@@ -100,6 +100,8 @@ pub(super) struct Row {
     pub(super) ring: Option<usize>,
     /// Bytes of a slot of the rings that have such.
     pub(super) slot: Option<usize>,
+    /// Whether farjump's target slept where nothing came.
+    pub(super) target_sleeps: Option<bool>,
 }
 
 impl Report {

@@ -76,28 +76,39 @@ pub(super) trait Other {
         memory: &Memory,
         watch: &Watch,
     ) -> Result<u64, Failure> {
-        let mut seen = 0;
-        let mut rounds = 0_u32;
-        while !memory.stopped() {
-            for _ in 0..LOOKS {
-                let count = self.look()?;
-                if count != seen {
-                    seen = count;
-                    if answers {
-                        self.answer(watch)?;
-                    }
-                    if count == expected {
-                        memory.finish();
-                    }
+        look_and_count(self, answers, expected, memory, watch)
+    }
+}
+
+/// Serves as [`Other::serve`] says, looking all the time.
+pub(super) fn look_and_count<O: Other + ?Sized>(
+    other: &mut O,
+    answers: bool,
+    expected: u64,
+    memory: &Memory,
+    watch: &Watch,
+) -> Result<u64, Failure> {
+    let mut seen = 0;
+    let mut rounds = 0_u32;
+    while !memory.stopped() {
+        for _ in 0..LOOKS {
+            let count = other.look()?;
+            if count != seen {
+                seen = count;
+                if answers {
+                    other.answer(watch)?;
+                }
+                if count == expected {
+                    memory.finish();
                 }
             }
-            rounds = rounds.wrapping_add(1);
-            if rounds.is_multiple_of(ROUNDS) {
-                watch.still_there()?;
-            }
         }
-        self.counted()
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(ROUNDS) {
+            watch.still_there()?;
+        }
     }
+    other.counted()
 }
 
 /// One end of something by which both sides send messages to each other: a reference.
