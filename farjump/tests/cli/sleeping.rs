@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::crowding::children_of;
 use crate::demonstrating::installed;
 use crate::measuring::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
-use crate::workbench::{Watched, Workbench, kill, runs, wait_for};
+use crate::workbench::{Watched, Workbench, finish, kill, runs, wait_for};
 
 #[test]
 fn targets_of_each_size_are_woken_beside_a_futex() {
@@ -125,4 +125,24 @@ fn a_target_that_dies_in_its_sleep_ends_the_run_and_nothing_stays() {
     let done = run.finish();
     assert_eq!(done.code, 1, "{}", done.err);
     assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+}
+
+#[test]
+fn a_target_that_sleeps_is_measured_where_that_is_asked_for_and_makes_sense() {
+    if !has_processors() {
+        return;
+    }
+    let bench = Workbench::new();
+    for metric in ["latency", "rate", "bandwidth"] {
+        for (sleeps, flags) in [(true, &["--target-sleeps"][..]), (false, &[])] {
+            let report = json(&mut perf(&bench, &[&[metric, "--sizes", "64"], flags].concat()));
+            let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+            check_measured(row);
+            assert_eq!(row["target_sleeps"], sleeps, "{row}");
+        }
+    }
+    for metric in ["first-call", "work", "scaling", "wake-up", "idle"] {
+        let done = finish(&mut perf(&bench, &[metric, "--target-sleeps"]));
+        assert!(done.error(1).contains(&format!("leave it out for {metric}")), "{}", done.err);
+    }
 }

@@ -203,7 +203,8 @@ pub(crate) const SECTIONS: [Section; 24] = [
 const VERBS_LATENCY: &str = "Mode cached, beside perftest's programs over the same device, port and GID. The machine is emulated and has two \
                              processors, which it shares with its own device; the two processes are pinned to one each and spin, \
                              farjump's and perftest's alike. Only ratios mean anything there.";
-const VERBS_BANDWIDTH: &str = "As above, a stream of which nothing is answered.";
+const VERBS_BANDWIDTH: &str = "As above, a stream of which nothing is answered. perftest's receiver sleeps in a read meanwhile, and farjump's \
+                               target sleeps where nothing comes; one that looks all the time takes the processor of the device.";
 const VERBS_BATCH: &str = "What the sender's process gives the device for each message: lists of work requests, requests in them, and \
                            completions. The words that return credit are among them, and two flushes.";
 const LATENCY: [&str; 9] = [
@@ -217,7 +218,7 @@ const LATENCY: [&str; 9] = [
     "--iterations",
     "2000",
 ];
-const BANDWIDTH: [&str; 11] = [
+const BANDWIDTH: [&str; 12] = [
     "bandwidth",
     "--sizes",
     "1M",
@@ -225,6 +226,7 @@ const BANDWIDTH: [&str; 11] = [
     "verbs-write,verbs-send",
     "--against",
     "ib_write_bw",
+    "--target-sleeps",
     "--iterations",
     "30",
     "--warmup",

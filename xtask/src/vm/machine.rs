@@ -66,8 +66,9 @@ impl Side {
 }
 
 /// The processor. Without SMAP: with it QEMU before 9.1 refuses programs the `iretq` by which farjump serialises. And with four
-/// levels of tables, which are less to walk.
-const PROCESSOR: &str = "max,la57=off,smap=off";
+/// levels of tables, which are less to walk. And without fast string instructions: QEMU carries `rep movsb` out byte by byte, and where
+/// the processor does not praise it the kernel, and with it the device, copies eight at a time.
+const PROCESSOR: &str = "max,la57=off,smap=off,erms=off,fsrm=off";
 
 impl Machine<'_> {
     /// Boots it, and waits until it is off.

@@ -15,9 +15,9 @@ use crate::{Done, SKIPPED, Skip, command, full, limits, links, machine, meeting,
 const LIMIT: (&str, u64) = ("VERBS_FAULTS_LIMIT", 180);
 /// Where the other machine is, for cases between two.
 const THERE: &str = "VERBS_FAULTS_THERE";
-/// How soon a peer is given up that does not answer: as soon as no honest one is, after some seconds, or after longer than
-/// anything here takes.
-const SOON: &str = "timeout=14,retries=4";
+/// How soon a peer is given up that does not answer: after a second, which is longer than the device of a busy machine stands still,
+/// after two or more, or after longer than anything here takes.
+const SOON: &str = "timeout=15,retries=6";
 const SECONDS: &str = "timeout=16,retries=6";
 const LATE: &str = "timeout=20,retries=6";
 

@@ -23,7 +23,7 @@ const BACKENDS: [&str; 2] = ["verbs-write", "verbs-send"];
 const KEY: [u8; 32] = [5; 32];
 /// How long a machine may say nothing on a control connection: longer than anything here takes, or not.
 const PATIENT: Duration = Duration::from_secs(600);
-const IMPATIENT: Duration = Duration::from_secs(2);
+const IMPATIENT: Duration = Duration::from_secs(4);
 
 /// Where the other machine is: its address, and the port for orders.
 fn there() -> (String, u16) {
@@ -134,7 +134,7 @@ pub(crate) fn down_idle(backend: &str) -> Done {
         }
     };
     assert!(matches!(error, Error::PeerGone { .. }), "{error}");
-    says(&error, &["did not answer for 2 s"]);
+    says(&error, &[&format!("did not answer for {} s", IMPATIENT.as_secs())]);
     drop(link);
     all_answered(&connect(backend), &counter, 4);
     Ok(())

@@ -131,9 +131,10 @@ impl Polls {
             .local(counter)
             .mailbox(set.ring)
             .max_sources(sources)
-            .meeting_limit(CONNECTING);
-        let target = if set.sleeps { target } else { target.wait_policy(WaitPolicy::spin_only()) };
-        Ok(Polls { target: target.build()?, sleeps: set.sleeps, before: 0 })
+            .meeting_limit(CONNECTING)
+            .wait_policy(if set.sleeps { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() })
+            .build()?;
+        Ok(Polls { target, sleeps: set.sleeps, before: 0 })
     }
 
     fn count(&mut self) -> Result<u64, Failure> {
@@ -187,6 +188,7 @@ impl Other for Polls {
             return look_and_count(self, answers, expected, memory, watch);
         }
         while !memory.stopped() {
+            while self.target.poll()? != 0 {}
             self.target.wait(NAP)?;
             watch.still_there()?;
         }

@@ -131,8 +131,8 @@ pub(crate) struct Perf {
     /// [default: as many as a message has]
     #[arg(long, value_name = "BYTES", value_parser = parse_slot)]
     pub(super) slot: Option<usize>,
-    /// The target sleeps where nothing comes, as under `farjump serve`, instead of looking all the time: where its device is in
-    /// software that needs the processor; for latency, rate and bandwidth
+    /// The target sleeps as soon as nothing comes, as under `farjump serve --spin never`, instead of looking all the time: where its
+    /// device is software that needs the processor; for latency, rate and bandwidth
     #[arg(long, conflicts_with = "peer")]
     pub(super) target_sleeps: bool,
     /// Measure to the target that `farjump serve` is there, without references but cached: HOST, HOST:PORT [port: 7471],
