@@ -93,10 +93,11 @@ impl Completions {
         self.channel.map(|channel| Descriptor(unsafe { channel.as_ref() }.fd))
     }
 
-    /// Asks for the channel to tell of the next completion. What came before has to be looked for after this.
+    /// Asks for the channel to tell of the next completion that its sender has asked to be told of (`Request::solicited`), or that
+    /// failed. What came before has to be looked for after this.
     pub(super) fn arm(&self) -> Result<(), Cause> {
         // SAFETY: the queue is there.
-        match unsafe { ibv_req_notify_cq(self.cq.as_ptr(), false) } {
+        match unsafe { ibv_req_notify_cq(self.cq.as_ptr(), true) } {
             0 => Ok(()),
             errno => Err(Cause::System(format!(
                 "{} cannot tell of completions: {}",

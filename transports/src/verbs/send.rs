@@ -23,7 +23,7 @@ use super::inbox::Inbox;
 use super::memory::{Memory, PAGE, Written};
 use super::options::Options;
 use super::pool::{PIECE, Pool, WINDOW};
-use super::queue::{Queue, Receives, Request};
+use super::queue::{CHAIN, Queue, Receives, Request};
 
 /// The backend's name.
 pub const NAME: &str = "verbs-send";
@@ -186,44 +186,66 @@ impl Post {
         self.taken - given < self.receives
     }
 
+    /// The next piece of the message that is being sent, if there is room for it behind `ahead` others that are to be posted.
+    fn piece(&mut self, ahead: usize) -> Option<Request> {
+        let (has_window, room) = (self.has_window(), self.station.queue.room());
+        let sending = self.sending.as_mut()?;
+        let len = (sending.len - sending.at).min(PIECE);
+        if len == 0 || !has_window || room <= ahead {
+            return None;
+        }
+        self.taken += 1;
+        let is_last = sending.at + len == sending.len;
+        // Of a longer message a sleeper is told as often as it would give buffers back.
+        let asks_back = self.taken.is_multiple_of((self.receives / 4).max(1));
+        let piece = Request {
+            operation: if sending.at == 0 { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND },
+            word: None,
+            from: sending.room.start().as_ptr().wrapping_add(sending.at),
+            len,
+            key: sending.room.local_key(),
+            to: 0,
+            remote_key: 0,
+            // No frame is longer than `MAX_FRAME`.
+            told: (sending.len / LINE) as u32,
+            solicited: is_last || asks_back,
+            tells: is_last && len > self.station.queue.device.max_inline as usize,
+            frame: sending.frame,
+        };
+        sending.at += len;
+        Some(piece)
+    }
+
     /// Posts pieces, as many as there is room for. `true`: all of them.
     fn push(&mut self) -> Result<bool, TransportError> {
-        while let Some(sending) = &mut self.sending {
-            let given = self.station.queue.told_by_peer().min(self.taken);
-            if self.taken - given >= self.receives || self.station.queue.room() == 0 {
+        while let Some(first) = self.piece(0) {
+            let mut pieces = [first; CHAIN];
+            let mut count = 1;
+            while count < CHAIN
+                && let Some(piece) = self.piece(count)
+            {
+                pieces[count] = piece;
+                count += 1;
+            }
+            // SAFETY: the room is kept until the request that was posted last for it is done.
+            unsafe { self.station.queue.post(&pieces[..count]) }
+                .map_err(|cause| error(Operation::Send, cause).with_frame(first.frame))?;
+        }
+        match self.sending.take() {
+            Some(sending) if sending.at < sending.len => {
+                self.sending = Some(sending);
                 return Ok(false);
             }
-            let len = (sending.len - sending.at).min(PIECE);
-            let is_last = sending.at + len == sending.len;
-            let inside = len <= self.station.queue.device.max_inline as usize;
-            let piece = Request {
-                operation: if sending.at == 0 { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND },
-                word: None,
-                from: sending.room.start().as_ptr().wrapping_add(sending.at),
-                len,
-                key: sending.room.local_key(),
-                to: 0,
-                remote_key: 0,
-                // No frame is longer than `MAX_FRAME`.
-                told: (sending.len / LINE) as u32,
-                solicited: is_last,
-                tells: is_last && !inside,
-                frame: sending.frame,
-            };
-            let frame = sending.frame;
-            sending.at += len;
-            // SAFETY: the room is kept until the request that was posted last for it is done.
-            unsafe { self.station.queue.post(&[piece]) }
-                .map_err(|cause| error(Operation::Send, cause).with_frame(frame))?;
-            self.taken += 1;
-            if is_last && let Some(Sending { room, len: all, .. }) = self.sending.take() {
-                if inside && all == len && self.room.is_none() {
+            Some(Sending { room, len, .. }) => {
+                let inside = len <= self.station.queue.device.max_inline as usize;
+                if inside && self.room.is_none() {
                     // Copied when it was posted.
                     self.room = Some(room);
                 } else {
                     self.sent.push_back((self.station.queue.next(), room));
                 }
             }
+            None => {}
         }
         Ok(true)
     }
