@@ -117,7 +117,8 @@ const ALONE: &[Row] = &[
         removal::device,
     ),
     // Last, and of one backend: an interface that goes while a link of verbs-send is open is never given back by Soft-RoCE of 6.1
-    // and of 6.12 (`unregister_netdevice: waiting for dummy0`), also when the link and its processes are gone.
+    // and of 6.12 (`unregister_netdevice: waiting for dummy0`), also when the link and its processes are gone. Over verbs-write that
+    // happens now and then, and is said.
     (
         &[WRITE],
         SOON,

@@ -1,16 +1,22 @@
 //! Devices that are taken away under links, and come back.
 
+use std::process::Child;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farjump_transports::verbs::{Send, Write};
 
-use crate::Done;
 use crate::ends::says;
-use crate::machine::Machine;
+use crate::machine::{Machine, run};
 use crate::player::library;
 use crate::source::{Account, LENGTHS, all_answered, link};
 use crate::target::Played;
+use crate::{Done, Skip};
+
+/// How long Linux may take to let go of an interface that nobody uses any more. It tells every ten seconds what it waits for.
+const LETTING_GO: Duration = Duration::from_secs(30);
+/// What it tells.
+const WAITING: &str = "unregister_netdevice: waiting for";
 
 pub(crate) fn interface(backend: &str) -> Done {
     let machine = Machine::to_break()?;
@@ -34,12 +40,40 @@ pub(crate) fn interface(backend: &str) -> Done {
     // The system waits until nobody has the device open.
     drop(link);
     target.player.kill();
-    assert!(command.wait().unwrap().success());
+    if !ends_well(&mut command, LETTING_GO) {
+        let told = run("dmesg", &[]);
+        assert!(told.contains(WAITING), "the interface does not go, and Linux does not say that it waits");
+        // Whoever waits for it waits for ever.
+        std::mem::forget(removed);
+        return Err(Skip(format!(
+            "all ended as claimed; then Linux did not let go of the interface, which nobody used any more ({WAITING} {}): links on a \
+             new one were not tried",
+            machine.interface
+        )));
+    }
     drop(removed);
     target.again();
     let link = crate::source::link(backend, &target.address).connect().unwrap();
     all_answered(&link, &counter, 8);
     Ok(())
+}
+
+/// Waits until the command has ended, but no longer than `limit`.
+///
+/// # Panics
+/// It fails.
+fn ends_well(command: &mut Child, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(status) = command.try_wait().unwrap() {
+            assert!(status.success(), "{status}");
+            return true;
+        }
+        if Instant::now() > end {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 pub(crate) fn device(backend: &str) -> Done {
