@@ -92,7 +92,7 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
 /// Runs one suite. Where something `must` be found, finding nothing is a failure.
 fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
     println!("\n== {name}");
-    let ended = match run.showing(telling()).run() {
+    let ended = match run.showing(telling(!packages::in_ci())).run() {
         Ok(ended) => ended,
         Err(error) if error.is_interrupt() => return Err(error),
         Err(error) => {

@@ -95,8 +95,11 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
         view.run(cargo_program(), &build).env("CARGO_TERM_QUIET", "true").env("CARGO_TARGET_DIR", &built);
     succeeded(&build.run()?, "cargo build")?;
     let tests = [&TESTS[..], packages::features(), &["--", "--show-output"]].concat();
-    let ended =
-        view.run(cargo_program(), &tests).env("CARGO_TERM_COLOR", "never").showing(telling()).run()?;
+    let ended = view
+        .run(cargo_program(), &tests)
+        .env("CARGO_TERM_COLOR", "never")
+        .showing(telling(!packages::in_ci()))
+        .run()?;
     let mut tally = Tally::read(&ended.output);
     if !ended.status.success() && tally.failed.is_empty() {
         tally.fail_with(format!("cargo test failed ({}) without naming a test", ended.status), ended.output);
