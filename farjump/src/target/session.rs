@@ -336,7 +336,8 @@ impl Session {
 
     /// Takes no more frames until what was told has left.
     pub(super) fn await_reading(&mut self) {
-        if self.control.wants_write() && !self.is_blocked() {
+        // What a source does not take that is gone nobody waits for.
+        if self.control.wants_write() && !self.departed && !self.is_blocked() {
             self.waiting = Waiting::Reading;
         }
     }
@@ -444,8 +445,7 @@ impl Session {
                 // What the frame was to bind is not what the index stood for before.
                 self.table.refuse(header.index, &refusal);
             }
-            self.refuse(header.token, refusal, shared)?;
-            return Ok(self.channel.release()?);
+            return self.refuse_frame(header.token, refusal, shared);
         }
         match header.kind {
             Kind::Call => self.call(frame, shared),
@@ -455,13 +455,13 @@ impl Session {
             Kind::Flush => {
                 // Refusals travel beside the frames: with their number the source knows when it has them all.
                 let told = self.refusals_told.to_le_bytes();
-                self.answer(header.token, ReplyStatus::Done, &told, false)?;
-                Ok(self.channel.release()?)
+                let answered = self.answer(header.token, ReplyStatus::Done, &told, false);
+                self.channel.release()?;
+                answered
             }
             Kind::Reply | Kind::Skip | Kind::Switch | Kind::Calls => {
                 let text = "a source sent a frame that only targets send, or one that leads nowhere, or several messages where one belongs";
-                self.refuse(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)?;
-                Ok(self.channel.release()?)
+                self.refuse_frame(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)
             }
         }
     }
@@ -575,10 +575,7 @@ impl Session {
         match ready {
             Ok(Ready::Yes) => Ok(()),
             Ok(Ready::Crowded(need)) => Err(End::Crowded(need, 0).into()),
-            Ok(Ready::Needs(_)) if self.departed => {
-                self.refuse(header.token, code_missing(), shared)?;
-                Ok(self.channel.release()?)
-            }
+            Ok(Ready::Needs(_)) if self.departed => self.refuse_frame(header.token, code_missing(), shared),
             Ok(Ready::Needs(id)) => {
                 // The frame stays where it is, and so do those behind it: their order is kept and none is lost.
                 self.waiting = Waiting::Code(id);
@@ -586,10 +583,7 @@ impl Session {
                 shared.handlers.code_missing(&self.peer, &id);
                 self.tell(&Message::NeedCode { index: header.index, id: id.0 })
             }
-            Err(refusal) => {
-                self.refuse(header.token, refusal, shared)?;
-                Ok(self.channel.release()?)
-            }
+            Err(refusal) => self.refuse_frame(header.token, refusal, shared),
         }
     }
 
@@ -619,8 +613,10 @@ impl Session {
         };
         // SAFETY: as above: nothing was unbound meanwhile.
         unsafe { shared.executor.count(code) };
+        // Also where nobody could be told: what has run must not run again when the rest of a source that is gone does.
+        let released = self.channel.release();
         answered?;
-        Ok(self.channel.release()?)
+        Ok(released?)
     }
 
     #[cold]
@@ -677,9 +673,11 @@ impl Session {
         bytes: &[u8],
         alone: bool,
     ) -> Result<(), Stop> {
+        if self.departed {
+            return Ok(());
+        }
         match self.channel.send_bytes(&reply(token, status, alone), bytes) {
             Ok(()) => Ok(()),
-            Err(_) if self.departed => Ok(()),
             Err(error) => self.not_answered(token, status, bytes, error),
         }
     }
@@ -719,6 +717,19 @@ impl Session {
         self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })?;
         self.await_reading();
         Ok(())
+    }
+
+    /// As [`Session::refuse`], of the frame that is held, which is at its end then.
+    #[cold]
+    pub(super) fn refuse_frame(
+        &mut self,
+        token: u32,
+        refusal: Refusal,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        let told = self.refuse(token, refusal, shared);
+        self.channel.release()?;
+        told
     }
 
     /// Sends a message that the source should look at now.

@@ -243,6 +243,32 @@ fn a_panic_that_nobody_waits_for_is_told_by_handler_and_flush() {
 }
 
 #[test]
+fn what_a_source_sent_before_it_went_runs_once_each_though_nobody_can_be_told() {
+    let place = Place::new();
+    let speech = library("speech");
+    let panicking = [&words(&[0, 0]), &b"nobody hears"[..]].concat();
+    for together in [false, true] {
+        let Pair { link, mut target } = Pair::new(&place);
+        // Bound, so that messages share a frame.
+        let mut call = link.inject(&speech, &words(&[1, 1])).unwrap();
+        answer(&mut target, &mut call).unwrap();
+        drop(call);
+        if together {
+            let mut batch = link.batch();
+            (0..5).for_each(|_| batch.send(&speech, &panicking).unwrap());
+            batch.finish().unwrap();
+        } else {
+            (0..5).for_each(|_| link.send(&speech, &panicking).unwrap());
+        }
+        drop(link);
+        while target.sources() != 0 {
+            target.poll().unwrap();
+        }
+        assert_eq!(target.stats().refused(RefusalCause::Panicked), 5, "together: {together}");
+    }
+}
+
+#[test]
 fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() {
     let place = Place::new();
     let mut pair = Pair::new(&place);

@@ -38,9 +38,7 @@ impl Session {
         let messages = match self.messages(&header, code, shared) {
             Ok(messages) => messages,
             Err(refusal) => {
-                self.refuse(header.token, refusal, shared)?;
-                self.channel.release()?;
-                return Ok(1);
+                return self.refuse_frame(header.token, refusal, shared).map(|()| 1);
             }
         };
         let start = match frame.payload_is_aligned(ALIGN) {
@@ -51,25 +49,26 @@ impl Session {
         let stride = Messages::stride(len);
         let first = std::mem::take(&mut self.several_done).min(messages.count);
         let mut at = MESSAGES_HEAD_LEN + first as usize * stride;
+        let mut told = Ok(());
         for done in first..messages.count {
             // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel lends until `release`
             // below, or in the staging buffer; they are aligned to 8 bytes as the start is, and the code asks for no more
             // (`messages`). The code is of this session's table, which holds it: nothing is unbound in between.
             let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.reply_limit) };
             at += stride;
-            let told = match ended {
+            told = match ended {
                 Ended::Returned => Ok(()),
                 ended => self.ended_otherwise(&header, code, ended, shared),
             };
             // SAFETY: as above.
             unsafe { shared.executor.count(code) };
-            told?;
-            if self.is_blocked() && done + 1 < messages.count {
+            if (told.is_err() || self.is_blocked()) && done + 1 < messages.count {
                 self.several_done = done + 1;
-                return Ok((done + 1 - first) as usize);
+                return told.map(|()| (done + 1 - first) as usize);
             }
         }
         self.channel.release()?;
+        told?;
         Ok((messages.count - first) as usize)
     }
 
