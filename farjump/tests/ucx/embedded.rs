@@ -1,5 +1,6 @@
 //! Sources with an event loop of their own: over UCX, too, the link's descriptor wakes it for whatever comes.
 
+use std::thread;
 use std::time::Duration;
 
 use farjump::{Error, Link, Reply};
@@ -33,8 +34,17 @@ fn is_woken(link: &Link, soundly: bool) -> bool {
 
 /// What comes of a call whose source sleeps before the target runs it, and whether it slept soundly.
 fn call_asleep(target: &Actor, link: &Link, payload: &[u8]) -> (Result<Reply, Error>, bool) {
-    target.signal(Signal::STOP);
-    let call = link.inject(&library("echo"), payload).unwrap();
+    let echo = library("echo");
+    let call = loop {
+        target.signal(Signal::STOP);
+        match link.try_inject(&echo, payload) {
+            Ok(call) => break call,
+            // It was stopped before it gave the room of the call before back.
+            Err(Error::Full) => target.signal(Signal::CONT),
+            Err(error) => panic!("{error}"),
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
     let soundly = put_to_sleep(link);
     target.signal(Signal::CONT);
     assert!(is_woken(link, soundly), "nothing woke the source");
