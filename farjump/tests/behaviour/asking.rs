@@ -236,10 +236,11 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
     assert_eq!((&*listing.images[0].name, listing.images[0].calls), ("f9999", 1));
 
     let idlers: Vec<_> = (0..8).map(|_| say(&place, &Message::Ask(Question::Store))).collect();
-    // Once each has the beginning of its answer, all that could be sent to them waits.
+    // Once each has the beginning of its answer, which is behind the 12 bytes that everybody gets, all that could be sent to them
+    // waits.
     for idler in &idlers {
         idler.set_read_timeout(Some(PATIENCE)).unwrap();
-        (&*idler).read_exact(&mut [0; 12]).unwrap();
+        (&*idler).read_exact(&mut [0; 64]).unwrap();
     }
     let error = admin(&place).stats().unwrap_err();
     assert!(error.to_string().contains("answers 8 processes at a time: ask again"), "{error}");
