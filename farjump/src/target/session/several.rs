@@ -49,26 +49,28 @@ impl Session {
         let stride = Messages::stride(len);
         let first = std::mem::take(&mut self.several_done).min(messages.count);
         let mut at = MESSAGES_HEAD_LEN + first as usize * stride;
-        let mut told = Ok(());
         for done in first..messages.count {
             // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel lends until `release`
             // below, or in the staging buffer; they are aligned to 8 bytes as the start is, and the code asks for no more
             // (`messages`). The code is of this session's table, which holds it: nothing is unbound in between.
             let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.reply_limit) };
             at += stride;
-            told = match ended {
+            let told = match ended {
                 Ended::Returned => Ok(()),
                 ended => self.ended_otherwise(&header, code, ended, shared),
             };
             // SAFETY: as above.
             unsafe { shared.executor.count(code) };
-            if (told.is_err() || self.is_blocked()) && done + 1 < messages.count {
-                self.several_done = done + 1;
+            if told.is_err() || self.is_blocked() {
+                // What has run does not run again, whatever comes of the link.
+                match done + 1 < messages.count {
+                    true => self.several_done = done + 1,
+                    false => self.channel.release()?,
+                }
                 return told.map(|()| (done + 1 - first) as usize);
             }
         }
         self.channel.release()?;
-        told?;
         Ok((messages.count - first) as usize)
     }
 
