@@ -140,7 +140,7 @@ impl Machine<'_> {
     }
 }
 
-/// Tells of each command when it has ended, and of nothing else.
+/// Tells of each command when it has ended, and of what it skipped.
 fn told(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'static {
     let mut since = 0;
     move |line| {
@@ -156,7 +156,7 @@ fn told(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'static 
             }
             _ => {}
         }
-        false
+        line.starts_with("skipped")
     }
 }
 
