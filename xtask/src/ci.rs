@@ -33,9 +33,9 @@ type Step = (&'static str, fn(&Interrupt) -> Verdict);
 
 /// The steps besides the tests, cheap ones first.
 const STEPS: [Step; 11] = [
-    ("the lock file fits", checks::licences::locked),
+    ("the lock file fits", checks::dependencies::locked),
     ("formatting", formatting),
-    ("licences of dependencies", checks::licences::check),
+    ("licences, sources and versions of dependencies", checks::dependencies::check),
     ("links in documents", checks::links::check),
     ("lengths of files", checks::lengths::check),
     ("lints", lints),

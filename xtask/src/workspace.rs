@@ -49,6 +49,12 @@ impl Workspace {
 pub(crate) struct Package<'w>(&'w Value);
 
 impl<'w> Package<'w> {
+    /// A package that is described like this.
+    #[cfg(test)]
+    pub(crate) fn of(description: &'w Value) -> Package<'w> {
+        Package(description)
+    }
+
     /// Its name.
     pub(crate) fn name(self) -> &'w str {
         self.0["name"].as_str().unwrap_or("")
@@ -57,6 +63,11 @@ impl<'w> Package<'w> {
     /// Its version.
     pub(crate) fn version(self) -> &'w str {
         self.0["version"].as_str().unwrap_or("")
+    }
+
+    /// Where it comes from; `None` for one of the workspace.
+    pub(crate) fn source(self) -> Option<&'w str> {
+        self.0["source"].as_str()
     }
 
     /// Its licence, an SPDX expression.

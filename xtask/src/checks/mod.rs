@@ -1,8 +1,8 @@
 //! What the crates promise, checked: one file a promise.
 
+pub(crate) mod dependencies;
 pub(crate) mod features;
 pub(crate) mod lengths;
-pub(crate) mod licences;
 pub(crate) mod links;
 pub(crate) mod native;
 pub(crate) mod no_std;
