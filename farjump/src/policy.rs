@@ -101,16 +101,36 @@ impl Policy {
         })
     }
 
-    /// What a source is told, which may take `memory` bytes besides its mailbox: an image that fits never is not sent.
-    pub(crate) fn limits(&self, memory: usize) -> Limits {
-        let told = |limit: usize| if limit == usize::MAX { u64::MAX } else { limit as u64 };
-        Limits { payload: told(self.max_payload), image: told(self.max_image.min(memory)) }
+    /// What a source is told, which may take `memory` bytes besides its mailbox, or any number of them: an image that fits never
+    /// is not sent.
+    pub(crate) fn limits(&self, memory: Option<usize>) -> Limits {
+        let limited = |limit: usize| (limit != usize::MAX).then_some(limit as u64);
+        let image = limited(self.max_image).into_iter().chain(memory.map(|bytes| bytes as u64)).min();
+        Limits { payload: limited(self.max_payload), image }
     }
 }
 
-/// Whether calls with payloads that fit a line may go by without a look at their length.
-pub(crate) fn takes_lines(limits: &Limits) -> bool {
-    limits.payload >= INLINE_PAYLOAD as u64
+/// The [`Limits`] of a target as numbers to compare with: the largest one where there is no limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ceilings {
+    /// Largest payload in bytes.
+    pub(crate) payload: u64,
+    /// Largest image in bytes.
+    pub(crate) image: u64,
+}
+
+impl Ceilings {
+    /// Whether calls with payloads that fit a line may go by without a look at their length.
+    pub(crate) fn takes_lines(&self) -> bool {
+        self.payload >= INLINE_PAYLOAD as u64
+    }
+}
+
+impl From<Limits> for Ceilings {
+    fn from(limits: Limits) -> Ceilings {
+        let [payload, image] = [limits.payload, limits.image].map(|limit| limit.unwrap_or(u64::MAX));
+        Ceilings { payload, image }
+    }
 }
 
 #[inline]
@@ -278,14 +298,17 @@ mod tests {
     #[test]
     fn what_is_told_to_sources_is_what_is_held_against_them() {
         let mut policy = Policy::default();
-        assert_eq!(policy.limits(usize::MAX), Limits::default());
+        let takes_lines = |policy: &Policy| Ceilings::from(policy.limits(None)).takes_lines();
+        assert_eq!(policy.limits(None), Limits::default());
+        assert!(takes_lines(&policy));
         policy.limit_image(500);
         policy.limit_payload(40);
-        assert_eq!(policy.limits(usize::MAX), Limits { payload: 40, image: 500 });
-        assert_eq!(policy.limits(499).image, 499, "what it may take is less");
-        assert!(takes_lines(&policy.limits(0)));
+        assert_eq!(policy.limits(None), Limits { payload: Some(40), image: Some(500) });
+        assert_eq!(policy.limits(Some(499)).image, Some(499), "what it may take is less");
+        assert_eq!(Policy::default().limits(Some(9)), Limits { payload: None, image: Some(9) });
+        assert!(takes_lines(&policy));
         policy.limit_payload(39);
-        assert!(!takes_lines(&policy.limits(0)));
+        assert!(!takes_lines(&policy));
     }
 
     #[test]

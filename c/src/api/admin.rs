@@ -182,8 +182,8 @@ impl From<&TargetStats> for farjump_target_stats_t {
             store_images: told.store.images,
             store_bytes: told.store.bytes,
             store_evictions: told.store.evictions,
-            store_capacity_images: told.store.capacity_images,
-            store_capacity_bytes: told.store.capacity_bytes,
+            store_capacity_images: told.store.capacity_images.unwrap_or(u64::MAX),
+            store_capacity_bytes: told.store.capacity_bytes.unwrap_or(u64::MAX),
             room_used: told.store.room_used,
             room: told.store.room,
         }

@@ -10,12 +10,13 @@ use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{
-    Control, Joined, Key, Limits, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, SourceOptions,
-    TcpOptions, meet_target,
+    Control, Joined, Key, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, SourceOptions, TcpOptions,
+    meet_target,
 };
 
 use super::inner::Inner;
 use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
+use crate::policy::Ceilings;
 use crate::{Error, Mode, Refusal};
 
 /// Room for replies, in bytes, unless asked for otherwise.
@@ -61,7 +62,7 @@ pub(super) struct Linked {
     pub(super) machine: Machine,
     pub(super) epoch: u64,
     pub(super) transport: String,
-    pub(super) limits: Limits,
+    pub(super) limits: Ceilings,
     pub(super) passed_over: Vec<PassedOver>,
 }
 
@@ -216,7 +217,7 @@ impl Settings {
             met => met?,
         };
         let (machine, epoch, transport, limits) =
-            (met.peer_machine, met.epoch, met.transport.clone(), met.limits);
+            (met.peer_machine, met.epoch, met.transport.clone(), met.limits.into());
         let passed_over =
             self.passed_over.iter().cloned().chain(std::mem::take(&mut met.passed_over)).collect();
         let Met { control, endpoint, rule, send, receive, peer, .. } = met;

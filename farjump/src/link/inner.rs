@@ -16,7 +16,7 @@ use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
-use farjump_transports::meet::{Control, Limits, PassedOver, PeerIdentity};
+use farjump_transports::meet::{Control, PassedOver, PeerIdentity};
 
 use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};
@@ -26,7 +26,7 @@ use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init
 use super::watch::Watch;
 use super::{Deadline, LinkStats, Path};
 use crate::lull::Lull;
-use crate::policy::takes_lines;
+use crate::policy::Ceilings;
 use crate::{Error, Mode};
 use bigger::Bigger;
 use several::Several;
@@ -51,7 +51,7 @@ pub(super) struct Inner {
     transport: String,
     passed_over: Vec<PassedOver>,
     /// What the target refuses, as it said.
-    limits: Limits,
+    limits: Ceilings,
     stats: LinkStats,
     /// Refusals that were read, since the link was made.
     refusals_read: u64,
@@ -245,7 +245,7 @@ impl Inner {
         if mode == Mode::InPlace {
             in_place::check(library, self.machine, self.channel.rule())?;
         }
-        if mode == Mode::Cached && takes_lines(&self.limits) {
+        if mode == Mode::Cached && self.limits.takes_lines() {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.calls.none_in_flight();

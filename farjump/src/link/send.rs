@@ -9,10 +9,10 @@ use farjump_core::frame::{
 };
 use farjump_core::image::CodeId;
 use farjump_loader::Library;
-use farjump_transports::meet::Limits;
 
 use super::Deadline;
 use super::codes::{Code, Known};
+use crate::policy::Ceilings;
 use crate::{Error, Mode};
 
 /// Stands behind the payload while `NAME_payload_init` runs; if it changed, the routine wrote too far.
@@ -33,7 +33,7 @@ pub(super) struct Call<'a> {
     /// How long it may wait for room, or for a backend to take it; zero if not at all.
     pub(super) patience: Duration,
     /// What the target refuses.
-    pub(super) limits: Limits,
+    pub(super) limits: Ceilings,
 }
 
 /// What was sent.

@@ -127,8 +127,14 @@ impl Settings {
     /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have one that is longer
     /// than its mailbox at a time. Half of the memory that it may take besides is left for code and answers.
     pub(super) fn longest_delivered(&self) -> usize {
-        let besides = self.max_source_memory.saturating_sub(region_len(self.mailbox));
+        let besides = self.memory_besides_mailbox().unwrap_or(usize::MAX);
         self.limits.frame().min(besides / 2).max(self.mailbox.min(self.limits.frame))
+    }
+
+    /// Bytes of memory that a source may take besides its mailbox; `None` if there is no limit.
+    pub(super) fn memory_besides_mailbox(&self) -> Option<usize> {
+        (self.max_source_memory != usize::MAX)
+            .then(|| self.max_source_memory.saturating_sub(region_len(self.mailbox)))
     }
 
     /// Bytes of memory that a source takes by its frames, the longest of which has `longest` bytes.

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
 use farjump_core::image::CodeId;
-use farjump_core::mailbox;
 use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
 use farjump_transports::Error as MeetError;
@@ -582,10 +581,7 @@ impl<'a> Target<'a> {
                 continue;
             }
             let mut options = self.settings.arrival(self.shared.executor.epoch());
-            // `Settings::check` has seen that the mailbox fits.
-            let region = mailbox::region_len(self.settings.mailbox);
-            let besides = self.settings.max_source_memory.saturating_sub(region);
-            options.limits = self.shared.executor.policy.limits(besides);
+            options.limits = self.shared.executor.policy.limits(self.settings.memory_besides_mailbox());
             let arrival = Arrival::new(control, options);
             let id = self.next_id;
             self.next_id += 1;

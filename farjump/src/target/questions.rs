@@ -167,6 +167,6 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn limit(most: usize) -> u64 {
-    if most == usize::MAX { u64::MAX } else { most as u64 }
+fn limit(most: usize) -> Option<u64> {
+    (most != usize::MAX).then_some(most as u64)
 }

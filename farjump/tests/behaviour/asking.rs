@@ -163,7 +163,7 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
     assert_eq!(told.refusals().count(), RefusalCause::count());
     assert_eq!((told.store.images, told.store.bytes), (2, own.store.bytes as u64));
     assert_eq!((told.store.room_used, told.store.room), (own.store.room_used as u64, own.store.room as u64));
-    assert_eq!(told.store.capacity_images, own.store.capacity_images as u64);
+    assert_eq!(told.store.capacity_images, Some(own.store.capacity_images as u64));
     let [first, second] = &told.sources[..] else { panic!("{:?}", told.sources) };
     assert_eq!(first.pid, std::process::id());
     assert_eq!((&*second.program, second.bytes), ("a raw source", 64));

@@ -1,11 +1,15 @@
 //! Policy: what a target refuses by its owner's choice. Each limit lets in what is at it, refuses what is one over it with a
 //! reason that names it, and costs nobody else anything.
 
+use std::time::Instant;
+
 use farjump::core::frame::{Kind, LINE, Plan, PlanCode};
 use farjump::core::mailbox::region_len;
+use farjump::core::transport::OpenRequest;
 use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Target, TargetBuilder};
 use farjump_loader::code_id;
-use farjump_transports::meet::Message;
+use farjump_transports::meet::{Limits, Message, SourceOptions, meet_target};
+use farjump_transports::shm::Shm;
 
 use crate::raw::{RawSource, Told, call, call_code, call_id};
 use crate::support::{PATIENCE, Pair, Place, answer, library, meanwhile, meet, serve, to_words, words};
@@ -54,6 +58,29 @@ fn with_liar<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pair<'a>, RawSour
     let mut pair = Pair::of(target, place.link());
     let liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
     (pair, liar)
+}
+
+#[test]
+fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
+    let limits = |choose: fn(TargetBuilder<'static>) -> TargetBuilder<'static>| {
+        let place = Place::new();
+        let mut target = choose(place.target()).build().unwrap();
+        meet(&mut target, || {
+            let (options, deadline) = (
+                SourceOptions::new("a source", OpenRequest::new(region_len(4096), 4096)),
+                Instant::now() + PATIENCE,
+            );
+            meet_target(&place.address().parse().unwrap(), &mut [Box::new(Shm::new())], &options, deadline)
+                .unwrap()
+                .limits
+        })
+    };
+    assert_eq!(limits(|target| target), Limits::default());
+    assert_eq!(limits(|target| target.max_payload(500)), Limits { payload: Some(500), image: None });
+    assert_eq!(limits(|target| target.max_image(5000)), Limits { payload: None, image: Some(5000) });
+    // Besides its mailbox.
+    let told = limits(|target| target.mailbox(1 << 16).max_source_memory(region_len(1 << 16) + 7000));
+    assert_eq!(told, Limits { payload: None, image: Some(7000) });
 }
 
 #[test]

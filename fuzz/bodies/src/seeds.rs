@@ -141,7 +141,7 @@ fn meetings() -> Vec<Seed> {
     let (ready, id) = (Message::Ready { end }, [3; 16]);
     let refuse = Message::Refuse { cause: MeetRefusal::Full, text: "it has 4 links".into() };
     let refused = Message::Refused { token: 9, cause: RefusalCause::BadImage, text: "it is empty".into() };
-    let limits = Message::Limits(Limits { payload: 4096, image: 1 << 20 });
+    let limits = Message::Limits(Limits { payload: None, image: Some(1 << 20) });
     let later = [
         Message::Go,
         Message::NeedCode { index: 1, id },

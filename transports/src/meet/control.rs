@@ -288,10 +288,10 @@ impl Control {
         self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
     }
 
-    /// The target takes no image of more than `most` bytes, so no message that could hold one either: what a source sends
-    /// pins no more of its memory.
-    pub(super) fn limit_code(&mut self, most: u64) {
-        let most = usize::try_from(most).unwrap_or(MAX_CODE).min(MAX_CODE);
+    /// The target takes no image of more than `most` bytes, if there is a limit, so no message that could hold one either: what
+    /// a source sends pins no more of its memory.
+    pub(super) fn limit_code(&mut self, most: Option<u64>) {
+        let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_CODE).min(MAX_CODE);
         self.incoming.set_limit((most + (MAX_MESSAGE - MAX_CODE)).max(MAX_MEETING_MESSAGE));
     }
 

@@ -160,19 +160,13 @@ pub enum Message {
     },
 }
 
-/// What a target takes of a source, where that is less than a frame holds. All that is possible unless set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// What a target takes of a source, where that is less than a frame holds. `None`, which is what travels too, is no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Limits {
     /// Largest payload in bytes.
-    pub payload: u64,
+    pub payload: Option<u64>,
     /// Largest image in bytes.
-    pub image: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { payload: u64::MAX, image: u64::MAX }
-    }
+    pub image: Option<u64>,
 }
 
 /// Takes one name more than a source may give, so that its refusal can say so, and no more: an empty one is a byte on the wire
@@ -450,7 +444,8 @@ mod tests {
             (Message::NoCode { id }, with(&[9], &id)),
             (Message::Bye, vec![10]),
             (Message::Linked { index: 4, nanoseconds: 300 }, vec![11, 4, 0xac, 2]),
-            (Message::Limits(Limits { payload: 300, image: 1 }), vec![12, 0xac, 2, 1]),
+            (Message::Limits(Limits { payload: Some(300), image: Some(1) }), vec![12, 1, 0xac, 2, 1, 1]),
+            (Message::Limits(Limits { payload: None, image: Some(300) }), vec![12, 0, 1, 0xac, 2]),
             (Message::Enlarge { frame: 300, payload: 4 }, vec![13, 0xac, 2, 4]),
             (Message::Offer { end: end.clone() }, with(&[14], &end_bytes)),
             (Message::Accept { end }, with(&[15], &end_bytes)),

@@ -49,6 +49,7 @@ impl Question {
 /// The answer to a [`Question`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and it is soon written or read")]
 pub enum Answer {
     /// What code is held.
     Store(StoreListing),
@@ -167,10 +168,10 @@ pub struct StoreFigures {
     pub images: u64,
     /// Their length as they travelled, together.
     pub bytes: u64,
-    /// Most images that it holds; 2^64 - 1 if there is no limit.
-    pub capacity_images: u64,
-    /// Most bytes of images that it holds; 2^64 - 1 if there is no limit.
-    pub capacity_bytes: u64,
+    /// Most images that it holds; `None` if there is no limit.
+    pub capacity_images: Option<u64>,
+    /// Most bytes of images that it holds; `None` if there is no limit.
+    pub capacity_bytes: Option<u64>,
     /// Images dropped because others needed their place.
     pub evictions: u64,
     /// Room for placed code that is in use.
@@ -252,8 +253,8 @@ mod tests {
             store: StoreFigures {
                 images: 15,
                 bytes: 16,
-                capacity_images: 17,
-                capacity_bytes: 18,
+                capacity_images: Some(17),
+                capacity_bytes: None,
                 evictions: 19,
                 room_used: 20,
                 room: 21,
@@ -262,7 +263,7 @@ mod tests {
         };
         let stats_bytes = [
             &[2, 1, b't', 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2, 13, 14][..],
-            &[15, 16, 17, 18, 19, 20, 21],
+            &[15, 16, 1, 17, 0, 19, 20, 21],
             &[2, 1, b's', 7, 0x80, 1, 0, 0, 1, b's', 7, 0x80, 1, 1, 22, 23, 0],
         ];
         let answers = [

@@ -23,7 +23,7 @@ use crate::stage::{
     target_options,
 };
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x01\0\0\0";
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x02\0\0\0";
 
 /// A message with its head, which announces `descriptors`.
 fn framed(message: &Message, descriptors: u8) -> Vec<u8> {
@@ -87,15 +87,15 @@ fn another_protocol_is_told_apart_at_its_first_byte() {
 #[test]
 fn another_version_is_named_before_anything_is_parsed() {
     let error = told(|stream| {
-        stream.write_all(&[&MAGIC[..], &2u16.to_le_bytes(), &[0xff; 100]].concat()).unwrap();
+        stream.write_all(&[&MAGIC[..], &(VERSION + 1).to_le_bytes(), &[0xff; 100]].concat()).unwrap();
     });
-    assert!(matches!(error, Error::Version { theirs: 2, ours: VERSION, .. }), "{error}");
-    assert!(error.to_string().contains("speaks version 2 of the protocol, this farjump speaks 1"), "{error}");
+    assert!(matches!(error, Error::Version { theirs: 3, ours: VERSION, .. }), "{error}");
+    assert!(error.to_string().contains("speaks version 3 of the protocol, this farjump speaks 2"), "{error}");
 }
 
 #[test]
 fn reserved_bytes_must_be_zero() {
-    let error = told(|stream| stream.write_all(b"FARJUMP\0\x01\0\0\x01").unwrap());
+    let error = told(|stream| stream.write_all(b"FARJUMP\0\x02\0\0\x01").unwrap());
     assert!(matches!(error, Error::Garbled { .. }), "{error}");
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
     assert!(matches!(error, Error::Garbled { .. }), "{error}");

@@ -71,8 +71,8 @@ fn as_text(stats: &TargetStats) -> String {
 }
 
 /// A limit of a store.
-fn at_most(limit: u64, unit: &str) -> String {
-    if limit == u64::MAX { "any number".to_owned() } else { format!("{}{unit}", show_count(limit)) }
+fn at_most(limit: Option<u64>, unit: &str) -> String {
+    limit.map_or_else(|| "any number".to_owned(), |limit| format!("{}{unit}", show_count(limit)))
 }
 
 /// The causes that there were.
@@ -103,7 +103,6 @@ fn as_row(source: &SourceFigures) -> [String; 5] {
 fn as_json(stats: &TargetStats) -> Value {
     let refusals: Map<_, _> =
         stats.refusals().map(|(cause, frames)| (format!("{cause:?}"), frames.into())).collect();
-    let limit = |most: u64| (most != u64::MAX).then_some(most);
     let sources: Vec<_> = stats
         .sources
         .iter()
@@ -137,8 +136,8 @@ fn as_json(stats: &TargetStats) -> Value {
         "store": {
             "images": stats.store.images,
             "bytes": stats.store.bytes,
-            "capacity_images": limit(stats.store.capacity_images),
-            "capacity_bytes": limit(stats.store.capacity_bytes),
+            "capacity_images": stats.store.capacity_images,
+            "capacity_bytes": stats.store.capacity_bytes,
             "evictions": stats.store.evictions,
             "room_used": stats.store.room_used,
             "room": stats.store.room,
@@ -169,7 +168,7 @@ mod tests {
     #[test]
     fn a_store_without_a_limit_has_none_in_words_and_null_for_programs() {
         let mut stats = TargetStats::default();
-        stats.store.capacity_bytes = u64::MAX;
+        stats.store.capacity_images = Some(0);
         assert!(as_text(&stats).contains("0 images of 0, 0 B of any number"), "{}", as_text(&stats));
         assert_eq!(as_json(&stats)["store"]["capacity_bytes"], Value::Null);
     }
