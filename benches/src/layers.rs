@@ -65,7 +65,8 @@ impl Layers {
         let mut runner = FrameRunner::new(key);
         let mut buffer = AlignedBuffer::new(4096);
         writer.write(&mut buffer, counter, b"first")?;
-        runner.run(&mut executor, &mut buffer)?;
+        // SAFETY: the frame is that of the writer above.
+        unsafe { runner.run(&mut executor, &mut buffer) }?;
         let mut decoded = AlignedBuffer::new(64);
         FrameWriter::new(key, 0).write(&mut buffer, counter, b"first")?;
         let mut again = FrameWriter::new(key, executor.epoch());
@@ -129,7 +130,8 @@ impl Layers {
     fn write_and_run(&mut self, turns: usize) {
         for _ in 0..turns {
             let written = self.writer.write(&mut self.buffer, &self.counter, b"cached!!");
-            let ran = self.runner.run(&mut self.executor, &mut self.buffer);
+            // SAFETY: the frame is that of the writer above.
+            let ran = unsafe { self.runner.run(&mut self.executor, &mut self.buffer) };
             assert!(matches!((written, ran), (Ok(_), Ok(Ran::Done { .. }))), "the frame did not run");
         }
     }

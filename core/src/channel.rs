@@ -18,7 +18,7 @@ use crate::mailbox::{self, Seen};
 use crate::memory::{Memory, Region};
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
-use crate::transport::{ArrivalRules, Cause, Descriptor, Endpoint, Operation, Route, TransportError};
+use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, Route, TransportError};
 
 mod in_place;
 mod line;
@@ -134,8 +134,8 @@ pub enum Glance<'c> {
 pub enum Armed {
     /// Something is there already: do not sleep.
     Ready,
-    /// Sleep until this descriptor is readable; or, if there is something else to do, until then.
-    Sleep(Descriptor),
+    /// Sleep until [`Channel::descriptor`] is readable; or, if there is something else to do, until then.
+    Sleep,
     /// Nothing will tell: nap for a millisecond at most, then look.
     Nap,
 }
@@ -573,8 +573,8 @@ impl Channel {
         }
     }
 
-    /// The descriptor that [`Channel::arm`] may tell to sleep on; the same for the life of the channel.
-    pub fn descriptor(&self) -> Option<Descriptor> {
+    /// What [`Channel::arm`] may tell to sleep on; the same for the life of the channel.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.path {
             Path::OneSided(path) => path.local.descriptor(),
             Path::TwoSided(path) => path.messages.descriptor(),

@@ -1,7 +1,9 @@
 //! The core of farjump: frames, signals, mailboxes, images and the transport contract.
 //!
 //! It is `no_std` with `alloc`, knows no operating system and allocates nothing for a message. Embed it in a runtime of
-//! your own, or write a transport against it; programs that just inject functions want the `farjump` crate.
+//! your own, or write a transport against it; programs that just inject functions want the `farjump` crate. The feature
+//! `std` makes the file descriptors of the transport contract those of the standard library; a transport that has any, or
+//! something to sleep on, asks for it.
 //!
 //! | module | about |
 //! |---|---|
@@ -22,10 +24,11 @@
 #![deny(missing_docs)]
 
 extern crate alloc;
-#[cfg(any(test, loom))]
+#[cfg(any(test, loom, feature = "std"))]
 extern crate std;
 
 pub mod channel;
+mod descriptor;
 pub mod frame;
 pub mod icache;
 pub mod image;

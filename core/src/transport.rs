@@ -41,6 +41,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ptr::NonNull;
 
+pub use crate::descriptor::{BorrowedFd, OwnedFd};
+
 bitflags::bitflags! {
     /// How a receiver may know that all of a frame is there: the rules that a backend can honour.
     ///
@@ -173,7 +175,7 @@ pub struct Capabilities {
     /// it was written. Says what the backend can, **not** that this process may: where the system forbids it, asking for
     /// the mapping says so.
     pub in_place: bool,
-    /// Its addresses have file descriptors ([`Address::descriptors`]), which travel between processes of one machine only, on
+    /// Its addresses have file descriptors ([`LocalAddress::descriptors`]), which travel between processes of one machine only, on
     /// a Unix socket.
     pub descriptors: bool,
 }
@@ -217,20 +219,35 @@ impl OpenRequest {
     }
 }
 
-/// A file descriptor's number. Core knows no operating system: who makes one out of it says who closes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Descriptor(pub i32);
+/// What one end tells the other so that it can be reached, as its own side has it.
+#[derive(Clone, Debug, Default)]
+pub struct LocalAddress<'a> {
+    /// Opaque to all but the backend; at most 64 KiB.
+    pub bytes: Vec<u8>,
+    /// Descriptors to hand over, at most 8: the peer is given copies.
+    pub descriptors: Vec<BorrowedFd<'a>>,
+}
 
-/// What one end tells the other so that it can be reached.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+impl LocalAddress<'_> {
+    /// The address as the peer gets it: with descriptors of its own, which are copies of these.
+    ///
+    /// # Errors
+    /// When the system gives no more descriptors.
+    #[cfg(all(feature = "std", unix))]
+    pub fn try_to_owned(&self) -> std::io::Result<Address> {
+        let copies = self.descriptors.iter().map(|descriptor| descriptor.try_clone_to_owned());
+        Ok(Address { bytes: self.bytes.clone(), descriptors: copies.collect::<Result<_, _>>()? })
+    }
+}
+
+/// What one end tells the other so that it can be reached, as the other side has it.
+#[derive(Debug, Default)]
 pub struct Address {
     /// Opaque to all but the backend; at most 64 KiB.
     pub bytes: Vec<u8>,
-    /// Descriptors to hand over, at most 8. In an address that [`Opening::address`] returns they are borrowed from the
-    /// opening, valid as long as it is. In one that is given to [`Opening::connect`] they are the backend's to close,
-    /// whether it succeeds or fails. Empty where the control connection crosses machines; a backend that needs them then
-    /// fails in `connect`, saying so.
-    pub descriptors: Vec<Descriptor>,
+    /// Descriptors that were handed over, at most 8. Those that the backend does not keep are closed with this value. Empty
+    /// where the control connection crosses machines; a backend that needs them then fails in [`Opening::connect`], saying so.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// One way in which frames travel.
@@ -253,7 +270,7 @@ pub trait Transport: Send {
 /// One end of a link, before the peer's address is known. Dropping it undoes the opening.
 pub trait Opening: Send {
     /// What to tell the peer. The same each time it is called.
-    fn address(&self) -> Address;
+    fn address(&self) -> LocalAddress<'_>;
 
     /// The arrival rules that hold between this end and the one whose address has these bytes, as far as they are known
     /// better than from [`Capabilities::arrival`]: a peer on another machine cannot be mapped here, whatever both can do.
@@ -270,8 +287,7 @@ pub trait Opening: Send {
     /// Reaches the peer. Bounded in time: a backend that must wait for the network takes at most `deadline_ms`.
     ///
     /// # Errors
-    /// When `peer` makes no sense (it is untrusted), is of another kind or version, or cannot be reached. Descriptors in
-    /// `peer` are closed in any case.
+    /// When `peer` makes no sense (it is untrusted), is of another kind or version, or cannot be reached.
     fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError>;
 }
 
@@ -423,6 +439,7 @@ pub unsafe trait RemoteMemory: Send {
 /// Core reads and the injected function writes through [`LocalMemory::base`] without asking again. An implementation
 /// promises that the pointer stays valid for reads and writes of [`LocalMemory::len`] bytes, aligned to 4096 bytes, until
 /// the value is dropped, that it was zero when the endpoint was opened, and that only the peer writes to it besides core.
+/// What [`LocalMemory::executable`] returns maps the same bytes, as long and as aligned, until the value is dropped.
 pub unsafe trait LocalMemory: Send {
     /// Start of the region.
     fn base(&self) -> NonNull<u8>;
@@ -459,9 +476,8 @@ pub unsafe trait LocalMemory: Send {
         Ok(0)
     }
 
-    /// What becomes readable when the peer rings; `None` where there is nothing to sleep on. Borrowed: valid as long as
-    /// this value.
-    fn descriptor(&self) -> Option<Descriptor> {
+    /// What becomes readable when the peer rings; `None` where there is nothing to sleep on. The same for the life of the value.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
@@ -486,7 +502,16 @@ pub unsafe trait LocalMemory: Send {
 }
 
 /// Whole messages, in order, each delivered once. The backend may lose none without an error.
-pub trait Messages: Send {
+///
+/// # Safety
+/// Core and the injected function read and write through the pointers that this trait returns, without asking again. An
+/// implementation promises that
+/// * the room that [`Messages::reserve`] returns for `len` bytes is aligned to 64 bytes, and valid for reads and writes of
+///   `len` bytes until the [`Messages::commit`] that succeeds, the next `reserve`, or the end of the value;
+/// * the message that [`Messages::poll`] returns is aligned to 64 bytes, valid for reads and writes of its length until
+///   [`Messages::release`] or the end of the value, and written by nobody else until then;
+/// * neither overlaps the other, or any memory that a reference reaches.
+pub unsafe trait Messages: Send {
     /// Room for one message of `len` bytes to be written into. Nothing is sent before [`Messages::commit`]; a second
     /// `reserve` without it forgets the first. The room starts at an address aligned to [`Capabilities::alignment`] and
     /// may hold anything.
@@ -523,8 +548,9 @@ pub trait Messages: Send {
         Ok(())
     }
 
-    /// What becomes readable when something is to be done; `None` where there is nothing to sleep on.
-    fn descriptor(&self) -> Option<Descriptor> {
+    /// What becomes readable when something is to be done; `None` where there is nothing to sleep on. The same for the life of
+    /// the value.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 

@@ -24,7 +24,8 @@
 //! # let Some(library) = library() else { return Ok(()) };
 //! let len = writer.write(&mut buffer, &library, b"arguments")?;
 //! // … move `len` bytes to where the other side's buffer is …
-//! match runner.run(&mut executor, &mut buffer)? {
+//! // SAFETY: the bytes come from a writer that is trusted with this process.
+//! match unsafe { runner.run(&mut executor, &mut buffer) }? {
 //!     Ran::Done { reply, .. } => println!("it replied {} bytes", reply.len()),
 //!     other => println!("{other:?}"),
 //! }
@@ -210,7 +211,18 @@ impl FrameRunner {
     /// # Errors
     /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes. What is wrong with a frame is no error but
     /// [`Ran::Refused`].
-    pub fn run<'e>(&mut self, executor: &'e mut Executor, buffer: &mut [u8]) -> Result<Ran<'e>, Error> {
+    ///
+    /// # Safety
+    /// The code that the buffer brings or names runs in this process, and may do anything that this process may do. Checks of
+    /// frames and images keep out damage, not malice. So
+    /// * who made the bytes, or can change them on their way, must be trusted with the whole process,
+    /// * what the code imports and takes for the executor's `target_args` must be what the executor offers
+    ///   ([`Executor::set_target_args`]).
+    pub unsafe fn run<'e>(
+        &mut self,
+        executor: &'e mut Executor,
+        buffer: &mut [u8],
+    ) -> Result<Ran<'e>, Error> {
         check_alignment(buffer, 0)?;
         let due = self.key.header(self.run);
         if buffer.len() < LINE || buffer[..8] != due.to_le_bytes() {

@@ -1,20 +1,9 @@
 //! What waiting and sleeping share on both sides of a link.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use farjump_core::transport::Descriptor;
 use farjump_core::wait::WaitPolicy;
 use rustix::event::Timespec;
-
-/// Borrows a transport's descriptor.
-///
-/// # Safety
-/// Whoever gave the descriptor keeps it open while the result lives.
-pub(crate) unsafe fn borrow(descriptor: &Descriptor) -> BorrowedFd<'_> {
-    // SAFETY: the caller's promise.
-    unsafe { BorrowedFd::borrow_raw(descriptor.0) }
-}
 
 /// A duration as the system takes it; what it cannot hold becomes a day.
 pub(crate) fn timespec(duration: Duration) -> Timespec {

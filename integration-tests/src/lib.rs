@@ -5,7 +5,10 @@
 //! | [`conformance`] | what every transport has to stand: one suite, for any transport |
 //! | [`fakes`] | a transport of each family, inside one process, that does its worst within the contract |
 //! | [`pair`] | two connected ends in one process |
+//! | `strangers` | programs that safe code must not be able to be: documentation alone |
 
 pub mod conformance;
 pub mod fakes;
 pub mod pair;
+#[cfg(any(doc, doctest))]
+mod strangers;

@@ -1,9 +1,7 @@
 //! Two connected ends in one process, without a control connection in between.
 
-use std::os::fd::{BorrowedFd, IntoRawFd};
-
 use farjump_core::transport::{
-    Address, Cause, Descriptor, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
+    Address, Cause, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
 };
 
 /// How long the two may take to reach each other, in milliseconds.
@@ -25,23 +23,13 @@ pub fn connect(
     Ok((left.connect(to_right, DEADLINE_MS)?, right.connect(to_left, DEADLINE_MS)?))
 }
 
-/// The address of `opening` as it comes out of a control connection: with descriptors of its own, which whoever connects
-/// to it closes.
+/// The address of `opening` as it comes out of a control connection: with descriptors of its own.
 ///
 /// # Errors
 /// When the system gives no more descriptors.
 pub fn handed_over(opening: &dyn Opening) -> Result<Address, TransportError> {
-    let address = opening.address();
-    let mut copies = Vec::new();
-    for descriptor in &address.descriptors {
-        // SAFETY: descriptors of an address are open as long as its opening (`Address::descriptors`).
-        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor.0) };
-        let copy = borrowed.try_clone_to_owned().map_err(|error| {
-            let cause = Cause::System(format!("copying a descriptor: {error}"));
-            TransportError::new("pair", Operation::Connect, cause)
-        })?;
-        copies.push(copy);
-    }
-    let descriptors = copies.into_iter().map(|copy| Descriptor(copy.into_raw_fd())).collect();
-    Ok(Address { bytes: address.bytes, descriptors })
+    opening.address().try_to_owned().map_err(|error| {
+        let cause = Cause::System(format!("copying a descriptor: {error}"));
+        TransportError::new("pair", Operation::Connect, cause)
+    })
 }

@@ -19,10 +19,12 @@ impl Loaded {
     ///
     /// # Errors
     /// What the dynamic linker said.
-    pub(crate) fn open(name: &OsStr) -> Result<Loaded, String> {
-        // SAFETY: loading runs the library's constructors, and its destructors later. That they are sound to run is
-        // the trust that whoever names a library puts in it; the docs of `Library::open` and of
-        // `Resolver::allow_library` say so.
+    ///
+    /// # Safety
+    /// The constructors of the library, and of those that it depends on, must be sound to run now, and its destructors when
+    /// the last handle on it goes.
+    pub(crate) unsafe fn open(name: &OsStr) -> Result<Loaded, String> {
+        // SAFETY: the caller's promise.
         let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) };
         let handle = library.map_err(said)?.into_raw();
         // SAFETY: `handle` is from `into_raw` just above, and nobody else has it.
@@ -117,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_library_offers_what_it_defines_and_not_what_its_dependencies_do() {
-        let libm = Loaded::open(OsStr::new("libm.so.6")).unwrap();
+        // SAFETY: the system's library.
+        let libm = unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
         assert!(libm.symbol("log2").is_some());
         assert!(find(&libm.library, "getpid").is_some(), "dlsym looks into libc, which libm depends on");
         assert!(libm.symbol("getpid").is_none());
@@ -127,7 +130,8 @@ mod tests {
 
     #[test]
     fn the_bytes_behind_a_symbol_end_with_the_library() {
-        let libm = Loaded::open(OsStr::new("libm.so.6")).unwrap();
+        // SAFETY: the system's library.
+        let libm = unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
         let log2 = libm.symbol("log2").unwrap();
         let behind = libm.bytes_from(log2);
         assert_eq!(log2.addr().get() + behind, libm.extent.end);
@@ -136,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_there_is_named_by_the_dynamic_linker() {
-        let error = Loaded::open(OsStr::new("libno-such-library.so.7")).unwrap_err();
+        // SAFETY: there is no such file.
+        let error = unsafe { Loaded::open(OsStr::new("libno-such-library.so.7")) }.unwrap_err();
         assert!(error.contains("libno-such-library.so.7"), "{error}");
     }
 }

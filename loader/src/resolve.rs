@@ -33,19 +33,27 @@ impl Exports {
     /// The four that are always there, from libc.
     pub fn new() -> Exports {
         let mut exports = Exports(BTreeMap::new());
-        exports.insert("memcpy", libc::memcpy as *const c_void);
-        exports.insert("memmove", libc::memmove as *const c_void);
-        exports.insert("memset", libc::memset as *const c_void);
-        exports.insert("memcmp", libc::memcmp as *const c_void);
+        // SAFETY: they are what every compiler takes functions of these names for, and libc is never unloaded.
+        unsafe {
+            exports.insert("memcpy", libc::memcpy as *const c_void);
+            exports.insert("memmove", libc::memmove as *const c_void);
+            exports.insert("memset", libc::memset as *const c_void);
+            exports.insert("memcmp", libc::memcmp as *const c_void);
+        }
         exports
     }
 
     /// Offers `address` as `name`, in place of what was offered by that name before, if anything.
     ///
+    /// A function of Rust is `extern "C"` and is cast: `store_get as *const c_void`.
+    ///
+    /// # Safety
     /// The address is given to code that is placed from now on, which will call it or read there for as long as it is
-    /// held: it must stay valid that long, and be what the authors of ifuncs were told it is. A function of Rust must be
-    /// `extern "C"`, must not unwind, and is cast: `store_get as *const c_void`.
-    pub fn insert(&mut self, name: impl Into<String>, address: *const c_void) {
+    /// held. It must
+    /// * stay valid that long,
+    /// * be what the authors of ifuncs were told it is: a function of the type that they declare, or data of it,
+    /// * not unwind, if it is a function.
+    pub unsafe fn insert(&mut self, name: impl Into<String>, address: *const c_void) {
         self.0.insert(name.into(), address.expose_provenance() as u64);
     }
 
@@ -112,9 +120,13 @@ impl Interposed {
 
 impl Allowed {
     /// Loads what is `at` a path; messages call it `name`.
-    fn open(name: &OsStr, at: &OsStr) -> Result<Allowed, Error> {
-        let loaded =
-            Loaded::open(at).map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
+    ///
+    /// # Safety
+    /// As for [`Loaded::open`].
+    unsafe fn open(name: &OsStr, at: &OsStr) -> Result<Allowed, Error> {
+        // SAFETY: the caller's promise.
+        let loaded = unsafe { Loaded::open(at) };
+        let loaded = loaded.map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
         Ok(Allowed { name: name.to_string_lossy().into_owned(), loaded: ManuallyDrop::new(loaded) })
     }
 
@@ -148,8 +160,13 @@ impl Resolver {
     ///
     /// # Errors
     /// [`Error::Load`].
-    pub fn allow_library(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
-        self.libraries.push(Allowed::open(name.as_ref(), name.as_ref())?);
+    ///
+    /// # Safety
+    /// The library's constructors must be sound to run in this process, now, and those of the libraries that it depends on; so
+    /// must its destructors when the process ends. What it defines must be what the authors of ifuncs were told it is.
+    pub unsafe fn allow_library(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        self.libraries.push(unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?);
         Ok(())
     }
 
@@ -161,9 +178,14 @@ impl Resolver {
     ///
     /// # Errors
     /// [`Error::Load`].
-    pub fn interpose_library(&mut self, name: impl AsRef<OsStr>) -> Result<Vec<String>, Error> {
+    ///
+    /// # Safety
+    /// As for [`Resolver::allow_library`].
+    pub unsafe fn interpose_library(&mut self, name: impl AsRef<OsStr>) -> Result<Vec<String>, Error> {
         let name = name.as_ref();
-        Ok(self.interposed(Allowed::open(name, name)?))
+        // SAFETY: the caller's promise.
+        let library = unsafe { Allowed::open(name, name) }?;
+        Ok(self.interposed(library))
     }
 
     /// As [`Resolver::interpose_library`], of a library that is no file: its `bytes` are copied into memory that stays as long
@@ -171,7 +193,10 @@ impl Resolver {
     ///
     /// # Errors
     /// [`Error::Load`]; also where the system makes no file in memory, or `/proc` is not there to load it from.
-    pub fn interpose_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<String>, Error> {
+    ///
+    /// # Safety
+    /// As for [`Resolver::allow_library`].
+    pub unsafe fn interpose_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<String>, Error> {
         let failed = |error: std::io::Error| Error::Load {
             path: name.into(),
             message: format!("its {} bytes cannot be put into a file in memory: {error}", bytes.len()),
@@ -180,7 +205,8 @@ impl Resolver {
         let mut file = File::from(memory.map_err(|errno| failed(errno.into()))?);
         file.write_all(bytes).map_err(failed)?;
         let at = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let library = Allowed::open(OsStr::new(name), OsStr::new(&at))?;
+        // SAFETY: the caller's promise.
+        let library = unsafe { Allowed::open(OsStr::new(name), OsStr::new(&at)) }?;
         // The dynamic linker knows libraries by their paths: the number must never be another's.
         std::mem::forget(file);
         Ok(self.interposed(library))
@@ -193,8 +219,11 @@ impl Resolver {
         replaced
     }
 
-    /// Puts `address` before all that is offered as `name` until now. What [`Exports::insert`] says of it holds.
-    pub fn interpose(&mut self, name: impl Into<String>, address: *const c_void) {
+    /// Puts `address` before all that is offered as `name` until now.
+    ///
+    /// # Safety
+    /// As for [`Exports::insert`].
+    pub unsafe fn interpose(&mut self, name: impl Into<String>, address: *const c_void) {
         self.interposed.push(Interposed::Symbol(name.into(), address.expose_provenance() as u64));
     }
 
@@ -289,7 +318,8 @@ mod tests {
         let mut resolver = Resolver::default();
         assert_eq!(resolver.resolve(&import("getpid")), None);
         assert_eq!(resolver.resolve(&import("log2")), None);
-        resolver.allow_library("libm.so.6").unwrap();
+        // SAFETY: nothing is linked with it here.
+        unsafe { resolver.allow_library("libm.so.6").unwrap() };
         assert!(resolver.resolve(&import("log2")).is_some());
         assert_eq!(resolver.resolve(&import("getpid")), None, "libm depends on libc and does not define it");
         resolver.allow_process_symbols();
@@ -303,12 +333,15 @@ mod tests {
         resolver.allow_process_symbols();
         let process = resolver.resolve(&import("log2")).or(resolver.resolve(&import("malloc"))).unwrap();
         assert_ne!(process, datum().addr() as u64);
-        resolver.allow_library("libm.so.6").unwrap();
+        // SAFETY: nothing is linked with it here.
+        unsafe { resolver.allow_library("libm.so.6").unwrap() };
         let libm = resolver.resolve(&import("log2")).unwrap();
-        resolver.exports_mut().insert("log2", datum());
+        // SAFETY: nothing is linked with it here.
+        unsafe { resolver.exports_mut().insert("log2", datum()) };
         assert_eq!(resolver.resolve(&import("log2")), Some(datum().addr() as u64));
         assert_ne!(libm, datum().addr() as u64);
-        resolver.exports_mut().insert("memcpy", datum());
+        // SAFETY: nothing is linked with it here.
+        unsafe { resolver.exports_mut().insert("memcpy", datum()) };
         assert_eq!(resolver.resolve(&import("memcpy")), Some(datum().addr() as u64));
     }
 
@@ -318,36 +351,50 @@ mod tests {
         let other = (&raw const OTHER).cast::<c_void>();
         let mut resolver = Resolver::default();
         for name in ["log2", "cbrt", "farjump_reply"] {
-            resolver.exports_mut().insert(name, datum());
+            // SAFETY: nothing is linked with it here.
+            unsafe { resolver.exports_mut().insert(name, datum()) };
         }
-        assert_eq!(resolver.interpose_library("libm.so.6").unwrap(), ["cbrt", "log2"]);
+        // SAFETY: the system's library, and nothing is linked with it here.
+        let replaced = unsafe { resolver.interpose_library("libm.so.6") }.unwrap();
+        assert_eq!(replaced, ["cbrt", "log2"]);
         let libm = resolver.resolve(&import("log2")).unwrap();
         assert_ne!(libm, datum().addr() as u64);
         assert!(resolver.resolve(&import("exp2")).is_some(), "what nobody exported");
-        resolver.interpose("log2", other);
-        resolver.interpose("farjump_reply", other);
+        // SAFETY: nothing is linked with it here.
+        unsafe { resolver.interpose("log2", other) };
+        // SAFETY: nothing is linked with it here.
+        unsafe { resolver.interpose("farjump_reply", other) };
         assert_eq!(resolver.resolve(&import("log2")), Some(other.addr() as u64));
         assert_eq!(resolver.resolve(&import("farjump_reply")), Some(datum().addr() as u64));
-        resolver.interpose_library("libm.so.6").unwrap();
+        // SAFETY: as above.
+        unsafe { resolver.interpose_library("libm.so.6") }.unwrap();
         assert_eq!(resolver.resolve(&import("log2")), Some(libm));
         assert!(resolver.offered().contains("what libm.so.6 defines and log2"), "{}", resolver.offered());
-        let error = resolver.interpose_library("./libno-such.so").unwrap_err();
+        // SAFETY: there is no such file, and nothing that could run in those bytes.
+        let (error, other) = unsafe {
+            (
+                resolver.interpose_library("./libno-such.so").unwrap_err(),
+                resolver.interpose_bytes("codecs", &[7; 100]).unwrap_err().to_string(),
+            )
+        };
         assert!(error.to_string().starts_with("cannot load `./libno-such.so`: "), "{error}");
-        let error = resolver.interpose_bytes("codecs", &[7; 100]).unwrap_err().to_string();
-        assert!(error.starts_with("cannot load `codecs`: ") && error.contains("ELF"), "{error}");
+        assert!(other.starts_with("cannot load `codecs`: ") && other.contains("ELF"), "{other}");
     }
 
     #[test]
     fn a_library_that_is_not_there_is_an_error_that_names_it() {
-        let error = Resolver::default().allow_library("./libno-such.so").unwrap_err();
+        // SAFETY: there is no such file.
+        let error = unsafe { Resolver::default().allow_library("./libno-such.so") }.unwrap_err();
         assert!(error.to_string().starts_with("cannot load `./libno-such.so`: "), "{error}");
     }
 
     #[test]
     fn the_nearest_export_is_suggested_and_a_strange_one_is_not() {
         let mut exports = Exports::new();
-        exports.insert("kv_get", datum());
-        exports.insert("kv_put", datum());
+        // SAFETY: nothing is linked with it here.
+        unsafe { exports.insert("kv_get", datum()) };
+        // SAFETY: nothing is linked with it here.
+        unsafe { exports.insert("kv_put", datum()) };
         let resolver = Resolver::new(exports);
         assert_eq!(resolver.suggestion("store_get"), Some("kv_get"));
         assert_eq!(resolver.suggestion("kv_ptu"), Some("kv_put"));
@@ -359,9 +406,11 @@ mod tests {
         let mut resolver = Resolver::default();
         assert_eq!(resolver.offered(), "memcmp, memcpy, memmove, memset");
         for number in 0..12 {
-            resolver.exports_mut().insert(format!("f{number:02}"), datum());
+            // SAFETY: nothing is linked with it here.
+            unsafe { resolver.exports_mut().insert(format!("f{number:02}"), datum()) };
         }
-        resolver.allow_library("libm.so.6").unwrap();
+        // SAFETY: nothing is linked with it here.
+        unsafe { resolver.allow_library("libm.so.6").unwrap() };
         resolver.allow_process_symbols();
         assert_eq!(
             resolver.offered(),

@@ -115,8 +115,10 @@ fn objects_of_gxx_are_taken_with_templates_and_library_headers() {
     let mut top = [0_u32; 3];
     let mut target = Target::offering("memmove", libc::memmove as *const c_void);
     let exports = target.resolver.exports_mut();
-    exports.insert("memcpy", libc::memcpy as *const c_void);
-    exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void);
+    // SAFETY: it is what the code takes it for.
+    unsafe { exports.insert("memcpy", libc::memcpy as *const c_void) };
+    // SAFETY: it is what the code takes it for.
+    unsafe { exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void) };
     target.run(&report, &payload, &mut top);
     let mut sorted = values;
     sorted.sort_unstable();
@@ -242,11 +244,16 @@ fn the_archive_of_a_distribution_is_taken() {
         Library::open(&report.library).unwrap_or_else(|error| panic!("{linker}: {error}"));
         let mut target = Target::offering("memcpy", libc::memcpy as *const c_void);
         let exports = target.resolver.exports_mut();
-        exports.insert("memmove", libc::memmove as *const c_void);
-        exports.insert("memset", libc::memset as *const c_void);
-        exports.insert("calloc", libc::calloc as *const c_void);
-        exports.insert("free", libc::free as *const c_void);
-        exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void);
+        // SAFETY: it is what the code takes it for.
+        unsafe { exports.insert("memmove", libc::memmove as *const c_void) };
+        // SAFETY: it is what the code takes it for.
+        unsafe { exports.insert("memset", libc::memset as *const c_void) };
+        // SAFETY: it is what the code takes it for.
+        unsafe { exports.insert("calloc", libc::calloc as *const c_void) };
+        // SAFETY: it is what the code takes it for.
+        unsafe { exports.insert("free", libc::free as *const c_void) };
+        // SAFETY: it is what the code takes it for.
+        unsafe { exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void) };
         #[repr(C)]
         struct Answer {
             size: i32,

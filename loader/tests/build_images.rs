@@ -53,8 +53,10 @@ extern "C" fn offered(number: i32) -> i32 {
 
 fn rich_target() -> Target {
     let mut target = Target::offering("table_of_target", (&raw const TABLE).cast());
-    target.resolver.exports_mut().insert("offered", offered as *const c_void);
-    target.resolver.exports_mut().insert("__stack_chk_fail", offered as *const c_void);
+    // SAFETY: it is what the code takes it for.
+    unsafe { target.resolver.exports_mut().insert("offered", offered as *const c_void) };
+    // SAFETY: it is what the code takes it for.
+    unsafe { target.resolver.exports_mut().insert("__stack_chk_fail", offered as *const c_void) };
     target
 }
 

@@ -69,7 +69,8 @@ fn counter_adds_one_to_the_word_of_the_target() {
         let report = built(file, "counter");
         let mut target = Target::new();
         if file.starts_with("rust") {
-            target.resolver.exports_mut().insert("farjump_panic", farjump_panic as *const c_void);
+            // SAFETY: it is what the code takes it for.
+            unsafe { target.resolver.exports_mut().insert("farjump_panic", farjump_panic as *const c_void) };
         }
         let mut word = 41_u64;
         for payload in [&b""[..], b"anything"] {

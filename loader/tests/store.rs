@@ -32,7 +32,8 @@ static OFFERED: [u64; 8] = [0; 8];
 
 fn offering(name: &str) -> (Resolver, u64) {
     let mut exports = Exports::new();
-    exports.insert(name, (&raw const OFFERED).cast::<c_void>());
+    // SAFETY: it is what the code takes it for.
+    unsafe { exports.insert(name, (&raw const OFFERED).cast::<c_void>()) };
     (Resolver::new(exports), (&raw const OFFERED).addr() as u64)
 }
 

@@ -97,7 +97,9 @@ impl farjump_target_options_t {
             builder.export_raw(name, address.0)
         };
         let builder = self.exports.iter().fold(builder, export);
-        let builder = self.libraries.iter().fold(builder, TargetBuilder::export_library);
+        // SAFETY: the header says that they are loaded, by whoever named them.
+        let load = |builder: Builder, path| unsafe { builder.export_library(path) };
+        let builder = self.libraries.iter().fold(builder, load);
         let builder = self.local.iter().fold(builder, TargetBuilder::local);
         let builder = builder
             .process_symbols(self.process_symbols)
@@ -259,7 +261,7 @@ pub unsafe extern "C" fn farjump_target_options_export_data(
     }
 }
 
-/// Offers every symbol of a shared library, by path or soname. It is opened when a target is made.
+/// Offers every symbol of a shared library, by path or soname. It is loaded when a target is made, which runs its constructors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_export_library(
     options: *mut farjump_target_options_t,

@@ -44,7 +44,8 @@ pub(super) fn offer(exports: &mut Exports) {
         ("farjump_ucp_ifunc_msg_get_payload_ptr", farjump_ucp_ifunc_msg_get_payload_ptr as *const c_void),
         ("farjump_ucp_ifunc_send_nbix", farjump_ucp_ifunc_send_nbix as *const c_void),
     ] {
-        exports.insert(name, function);
+        // SAFETY: they are what the papers' headers declare by these names, and stay as long as this library.
+        unsafe { exports.insert(name, function) };
     }
 }
 

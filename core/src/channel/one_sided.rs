@@ -426,7 +426,10 @@ impl OneSided {
                 Armed::Ready
             }
             Sleep::Lightly => Armed::Nap,
-            Sleep::Soundly => self.local.descriptor().map_or(Armed::Nap, Armed::Sleep),
+            Sleep::Soundly => match self.local.descriptor() {
+                Some(_) => Armed::Sleep,
+                None => Armed::Nap,
+            },
         })
     }
 

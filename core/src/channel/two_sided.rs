@@ -80,7 +80,7 @@ impl TwoSided {
     /// The message at the head: its header, its parts and where it starts.
     pub(super) fn poll(&mut self) -> Result<Option<(Header, Parts, NonNull<u8>)>, TransportError> {
         let Some((start, len)) = self.messages.poll()? else { return Ok(None) };
-        // SAFETY: the backend lends `len` bytes at `start`, which the peer cannot change, until `release`.
+        // SAFETY: the backend lends `len` bytes at `start`, which nobody else writes, until `release` (`Messages`).
         let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
         let view = FrameView::new_checked(bytes, 0, self.receive_limit).map_err(protocol)?;
         if view.signal() != self.receive_key.header(self.received) {
@@ -99,10 +99,10 @@ impl TwoSided {
     }
 
     pub(super) fn arm(&mut self) -> Result<Armed, TransportError> {
-        let descriptor = self.messages.descriptor();
-        Ok(match (self.messages.arm()?, descriptor) {
-            (true, Some(descriptor)) => Armed::Sleep(descriptor),
-            (true, None) => Armed::Nap,
+        let wakes = self.messages.descriptor().is_some();
+        Ok(match (self.messages.arm()?, wakes) {
+            (true, true) => Armed::Sleep,
+            (true, false) => Armed::Nap,
             (false, _) if self.messages.poll()?.is_some() => Armed::Ready,
             (false, _) => Armed::Nap,
         })

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::{require_a_rule, without_mapping};
 use crate::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, LocalMemory, OpenRequest, Opening,
-    Operation, Transport, TransportError,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest,
+    Opening, Operation, Transport, TransportError,
 };
 
 mod dice;
@@ -278,7 +278,7 @@ struct FaultyOpening {
 }
 
 impl Opening for FaultyOpening {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         self.inner.address()
     }
 
@@ -287,7 +287,6 @@ impl Opening for FaultyOpening {
     }
 
     fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        // The inner transport first in any case: the descriptors in `peer` are its to close.
         let endpoint = self.inner.connect(peer, deadline_ms)?;
         let link = self.dice.link().clone();
         link.check(Operation::Connect)?;
@@ -328,7 +327,7 @@ unsafe impl LocalMemory for FaultyLocal {
         self.inner.completions()
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
     }
 

@@ -8,8 +8,8 @@ use core::ptr::NonNull;
 use super::event::{Action, Event};
 use super::{require_a_rule, without_mapping};
 use crate::transport::{
-    Address, ArrivalRules, Capabilities, Descriptor, Endpoint, LocalMemory, Messages, OpenRequest, Opening,
-    RemoteMemory, Route, Transport, TransportError,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Endpoint, LocalAddress, LocalMemory, Messages,
+    OpenRequest, Opening, RemoteMemory, Route, Transport, TransportError,
 };
 
 /// Who is told. Called on the thread that works with the end, in the middle of its work.
@@ -97,7 +97,7 @@ struct ObservedOpening {
 }
 
 impl Opening for ObservedOpening {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         self.inner.address()
     }
 
@@ -207,7 +207,7 @@ unsafe impl LocalMemory for ObservedLocal {
         result
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
     }
 
@@ -228,7 +228,8 @@ struct ObservedMessages {
     link: Arc<Link>,
 }
 
-impl Messages for ObservedMessages {
+// SAFETY: rooms and messages are those of `inner`, which keeps the promise, and are given back when `inner` gets them back.
+unsafe impl Messages for ObservedMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.link.told(Action::Reserve { len }, self.inner.reserve(len))
     }
@@ -261,7 +262,7 @@ impl Messages for ObservedMessages {
         self.link.told(Action::Progress, self.inner.progress())
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
     }
 

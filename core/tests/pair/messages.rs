@@ -73,7 +73,8 @@ fn full(operation: Operation) -> TransportError {
     TransportError::new("queue", operation, Cause::Full)
 }
 
-impl Messages for End {
+// SAFETY: room and messages are allocations of this value's own, aligned to 64, which it keeps until core gives them back.
+unsafe impl Messages for End {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.room = None;
         let mut out = self.out.lock().unwrap();

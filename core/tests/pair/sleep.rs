@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use farjump_core::channel::{Armed, SendError};
 use farjump_core::frame::Kind;
 use farjump_core::mailbox::CONTROL_LEN;
-use farjump_core::transport::{ArrivalRules, Descriptor};
+use farjump_core::transport::ArrivalRules;
 
 use super::peers::{Pair, RULES, pattern, plan};
 
-const SOUNDLY: Armed = Armed::Sleep(Descriptor(7));
+const SOUNDLY: Armed = Armed::Sleep;
 
 #[test]
 fn a_sleeper_is_rung_once_by_the_first_frame_and_not_while_awake() {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use farjump_core::transport::{
-    ArrivalRules, Cause, Descriptor, LocalMemory, Operation, RemoteMemory, TransportError,
+    ArrivalRules, BorrowedFd, Cause, LocalMemory, Operation, RemoteMemory, TransportError,
 };
 
 /// A region: pages of zeroes, written through raw pointers alone.
@@ -284,8 +284,9 @@ unsafe impl LocalMemory for Local {
         Ok(self.completions.load(Ordering::Relaxed))
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
-        Some(Descriptor(7))
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: standard error is open as long as the process.
+        Some(unsafe { BorrowedFd::borrow_raw(2) })
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {

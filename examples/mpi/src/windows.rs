@@ -3,12 +3,11 @@
 //! Everything that farjump asks of a one-sided backend, on four functions of MPI: `MPI_Put` for frames, `MPI_Accumulate` for
 //! words, which have to come in one piece, `MPI_Win_flush` for order, and `MPI_Iprobe` to let MPI work; `pool.rs` calls them.
 
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalMemory, OpenRequest, Opening,
-    Operation, RemoteMemory, Transport, TransportError,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
+    Opening, Operation, RemoteMemory, Transport, TransportError,
 };
 
 use crate::pool::{Place, Pool, PoolError, Reached, Region, nudge};
@@ -50,15 +49,11 @@ struct WindowsOpening {
 }
 
 impl Opening for WindowsOpening {
-    fn address(&self) -> Address {
-        Address { bytes: self.region.place().to_bytes(), descriptors: Vec::new() }
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress { bytes: self.region.place().to_bytes(), descriptors: Vec::new() }
     }
 
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        for descriptor in &peer.descriptors {
-            // SAFETY: an address that is given to `connect` hands its descriptors over.
-            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
-        }
         let odd = PoolError::Address("it is not one of MPI windows");
         let place = Place::from_bytes(&peer.bytes).filter(|_| peer.descriptors.is_empty()).ok_or(odd);
         let reached = place.and_then(|place| Reached::new(&self.pool, place));

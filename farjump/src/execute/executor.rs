@@ -68,10 +68,15 @@ impl Default for ExecutorBuilder {
 }
 
 impl ExecutorBuilder {
-    /// Offers a function under `name`.
+    /// Offers a function under `name`. Names that begin with `farjump_` are the services', and stay theirs; so do `memcpy`,
+    /// `memmove`, `memset` and `memcmp`.
     #[must_use]
     pub fn export<F: ExportFn>(mut self, name: &str, function: F) -> Self {
-        self.exports.insert(name, function.address());
+        if !services::is_reserved(name) {
+            // SAFETY: a function stays as long as the code that is compiled into this process. What it is taken for is said by
+            // the injected function that imports it, in a declaration that is unsafe there.
+            unsafe { self.exports.insert(name, function.address()) };
+        }
         self
     }
 
@@ -81,20 +86,29 @@ impl ExecutorBuilder {
     /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as the executor lives.
     #[must_use]
     pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
-        self.exports.insert(name, address);
+        // SAFETY: the caller's promise.
+        unsafe { self.exports.insert(name, address) };
         self
     }
 
     /// Offers the address of data under `name`: `extern T name;` in C.
     #[must_use]
     pub fn export_data<T: Sync>(mut self, name: &str, data: &'static T) -> Self {
-        self.exports.insert(name, (&raw const *data).cast());
+        if !services::is_reserved(name) {
+            // SAFETY: the data stays for ever; for the rest as in `export`.
+            unsafe { self.exports.insert(name, (&raw const *data).cast()) };
+        }
         self
     }
 
-    /// Offers every symbol of a shared library, by path or soname, after the exports.
+    /// Offers every symbol of a shared library, by path or soname, after the exports. It is loaded when the executor is built.
+    ///
+    /// # Safety
+    /// The library's constructors must be sound to run in this process when the executor is built, and those of the libraries
+    /// that it depends on; so must its destructors when the process ends. What it defines must be what the authors of injected
+    /// functions were told it is.
     #[must_use]
-    pub fn library(mut self, path: impl AsRef<Path>) -> Self {
+    pub unsafe fn library(mut self, path: impl AsRef<Path>) -> Self {
         self.libraries.push(path.as_ref().to_owned());
         self
     }
@@ -189,7 +203,8 @@ impl ExecutorBuilder {
         self.policy.check(self.modes)?;
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
-            resolver.allow_library(path)?;
+            // SAFETY: what `ExecutorBuilder::library` asks of whoever named it.
+            unsafe { resolver.allow_library(path) }?;
         }
         if self.process_symbols {
             resolver.allow_process_symbols();
@@ -371,9 +386,13 @@ impl Executor {
     }
 
     /// Offers a function as `name` from now on, before all that was offered by that name until now. Code that was linked before
-    /// keeps what it had. Names that begin with `farjump_` are the services', and stay theirs.
+    /// keeps what it had. Names that begin with `farjump_` are the services', and stay theirs; so do `memcpy`, `memmove`, `memset`
+    /// and `memcmp`.
     pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
-        self.resolver.interpose(name, function.address());
+        if !services::is_reserved(name) {
+            // SAFETY: as in `ExecutorBuilder::export`.
+            unsafe { self.resolver.interpose(name, function.address()) };
+        }
     }
 
     /// As [`Executor::export`], an address of a function or of data, as C gives it.
@@ -381,12 +400,16 @@ impl Executor {
     /// # Safety
     /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as the executor lives.
     pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
-        self.resolver.interpose(name, address);
+        // SAFETY: the caller's promise.
+        unsafe { self.resolver.interpose(name, address) };
     }
 
     /// As [`Executor::export`], the address of data.
     pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
-        self.resolver.interpose(name, (&raw const *data).cast());
+        if !services::is_reserved(name) {
+            // SAFETY: as in `ExecutorBuilder::export_data`.
+            unsafe { self.resolver.interpose(name, (&raw const *data).cast()) };
+        }
     }
 
     /// As [`Executor::export`], every symbol that a shared library defines itself, by path or soname. It is loaded now, which runs
@@ -394,16 +417,24 @@ impl Executor {
     ///
     /// # Errors
     /// [`Error::Library`] when it cannot be loaded.
-    pub fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
-        Ok(self.resolver.interpose_library(path.as_ref())?)
+    ///
+    /// # Safety
+    /// As for [`ExecutorBuilder::library`]; its constructors run now.
+    pub unsafe fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.resolver.interpose_library(path.as_ref()) }?)
     }
 
     /// As [`Executor::export_library`], of a library that is no file here: `name` is what messages call it.
     ///
     /// # Errors
     /// As [`Executor::export_library`].
-    pub fn export_library_bytes(&mut self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
-        Ok(self.resolver.interpose_bytes(name, library)?)
+    ///
+    /// # Safety
+    /// As for [`Executor::export_library`].
+    pub unsafe fn export_library_bytes(&mut self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.resolver.interpose_bytes(name, library) }?)
     }
 
     /// No longer has a function of this name here; `false` if there was none.

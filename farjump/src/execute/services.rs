@@ -8,11 +8,24 @@ use super::context;
 #[cfg(doc)]
 use super::forwarding::NotForwarded;
 
+/// Whether every target offers something of this name, which safe code may take for what it is: the services, and the four
+/// functions that compilers call unasked.
+pub(super) fn is_reserved(name: &str) -> bool {
+    let reserved = name.starts_with("farjump_") || matches!(name, "memcpy" | "memmove" | "memset" | "memcmp");
+    if reserved {
+        log::warn!("`{name}` stays what it is: every target offers it");
+    }
+    reserved
+}
+
 /// Adds the services to `exports`.
 pub(super) fn offer(exports: &mut Exports) {
-    exports.insert("farjump_reply", farjump_reply as *const c_void);
-    exports.insert("farjump_forward", farjump_forward as *const c_void);
-    exports.insert("farjump_panic", farjump_panic as *const c_void);
+    // SAFETY: they are what `farjump_ifunc.h` declares by these names, and stay as long as this library.
+    unsafe {
+        exports.insert("farjump_reply", farjump_reply as *const c_void);
+        exports.insert("farjump_forward", farjump_forward as *const c_void);
+        exports.insert("farjump_panic", farjump_panic as *const c_void);
+    }
 }
 
 /// Appends `len` bytes to this call's reply. 0, or -1 if the reply would get too long.

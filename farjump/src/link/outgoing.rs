@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use farjump_core::channel::Armed;
-use farjump_core::transport::{Descriptor, TransportError};
+use farjump_core::transport::TransportError;
 use farjump_loader::Linked;
 
 use super::Link;
@@ -82,7 +82,7 @@ impl Outgoing {
     }
 
     /// What the peer rings, if its transport does; the same for the life of the link.
-    pub(crate) fn doorbell(&self) -> Option<Descriptor> {
+    pub(crate) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         self.0.doorbell()
     }
 }

@@ -4,11 +4,9 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use farjump_core::transport::Descriptor;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::Error;
-use crate::sleep::borrow;
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -60,14 +58,7 @@ impl Watch {
     }
 
     /// Watches what a link has. All of it or nothing.
-    ///
-    /// # Safety
-    /// The doorbell stays open until [`Watch::remove`].
-    pub(super) unsafe fn add(
-        &self,
-        control: BorrowedFd<'_>,
-        doorbell: Option<Descriptor>,
-    ) -> Result<(), Error> {
+    pub(super) fn add(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let add = |fd: BorrowedFd<'_>| {
             epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN)
                 .map_err(Error::system("watching a descriptor"))
@@ -76,8 +67,7 @@ impl Watch {
         self.for_room.set(false);
         self.heeds.set(true);
         if let Some(doorbell) = doorbell {
-            // SAFETY: the caller's promise.
-            add(unsafe { borrow(&doorbell) }).inspect_err(|_| {
+            add(doorbell).inspect_err(|_| {
                 let _ = epoll::delete(&self.epoll, control);
             })?;
         }
@@ -86,13 +76,9 @@ impl Watch {
 
     /// No longer watches what a link has. Closing the descriptors would not do: a copy in another process, and the target has one
     /// of the doorbell, would keep them watched.
-    ///
-    /// # Safety
-    /// The doorbell is open.
-    pub(super) unsafe fn remove(&self, control: BorrowedFd<'_>, doorbell: Option<Descriptor>) {
+    pub(super) fn remove(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) {
         if let Some(doorbell) = doorbell {
-            // SAFETY: the caller's promise.
-            let _ = epoll::delete(&self.epoll, unsafe { borrow(&doorbell) });
+            let _ = epoll::delete(&self.epoll, doorbell);
         }
         let _ = epoll::delete(&self.epoll, control);
     }

@@ -199,7 +199,8 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// Offers a function to injected code, and nothing but what is offered can be linked against. Exports win over
-    /// libraries and the process's symbols.
+    /// libraries and the process's symbols. What every target offers (`memcpy`, `memmove`, `memset`, `memcmp`, and names that
+    /// begin with `farjump_`) stays what it is.
     ///
     /// ```
     /// # fn main() -> Result<(), farjump::Error> {
@@ -233,9 +234,15 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Offers every symbol of a shared library, by path or soname.
-    pub fn export_library(mut self, path: impl AsRef<Path>) -> Self {
-        self.executor = self.executor.library(path);
+    /// Offers every symbol of a shared library, by path or soname. It is loaded when the target is built.
+    ///
+    /// # Safety
+    /// The library's constructors must be sound to run in this process when the target is built, and those of the libraries
+    /// that it depends on; so must its destructors when the process ends. What it defines must be what the authors of injected
+    /// functions were told it is.
+    pub unsafe fn export_library(mut self, path: impl AsRef<Path>) -> Self {
+        // SAFETY: the caller's promise; the executor is built when the target is.
+        self.executor = unsafe { self.executor.library(path) };
         self
     }
 

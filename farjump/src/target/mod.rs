@@ -413,8 +413,12 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// [`Error::Library`] when it cannot be loaded; nothing has changed then.
-    pub fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
-        self.shared.executor.export_library(path)
+    ///
+    /// # Safety
+    /// As for [`TargetBuilder::export_library`]; its constructors run now.
+    pub unsafe fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.executor.export_library(path) }
     }
 
     /// Knows the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) by `name` from now on; see [`TargetBuilder::peer`]. Calls under way to
@@ -661,8 +665,8 @@ impl<'a> Target<'a> {
         }
         self.watch.replace(control.as_fd(), Event::Control(id))?;
         if let Some(descriptor) = channel.descriptor() {
-            // SAFETY: the channel lends the descriptor as long as it lives; it is taken out of the watch before.
-            self.watch.add(unsafe { crate::sleep::borrow(&descriptor) }, Event::Doorbell(id), false)?;
+            // It is taken out of the watch before the channel goes.
+            self.watch.add(descriptor, Event::Doorbell(id), false)?;
         }
         let mut budget = Budget::new(self.settings.max_source_memory);
         budget.try_take(self.settings.memory_of_frames(longest));

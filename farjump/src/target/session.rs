@@ -377,8 +377,8 @@ impl Session {
             (Waiting::Turn(..), _) => Rest::None,
             (Waiting::Room { .. } | Waiting::Reading, _) => Rest::Nap,
             (Waiting::Nothing, Armed::Ready) => Rest::None,
-            (Waiting::Nothing, Armed::Sleep(_)) if self.partial_since.is_none() => Rest::Sleep,
-            (Waiting::Nothing, Armed::Sleep(_) | Armed::Nap) => Rest::Nap,
+            (Waiting::Nothing, Armed::Sleep) if self.partial_since.is_none() => Rest::Sleep,
+            (Waiting::Nothing, Armed::Sleep | Armed::Nap) => Rest::Nap,
         })
     }
 

@@ -7,7 +7,7 @@ use rustix::event::epoll;
 
 use super::session::Session;
 use crate::Error;
-use crate::sleep::{borrow, timespec};
+use crate::sleep::timespec;
 
 /// What happened, and to whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,8 +94,7 @@ impl Watch {
     /// would keep them watched.
     pub(super) fn remove_session(&self, session: &Session) {
         if let Some(descriptor) = session.channel.descriptor() {
-            // SAFETY: the session's channel lends the descriptor as long as it lives, and it outlives this call.
-            self.remove(unsafe { borrow(&descriptor) });
+            self.remove(descriptor);
         }
         self.remove(session.control.as_fd());
     }

@@ -226,9 +226,8 @@ pub(crate) fn orders() -> impl Iterator<Item = String> {
 
 fn play_target(address: &str, data: &str) {
     let mut data = Data::open(data).unwrap();
-    let mut target = Target::listen(address)
-        .args(&mut data)
-        .export_library("libc.so.6")
+    // SAFETY: the system's library, which this program has loaded.
+    let mut target = unsafe { Target::listen(address).args(&mut data).export_library("libc.so.6") }
         .wait_policy(WaitPolicy { spins: 100, pauses: 0, yields: 0 })
         .build()
         .unwrap();

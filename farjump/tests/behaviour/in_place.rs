@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use farjump::core::frame::{Kind, Plan};
 use farjump::core::image::ImageView;
 use farjump::core::transport::{
-    Address, Capabilities, Cause, Descriptor, Endpoint, LocalMemory, OpenRequest, Opening, Operation,
-    Transport, TransportError,
+    Address, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest, Opening,
+    Operation, Transport, TransportError,
 };
 use farjump::{CodeId, Error, Library, Mode, RefusalCause};
 use farjump_transports::meet::Message;
@@ -301,7 +301,7 @@ impl Transport for NoExec {
 }
 
 impl Opening for NoExecOpening {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         self.0.address()
     }
 
@@ -330,7 +330,7 @@ unsafe impl LocalMemory for NoExecLocal {
         Err(TransportError::new("shm", Operation::Open, cause))
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.descriptor()
     }
 

@@ -42,7 +42,8 @@ impl Floor {
     }
 
     fn run(&mut self) -> Ran<'_> {
-        self.runner.run(&mut self.executor, &mut self.moved).unwrap()
+        // SAFETY: the frame is that of this test's writer, spoilt at most where it is checked.
+        unsafe { self.runner.run(&mut self.executor, &mut self.moved) }.unwrap()
     }
 
     fn call(&mut self, library: &Library, args: &[u8]) -> Vec<u8> {
@@ -142,7 +143,8 @@ fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
     for off in [1, 8, 32, 63] {
         let errors = [
             floor.writer.write(&mut floor.written[off..], &echo, b"").unwrap_err(),
-            floor.runner.run(&mut floor.executor, &mut floor.moved[off..]).map(drop).unwrap_err(),
+            // SAFETY: as in `Floor::run`.
+            unsafe { floor.runner.run(&mut floor.executor, &mut floor.moved[off..]).map(drop) }.unwrap_err(),
         ];
         for error in errors {
             assert!(matches!(error, Error::Buffer(_)), "{error}");
@@ -158,7 +160,8 @@ fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
         let error = floor.writer.write(&mut floor.written[..len], &echo, b"x").unwrap_err();
         assert!(matches!(error, Error::TooLarge { max, .. } if max == len), "{len}: {error}");
         assert_eq!(
-            floor.runner.run(&mut floor.executor, &mut floor.written[..len.min(63)]).unwrap(),
+            // SAFETY: as in `Floor::run`.
+            unsafe { floor.runner.run(&mut floor.executor, &mut floor.written[..len.min(63)]) }.unwrap(),
             Ran::Empty
         );
     }
@@ -196,7 +199,8 @@ fn a_payload_that_needs_more_alignment_than_its_place_has_is_refused_with_the_me
     // Moved to a place that is aligned to a line and no more.
     let len = floor.carry(&aligned, b"x");
     floor.moved.copy_within(..len, 64);
-    let ran = floor.runner.run(&mut floor.executor, &mut floor.moved[64..64 + len]).unwrap();
+    // SAFETY: as above.
+    let ran = unsafe { floor.runner.run(&mut floor.executor, &mut floor.moved[64..64 + len]) }.unwrap();
     assert!(matches!(ran, Ran::Refused(ref refusal) if refusal.cause == RefusalCause::BadFrame), "{ran:?}");
     floor.call(&aligned, b"x");
 }

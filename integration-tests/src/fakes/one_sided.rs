@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalMemory, OpenRequest, Opening,
-    Operation, RemoteMemory, Transport, TransportError,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
+    Opening, Operation, RemoteMemory, Transport, TransportError,
 };
 
 use super::block::Block;
@@ -164,7 +164,7 @@ struct FakeOpening {
 }
 
 impl Opening for FakeOpening {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         ENDS.address(self.number)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
-use farjump_core::transport::{Address, Cause};
+use farjump_core::transport::{Address, Cause, LocalAddress};
 
 use super::lock;
 
@@ -30,10 +30,10 @@ impl<T> Registry<T> {
         (number, end)
     }
 
-    pub(super) fn address(&self, number: u64) -> Address {
+    pub(super) fn address(&self, number: u64) -> LocalAddress<'static> {
         let mut bytes = self.kind.to_vec();
         bytes.extend(number.to_le_bytes());
-        Address { bytes, descriptors: Vec::new() }
+        LocalAddress { bytes, descriptors: Vec::new() }
     }
 
     /// The end with this address, which is untrusted.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, Messages, OpenRequest,
-    Opening, Operation, Transport, TransportError,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress, Messages,
+    OpenRequest, Opening, Operation, Transport, TransportError,
 };
 
 use super::block::Block;
@@ -182,7 +182,7 @@ struct FakeOpening {
 }
 
 impl Opening for FakeOpening {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         ENDS.address(self.number)
     }
 
@@ -257,7 +257,9 @@ impl FakeMessages {
     }
 }
 
-impl Messages for FakeMessages {
+// SAFETY: rooms and messages are blocks of this value's own, on a line at least and of the length that was asked for or is
+// told. A room stays until `commit` takes it or the next `reserve` replaces it, a message until the one after it is released.
+unsafe impl Messages for FakeMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.may_send()?;
         if len > self.max_frame {

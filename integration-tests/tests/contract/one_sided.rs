@@ -261,17 +261,17 @@ fn other_misuse_is_refused_and_recorded() {
 #[test]
 fn addresses_that_lead_nowhere_are_refused() {
     let mut fake = FakeOneSided::new(Rule::Fenced, 1);
-    let gone = fake.open(&request()).unwrap().address();
+    let gone = fake.open(&request()).unwrap().address().try_to_owned().unwrap();
     let taken = fake.open(&request()).unwrap();
-    let _peer = fake.open(&request()).unwrap().connect(taken.address(), 100).unwrap();
-    let mut longer = taken.address();
+    let _peer = fake.open(&request()).unwrap().connect(taken.address().try_to_owned().unwrap(), 100).unwrap();
+    let mut longer = taken.address().try_to_owned().unwrap();
     longer.bytes.push(0);
     let cases = [
         (Address::default(), "kind and version"),
         (Address { bytes: vec![0; 1 << 16], descriptors: Vec::new() }, "kind and version"),
         (longer, "kind and version"),
         (gone, "no end"),
-        (taken.address(), "another end"),
+        (taken.address().try_to_owned().unwrap(), "another end"),
     ];
     for (address, complaint) in cases {
         let error = fake.open(&request()).unwrap().connect(address, 100).unwrap_err().to_string();

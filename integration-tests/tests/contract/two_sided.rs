@@ -160,9 +160,9 @@ fn writing_after_the_commit_is_noticed_and_changes_nothing() {
 #[test]
 fn addresses_that_lead_nowhere_are_refused() {
     let mut fake = FakeTwoSided::new(1);
-    let gone = fake.open(&request()).unwrap().address();
+    let gone = fake.open(&request()).unwrap().address().try_to_owned().unwrap();
     let taken = fake.open(&request()).unwrap();
-    let _peer = fake.open(&request()).unwrap().connect(taken.address(), 100).unwrap();
+    let _peer = fake.open(&request()).unwrap().connect(taken.address().try_to_owned().unwrap(), 100).unwrap();
     let other = farjump_integration_tests::fakes::FakeOneSided::new(
         farjump_integration_tests::fakes::Rule::Fenced,
         1,
@@ -171,9 +171,9 @@ fn addresses_that_lead_nowhere_are_refused() {
     .unwrap();
     let cases = [
         (Address::default(), "kind and version"),
-        (other.address(), "kind and version"),
+        (other.address().try_to_owned().unwrap(), "kind and version"),
         (gone, "no end"),
-        (taken.address(), "another end"),
+        (taken.address().try_to_owned().unwrap(), "another end"),
     ];
     for (address, complaint) in cases {
         let error = fake.open(&request()).unwrap().connect(address, 100).unwrap_err().to_string();

@@ -1,11 +1,11 @@
 //! A two-sided backend: Unix datagram sockets. `docs/writing-a-transport.md` builds it.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, InboxKind, Messages, OpenRequest,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest,
     Opening, Operation, Transport, TransportError, WakeSource,
 };
 use rustix::io::Errno;
@@ -46,17 +46,12 @@ struct DatagramsOpening {
 }
 
 impl Opening for DatagramsOpening {
-    fn address(&self) -> Address {
-        Address { bytes: Vec::new(), descriptors: vec![Descriptor(self.entrance.as_raw_fd())] }
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress { bytes: Vec::new(), descriptors: vec![self.entrance.as_fd()] }
     }
 
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        let mut descriptors: Vec<OwnedFd> = peer
-            .descriptors
-            .iter()
-            // SAFETY: an address that is given to `connect` hands its descriptors over.
-            .map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor.0) })
-            .collect();
+        let mut descriptors = peer.descriptors;
         let entrance = descriptors.pop().filter(|entrance| {
             let datagrams = sockopt::socket_type(entrance) == Ok(SocketType::DGRAM);
             let local = sockopt::socket_domain(entrance) == Ok(AddressFamily::UNIX);
@@ -84,7 +79,9 @@ struct Post {
     held: Option<usize>,
 }
 
-impl Messages for Post {
+// SAFETY: both rooms are vectors of lines that live as long as the value and are as long as the longest message, so what is
+// lent stays; `poll` leaves the message alone until it is released. No other process has them.
+unsafe impl Messages for Post {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > LARGEST {
             return Err(failed(Operation::Send, Cause::TooLarge { len, max: LARGEST }));
@@ -127,8 +124,8 @@ impl Messages for Post {
         self.held = None;
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
-        Some(Descriptor(self.inbox.as_raw_fd()))
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inbox.as_fd())
     }
 
     fn arm(&mut self) -> Result<bool, TransportError> {

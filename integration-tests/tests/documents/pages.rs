@@ -1,12 +1,12 @@
 //! A one-sided backend: memory that both processes map. `docs/writing-a-transport.md` builds it.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, InboxKind, LocalMemory, OpenRequest,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
     Opening, Operation, RemoteMemory, Transport, TransportError,
 };
 use memmap2::{MmapOptions, MmapRaw};
@@ -35,18 +35,13 @@ impl Transport for Pages {
 struct PagesOpening(Region);
 
 impl Opening for PagesOpening {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         let bytes = (self.0.map.len() as u64).to_le_bytes().to_vec();
-        Address { bytes, descriptors: vec![Descriptor(self.0.memfd.as_fd().as_raw_fd())] }
+        LocalAddress { bytes, descriptors: vec![self.0.memfd.as_fd()] }
     }
 
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        let mut descriptors: Vec<OwnedFd> = peer
-            .descriptors
-            .iter()
-            // SAFETY: an address that is given to `connect` hands its descriptors over.
-            .map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor.0) })
-            .collect();
+        let mut descriptors = peer.descriptors;
         let odd = || failed(Operation::Connect, Cause::Address("it is not one of pages".into()));
         let len = peer.bytes.try_into().map(u64::from_le_bytes).map_err(|_| odd())?;
         let memfd = descriptors.pop().filter(|_| descriptors.is_empty()).ok_or_else(odd)?;

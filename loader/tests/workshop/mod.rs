@@ -109,14 +109,16 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn new() -> Target {
         let mut exports = Exports::new();
-        exports.insert("farjump_reply", farjump_reply as *const c_void);
+        // SAFETY: it is what the header declares by that name.
+        unsafe { exports.insert("farjump_reply", farjump_reply as *const c_void) };
         let arena = Arena::new(1 << 20).expect("an arena");
         Target { store: Store::new(arena), resolver: Resolver::new(exports) }
     }
 
     pub(crate) fn offering(name: &str, address: *const c_void) -> Target {
         let mut target = Target::new();
-        target.resolver.exports_mut().insert(name, address);
+        // SAFETY: tests name what their functions import.
+        unsafe { target.resolver.exports_mut().insert(name, address) };
         target
     }
 

@@ -1,13 +1,13 @@
 //! What two sides agree on, and the checks of what the other one offers. Both roles use the same.
 
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::image::Machine;
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Descriptor, Endpoint, OpenRequest, Opening, Transport,
+    Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, Opening, Transport,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -133,13 +133,6 @@ impl OwnEnd {
     /// Gives `use_it` what the peer is told, with the descriptors that go beside it.
     pub(super) fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
         let address = self.opening.address();
-        let descriptors: Vec<_> = address
-            .descriptors
-            .iter()
-            // SAFETY: an opening promises that the descriptors of its address are open as long as it is
-            // (`Address::descriptors`), and `self` holds it while these borrows live.
-            .map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor.0) })
-            .collect();
         let end = End {
             transport: self.transport.clone(),
             address: address.bytes,
@@ -149,7 +142,7 @@ impl OwnEnd {
             max_frame: self.max_frame,
             region_len: self.region_len as u64,
         };
-        use_it(end, &descriptors)
+        use_it(end, &address.descriptors)
     }
 
     /// The rule that this end and the peer's use, and the sanity of the numbers that the peer states.
@@ -190,11 +183,7 @@ impl OwnEnd {
         rule: ArrivalRules,
         deadline: Instant,
     ) -> Result<Joined, Error> {
-        let address = Address {
-            bytes: end.address,
-            // The backend closes them, whatever happens.
-            descriptors: descriptors.into_iter().map(|owned| Descriptor(owned.into_raw_fd())).collect(),
-        };
+        let address = Address { bytes: end.address, descriptors };
         // It fits: `OwnEnd::agree` has looked.
         let peer_region_len = end.region_len as usize;
         let endpoint = reach(self.opening, address, peer_region_len, deadline, peer)?;

@@ -10,14 +10,15 @@
 mod doorbell;
 mod region;
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, FaultsNoticed, InboxKind, LocalMemory,
-    OpenRequest, Opening, Operation, RemoteMemory, Threading, Transport, TransportError, WakeSource,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress,
+    LocalMemory, OpenRequest, Opening, Operation, RemoteMemory, Threading, Transport, TransportError,
+    WakeSource,
 };
 
 use doorbell::Doorbell;
@@ -99,27 +100,20 @@ struct ShmOpening {
 }
 
 impl Opening for ShmOpening {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         let mut bytes = [0; ADDRESS_LEN];
         bytes[..2].copy_from_slice(&ADDRESS_VERSION.to_le_bytes());
         bytes[2..4].copy_from_slice(&self.barriers.bits().to_le_bytes());
         bytes[8..].copy_from_slice(&(self.region.len() as u64).to_le_bytes());
         let descriptors = [self.region.memfd(), self.doorbell.descriptor()];
-        Address { bytes: bytes.to_vec(), descriptors: descriptors.map(number).to_vec() }
+        LocalAddress { bytes: bytes.to_vec(), descriptors: descriptors.to_vec() }
     }
 
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        let descriptors: Vec<OwnedFd> = peer
-            .descriptors
-            .iter()
-            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close: the caller
-            // hands them over and uses them no more (`Address::descriptors`).
-            .map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor.0) })
-            .collect();
         let failed = |cause| error(Operation::Connect, cause);
         let (len, theirs) = read_address(&peer.bytes).map_err(failed)?;
-        let count = descriptors.len();
-        let [memfd, eventfd] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| {
+        let count = peer.descriptors.len();
+        let [memfd, eventfd] = <[OwnedFd; 2]>::try_from(peer.descriptors).map_err(|_| {
             failed(Cause::Address(format!(
                 "{count} descriptors came with it and it has 2; it must come over a Unix socket"
             )))
@@ -238,8 +232,8 @@ unsafe impl LocalMemory for ShmLocal {
             .map_err(|cause| error(Operation::Open, cause))
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
-        Some(number(self.doorbell.descriptor()))
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.doorbell.descriptor())
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
@@ -268,10 +262,6 @@ fn read_address(bytes: &[u8]) -> Result<(usize, Barriers), Cause> {
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     region::check_len(len).map_err(|cause| Cause::Address(cause.to_string()))?;
     Ok((len, Barriers::from_bits_truncate(u16::from_le_bytes([f, g]))))
-}
-
-fn number(descriptor: BorrowedFd<'_>) -> Descriptor {
-    Descriptor(descriptor.as_raw_fd())
 }
 
 fn error(operation: Operation, cause: Cause) -> TransportError {

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
-    ArrivalRules, Capabilities, Cause, Descriptor, InboxKind, Messages, OpenRequest, Opening, Operation,
+    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Opening, Operation,
     Route, Threading, Transport, TransportError, WakeSource,
 };
 use farjump_ucx_sys::{
@@ -251,7 +251,9 @@ impl Post {
     }
 }
 
-impl Messages for Post {
+// SAFETY: a room is a buffer of this value's own until UCX is done with it; a message lies in the inbox until `pop`, in memory
+// that UCX has finished writing. Buffers start on a line (`Buffer`).
+unsafe impl Messages for Post {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > self.max_frame {
             return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
@@ -321,8 +323,8 @@ impl Messages for Post {
         self.work().map(|_| ())
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
-        Some(self.station.descriptor)
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.station.descriptor())
     }
 
     fn arm(&mut self) -> Result<bool, TransportError> {

@@ -1,7 +1,6 @@
 //! Two ends in one process, honest and lying.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::BorrowedFd;
 
 use super::*;
 use crate::ucx::window::MAX_FRAMES;
@@ -19,7 +18,8 @@ fn pair(window: usize, max_frame: usize) -> Option<(Post, Post)> {
     }
     let open = || AmOpening::open(&OpenRequest::new(window, max_frame)).unwrap();
     let (left, right) = (open(), open());
-    let (to_left, to_right) = (left.address(), right.address());
+    let (to_left, to_right) =
+        (left.address().try_to_owned().unwrap(), right.address().try_to_owned().unwrap());
     Some((left.join(to_right).unwrap(), right.join(to_left).unwrap()))
 }
 
@@ -137,8 +137,7 @@ fn a_sleeper_is_not_woken_by_nothing_and_is_by_a_frame() {
     send(&mut right, 64, 2).unwrap();
     next(&mut left, &mut right).unwrap();
     let readable = |post: &Post, seconds| {
-        // SAFETY: the end keeps it open.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(post.descriptor().unwrap().0) };
+        let descriptor = post.descriptor().unwrap();
         let timeout = Timespec { tv_sec: seconds, tv_nsec: 200_000_000 };
         poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timeout)).unwrap() == 1
     };
@@ -193,7 +192,7 @@ fn an_address_of_a_peer_that_is_gone_gives_an_end_that_can_be_dropped() {
     }
     let open = || AmOpening::open(&OpenRequest::new(65_536, 4096)).unwrap();
     let gone = open();
-    let address = gone.address();
+    let address = gone.address().try_to_owned().unwrap();
     drop(gone);
     if let Ok(mut post) = open().join(address) {
         for _ in 0..1000 {

@@ -2,11 +2,10 @@
 //! sides, the former if it does (`docs/decisions/ucx-am.md`).
 
 use std::env;
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
-    Address, ArrivalRules, Cause, Endpoint, OpenRequest, Opening, Operation, TransportError,
+    Address, ArrivalRules, Cause, Endpoint, LocalAddress, OpenRequest, Opening, Operation, TransportError,
 };
 use farjump_ucx_sys::{Version, ucp_ep_h};
 
@@ -113,10 +112,6 @@ impl AmOpening {
     }
 
     pub(super) fn join(mut self, peer: Address) -> Result<Post, TransportError> {
-        for descriptor in &peer.descriptors {
-            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close.
-            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
-        }
         if !peer.descriptors.is_empty() {
             let what = "descriptors came with it, and it has none".to_owned();
             return Err(error(Operation::Connect, Cause::Address(what)));
@@ -133,8 +128,8 @@ impl AmOpening {
 }
 
 impl Opening for AmOpening {
-    fn address(&self) -> Address {
-        Address { bytes: self.address.clone(), descriptors: Vec::new() }
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }
 
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {

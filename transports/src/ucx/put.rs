@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, InboxKind, LocalMemory, OpenRequest,
-    Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError, WakeSource,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory,
+    OpenRequest, Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError, WakeSource,
 };
 use farjump_ucx_sys::{
     UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_ptr_t,
@@ -93,7 +93,8 @@ struct PutOpening {
     reached: Option<(Vec<u8>, Peer)>,
     worker: Worker,
     region: Region,
-    descriptor: Descriptor,
+    /// The worker's, which is open as long as it.
+    descriptor: RawFd,
     barriers: Barriers,
     address: Vec<u8>,
 }
@@ -134,8 +135,8 @@ impl PutOpening {
 }
 
 impl Opening for PutOpening {
-    fn address(&self) -> Address {
-        Address { bytes: self.address.clone(), descriptors: Vec::new() }
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }
 
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
@@ -147,10 +148,6 @@ impl Opening for PutOpening {
     }
 
     fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        for descriptor in &peer.descriptors {
-            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close.
-            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
-        }
         if !peer.descriptors.is_empty() {
             let what = "descriptors came with it, and it has none".to_owned();
             return Err(error(Operation::Connect, Cause::Address(what)));
@@ -457,7 +454,8 @@ struct PutLocal {
     /// The same memory, executable, once that was asked for.
     twin: Option<Twin>,
     region: Region,
-    descriptor: Descriptor,
+    /// The worker's, which is open as long as it.
+    descriptor: RawFd,
     works: Arc<Mutex<Works>>,
     /// The two sides map each other's memory: what one stores the other sees in order.
     is_mapped: bool,
@@ -489,8 +487,9 @@ unsafe impl LocalMemory for PutLocal {
             .map_err(|cause| error(Operation::Open, cause))
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
-        Some(self.descriptor)
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the worker keeps it open (`Worker::descriptor`), and `works` keeps the worker.
+        Some(unsafe { BorrowedFd::borrow_raw(self.descriptor) })
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {

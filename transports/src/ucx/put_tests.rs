@@ -1,6 +1,6 @@
 //! Two ends in one process, honest and lying.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::slice;
 
 use farjump_ucx_sys::{
@@ -38,7 +38,8 @@ fn join(own: Box<PutOpening>, peer: Address) -> Halves {
 
 fn pair() -> Option<(Halves, Halves)> {
     let (left, right) = (open()?, open()?);
-    let (to_left, to_right) = (left.address(), right.address());
+    let (to_left, to_right) =
+        (left.address().try_to_owned().unwrap(), right.address().try_to_owned().unwrap());
     Some((join(left, to_right), join(right, to_left)))
 }
 
@@ -47,9 +48,7 @@ fn bytes(local: &dyn LocalMemory) -> Vec<u8> {
     unsafe { slice::from_raw_parts(local.base().as_ptr(), local.len()) }.to_vec()
 }
 
-fn readable(descriptor: Descriptor) -> bool {
-    // SAFETY: the end that it belongs to lives in the caller.
-    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor.0) };
+fn readable(descriptor: BorrowedFd<'_>) -> bool {
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&second)).unwrap() == 1
 }
@@ -116,12 +115,12 @@ fn a_put_past_the_region_is_refused_before_it_is_made() {
 #[test]
 fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
     let Some(((_, mut remote), (mut local, _keep))) = pair() else { return };
-    let descriptor = local.descriptor().unwrap();
+    let descriptor = local.descriptor().unwrap().try_clone_to_owned().unwrap();
     for _ in 0..5 {
         assert!(local.before_sleep().unwrap(), "it cannot promise to be woken");
-        assert!(!readable(descriptor), "somebody rang");
+        assert!(!readable(descriptor.as_fd()), "somebody rang");
         remote.ring().unwrap();
-        assert!(readable(descriptor), "nobody rang");
+        assert!(readable(descriptor.as_fd()), "nobody rang");
         local.after_sleep().unwrap();
     }
     // Rings that nobody hears yet are no error, and no more than one is kept.
@@ -134,7 +133,7 @@ fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
 #[test]
 fn the_rules_with_a_peer_whose_memory_is_mapped_have_stores_and_the_peer_is_reached_once() {
     let (Some(mut left), Some(right)) = (open(), open()) else { return };
-    let peer = right.address();
+    let peer = right.address().try_to_owned().unwrap();
     assert_eq!(left.arrival_with(&peer.bytes).unwrap(), ArrivalRules::all());
     let start = left.reached.as_ref().unwrap().1.mapped;
     let (_, remote) = join(left, peer);

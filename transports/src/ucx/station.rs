@@ -1,9 +1,10 @@
 //! A worker of `ucx-am`, and what comes through it.
 
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
 use farjump_core::frame::LINE;
-use farjump_core::transport::{Cause, Descriptor, OpenRequest};
+use farjump_core::transport::{BorrowedFd, Cause, OpenRequest};
 
 use super::context::Context;
 use super::inbox::Inbox;
@@ -13,8 +14,8 @@ use super::worker::Worker;
 pub(super) struct Station {
     /// Owned, behind a pointer because callbacks have it too.
     inbox: NonNull<Inbox>,
-    /// What to sleep on.
-    pub(super) descriptor: Descriptor,
+    /// What to sleep on: the worker's, which is open as long as it.
+    descriptor: RawFd,
     /// By which UCX reaches the worker.
     pub(super) address: Vec<u8>,
 }
@@ -32,6 +33,12 @@ impl Station {
         // SAFETY: it stays in its box until `drop` has ended the worker.
         unsafe { station.inbox().listen()? };
         Ok(station)
+    }
+
+    /// What to sleep on.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the worker keeps it open (`Worker::descriptor`), and lives in the inbox until this value is dropped.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor) }
     }
 
     #[inline]

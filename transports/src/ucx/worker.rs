@@ -2,12 +2,13 @@
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 use std::ptr;
 use std::slice;
 use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
-use farjump_core::transport::{Cause, Descriptor};
+use farjump_core::transport::Cause;
 use farjump_ucx_sys::{
     UCP_AM_FLAG_PERSISTENT_DATA, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
     UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
@@ -75,12 +76,13 @@ impl Worker {
         Ok(bytes)
     }
 
-    /// What becomes readable when there is something to do, once the worker is armed.
-    pub(super) fn descriptor(&self) -> Result<Descriptor, Cause> {
+    /// The number of the descriptor that becomes readable when there is something to do, once the worker is armed. It is open
+    /// as long as the worker.
+    pub(super) fn descriptor(&self) -> Result<RawFd, Cause> {
         let mut descriptor = -1;
         // SAFETY: the worker is there, and there is room for the number.
         match unsafe { self.ucx.ucp_worker_get_efd(self.handle, &mut descriptor) } {
-            UCS_OK => Ok(Descriptor(descriptor)),
+            UCS_OK => Ok(descriptor),
             status => Err(system(self.ucx, "has nothing to sleep on", status)),
         }
     }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use farjump_core::transport::{Cause, Descriptor};
+use farjump_core::transport::Cause;
 use farjump_rdma_sys::{
     IBV_WC_LOC_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR,
     IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
@@ -57,9 +57,7 @@ impl Completions {
             return Err(cause);
         };
         let made = Completions { cq, channel, device: Arc::clone(device) };
-        if let Some(Descriptor(number)) = made.descriptor() {
-            // SAFETY: the channel's descriptor, which is open as long as it.
-            let channel = unsafe { BorrowedFd::borrow_raw(number) };
+        if let Some(channel) = made.descriptor() {
             fcntl_getfl(channel).and_then(|flags| fcntl_setfl(channel, flags | OFlags::NONBLOCK)).map_err(
                 |errno| {
                     Cause::System(format!(
@@ -88,9 +86,9 @@ impl Completions {
     }
 
     /// What becomes readable once something is done after [`Completions::arm`].
-    pub(super) fn descriptor(&self) -> Option<Descriptor> {
-        // SAFETY: the channel is there.
-        self.channel.map(|channel| Descriptor(unsafe { channel.as_ref() }.fd))
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the channel is there as long as this value, and with it its descriptor.
+        self.channel.map(|channel| unsafe { BorrowedFd::borrow_raw(channel.as_ref().fd) })
     }
 
     /// Asks for the channel to tell of the next completion that its sender has asked to be told of (`Request::solicited`), or that

@@ -5,14 +5,13 @@
 //! not by rendezvous is in `docs/decisions/verbs.md`.
 
 use std::collections::VecDeque;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, FaultsNoticed, InboxKind, Messages,
-    OpenRequest, Opening, Operation, Route, Threading, Transport, TransportError, WakeSource,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress,
+    Messages, OpenRequest, Opening, Operation, Route, Threading, Transport, TransportError, WakeSource,
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
@@ -122,16 +121,12 @@ impl Drop for Station {
 }
 
 impl Opening for Station {
-    fn address(&self) -> Address {
-        Address { bytes: self.address.clone(), descriptors: Vec::new() }
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }
 
     fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| error(Operation::Connect, cause);
-        for descriptor in &peer.descriptors {
-            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close.
-            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
-        }
         if !peer.descriptors.is_empty() {
             return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
         }
@@ -313,7 +308,9 @@ impl Post {
     }
 }
 
-impl Messages for Post {
+// SAFETY: a room is memory of this value's own until the device has sent it; a message lies in the inbox until `release`, in
+// buffers that the device has finished writing and is not given before. Both start on a page or a line of one.
+unsafe impl Messages for Post {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > self.max_frame {
             return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
@@ -368,7 +365,7 @@ impl Messages for Post {
         self.work()
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.station.queue.received.descriptor()
     }
 

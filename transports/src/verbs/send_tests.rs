@@ -25,7 +25,7 @@ fn device() -> Option<Send> {
 fn pair(max_frame: usize) -> Option<[End; 2]> {
     let mut send = device()?;
     let [one, other] = [(); 2].map(|()| send.open(&OpenRequest::new(1 << 20, max_frame)).unwrap());
-    let [of_one, of_other] = [one.address(), other.address()];
+    let [of_one, of_other] = [one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap()];
     Some([one.connect(of_other, 1000).unwrap(), other.connect(of_one, 1000).unwrap()].map(|end| match end {
         Endpoint::TwoSided(end) => end,
         Endpoint::OneSided { .. } => panic!("it is two-sided"),
@@ -141,9 +141,8 @@ fn both_sides_send_at_once_for_many_windows() {
 #[test]
 fn a_sleeper_is_woken_by_a_message_and_does_not_sleep_over_one() {
     let Some([mut one, mut other]) = pair(1 << 20) else { return };
-    let Some(Descriptor(number)) = other.descriptor() else { panic!("there is a channel") };
-    // SAFETY: open as long as the end.
-    let channel = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let Some(channel) = other.descriptor() else { panic!("there is a channel") };
+    let channel = channel.try_clone_to_owned().unwrap();
     let wakes = |seconds| {
         let mut polled = [PollFd::new(&channel, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })).unwrap() == 1

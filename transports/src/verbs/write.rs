@@ -5,13 +5,14 @@
 //! listed, how the receives of writes with immediate data are accounted for, and when a sleeper sleeps soundly is in
 //! `docs/decisions/verbs.md`.
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Descriptor, Endpoint, FaultsNoticed, InboxKind, LocalMemory,
-    OpenRequest, Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError, WakeSource,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress,
+    LocalMemory, OpenRequest, Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError,
+    WakeSource,
 };
 
 use super::Chosen;
@@ -118,8 +119,8 @@ impl WriteOpening {
 }
 
 impl Opening for WriteOpening {
-    fn address(&self) -> Address {
-        Address { bytes: self.address.clone(), descriptors: Vec::new() }
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }
 
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
@@ -133,10 +134,6 @@ impl Opening for WriteOpening {
 
     fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| error(Operation::Connect, cause);
-        for descriptor in &peer.descriptors {
-            // SAFETY: the descriptors of an address that is given to `connect` are the backend's to close.
-            drop(unsafe { OwnedFd::from_raw_fd(descriptor.0) });
-        }
         if !peer.descriptors.is_empty() {
             return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
         }
@@ -144,7 +141,7 @@ impl Opening for WriteOpening {
         self.queue.connect(&told).map_err(failed)?;
         let WriteOpening { queue, region, mut window, .. } = *self;
         window.open(told.receives);
-        let descriptor = queue.received.descriptor();
+        let descriptor = queue.received.descriptor().map(|descriptor| descriptor.as_raw_fd());
         // Checked when the address was read.
         let len = told.region.len as usize;
         let works = Works::new(queue, window, told.region);
@@ -259,7 +256,8 @@ struct WriteLocal {
     // The queue pair, if this is the last to have it, before the region.
     works: Arc<Mutex<Works>>,
     region: Memory,
-    descriptor: Option<Descriptor>,
+    /// That of the queue pair's completions, which is open as long as they.
+    descriptor: Option<RawFd>,
     /// Frames are counted by completions, each of which wakes a sleeper.
     counts: bool,
 }
@@ -288,8 +286,9 @@ unsafe impl LocalMemory for WriteLocal {
         Ok(works.window.frames())
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
-        self.descriptor
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the completions keep it open, and `works` keeps them.
+        self.descriptor.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {

@@ -19,8 +19,8 @@ fn pair(len: usize) -> Option<[End; 2]> {
     let mut write = device()?;
     let [mut one, other] = [(); 2].map(|()| write.open(&OpenRequest::new(len, 4096)).unwrap());
     assert!(!one.arrival_with(&other.address().bytes).unwrap().is_empty());
-    assert_eq!(one.address(), one.address());
-    let addresses = [one.address(), other.address()];
+    assert_eq!(one.address().bytes, one.address().bytes);
+    let addresses = [one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap()];
     let [of_one, of_other] = addresses;
     Some([one.connect(of_other, 1000).unwrap(), other.connect(of_one, 1000).unwrap()].map(|end| match end {
         Endpoint::OneSided { local, remote } => End { local, remote },
@@ -171,9 +171,8 @@ fn a_sleeper_that_counts_completions_is_woken_by_one_and_by_a_ring() {
     let Some([mut one, mut other]) = pair(8192) else { return };
     assert!(!other.local.before_sleep().unwrap(), "before it counts, nothing wakes it");
     assert_eq!(other.local.completions().unwrap(), 0);
-    let Some(Descriptor(number)) = other.local.descriptor() else { panic!("there is a channel") };
-    // SAFETY: open as long as the end.
-    let channel = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let Some(channel) = other.local.descriptor() else { panic!("there is a channel") };
+    let channel = channel.try_clone_to_owned().unwrap();
     let wakes = |seconds| {
         let mut polled = [PollFd::new(&channel, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })).unwrap() == 1
@@ -215,7 +214,7 @@ fn a_peer_that_is_gone_and_one_whose_key_is_another_are_errors_that_name_the_fra
     let mut told = Told::from_bytes(&there.address().bytes, Backend::Write).unwrap();
     told.region.key ^= 0x5a00;
     let lie = Address { bytes: told.to_bytes(Backend::Write).unwrap(), descriptors: Vec::new() };
-    let address = here.address();
+    let address = here.address().try_to_owned().unwrap();
     let Ok(Endpoint::OneSided { local, remote }) = here.connect(lie, 1000) else { panic!("it connects") };
     let _there = there.connect(address, 1000).unwrap();
     let failed = fails(&mut End { local, remote });

@@ -241,12 +241,8 @@ fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn Opening) + Send) -> Erro
 
 /// The opening's own descriptors: memfd and eventfd.
 fn honest(opening: &dyn Opening) -> [OwnedFd; 2] {
-    let address = opening.address();
-    let [memfd, eventfd] = address.descriptors[..] else { panic!("shm has two descriptors") };
-    [memfd, eventfd].map(|descriptor| {
-        // SAFETY: the opening, which the caller holds, keeps them open.
-        unsafe { BorrowedFd::borrow_raw(descriptor.0) }.try_clone_to_owned().unwrap()
-    })
+    let address = opening.address().try_to_owned().unwrap();
+    address.descriptors.try_into().expect("shm has two descriptors")
 }
 
 fn send_ready(stream: &UnixStream, end: End, descriptors: &[OwnedFd]) {

@@ -1,10 +1,10 @@
 //! The ends that `shm` makes, against the contract.
 
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::AsRawFd;
 use std::thread;
 
 use farjump_core::transport::{
-    Address, Cause, Descriptor, Endpoint, LocalMemory, OpenRequest, Opening, Operation, RemoteMemory,
+    Address, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest, Opening, Operation, RemoteMemory,
     Transport, TransportError,
 };
 use farjump_transports::shm::{MAX_REGION, Shm};
@@ -21,13 +21,7 @@ fn open(len: usize) -> Box<dyn Opening> {
 
 /// An address as the control connection would bring it: with descriptors of its own.
 fn carried(opening: &dyn Opening) -> Address {
-    let mut address = opening.address();
-    for descriptor in &mut address.descriptors {
-        // SAFETY: the opening keeps it open.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor.0) };
-        *descriptor = Descriptor(borrowed.try_clone_to_owned().unwrap().into_raw_fd());
-    }
-    address
+    opening.address().try_to_owned().unwrap()
 }
 
 type Side = (Box<dyn LocalMemory>, Box<dyn RemoteMemory>);
@@ -53,8 +47,7 @@ fn word(local: &dyn LocalMemory, offset: usize) -> u64 {
 }
 
 fn readable(local: &dyn LocalMemory) -> bool {
-    // SAFETY: `local` keeps it open.
-    let descriptor = unsafe { BorrowedFd::borrow_raw(local.descriptor().unwrap().0) };
+    let descriptor = local.descriptor().unwrap();
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&at_once)).unwrap() == 1
 }
@@ -67,7 +60,11 @@ fn cause<T>(result: Result<T, TransportError>) -> Cause {
 fn the_address_is_the_same_each_time_and_as_documented() {
     let opening = open(LEN);
     let address = opening.address();
-    assert_eq!(address, opening.address());
+    let again = opening.address();
+    assert_eq!(address.bytes, again.bytes);
+    let numbers =
+        |address: &LocalAddress<'_>| address.descriptors.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
+    assert_eq!(numbers(&address), numbers(&again));
     assert_eq!(address.bytes.len(), 16);
     assert_eq!(address.bytes[..2], [1, 0]);
     assert_eq!(address.bytes[4..8], [0; 4]);

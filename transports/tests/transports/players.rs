@@ -1,6 +1,5 @@
 //! A game in which a word goes to and fro, and who waits for it sleeps without an end: one lost wake-up and it hangs.
 
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 
 use farjump_core::transport::{Endpoint, LocalMemory, RemoteMemory};
@@ -59,8 +58,7 @@ impl Player {
             self.there(ASLEEP).store(1, Ordering::Release);
             assert!(self.local.before_sleep().unwrap());
             if self.here(BALL).load(Ordering::Acquire) != ball {
-                // SAFETY: the endpoint keeps it open.
-                let bell = unsafe { BorrowedFd::borrow_raw(self.local.descriptor().unwrap().0) };
+                let bell = self.local.descriptor().unwrap();
                 // Without an end: that nothing is lost is what is shown.
                 poll(&mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)], None).unwrap();
                 self.sleeps += 1;

@@ -3,7 +3,7 @@
 use std::thread;
 
 use farjump_core::transport::{
-    Address, Capabilities, Endpoint, OpenRequest, Opening, Transport, TransportError,
+    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport, TransportError,
 };
 use farjump_transports::Error;
 use farjump_transports::meet::{Arrival, Listener, Met, meet_target};
@@ -34,7 +34,7 @@ impl Transport for Lying {
 struct LyingEnd(Box<dyn Opening>, Warp);
 
 impl Opening for LyingEnd {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         let mut address = self.0.address();
         self.1(&mut address.bytes);
         address

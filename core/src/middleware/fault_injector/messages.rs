@@ -9,7 +9,7 @@ use super::dice::{Dice, FOREVER};
 use super::{Fault, Link};
 use crate::frame::LINE;
 use crate::middleware::pages::Pages;
-use crate::transport::{Cause, Descriptor, Messages, Operation, Route, TransportError};
+use crate::transport::{BorrowedFd, Cause, Messages, Operation, Route, TransportError};
 
 /// Messages held before room for the next is refused.
 const QUEUE: usize = 64;
@@ -80,7 +80,9 @@ impl FaultyMessages {
     }
 }
 
-impl Messages for FaultyMessages {
+// SAFETY: messages are those of `inner`, which keeps the promise. Room is pages of this value's own, which stay until
+// `commit` takes them, the next `reserve` replaces them or the value ends.
+unsafe impl Messages for FaultyMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.link.check(Operation::Send)?;
         if len > self.max_frame {
@@ -145,7 +147,7 @@ impl Messages for FaultyMessages {
         self.flush()
     }
 
-    fn descriptor(&self) -> Option<Descriptor> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
     }
 

@@ -32,7 +32,8 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .store_capacity(arguments.store_bytes, arguments.store_images)
         .mailbox(arguments.mailbox);
     for library in &arguments.exports {
-        builder = builder.export_library(path_or_soname(library));
+        // SAFETY: the user names the library for this process to load (`--export`).
+        builder = unsafe { builder.export_library(path_or_soname(library)) };
     }
     for library in &arguments.locals {
         builder = builder.local(&Library::open(library)?);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farjump_core::channel::{Armed, SendError};
 use farjump_core::frame::{Kind, Plan, PlanCode};
-use farjump_core::transport::{Descriptor, TransportError};
+use farjump_core::transport::TransportError;
 use farjump_loader::Linked;
 
 use super::super::calls::{MAX_CALLS, ReplyBytes};
@@ -80,7 +80,7 @@ impl Inner {
     }
 
     /// What the target rings; the same for the life of the channel.
-    pub(in super::super) fn doorbell(&self) -> Option<Descriptor> {
+    pub(in super::super) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         self.channel.descriptor()
     }
 }

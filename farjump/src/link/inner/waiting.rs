@@ -14,7 +14,7 @@ use super::super::calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
 use super::news::MAX_TEXT;
 use crate::Error;
-use crate::sleep::{borrow, timespec};
+use crate::sleep::timespec;
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -310,23 +310,20 @@ impl Inner {
         };
         let longest = match armed {
             Armed::Ready => return Ok(()),
-            Armed::Sleep(_) if !self.is_starved() => LONGEST_SLEEP,
-            Armed::Sleep(_) | Armed::Nap => NAP,
+            Armed::Sleep if !self.is_starved() => LONGEST_SLEEP,
+            Armed::Sleep | Armed::Nap => NAP,
         };
         let interest =
             if self.control.wants_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let control = PollFd::from_borrowed_fd(self.control.as_fd(), interest);
         let timeout = timespec(deadline.left().min(longest));
-        let slept = match armed {
-            Armed::Sleep(descriptor) => {
-                // SAFETY: the channel lends the descriptor as long as it lives, and it outlives this call.
-                let doorbell = unsafe { borrow(&descriptor) };
-                rustix::event::poll(
-                    &mut [control, PollFd::from_borrowed_fd(doorbell, PollFlags::IN)],
-                    Some(&timeout),
-                )
-            }
-            _ => rustix::event::poll(&mut [control], Some(&timeout)),
+        let doorbell = self.channel.descriptor().filter(|_| armed == Armed::Sleep);
+        let slept = match doorbell {
+            Some(doorbell) => rustix::event::poll(
+                &mut [control, PollFd::from_borrowed_fd(doorbell, PollFlags::IN)],
+                Some(&timeout),
+            ),
+            None => rustix::event::poll(&mut [control], Some(&timeout)),
         };
         if let Err(error) = self.channel.disarm() {
             return Err(self.broken(&error));

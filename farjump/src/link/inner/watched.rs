@@ -9,24 +9,18 @@ use super::super::connect::Linked;
 use super::super::watch::{Rest, Traffic, Watch};
 use super::Inner;
 use crate::Error;
-use crate::sleep::borrow;
 
 impl Inner {
     /// Has `watch`, which watches nothing yet, watch this link until [`Inner::move_watch`].
     pub(in super::super) fn watch(&self, watch: &Watch) -> Result<(), Error> {
-        // SAFETY: the channel lends the descriptor as long as it lives, and `move_watch` comes before another one takes its place.
-        // Where the link ends for good, nobody sleeps on it any more.
-        unsafe { watch.add(self.control(), self.doorbell()) }
+        watch.add(self.control(), self.doorbell())
     }
 
     /// Has `watch` watch what takes the place of this link's channel and control connection. On failure it watches what it did.
     pub(super) fn move_watch(&self, watch: &Watch, next: &Linked) -> Result<(), Error> {
-        // SAFETY: both channels live, and each lends its descriptor as long as it does.
-        unsafe {
-            watch.remove(self.control(), self.doorbell());
-            watch.add(next.control.as_fd(), next.channel.descriptor())
-        }
-        .or_else(|error| self.watch(watch).and(Err(error)))
+        watch.remove(self.control(), self.doorbell());
+        let moved = watch.add(next.control.as_fd(), next.channel.descriptor());
+        moved.or_else(|error| self.watch(watch).and(Err(error)))
     }
 
     /// What was sent and taken since the link was made.
@@ -49,10 +43,9 @@ impl Inner {
             Ok(armed) => armed,
             Err(error) => return Err(self.broken(&error)),
         };
-        let rings = matches!(armed, Armed::Sleep(_));
+        let rings = armed == Armed::Sleep;
         if let Some(doorbell) = self.doorbell() {
-            // SAFETY: the channel lends the descriptor as long as it lives, and it outlives this call.
-            watch.heed(unsafe { borrow(&doorbell) }, rings)?;
+            watch.heed(doorbell, rings)?;
         }
         Ok(Some(watch.longest(if rings && !self.is_starved() { Rest::Sound } else { Rest::Light })))
     }

@@ -10,7 +10,6 @@ use super::meeting::{Choices, Meeting, Wake};
 use super::{Answer, Caller, Forward, Outcome, wake};
 use crate::Error;
 use crate::link::Outgoing;
-use crate::sleep::borrow;
 use crate::target::session::Rest;
 use crate::target::watch::{Event, Watch};
 
@@ -157,8 +156,8 @@ impl Peer {
     fn join(&self, link: Outgoing, watch: &Watch) -> Result<Linked, Error> {
         watch.add(link.control(), Event::Peer(self.number), false)?;
         if let Some(doorbell) = link.doorbell() {
-            // SAFETY: the link lends the descriptor as long as it lives; `part` takes it out of the watch before.
-            watch.add(unsafe { borrow(&doorbell) }, Event::Peer(self.number), false)?;
+            // `part` takes it out of the watch before the link goes.
+            watch.add(doorbell, Event::Peer(self.number), false)?;
         }
         log::debug!("linked to peer `{}` at {}", self.name, self.address);
         Ok(Linked { link, used: false, attended: true, watched_for_room: false })
@@ -246,8 +245,7 @@ impl Peer {
     fn part(&mut self, watch: &Watch) {
         if let State::Linked(linked) = std::mem::replace(&mut self.state, State::Apart) {
             if let Some(doorbell) = linked.link.doorbell() {
-                // SAFETY: the link lends the descriptor as long as it lives, and it outlives this call.
-                watch.remove(unsafe { borrow(&doorbell) });
+                watch.remove(doorbell);
             }
             watch.remove(linked.link.control());
         }
@@ -268,8 +266,8 @@ impl Peer {
                 Rest::None
             }
             // Room at the peer shows in memory only.
-            Ok(Armed::Sleep(_)) if self.queue.is_empty() => Rest::Sleep,
-            Ok(Armed::Sleep(_) | Armed::Nap) => Rest::Nap,
+            Ok(Armed::Sleep) if self.queue.is_empty() => Rest::Sleep,
+            Ok(Armed::Sleep | Armed::Nap) => Rest::Nap,
         }
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use farjump::core::frame::LINE;
 use farjump::core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, Opening, Transport, TransportError,
+    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport,
+    TransportError,
 };
 use farjump::{Link, RefusalCause};
 use farjump_transports::meet::Message;
@@ -138,7 +139,7 @@ impl Transport for Only {
 struct OnlyOpening(Box<dyn Opening>);
 
 impl Opening for OnlyOpening {
-    fn address(&self) -> Address {
+    fn address(&self) -> LocalAddress<'_> {
         self.0.address()
     }
     fn connect(self: Box<Self>, peer: Address, timeout_ms: u32) -> Result<Endpoint, TransportError> {

@@ -47,7 +47,7 @@ pub(crate) fn connect(opening: Box<dyn Opening>, address: Address) -> End {
 /// Two ends, of which the first is told what `lie` makes of the second's address.
 pub(crate) fn pair(backend: &str, lie: impl FnOnce(Address) -> Address) -> [End; 2] {
     let (one, other) = (open(backend), open(backend));
-    let (of_one, of_other) = (one.address(), other.address());
+    let (of_one, of_other) = (one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap());
     [connect(one, lie(of_other)), connect(other, of_one)]
 }
 

@@ -11,7 +11,7 @@ const MANY: u64 = 100_000;
 
 pub(crate) fn send_queue(backend: &str) -> Done {
     let (one, other) = (open(backend), open(backend));
-    let (of_one, of_other) = (one.address(), other.address());
+    let (of_one, of_other) = (one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap());
     // The other end does not know its peer yet, so that its device takes nothing: all that is sent stays in the queue.
     let mut one = connect(one, of_other);
     let mut sent = 0;

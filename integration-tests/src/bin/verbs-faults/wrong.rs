@@ -51,9 +51,10 @@ pub(crate) fn somebody_else(backend: &str) -> Done {
     passes(&mut one, &mut other, 1);
     let mut whose = 0;
     let victim = open(backend);
-    changed(&victim.address(), |told| whose = told.queue);
+    changed(&victim.address().try_to_owned().unwrap(), |told| whose = told.queue);
     let peer = open(backend);
-    let (of_victim, of_peer) = (victim.address(), peer.address());
+    let (of_victim, of_peer) =
+        (victim.address().try_to_owned().unwrap(), peer.address().try_to_owned().unwrap());
     let mut victims = [connect(victim, of_peer), connect(peer, of_victim)];
     let [mut liar, _hers] = pair(backend, |address| changed(&address, |told| told.queue = whose));
     unreachable(&mut liar);

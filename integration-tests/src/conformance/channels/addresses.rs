@@ -1,7 +1,9 @@
 //! Addresses come from other processes: whatever they are, there is an error and no harm.
 
+use std::os::fd::{AsRawFd, RawFd};
+
 use farjump_core::mailbox;
-use farjump_core::transport::{Address, OpenRequest, Opening, Transport};
+use farjump_core::transport::{Address, LocalAddress, OpenRequest, Opening, Transport};
 
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
@@ -15,7 +17,9 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     let mut pair = subject.make();
     let peer = open(&mut *pair.target)?;
     let honest = peer.address();
-    ensure!(honest == peer.address(), "an opening's address changes");
+    let again = peer.address();
+    let same = honest.bytes == again.bytes && numbers(&honest) == numbers(&again);
+    ensure!(same, "an opening's address changes");
     ensure!(honest.bytes.len() <= 64 << 10, "an address of {} bytes", honest.bytes.len());
     ensure!(honest.descriptors.len() <= 8, "an address with {} descriptors", honest.descriptors.len());
     ensure!(
@@ -33,8 +37,9 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     for _ in 0..50 {
         refused += is_refused(&mut *pair.source, &*peer, |address| dice.fill(&mut address.bytes))?;
     }
-    if !honest.descriptors.is_empty() {
-        let bare = Address { bytes: honest.bytes, descriptors: Vec::new() };
+    let Address { bytes, descriptors } = pair::handed_over(&*peer)?;
+    if !descriptors.is_empty() {
+        let bare = Address { bytes, descriptors: Vec::new() };
         refused += check(open(&mut *pair.source)?, bare, pair.source.name())?;
     }
     // After all that an honest one is still good.
@@ -42,6 +47,10 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     let request = request();
     pair::connect(&mut *pair.source, &mut *pair.target, &request)?;
     Ok(refused)
+}
+
+fn numbers(address: &LocalAddress<'_>) -> Vec<RawFd> {
+    address.descriptors.iter().map(AsRawFd::as_raw_fd).collect()
 }
 
 fn request() -> OpenRequest {

@@ -1,6 +1,5 @@
 //! Sleeping: a frame that comes while its receiver lies down is found, and one that sleeps is woken.
 
-use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::Duration;
 
@@ -85,13 +84,10 @@ fn catch(channel: &mut Channel, receiver: &mut Receiver<'_>, company: &Company) 
                 thread::sleep(NAP);
                 sleeps += 1;
             }
-            Armed::Sleep(descriptor) => {
-                ensure!(
-                    Some(descriptor) == channel.descriptor(),
-                    "it sleeps on another descriptor than its own"
-                );
-                // SAFETY: the channel lends the descriptor as long as it lives.
-                let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor.0) };
+            Armed::Sleep => {
+                let Some(descriptor) = channel.descriptor() else {
+                    return Err(Failure::new("it would sleep on a descriptor, and has none"));
+                };
                 let woken =
                     poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&FORGOTTEN))?;
                 channel.disarm()?;

@@ -31,11 +31,14 @@ impl Native {
     /// The function of a library that works on `store`.
     pub(super) fn place(library: &Library, store: &'static Store) -> Result<Native, Failure> {
         let mut exports = Exports::new();
-        exports.insert("farjump_reply", reply as *const c_void);
-        exports.insert("farjump_panic", panic as *const c_void);
-        exports.insert("store_get", store_get as *const c_void);
-        exports.insert("store_slot", store_slot as *const c_void);
-        exports.insert("store_append", store_append as *const c_void);
+        // SAFETY: functions of this program's, of the types that the samples declare.
+        unsafe {
+            exports.insert("farjump_reply", reply as *const c_void);
+            exports.insert("farjump_panic", panic as *const c_void);
+            exports.insert("store_get", store_get as *const c_void);
+            exports.insert("store_slot", store_slot as *const c_void);
+            exports.insert("store_append", store_append as *const c_void);
+        }
         let failed = |error: &dyn std::fmt::Display| {
             Failure::new(format!("`{}` cannot be placed here: {error}", library.name()))
         };

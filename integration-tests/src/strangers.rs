@@ -1,0 +1,144 @@
+//! What safe code cannot do. Each hole is a program that must not compile, for the reason that its error code names, beside
+//! a twin that differs in that one thing and does compile: so it is the hole that is shut, and not the way to it.
+//!
+//! # A transport whose messages are anywhere
+//! Core follows the pointers that `Messages` returns.
+//! ```compile_fail,E0200
+//! # use std::ptr::NonNull;
+//! # use farjump_core::transport::{Messages, TransportError};
+//! struct Anywhere;
+//!
+//! impl Messages for Anywhere {
+//! #   fn reserve(&mut self, _: usize) -> Result<NonNull<u8>, TransportError> { Ok(NonNull::dangling()) }
+//! #   fn commit(&mut self, _: usize, _: u64) -> Result<(), TransportError> { Ok(()) }
+//! #   fn release(&mut self) {}
+//!     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+//!         Ok(Some((NonNull::dangling(), 1 << 40)))
+//!     }
+//! }
+//! ```
+//! ```
+//! # use std::ptr::NonNull;
+//! # use farjump_core::transport::{Messages, TransportError};
+//! struct Anywhere;
+//!
+//! // SAFETY: there are no messages.
+//! unsafe impl Messages for Anywhere {
+//! #   fn reserve(&mut self, _: usize) -> Result<NonNull<u8>, TransportError> { unimplemented!() }
+//! #   fn commit(&mut self, _: usize, _: u64) -> Result<(), TransportError> { Ok(()) }
+//! #   fn release(&mut self) {}
+//!     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+//!         Ok(None)
+//!     }
+//! }
+//! ```
+//!
+//! # Closing a file of somebody else's
+//! An address that is given to `Opening::connect` owns its descriptors, and a number makes none.
+//! ```compile_fail,E0308
+//! #![forbid(unsafe_code)]
+//! # use std::os::fd::{AsRawFd, OwnedFd};
+//! # use farjump_core::transport::Address;
+//! let file = std::fs::File::open("/dev/null").unwrap();
+//! let address = Address { bytes: Vec::new(), descriptors: vec![file.as_raw_fd()] };
+//! ```
+//! ```
+//! #![forbid(unsafe_code)]
+//! # use std::os::fd::{AsRawFd, OwnedFd};
+//! # use farjump_core::transport::Address;
+//! let file = std::fs::File::open("/dev/null").unwrap();
+//! let address = Address { bytes: Vec::new(), descriptors: vec![OwnedFd::from(file)] };
+//! ```
+//! An address that an opening tells borrows them, and none of them outlives the opening.
+//! ```compile_fail,E0505
+//! # use farjump_core::transport::{OpenRequest, Transport};
+//! # use farjump_transports::shm::Shm;
+//! let end = Shm::new().open(&OpenRequest::new(8192, 4096)).unwrap();
+//! let address = end.address();
+//! drop(end);
+//! println!("{}", address.descriptors.len());
+//! ```
+//! ```
+//! # use farjump_core::transport::{OpenRequest, Transport};
+//! # use farjump_transports::shm::Shm;
+//! let end = Shm::new().open(&OpenRequest::new(8192, 4096)).unwrap();
+//! let address = end.address();
+//! println!("{}", address.descriptors.len());
+//! drop(end);
+//! ```
+//!
+//! # Running any bytes
+//! ```compile_fail,E0133
+//! # use farjump::Executor;
+//! # use farjump::buffer::{AlignedBuffer, FrameRunner};
+//! # use farjump::core::signal::LinkKey;
+//! let mut executor = Executor::builder().build().unwrap();
+//! let mut runner = FrameRunner::new(LinkKey::from_bytes([7; 16]));
+//! let ran = runner.run(&mut executor, &mut AlignedBuffer::new(4096)).unwrap();
+//! ```
+//! ```
+//! # use farjump::Executor;
+//! # use farjump::buffer::{AlignedBuffer, FrameRunner};
+//! # use farjump::core::signal::LinkKey;
+//! let mut executor = Executor::builder().build().unwrap();
+//! let mut runner = FrameRunner::new(LinkKey::from_bytes([7; 16]));
+//! // SAFETY: the buffer holds no frame.
+//! let ran = unsafe { runner.run(&mut executor, &mut AlignedBuffer::new(4096)) }.unwrap();
+//! ```
+//!
+//! # Naming any address as a function
+//! ```compile_fail,E0133
+//! # use farjump_loader::Exports;
+//! let mut exports = Exports::new();
+//! exports.insert("store_get", 0x1000 as *const _);
+//! ```
+//! ```compile_fail,E0133
+//! # use farjump_loader::Resolver;
+//! let mut resolver = Resolver::default();
+//! resolver.interpose("store_get", 0x1000 as *const _);
+//! ```
+//! ```
+//! # use farjump_loader::{Exports, Resolver};
+//! let (mut exports, mut resolver) = (Exports::new(), Resolver::default());
+//! // SAFETY: nothing is linked with them.
+//! unsafe {
+//!     exports.insert("store_get", 0x1000 as *const _);
+//!     resolver.interpose("store_get", 0x1000 as *const _);
+//! }
+//! ```
+//!
+//! # Running the constructors of a file
+//! ```compile_fail,E0133
+//! # use farjump::Target;
+//! let builder = Target::listen("unix:x").export_library("./any.so");
+//! ```
+//! ```compile_fail,E0133
+//! # use farjump::Executor;
+//! let builder = Executor::builder().library("./any.so");
+//! ```
+//! ```compile_fail,E0133
+//! # use farjump::Executor;
+//! # let mut executor = Executor::builder().build().unwrap();
+//! let replaced = executor.export_library("./any.so");
+//! ```
+//! ```compile_fail,E0133
+//! # use farjump_loader::Resolver;
+//! let allowed = Resolver::default().allow_library("./any.so");
+//! ```
+//! ```compile_fail,E0133
+//! # use farjump_loader::Resolver;
+//! let replaced = Resolver::default().interpose_bytes("any", b"any");
+//! ```
+//! ```
+//! # use farjump::{Executor, Target};
+//! # use farjump_loader::Resolver;
+//! # let mut executor = Executor::builder().build().unwrap();
+//! // SAFETY: there is no such file, and `any` is no library.
+//! unsafe {
+//!     let builder = Target::listen("unix:x").export_library("./any.so");
+//!     let builder = Executor::builder().library("./any.so");
+//!     let replaced = executor.export_library("./any.so");
+//!     let allowed = Resolver::default().allow_library("./any.so");
+//!     let replaced = Resolver::default().interpose_bytes("any", b"any");
+//! }
+//! ```
