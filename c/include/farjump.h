@@ -152,6 +152,32 @@ typedef enum {
 } farjump_mode_t;
 
 /**
+ * What a process that connects may do at a target. Each is a bit.
+ */
+typedef enum {
+    /**
+     * Ask what code the target holds, and what it has counted.
+     */
+    FARJUMP_RIGHT_OBSERVE = 1,
+    /**
+     * Make a link, and have functions run that the target holds already: its own by name, others by code id.
+     */
+    FARJUMP_RIGHT_CALL = 2,
+    /**
+     * Bring code to a link, in whatever mode. Without FARJUMP_RIGHT_CALL there is no link to bring it to.
+     */
+    FARJUMP_RIGHT_INJECT = 4,
+    /**
+     * Have code dropped that the target holds, of every source.
+     */
+    FARJUMP_RIGHT_DROP = 8,
+    /**
+     * Have the target load libraries, and link code against them.
+     */
+    FARJUMP_RIGHT_EXPORT = 16,
+} farjump_right_t;
+
+/**
  * Why a target did not run a call.
  */
 typedef enum {
@@ -219,6 +245,10 @@ typedef enum {
      * The code ran and forwarded itself to a peer of the target, and no answer came of that.
      */
     FARJUMP_CAUSE_FORWARD = 15,
+    /**
+     * The source has no right to what the call takes.
+     */
+    FARJUMP_CAUSE_RIGHTS = 16,
 } farjump_cause_t;
 
 /**
@@ -953,6 +983,12 @@ uint64_t farjump_link_epoch(farjump_link_t *link);
 size_t farjump_link_max_frame(farjump_link_t *link);
 
 /**
+ * What this process may do at the target, as that said: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together. 0 if `link` cannot be
+ * used.
+ */
+int farjump_link_rights(farjump_link_t *link);
+
+/**
  * Waits for the answer, `timeout_ns` nanoseconds at most. What the function replied, the bytes of all its calls of farjump_reply()
  * in order, becomes the content of `reply`; NULL for a reply that is not looked at. The number is void afterwards.
  *
@@ -1090,6 +1126,13 @@ farjump_status_t farjump_target_options_on_gone(farjump_target_options_t *option
  */
 farjump_status_t farjump_target_options_set_modes(farjump_target_options_t *options,
                                                   int modes);
+
+/**
+ * What processes may do that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0. To observe, to call and to
+ * inject unless set. Each is told when it connects (farjump_link_rights()), and what it asks for without the right is refused.
+ */
+farjump_status_t farjump_target_options_set_rights(farjump_target_options_t *options,
+                                                   int rights);
 
 /**
  * Room for code in bytes. 16 MiB unless set.
@@ -1440,7 +1483,8 @@ farjump_status_t farjump_admin_stats(const farjump_admin_t *admin,
 /**
  * Whether processes that may connect may also have targets load libraries while they run, whose symbols go before all that is offered
  * (farjump_admin_export_library(), `farjump export`). Off unless set: who is let in only to have code run that
- * farjump_target_options_allow_code() lists could run any by this.
+ * farjump_target_options_allow_code() lists could run any by this. The short form of adding FARJUMP_RIGHT_EXPORT to
+ * farjump_target_options_set_rights().
  */
 farjump_status_t farjump_target_options_set_allow_export(farjump_target_options_t *options,
                                                          bool allowed);

@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// started anew meanwhile is asked like the old one ([`TargetStats::epoch`] tells them apart).
 ///
 /// The errors of all questions: [`Error::Meet`], when nobody listens there, what listens is no target or another user's, the
-/// target refuses to answer, ends before it has, or does not answer in time.
+/// target refuses to answer or the right to ask is missing ([`TargetBuilder::rights`](crate::TargetBuilder::rights)), it ends before it has, or does not answer in time.
 #[derive(Clone, Debug)]
 pub struct Admin {
     address: PeerAddress,
@@ -118,7 +118,7 @@ impl Admin {
     /// Returns the names of exports that it takes the place of, in alphabetical order.
     ///
     /// # Errors
-    /// As [`Admin`] says; the target refuses where its policy does not allow this
+    /// As [`Admin`] says; the target refuses where this process has no right to it
     /// ([`TargetBuilder::allow_export`](crate::TargetBuilder::allow_export)), and with what its dynamic linker said.
     /// [`Error::Meet`] for a library of more than 64 MiB.
     pub fn export(&self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {

@@ -9,7 +9,7 @@ use std::sync::Weak;
 use farjump_core::frame::{HEADER_LEN, INLINE_PAYLOAD, LINE};
 use farjump_core::image::{CodeId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
 use farjump_loader::Linked;
-use farjump_transports::meet::{Limits, RefusalCause};
+use farjump_transports::meet::{Limits, RefusalCause, Rights};
 
 use crate::mode::{Allowed, Mode};
 use crate::{Error, Refusal};
@@ -107,6 +107,15 @@ impl Policy {
         let limited = |limit: usize| (limit != usize::MAX).then_some(limit as u64);
         let image = limited(self.max_image).into_iter().chain(memory.map(|bytes| bytes as u64)).min();
         Limits { payload: limited(self.max_payload), image }
+    }
+}
+
+/// Whether a source that has `rights` may do what takes those that are `needed`. Asked by a target of each frame that brings or misses
+/// code, and by a source before it sends one: the words are the same.
+pub(crate) fn may(rights: Rights, needed: Rights) -> Result<(), Refusal> {
+    match rights.lacks(needed) {
+        None => Ok(()),
+        Some(what) => Err(Refusal::new(RefusalCause::Rights, what)),
     }
 }
 

@@ -221,12 +221,12 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A library for a target that takes none.
-    #[error(
-        "this target loads no libraries while it runs: start it with `serve --allow-export` (TargetBuilder::allow_export), or with \
-         `serve --export LIB.so`"
-    )]
-    NoLibraries,
+    /// A process that asks for what it may not do here.
+    #[error("{what}")]
+    MissingRight {
+        /// Which right is missing, and how it is given.
+        what: String,
+    },
     /// The connection ended within a message.
     #[error("{peer} ended in the middle of a message: {found} of {needed} bytes came")]
     CutShort {

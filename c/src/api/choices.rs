@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::LazyLock;
 
-use farjump::{Key, Mode, PeerIdentity, RefusalCause, WaitPolicy};
+use farjump::{Key, Mode, PeerIdentity, RefusalCause, Rights, WaitPolicy};
 
 use crate::api::status::farjump_status_t::{self, FARJUMP_OK};
 use crate::boundary::{bytes, c_text, guarded, object_mut, path};
@@ -55,6 +55,36 @@ impl farjump_mode_t {
     }
 }
 
+/// What a process that connects may do at a target. Each is a bit.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum farjump_right_t {
+    /// Ask what code the target holds, and what it has counted.
+    FARJUMP_RIGHT_OBSERVE = 1,
+    /// Make a link, and have functions run that the target holds already: its own by name, others by code id.
+    FARJUMP_RIGHT_CALL = 2,
+    /// Bring code to a link, in whatever mode. Without FARJUMP_RIGHT_CALL there is no link to bring it to.
+    FARJUMP_RIGHT_INJECT = 4,
+    /// Have code dropped that the target holds, of every source.
+    FARJUMP_RIGHT_DROP = 8,
+    /// Have the target load libraries, and link code against them.
+    FARJUMP_RIGHT_EXPORT = 16,
+}
+
+/// The rights of some bits.
+pub(crate) fn rights_of(bits: c_int) -> Result<Rights, Failure> {
+    let known = u8::try_from(bits).ok().and_then(Rights::from_bits);
+    known.ok_or_else(|| {
+        let text = format!("{bits:#x} are no rights: or some of FARJUMP_RIGHT_OBSERVE and its kin together");
+        Failure::argument(text)
+    })
+}
+
+/// The bits of rights.
+pub(crate) fn rights_bits(rights: Rights) -> c_int {
+    rights.bits().into()
+}
+
 /// Why a target did not run a call.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +121,8 @@ pub enum farjump_cause_t {
     FARJUMP_CAUSE_PANICKED = 14,
     /// The code ran and forwarded itself to a peer of the target, and no answer came of that.
     FARJUMP_CAUSE_FORWARD = 15,
+    /// The source has no right to what the call takes.
+    FARJUMP_CAUSE_RIGHTS = 16,
 }
 
 /// The number of a cause in C.
@@ -240,7 +272,7 @@ mod tests {
 
     #[test]
     fn causes_have_the_numbers_of_the_header() {
-        assert_eq!(RefusalCause::count(), farjump_cause_t::FARJUMP_CAUSE_FORWARD as usize + 1);
+        assert_eq!(RefusalCause::count(), farjump_cause_t::FARJUMP_CAUSE_RIGHTS as usize + 1);
         for (number, cause) in RefusalCause::ALL.into_iter().enumerate() {
             assert_eq!(cause_number(cause), number as c_int);
             assert_eq!(cause_of(number as c_int), Some(cause));
@@ -248,8 +280,27 @@ mod tests {
         assert_eq!(cause_number(RefusalCause::Policy), farjump_cause_t::FARJUMP_CAUSE_POLICY as c_int);
         assert_eq!(cause_number(RefusalCause::Stalled), farjump_cause_t::FARJUMP_CAUSE_STALLED as c_int);
         assert_eq!(cause_words(5), c"unresolved import");
-        assert_eq!((cause_words(-1), cause_words(16)), (c"unknown cause", c"unknown cause"));
-        assert_eq!((cause_of(-1), cause_of(16)), (None, None));
+        assert_eq!((cause_words(-1), cause_words(17)), (c"unknown cause", c"unknown cause"));
+        assert_eq!((cause_of(-1), cause_of(17)), (None, None));
+    }
+
+    #[test]
+    fn rights_are_the_bits_of_the_header_and_what_is_none_is_refused() {
+        let all = [
+            (farjump_right_t::FARJUMP_RIGHT_OBSERVE, Rights::OBSERVE),
+            (farjump_right_t::FARJUMP_RIGHT_CALL, Rights::CALL),
+            (farjump_right_t::FARJUMP_RIGHT_INJECT, Rights::INJECT),
+            (farjump_right_t::FARJUMP_RIGHT_DROP, Rights::DROP),
+            (farjump_right_t::FARJUMP_RIGHT_EXPORT, Rights::EXPORT),
+        ];
+        assert_eq!(all.len(), Rights::all().iter().count());
+        for (own, right) in all {
+            assert_eq!((rights_of(own as c_int).unwrap(), rights_bits(right)), (right, own as c_int));
+        }
+        assert_eq!(rights_of(0).unwrap(), Rights::empty());
+        for none in [32, 256, -1, c_int::MIN] {
+            assert!(rights_of(none).is_err(), "{none}");
+        }
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::failure::Failure;
 
 /// Whether processes that may connect may also have targets load libraries while they run, whose symbols go before all that is offered
 /// (farjump_admin_export_library(), `farjump export`). Off unless set: who is let in only to have code run that
-/// farjump_target_options_allow_code() lists could run any by this.
+/// farjump_target_options_allow_code() lists could run any by this. The short form of adding FARJUMP_RIGHT_EXPORT to
+/// farjump_target_options_set_rights().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_allow_export(
     options: *mut farjump_target_options_t,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use farjump::{Link, LinkStats};
 
 use crate::api::bytes::farjump_bytes_t;
-use crate::api::choices::{Peer, farjump_mode_t, farjump_peer_t};
+use crate::api::choices::{Peer, farjump_mode_t, farjump_peer_t, rights_bits};
 use crate::api::library::farjump_library_t;
 use crate::api::link_options::farjump_link_options_t;
 use crate::api::pending::farjump_pending_t;
@@ -469,4 +469,12 @@ pub unsafe extern "C" fn farjump_link_epoch(link: *mut farjump_link_t) -> u64 {
 pub unsafe extern "C" fn farjump_link_max_frame(link: *mut farjump_link_t) -> usize {
     // SAFETY: the header asks for a link that only this thread uses.
     value(0, || Ok(unsafe { usable(link)? }.link.max_frame()))
+}
+
+/// What this process may do at the target, as that said: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together. 0 if `link` cannot be
+/// used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_rights(link: *mut farjump_link_t) -> c_int {
+    // SAFETY: the header asks for a link that only this thread uses.
+    value(0, || Ok(rights_bits(unsafe { usable(link)? }.link.rights())))
 }

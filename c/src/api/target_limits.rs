@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use farjump::CodeId;
 
-use crate::api::choices::{change, farjump_mode_t, farjump_wait_policy_t, key_in, key_of};
+use crate::api::choices::{change, farjump_mode_t, farjump_wait_policy_t, key_in, key_of, rights_of};
 use crate::api::library::farjump_code_id_t;
 use crate::api::status::farjump_status_t;
 use crate::api::target_options::farjump_target_options_t;
@@ -20,6 +20,22 @@ pub unsafe extern "C" fn farjump_target_options_set_modes(
     unsafe {
         change(options, |options| {
             options.modes = Some(farjump_mode_t::several(modes)?);
+            Ok(())
+        })
+    }
+}
+
+/// What processes may do that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0. To observe, to call and to
+/// inject unless set. Each is told when it connects (farjump_link_rights()), and what it asks for without the right is refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_rights(
+    options: *mut farjump_target_options_t,
+    rights: c_int,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.rights = Some(rights_of(rights)?);
             Ok(())
         })
     }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
 
 use farjump::core::image::MAX_SYMBOL;
-use farjump::{CodeId, Key, Library, Mode, Target, TargetBuilder, WaitPolicy};
+use farjump::{CodeId, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy};
 
 use crate::api::choices::{Peer, User, cause_number, change, farjump_peer_t, set};
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
@@ -51,6 +51,7 @@ pub struct farjump_target_options_t {
     exports: Vec<(String, Address)>,
     libraries: Vec<PathBuf>,
     process_symbols: bool,
+    pub(crate) rights: Option<Rights>,
     pub(crate) allow_export: bool,
     pub(crate) modes: Option<Vec<Mode>>,
     local: Vec<Library>,
@@ -106,6 +107,7 @@ impl farjump_target_options_t {
             .allow_export(self.allow_export)
             .perf_map(self.perf_map)
             .crash_report(self.crash_report);
+        let builder = set(builder, self.rights, TargetBuilder::rights);
         let builder = set(builder, self.modes.as_deref(), TargetBuilder::modes);
         let builder = set(builder, self.code_room, TargetBuilder::code_room);
         let builder =

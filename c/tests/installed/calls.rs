@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use farjump::{Library, Link, Target};
+use farjump::{Library, Link, Rights, Target};
 use tempfile::TempDir;
 
 use crate::prefix::ifuncs;
@@ -96,6 +96,8 @@ fn a_source_in_c_meets_a_target_in_rust() {
     let place = Place::new();
     let rows: &'static mut Vec<u64> = Box::leak(Box::new((0..1000).map(|key| key * key).collect()));
     let target = Target::listen(&place.address())
+        // The source drops code, too.
+        .rights(Rights::default() | Rights::DROP)
         .args(rows)
         .export("store_get", store_get as extern "C" fn(_, _) -> _)
         .export_data("store_limit", &STORE_LIMIT)

@@ -138,6 +138,47 @@ static void what_may_come_in_is_what_the_policy_says(void)
     WORKS(farjump_target_close(&target));
 }
 
+static void a_process_does_what_it_has_the_right_to_and_is_told_what_is_missing(void)
+{
+    farjump_target_options_t *options = offering();
+    farjump_target_stats_t stats;
+    farjump_admin_t *admin;
+    farjump_link_t *link = NULL;
+    farjump_target_t *target;
+    farjump_thread_t *thread;
+    uint64_t refused;
+    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_set_rights(options, 32));
+    WORKS(farjump_target_options_add_local(options, sum));
+    WORKS(farjump_target_options_set_rights(options, FARJUMP_RIGHT_CALL));
+    struct pair pair = joined(options);
+    CHECK(farjump_link_rights(pair.link) == FARJUMP_RIGHT_CALL && farjump_link_rights(NULL) == 0);
+    /* What the target has itself, by name and by its id; what it does not have, by no way. */
+    WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_LOCAL));
+    CHECK(called(pair.link) == 70);
+    WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_CACHED));
+    CHECK(called(pair.link) == 70);
+    FAILS(FARJUMP_ERROR_REFUSED, "the right `inject`", farjump_link_call(pair.link, echo, "x", 1, PATIENCE, reply));
+    CHECK(farjump_last_cause() == FARJUMP_CAUSE_RIGHTS);
+    WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_ALWAYS));
+    FAILS(FARJUMP_ERROR_REFUSED, "the right `inject`", farjump_link_call(pair.link, sum, keys, sizeof keys, PATIENCE, reply));
+    WORKS(farjump_admin_new(address, &admin));
+    FAILS(FARJUMP_ERROR_CONNECT, "the right `observe`", farjump_admin_stats(admin, &stats, sizeof stats));
+    FAILS(FARJUMP_ERROR_CONNECT, "the right `drop`", farjump_admin_drop_all(admin, NULL));
+    WORKS(farjump_admin_free(&admin));
+    target = parted(&pair);
+    WORKS(farjump_target_refused(target, FARJUMP_CAUSE_RIGHTS, &refused));
+    CHECK(refused == 1);
+    WORKS(farjump_target_close(&target));
+
+    options = offering();
+    WORKS(farjump_target_options_set_rights(options, 0));
+    WORKS(farjump_target_listen(address, options, &target));
+    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_spawn(&target, &thread));
+    FAILS(FARJUMP_ERROR_CONNECT, "the right `call`", farjump_link_connect(address, NULL, &link));
+    WORKS(farjump_thread_stop(&thread, NULL));
+}
+
 static void functions_of_the_targets_own_are_called_by_name(void)
 {
     farjump_target_options_t *options = offering();
@@ -182,7 +223,7 @@ static void what_is_exported_to_a_target_that_is_there_goes_before_its_choices(v
     WORKS(farjump_link_connect(address, NULL, &pair.link));
     CHECK(called(pair.link) == 700);
     WORKS(farjump_admin_new(address, &admin));
-    FAILS(FARJUMP_ERROR_CONNECT, "--allow-export", farjump_admin_export_library(admin, "/proc/self/exe"));
+    FAILS(FARJUMP_ERROR_CONNECT, "the right `export`", farjump_admin_export_library(admin, "/proc/self/exe"));
     FAILS(FARJUMP_ERROR_LIBRARY, "cannot read", farjump_admin_export_library(admin, "no-such.so"));
     WORKS(farjump_admin_free(&admin));
     target = parted(&pair);
@@ -288,6 +329,7 @@ int main(int argc, char **argv)
     WORKS(farjump_bytes_new(&reply));
     code_that_is_held_is_listed_and_forgotten();
     what_may_come_in_is_what_the_policy_says();
+    a_process_does_what_it_has_the_right_to_and_is_told_what_is_missing();
     functions_of_the_targets_own_are_called_by_name();
     what_is_exported_to_a_target_that_is_there_goes_before_its_choices();
     imports_are_found_where_the_target_lets_them_be_looked_for();

@@ -53,6 +53,7 @@ static farjump_target_t *listen_at(const char *address, struct store *store)
     WORKS(farjump_target_options_on_gone(options, on_gone, &gone));
     WORKS(farjump_target_options_on_refused(options, on_refused, &refused));
     WORKS(farjump_target_options_set_max_sources(options, 8));
+    WORKS(farjump_target_options_set_rights(options, FARJUMP_RIGHT_OBSERVE | FARJUMP_RIGHT_CALL | FARJUMP_RIGHT_INJECT | FARJUMP_RIGHT_DROP));
     WORKS(farjump_target_listen(address, options, &target));
     /* They were copied. */
     WORKS(farjump_target_options_free(&options));

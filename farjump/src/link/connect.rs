@@ -10,8 +10,8 @@ use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{
-    Control, Joined, Key, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, SourceOptions, TcpOptions,
-    meet_target,
+    Control, Joined, Key, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, Rights, SourceOptions,
+    TcpOptions, meet_target,
 };
 
 use super::inner::Inner;
@@ -63,6 +63,7 @@ pub(super) struct Linked {
     pub(super) epoch: u64,
     pub(super) transport: String,
     pub(super) limits: Ceilings,
+    pub(super) rights: Rights,
     pub(super) passed_over: Vec<PassedOver>,
 }
 
@@ -216,13 +217,13 @@ impl Settings {
             }
             met => met?,
         };
-        let (machine, epoch, transport, limits) =
-            (met.peer_machine, met.epoch, met.transport.clone(), met.limits.into());
+        let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
+        let (limits, rights) = (met.limits.into(), met.rights);
         let passed_over =
             self.passed_over.iter().cloned().chain(std::mem::take(&mut met.passed_over)).collect();
         let Met { control, endpoint, rule, send, receive, peer, .. } = met;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
-        Ok(Linked { channel, control, machine, epoch, transport, limits, passed_over })
+        Ok(Linked { channel, control, machine, epoch, transport, limits, rights, passed_over })
     }
 
     /// Until when something that begins now must be connected.

@@ -16,7 +16,7 @@ use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
-use farjump_transports::meet::{Control, PassedOver, PeerIdentity};
+use farjump_transports::meet::{Control, PassedOver, PeerIdentity, Rights};
 
 use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};
@@ -26,8 +26,8 @@ use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init
 use super::watch::Watch;
 use super::{Deadline, LinkStats, Path};
 use crate::lull::Lull;
-use crate::policy::Ceilings;
-use crate::{Error, Mode};
+use crate::policy::{Ceilings, may};
+use crate::{Error, Mode, Refusal};
 use bigger::Bigger;
 use several::Several;
 use waiting::Wait;
@@ -52,6 +52,8 @@ pub(super) struct Inner {
     passed_over: Vec<PassedOver>,
     /// What the target refuses, as it said.
     limits: Ceilings,
+    /// What this source may do there, as the target said.
+    rights: Rights,
     stats: LinkStats,
     /// Refusals that were read, since the link was made.
     refusals_read: u64,
@@ -98,6 +100,7 @@ impl Inner {
             transport: met.transport,
             passed_over: met.passed_over,
             limits: met.limits,
+            rights: met.rights,
             stats: LinkStats::default(),
             refusal: None,
             spare: ReplyBytes::new(),
@@ -133,6 +136,7 @@ impl Inner {
         self.transport = met.transport;
         self.passed_over = met.passed_over;
         self.limits = met.limits;
+        self.rights = met.rights;
         self.unread = false;
         self.gone = None;
         Ok(())
@@ -241,6 +245,11 @@ impl Inner {
         {
             return Ok(token);
         }
+        if matches!(mode, Mode::Always | Mode::InPlace)
+            && let Err(Refusal { cause, text }) = may(self.rights, Rights::INJECT)
+        {
+            return Err(Error::Refused { ifunc: library.name().to_owned(), cause, text }.into());
+        }
         let index = self.codes.index(library, self.machine)?;
         if mode == Mode::InPlace {
             in_place::check(library, self.machine, self.channel.rule())?;
@@ -250,8 +259,9 @@ impl Inner {
         }
         let alone = wants_reply && self.calls.none_in_flight();
         let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
-        let (epoch, limits) = (self.epoch, self.limits);
-        let call = Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits };
+        let (epoch, limits, rights) = (self.epoch, self.limits, self.rights);
+        let call =
+            Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits, rights };
         let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
             Ok(sent) => {
                 if mode != Mode::Cached
@@ -419,6 +429,10 @@ impl Inner {
 
     pub(super) fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    pub(super) fn rights(&self) -> Rights {
+        self.rights
     }
 
     pub(super) fn max_frame(&self) -> usize {

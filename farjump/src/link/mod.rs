@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use farjump_core::transport::{ArrivalRules, Route};
 use farjump_loader::Library;
-use farjump_transports::meet::{PassedOver, PeerIdentity};
+use farjump_transports::meet::{PassedOver, PeerIdentity, Rights};
 
 pub use batch::Batch;
 pub(crate) use calls::ReplyBytes;
@@ -319,6 +319,12 @@ impl Link {
     /// The target's epoch: another one after it restarted.
     pub fn epoch(&self) -> u64 {
         self.inner.borrow().epoch()
+    }
+
+    /// What this process may do at the target, as that said. Calls for which a right is missing fail, some of them before anything is
+    /// sent. Without [`Rights::INJECT`] calls in mode cached run code that the target holds already, brought by others.
+    pub fn rights(&self) -> Rights {
+        self.inner.borrow().rights()
     }
 
     /// Largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the target makes a

@@ -9,6 +9,7 @@ use farjump_core::frame::{
 };
 use farjump_core::image::CodeId;
 use farjump_loader::Library;
+use farjump_transports::meet::Rights;
 
 use super::Deadline;
 use super::codes::{Code, Known};
@@ -34,6 +35,8 @@ pub(super) struct Call<'a> {
     pub(super) patience: Duration,
     /// What the target refuses.
     pub(super) limits: Ceilings,
+    /// What this source may do.
+    pub(super) rights: Rights,
 }
 
 /// What was sent.
@@ -91,6 +94,10 @@ impl Call<'_> {
             (Mode::Cached, Known::Bound) => None,
             (Mode::Local, _) => Some((Kind::CallLocal, &[], CodeId([0; 16]))),
             (Mode::InPlace, _) => Some((Kind::CallInPlace, image_of(self.library, &code.id), code.id)),
+            // Who may bring no code can only name what the target holds already.
+            (Mode::Cached, Known::Nothing) if !self.rights.contains(Rights::INJECT) => {
+                Some((Kind::CallId, &[], code.id))
+            }
             (Mode::Cached, Known::Perhaps) => Some((Kind::CallId, &[], code.id)),
             _ => Some((Kind::CallCode, image_of(self.library, &code.id), code.id)),
         }

@@ -11,7 +11,9 @@ use farjump_core::image::CodeId;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
-use farjump_transports::meet::{ArrivalOptions, Key, Listener, PeerAddress, PeerIdentity, TcpOptions};
+use farjump_transports::meet::{
+    ArrivalOptions, Key, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions,
+};
 
 use super::Target;
 use super::bigger::Limits;
@@ -99,7 +101,8 @@ pub(super) struct Settings {
     pub(super) max_sources: usize,
     pub(super) max_source_memory: usize,
     pub(super) limits: Limits,
-    pub(super) allow_export: bool,
+    pub(super) rights: Rights,
+    allow_export: bool,
     pub(super) program: String,
 }
 
@@ -120,8 +123,13 @@ impl Settings {
         let mut options = ArrivalOptions::new(self.program.clone(), epoch, request);
         options.longest_delivered = self.longest_delivered();
         options.patience = self.meeting_limit;
-        options.takes_libraries = self.allow_export;
+        options.rights = self.rights();
         options
+    }
+
+    /// What processes may do that connect.
+    pub(super) fn rights(&self) -> Rights {
+        if self.allow_export { self.rights | Rights::EXPORT } else { self.rights }
     }
 
     /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have one that is longer
@@ -169,6 +177,7 @@ impl<'a> TargetBuilder<'a> {
                     code: DEFAULT_CODE_ROOM,
                     patience: Duration::from_secs(2),
                 },
+                rights: Rights::default(),
                 allow_export: false,
                 program: crate::program_name(),
             },
@@ -253,8 +262,19 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// What processes that may connect may do: those of the target's user, or who has the key. [`Rights::default`] unless set: to
+    /// observe, to call and to inject, but neither to drop code nor to export libraries. Each is told when it connects
+    /// ([`Link::rights`](crate::Link::rights)), and what it asks for without the right is refused ([`RefusalCause::Rights`]).
+    ///
+    /// [`RefusalCause::Rights`]: crate::RefusalCause::Rights
+    pub fn rights(mut self, rights: Rights) -> Self {
+        self.settings.rights = rights;
+        self
+    }
+
     /// Whether processes that may connect may also have it load libraries while it runs, whose symbols go before all that is
-    /// offered ([`Admin::export`](crate::admin::Admin::export)). Not unless set: who is let in only to have code run that
+    /// offered ([`Admin::export`](crate::admin::Admin::export)): the short form of adding [`Rights::EXPORT`] to
+    /// [`TargetBuilder::rights`]. Not unless set: who is let in only to have code run that
     /// [`TargetBuilder::allow_code`] lists could run any by this.
     pub fn allow_export(mut self, allowed: bool) -> Self {
         self.settings.allow_export = allowed;

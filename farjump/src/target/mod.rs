@@ -649,7 +649,7 @@ impl<'a> Target<'a> {
     }
 
     fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
-        let Met { mut control, endpoint, rule, send, receive, peer, transport, .. } = met;
+        let Met { mut control, endpoint, rule, send, receive, peer, transport, rights, .. } = met;
         let longest = receive.max_frame;
         let mut channel = match joined_channel(Joined { endpoint, rule, send, receive }, &peer) {
             Ok(channel) => channel,
@@ -672,7 +672,7 @@ impl<'a> Target<'a> {
         budget.try_take(self.settings.memory_of_frames(longest));
         let table = CodeTable::with_budget(budget);
         let most = self.shared.executor.reply_limit();
-        let session = Session::new(id, channel, control, table, most, transport);
+        let session = Session::new(id, channel, control, table, most, transport, rights);
         self.shared.handlers.peer_joined(&session.peer);
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);

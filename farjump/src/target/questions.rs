@@ -160,6 +160,7 @@ impl Target<'_> {
             bytes: session.channel.received(),
             memory: session.memory().map(|(used, limit)| Memory { used: used as u64, limit: limit as u64 }),
             waits: session.is_blocked(),
+            rights: session.rights,
         };
         sessions.into_iter().take(MAX_LISTED).map(describe).collect()
     }

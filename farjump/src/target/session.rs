@@ -14,7 +14,7 @@ use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, Transport, TransportError};
 use farjump_loader::{Linked, Need};
 use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause};
+use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause, Rights};
 
 use super::Handlers;
 use super::bigger::{Bigger, Limits};
@@ -23,6 +23,7 @@ use crate::Refusal;
 use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
 use crate::lull::Lull;
 use crate::mode::Mode;
+use crate::policy::may;
 
 /// Frames that one source gets run before the next one's turn.
 const BATCH: usize = 64;
@@ -58,6 +59,8 @@ pub(super) struct Session {
     pub(super) channel: Channel,
     pub(super) control: Control,
     pub(super) peer: PeerIdentity,
+    /// What its source may do. To call is among it: without that there is no link.
+    pub(super) rights: Rights,
     pub(super) table: CodeTable,
     pub(super) waiting: Waiting,
     /// The code that the frame at the head waited for, once the source has sent it or said that it cannot: it is not asked for
@@ -194,6 +197,7 @@ impl Session {
         table: CodeTable,
         most: usize,
         transport: String,
+        rights: Rights,
     ) -> Self {
         let peer = control.peer().clone();
         let waiting = Waiting::Nothing;
@@ -205,6 +209,7 @@ impl Session {
             channel,
             control,
             peer,
+            rights,
             table,
             waiting,
             answered,
@@ -435,10 +440,9 @@ impl Session {
     #[cold]
     pub(super) fn dispatch(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
         let header = frame.header();
-        let allowed = shared
-            .executor
-            .policy
-            .payload(header.payload_len as usize)
+        let allowed = self
+            .may_send(header.kind)
+            .and_then(|()| shared.executor.policy.payload(header.payload_len as usize))
             .and_then(|()| self.check_long(&header, shared));
         if let Err(refusal) = allowed {
             if matches!(header.kind, Kind::CallCode | Kind::CallId) {
@@ -463,6 +467,14 @@ impl Session {
                 let text = "a source sent a frame that only targets send, or one that leads nowhere, or several messages where one belongs";
                 self.refuse_frame(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)
             }
+        }
+    }
+
+    /// Whether its source may send such a frame at all. One that names code is looked at once more where the code is missing.
+    fn may_send(&self, kind: Kind) -> Result<(), Refusal> {
+        match kind {
+            Kind::CallCode | Kind::CallInPlace => may(self.rights, Rights::INJECT),
+            _ => Ok(()),
         }
     }
 
@@ -577,6 +589,10 @@ impl Session {
             Ok(Ready::Crowded(need)) => Err(End::Crowded(need, 0).into()),
             Ok(Ready::Needs(_)) if self.departed => self.refuse_frame(header.token, code_missing(), shared),
             Ok(Ready::Needs(id)) => {
+                if let Err(refusal) = may(self.rights, Rights::INJECT) {
+                    // It is not asked for what it may not bring.
+                    return self.refuse_frame(header.token, refusal, shared);
+                }
                 // The frame stays where it is, and so do those behind it: their order is kept and none is lost.
                 self.waiting = Waiting::Code(id);
                 shared.executor.stats.waited += 1;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farjump::admin::{Admin, Dropped, Memory};
 use farjump::core::image::{ImageParts, Machine};
-use farjump::{CodeId, RefusalCause};
+use farjump::{CodeId, RefusalCause, Rights, TargetBuilder};
 use farjump_transports::meet::{MAGIC, Message, Question, VERSION};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,6 +18,11 @@ use crate::support::{FOREVER, PATIENCE, Pair, Place, library, meet, to_words, wo
 
 fn admin(place: &Place) -> Admin {
     Admin::new(&place.address()).unwrap().timeout(PATIENCE)
+}
+
+/// A target at which every process may do everything.
+fn open<'a>(place: &Place) -> TargetBuilder<'a> {
+    place.target().rights(Rights::all())
 }
 
 /// A connection that has said `message` and reads nothing.
@@ -75,7 +80,7 @@ fn what_is_listed_is_what_is_held_with_its_figures_and_what_was_used_last_first(
 fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_called() {
     let place = Place::new();
     let (tally, echo, twin) = (library("tally"), library("echo"), library("twin_one"));
-    let mut pair = Pair::of(place.target().local(&twin), place.link());
+    let mut pair = Pair::of(open(&place).local(&twin), place.link());
     let (id, own) = (tally.images()[0].id(), twin.images()[0].id());
     let asked =
         |pair: &mut Pair<'_>, id: CodeId| meet(&mut pair.target, || admin(&place).drop_code(&id)).unwrap();
@@ -97,7 +102,7 @@ fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_call
 #[test]
 fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
     let place = Place::new();
-    let target = place.target().build().unwrap().spawn().unwrap();
+    let target = open(&place).build().unwrap().spawn().unwrap();
     let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
     let (counts, dropped) = thread::scope(|scope| {
         let caller = scope.spawn(|| {
@@ -176,7 +181,7 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
 #[test]
 fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counted_without_a_limit() {
     let place = Place::new();
-    let target = place.target().mailbox(1 << 16).max_source_memory(1 << 20);
+    let target = open(&place).mailbox(1 << 16).max_source_memory(1 << 20);
     let mut pair = Pair::of(target, place.link());
     let used = |pair: &mut Pair<'_>| {
         let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
@@ -282,7 +287,7 @@ fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
 fn a_target_that_is_asleep_wakes_for_a_question_and_one_that_has_ended_is_said_to_be_gone() {
     let place = Place::new();
     let target =
-        place.target().wait_policy(farjump::WaitPolicy::sleep_only()).build().unwrap().spawn().unwrap();
+        open(&place).wait_policy(farjump::WaitPolicy::sleep_only()).build().unwrap().spawn().unwrap();
     assert_eq!(admin(&place).stats().unwrap().links_made, 0);
     assert_eq!(admin(&place).drop_all().unwrap(), Dropped::default());
     drop(say(&place, &Message::Ask(Question::DropAll)));

@@ -91,10 +91,13 @@ fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
         let error = meet(&mut pair.target, || admin.export("x", &vec![0; len])).unwrap_err();
         let text = error.to_string();
         assert!(
-            matches!(error, Error::Meet(MeetError::Refused { cause: MeetRefusal::Policy, .. })),
+            matches!(error, Error::Meet(MeetError::Refused { cause: MeetRefusal::Rights, .. })),
             "{text}"
         );
-        assert!(text.contains("serve --allow-export") && text.contains("no libraries"), "{text}");
+        assert!(
+            text.contains("the right `export`") && text.contains("--allow observe,call,inject,export"),
+            "{text}"
+        );
     }
 }
 

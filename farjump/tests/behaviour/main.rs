@@ -24,6 +24,7 @@ mod modes;
 mod payloads;
 mod policy;
 mod raw;
+mod rights;
 mod serving;
 mod sleeping;
 #[path = "../support/mod.rs"]

@@ -73,7 +73,7 @@ fn code_is_dropped_by_the_beginning_of_its_id_and_all_at_once() {
     let bench = Workbench::new();
     let (crc32, grep, histogram) = (bench.sample("crc32"), bench.sample("grep"), bench.sample("histogram"));
     let local = histogram.to_str().expect("a path in UTF-8");
-    let serving = bench.serve(&["--local", local]);
+    let serving = bench.serve(&["--local", local, "--allow", "observe,call,inject,drop"]);
     bench.inject(&grep, &["--args", "x"]).worked();
     bench.inject(&crc32, &[]).worked();
     let listing = json(&bench, "store", &[]);

@@ -183,7 +183,7 @@ fn calls_that_the_target_does_not_count_end_the_run() {
         return;
     }
     let bench = Workbench::new();
-    let _serving = bench.serve(&[]);
+    let _serving = bench.serve(&["--allow", "observe,call,inject,drop"]);
     let run = under_way(&bench);
     // The count goes with the code, which comes again and begins at 0.
     wait_for("the run to notice", || {

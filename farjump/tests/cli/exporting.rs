@@ -16,7 +16,7 @@ fn a_library_changes_what_is_linked_later_and_what_is_linked_already_once_it_is_
     let low = bench.plain_library("low", "int price(void) { return 10; }");
     let high = bench.plain_library("high", "int price(void) { return 99; }");
     let low = low.to_str().expect("a plain path");
-    let serving = bench.serve(&["--export", low, "--allow-export"]);
+    let serving = bench.serve(&["--export", low, "--allow", "observe,call,inject,drop", "--allow-export"]);
     let price = || bench.inject(&quote, &[]).worked().out;
     let address = bench.address();
     assert_eq!(price(), 10_i32.to_ne_bytes());
@@ -39,7 +39,11 @@ fn what_cannot_be_exported_is_told_with_what_to_do() {
     let serving = bench.serve(&[]);
     let address = bench.address();
     let done = bench.run(["export", library, "--to", &address]);
-    assert!(done.error(3).contains("start it with `serve --allow-export`"), "{}", done.error(3));
+    assert!(
+        done.error(3).contains("`farjump serve --allow observe,call,inject,export`"),
+        "{}",
+        done.error(3)
+    );
     let done = bench.run(["export", "no-such.so", "--to", &address]);
     assert!(done.error(1).contains("cannot read `no-such.so`"), "{}", done.error(1));
     serving.stop();

@@ -114,7 +114,8 @@ fn everything_works_over_tcp_with_a_key() {
     let bench = Workbench::new();
     bench.library("echo", ECHO);
     make_key(&bench, "k");
-    let (serving, address) = serve(&bench, &["--key", "k", "--peer-timeout", "5s"]);
+    let (serving, address) =
+        serve(&bench, &["--key", "k", "--peer-timeout", "5s", "--allow", "observe,call,inject,drop"]);
     assert!(!address.ends_with(":0"), "{address}");
     let done = inject(&bench, &address, &["--key", "k", "--repeat", "100", "--peer-timeout", "5s", "--json"])
         .worked();

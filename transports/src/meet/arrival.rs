@@ -11,6 +11,7 @@ use super::control::{Control, Role, tell};
 use super::identity::{PeerIdentity, plain};
 use super::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
 use super::question::Question;
+use super::rights::Rights;
 use super::source::{out_of_order, refused};
 use super::terms::{Connect, Met, OwnEnd, own_machine};
 use crate::Error;
@@ -32,9 +33,9 @@ pub struct ArrivalOptions {
     pub patience: Duration,
     /// What is taken of the source besides frames of the request's length. Everything unless set.
     pub limits: Limits,
-    /// Whether a process that asks may bring a library ([`Question::Export`]); what one sends pins as much memory then as an
-    /// image. Not unless set.
-    pub takes_libraries: bool,
+    /// What the process may do. Where that is to export, what it sends pins as much memory as an image ([`Question::Export`]).
+    /// To observe, call and inject unless set.
+    pub rights: Rights,
 }
 
 impl ArrivalOptions {
@@ -50,7 +51,7 @@ impl ArrivalOptions {
             longest_delivered,
             patience,
             limits,
-            takes_libraries: false,
+            rights: Rights::default(),
         }
     }
 
@@ -130,7 +131,7 @@ impl Arrival {
     /// Begins to meet the process behind `control`, which must have come from [`super::Listener::accept`] or be trusted
     /// otherwise: who may connect is decided there.
     pub fn new(mut control: Control, options: ArrivalOptions) -> Arrival {
-        if options.takes_libraries {
+        if options.rights.contains(Rights::EXPORT) {
             control.is_asked_at_length();
         }
         let deadline = Instant::now() + options.patience;
@@ -146,7 +147,7 @@ impl Arrival {
     /// # Errors
     /// The meeting has failed, and the source was told why if it still listens. Drop the arrival; nothing is left behind.
     /// [`Error::TooLate`] past the deadline, [`Error::Refused`] when the source gave up, [`Error::Full`] as
-    /// [`Arrival::turn_sources_away`] says, and as [`super::meet_target`].
+    /// [`Arrival::turn_sources_away`] says, [`Error::MissingRight`], and as [`super::meet_target`].
     /// After an error, [`Progress::Met`] or [`Progress::Asked`] every further call gives [`Error::PeerGone`].
     pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, Error> {
         let Some(mut control) = self.control.take() else {
@@ -162,8 +163,11 @@ impl Arrival {
             }
             Ok(Some(Outcome::Connect(connect))) => {
                 let mut met = connect.run(control)?;
-                met.limits = self.options.limits;
-                met.control.limit_code(met.limits.image);
+                (met.limits, met.rights) = (self.options.limits, self.options.rights);
+                // No code comes from a source that may bring none.
+                let brings = met.rights.contains(Rights::INJECT);
+                met.control.limit_code(if brings { met.limits.image } else { Some(0) });
+                met.control.send(&Message::Rights(met.rights), &[])?;
                 if met.limits != Limits::default() {
                     met.control.send(&Message::Limits(met.limits), &[])?;
                 }
@@ -172,9 +176,10 @@ impl Arrival {
             }
             // Nothing else that is due has such a length.
             Err(Error::MessageTooLong { len: ..=MAX_MESSAGE, .. })
-                if matches!(self.state, State::Connected) && !self.options.takes_libraries =>
+                if matches!(self.state, State::Connected)
+                    && let Err(missing) = self.may(Rights::EXPORT) =>
             {
-                Err(tell(control, Error::NoLibraries))
+                Err(tell(control, missing))
             }
             Err(error) => Err(tell(control, error)),
         }
@@ -226,6 +231,7 @@ impl Arrival {
                 (State::Connected, Message::Hello { machine, pid, program, transports: offered }) => {
                     control.introduce(&program, pid);
                     self.peer = control.peer().clone();
+                    self.may(Rights::CALL)?;
                     if let Some(reason) = self.full.take() {
                         return Err(Error::Full { reason });
                     }
@@ -246,12 +252,8 @@ impl Arrival {
                         deadline,
                     }))));
                 }
-                (State::Connected, Message::Ask(Question::Export { .. }))
-                    if !self.options.takes_libraries =>
-                {
-                    return Err(Error::NoLibraries);
-                }
                 (State::Connected, Message::Ask(question)) => {
+                    self.may(question.needs())?;
                     return match control.recv()? {
                         None => Ok(Some(Outcome::Ask(question))),
                         Some((second, _)) => Err(out_of_order(control, "nothing more", &second)),
@@ -269,6 +271,14 @@ impl Arrival {
             return Err(Error::TooLate { peer: control.peer().to_string(), waiting_for });
         }
         Ok(None)
+    }
+
+    /// Whether the process has these rights.
+    fn may(&self, needed: Rights) -> Result<(), Error> {
+        match self.options.rights.lacks(needed) {
+            None => Ok(()),
+            Some(what) => Err(Error::MissingRight { what }),
+        }
     }
 
     /// Chooses the transport, opens this side's end and tells the source of it.

@@ -354,7 +354,7 @@ pub(super) fn tell(control: Control, error: Error) -> Error {
         Error::NoCommonTransport { .. } => MeetRefusal::NoCommonTransport,
         Error::NoCommonRule { .. } => MeetRefusal::NoCommonRule,
         Error::TooLate { .. } => MeetRefusal::TooLate,
-        Error::NoLibraries => MeetRefusal::Policy,
+        Error::MissingRight { .. } => MeetRefusal::Rights,
         Error::Transport(_) | Error::System { .. } => MeetRefusal::TransportFailed,
         _ => MeetRefusal::Protocol,
     };

@@ -13,6 +13,7 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::question::Question;
+use super::rights::Rights;
 
 /// Length of a message's head in bytes.
 pub const HEAD_LEN: usize = 8;
@@ -29,7 +30,7 @@ pub const MAX_TRANSPORTS: usize = 16;
 /// Longest name of a transport, in bytes.
 pub const MAX_TRANSPORT_NAME: usize = 32;
 
-/// One message of the control connection. The first five are the meeting, in this order, to which [`Message::Limits`] may be
+/// One message of the control connection. The first five are the meeting, in this order, to which [`Message::Rights`] and [`Message::Limits`] are
 /// added; the rest may come at any time after it. [`Message::Enlarge`] begins a small meeting of its own, which
 /// [`Message::Go`] ends.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -158,6 +159,8 @@ pub enum Message {
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
+    /// Target to source, once before [`Message::Go`]: what the source may do, so that it need not try what it may not.
+    Rights(Rights),
 }
 
 /// What a target takes of a source, where that is less than a frame holds. `None`, which is what travels too, is no limit.
@@ -218,6 +221,7 @@ impl Message {
             Message::Shrink => "Shrink",
             Message::Ask(_) => "Ask",
             Message::Answer { .. } => "Answer",
+            Message::Rights(_) => "Rights",
         }
     }
 
@@ -278,6 +282,8 @@ pub enum MeetRefusal {
     Policy,
     /// What it was asked for cannot be done.
     Failed,
+    /// The process has no right to what it asks for.
+    Rights,
 }
 
 impl fmt::Display for MeetRefusal {
@@ -293,6 +299,7 @@ impl fmt::Display for MeetRefusal {
             MeetRefusal::Stopping => "stopping",
             MeetRefusal::Policy => "policy",
             MeetRefusal::Failed => "failed",
+            MeetRefusal::Rights => "missing right",
         })
     }
 }
@@ -333,11 +340,13 @@ pub enum RefusalCause {
     Panicked,
     /// The code ran and forwarded itself to a peer of the target, and no answer came of that.
     Forward,
+    /// The source has no right to what the frame asks for.
+    Rights,
 }
 
 impl RefusalCause {
     /// All causes, in the order of [`RefusalCause::index`].
-    pub const ALL: [RefusalCause; 16] = [
+    pub const ALL: [RefusalCause; 17] = [
         RefusalCause::BadFrame,
         RefusalCause::Stalled,
         RefusalCause::BadImage,
@@ -354,6 +363,7 @@ impl RefusalCause {
         RefusalCause::Name,
         RefusalCause::Panicked,
         RefusalCause::Forward,
+        RefusalCause::Rights,
     ];
 
     /// How many causes there are: the length of an array of counters.
@@ -386,6 +396,7 @@ impl fmt::Display for RefusalCause {
             RefusalCause::Name => "impossible name",
             RefusalCause::Panicked => "panicked",
             RefusalCause::Forward => "not forwarded",
+            RefusalCause::Rights => "missing right",
         })
     }
 }
@@ -453,6 +464,7 @@ mod tests {
             (Message::Shrink, vec![17]),
             (Message::Ask(Question::Drop { id }), with(&[18, 1], &id)),
             (Message::Answer { bytes: vec![1, 0, 0] }, vec![19, 3, 1, 0, 0]),
+            (Message::Rights(Rights::CALL | Rights::EXPORT), vec![20, 18]),
         ];
         for (message, bytes) in cases {
             assert_eq!(postcard::to_stdvec(&message).unwrap(), bytes, "{}", message.name());

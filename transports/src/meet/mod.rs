@@ -11,7 +11,7 @@
 //! prefix, Hello           ─────────────▶
 //!                         ◀───────────── prefix, Welcome  + descriptors of its end
 //! Ready + descriptors     ─────────────▶ connects
-//! connects                ◀───────────── Limits, from a target that has any; Go
+//! connects                ◀───────────── Rights; Limits, from a target that has any; Go
 //! ```
 //! Either may send `Refuse` instead, with a reason for people, and close.
 //!
@@ -37,6 +37,7 @@ mod outgoing;
 mod owner;
 mod prefix;
 mod question;
+mod rights;
 mod seal;
 mod second;
 mod source;
@@ -59,6 +60,7 @@ pub use question::{
     Answer, Dropped, HeldCode, MAX_LISTED, Memory, Question, SourceFigures, StoreFigures, StoreListing,
     TargetStats,
 };
+pub use rights::Rights;
 pub use second::SecondEnd;
 pub use source::{SourceOptions, meet_target};
 pub use tcp::TcpOptions;

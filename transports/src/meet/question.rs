@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::message::RefusalCause;
+use super::rights::Rights;
 
 /// Most images, and most sources, that one answer lists: so that it stays within
 /// [`MAX_MESSAGE`](super::message::MAX_MESSAGE), however long their names are.
@@ -23,7 +24,7 @@ pub enum Question {
     /// What was counted: [`Answer::Stats`].
     Stats,
     /// To put what a shared library defines before all that is offered to code until now: [`Answer::Exported`]. Too long for
-    /// targets that do not allow it ([`ArrivalOptions::takes_libraries`](super::ArrivalOptions::takes_libraries)).
+    /// targets at which the process that asks may not ([`Rights::EXPORT`]).
     Export {
         /// What people call it.
         name: String,
@@ -42,6 +43,15 @@ impl Question {
             Question::DropAll => "to drop all code",
             Question::Stats => "what was counted",
             Question::Export { .. } => "to load a library",
+        }
+    }
+
+    /// The right that it takes.
+    pub fn needs(&self) -> Rights {
+        match self {
+            Question::Store | Question::Stats => Rights::OBSERVE,
+            Question::Drop { .. } | Question::DropAll => Rights::DROP,
+            Question::Export { .. } => Rights::EXPORT,
         }
     }
 }
@@ -194,6 +204,8 @@ pub struct SourceFigures {
     pub memory: Option<Memory>,
     /// Its next frames have to wait for something: code, or room for an answer.
     pub waits: bool,
+    /// What it may do.
+    pub rights: Rights,
 }
 
 /// Memory of a target that is a source's to take.
@@ -234,7 +246,14 @@ mod tests {
             own: true,
         };
         let image_bytes = [&id[..], &[1, b'f', 0xac, 2, 1, 2, 4, 5, 1, b'p', 1]].concat();
-        let source = |memory| SourceFigures { program: "s".into(), pid: 7, bytes: 128, memory, waits: false };
+        let source = |memory| SourceFigures {
+            program: "s".into(),
+            pid: 7,
+            bytes: 128,
+            memory,
+            waits: false,
+            rights: Rights::CALL,
+        };
         let stats = TargetStats {
             program: "t".into(),
             pid: 1,
@@ -264,7 +283,7 @@ mod tests {
         let stats_bytes = [
             &[2, 1, b't', 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2, 13, 14][..],
             &[15, 16, 1, 17, 0, 19, 20, 21],
-            &[2, 1, b's', 7, 0x80, 1, 0, 0, 1, b's', 7, 0x80, 1, 1, 22, 23, 0],
+            &[2, 1, b's', 7, 0x80, 1, 0, 0, 2, 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2],
         ];
         let answers = [
             (

@@ -97,6 +97,10 @@ fn meet_once(
     };
     let mut met = connect.run(control)?;
     let (mut message, _) = next(&mut met.control, deadline, "its go")?;
+    if let Message::Rights(rights) = message {
+        met.rights = rights;
+        (message, _) = next(&mut met.control, deadline, "its go")?;
+    }
     if let Message::Limits(limits) = message {
         met.limits = limits;
         (message, _) = next(&mut met.control, deadline, "its go")?;

@@ -14,6 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::control::{Control, Role, tell};
 use super::identity::PeerIdentity;
 use super::message::{End, Limits};
+use super::rights::Rights;
 use crate::Error;
 
 /// Two processes that have met: a connected link and its terms.
@@ -40,6 +41,8 @@ pub struct Met {
     pub peer_machine: Machine,
     /// What the target takes of the source besides: as a source was told, or as a target says.
     pub limits: Limits,
+    /// What the source may do at the target: as it was told, or as the target says.
+    pub rights: Rights,
     /// Transports that a source and its target have in common and would rather have used.
     pub passed_over: Vec<PassedOver>,
 }
@@ -241,6 +244,8 @@ impl Connect {
             epoch: self.epoch,
             peer_machine: self.peer_machine,
             limits: Limits::default(),
+            // Until the target says.
+            rights: Rights::all(),
             passed_over: Vec::new(),
         })
     }

@@ -115,7 +115,8 @@ fn a_giant_length_is_refused_when_it_is_announced() {
     // What is due has such a length where a library is brought.
     for length in [MAX_MESSAGE as u32, MAX_MEETING_MESSAGE as u32 + 1] {
         let error = announced(length);
-        assert!(matches!(error, Error::NoLibraries), "{error}");
+        assert!(matches!(error, Error::MissingRight { .. }), "{error}");
+        assert!(error.to_string().contains("the right `export`"), "{error}");
     }
 }
 

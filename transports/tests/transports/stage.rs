@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::Error;
 use farjump_transports::meet::{
-    Arrival, ArrivalOptions, Control, Listener, Message, Met, PeerAddress, Progress, SourceOptions,
+    Arrival, ArrivalOptions, Control, Listener, Message, Met, PeerAddress, Progress, Rights, SourceOptions,
     meet_target,
 };
 use farjump_transports::shm::Shm;
@@ -81,6 +81,7 @@ pub(crate) fn source_options() -> SourceOptions {
 pub(crate) fn target_options() -> ArrivalOptions {
     let mut options = ArrivalOptions::new("target program", EPOCH, OpenRequest::new(TARGET_REGION, 32768));
     options.patience = Duration::from_secs(100);
+    options.rights |= Rights::DROP;
     options
 }
 

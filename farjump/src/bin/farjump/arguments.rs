@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use farjump::{Mode, WaitPolicy};
+use farjump::{Mode, Rights, WaitPolicy};
 
 use crate::environment::VARIABLES;
 use crate::export::Export;
@@ -173,6 +173,7 @@ Examples:
   farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am     (for other machines)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1     (by RDMA)
+  farjump serve --listen unix:store.sock --local libsum.so --allow observe,call     (no code comes in either)
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
 
 Limits: what a source sends beyond one is refused with the reason, costs the others nothing, and is counted. Sources are
@@ -196,7 +197,12 @@ pub(crate) struct Serve {
     /// A shared library whose symbols are offered, by path or soname; may be repeated
     #[arg(long = "export", value_name = "LIB.so")]
     pub(crate) exports: Vec<PathBuf>,
-    /// Let those who may connect give it further libraries while it runs (farjump export), which go before all that it offers
+    /// What those may do who may connect, separated by commas: observe (stats, store), call (functions that are here), inject
+    /// (bring code), drop (store --drop), export (farjump export); or none
+    #[arg(long = "allow", value_name = "RIGHT,…", default_value_t)]
+    pub(crate) rights: Rights,
+    /// Let those who may connect also give it further libraries while it runs (farjump export), which go before all that it offers:
+    /// adds export to --allow
     #[arg(long)]
     pub(crate) allow_export: bool,
     /// Offer the symbols of this process too, all of libc among them
@@ -309,7 +315,7 @@ pub(crate) struct Inject {
 /// when last, and the program that brought it. Of short calls only some are timed: that time is an estimate.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-What was used last comes first. Code that is dropped loses its statics, and no call: a source that
+What was used last comes first. To drop code takes the right to it (serve --allow). Code that is dropped loses its statics, and no call: a source that
 calls it again is asked for it. Functions that the target was given itself (serve --local) stay.
 
 The target answers when the function that it is running has returned.

@@ -19,7 +19,7 @@ use crate::store::admin;
 /// later gets it, code that is linked already keeps what it had.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The target has to allow it (serve --allow-export). The library's bytes travel, the file need not be there; the
+The target has to allow it (serve --allow-export, or export in serve --allow). The library's bytes travel, the file need not be there; the
 libraries that it depends on do. It is loaded at once, which runs its constructors, and stays as long as the target.
 
 Services of farjump (farjump_reply and others) are not replaced. To have code linked anew that is there already, drop

@@ -1,6 +1,6 @@
 //! `transports --to`: the path that frames take to a target, and why not another.
 
-use farjump::{ArrivalRules, Link, Path};
+use farjump::{ArrivalRules, Link, Path, Rights};
 use serde_json::{Value, json};
 
 use crate::arguments::Transports;
@@ -20,18 +20,20 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
         builder = builder.key(key);
     }
     let link = builder.connect()?;
-    let (path, peer, largest) = (link.path(), link.peer().to_string(), link.max_frame());
+    let (path, peer) = (link.path(), link.peer().to_string());
+    let (largest, rights) = (link.max_frame(), link.rights());
     drop(link);
     if arguments.json {
-        return output::print_line(format_args!("{:#}", as_json(&path, &peer, largest)));
+        return output::print_line(format_args!("{:#}", as_json(&path, &peer, largest, rights)));
     }
-    output::print(as_text(&path, &peer, largest))
+    output::print(as_text(&path, &peer, largest, rights))
 }
 
-fn as_text(path: &Path, peer: &str, largest: usize) -> String {
+fn as_text(path: &Path, peer: &str, largest: usize, rights: Rights) -> String {
     let row = |name: &str, text: String| [name.to_owned(), text];
     let mut rows = vec![
         row("target", peer.to_owned()),
+        row("rights", rights.to_string()),
         row("transport", path.transport.clone()),
         row("arrives by", format!("{}: {}", path.rule.describe(), in_words(path.rule))),
         row("mailbox", format!("frames of up to {}", show_limit(largest))),
@@ -47,7 +49,7 @@ fn as_text(path: &Path, peer: &str, largest: usize) -> String {
     output::table(&rows)
 }
 
-fn as_json(path: &Path, peer: &str, largest: usize) -> Value {
+fn as_json(path: &Path, peer: &str, largest: usize, rights: Rights) -> Value {
     let passed_over: Vec<_> = path
         .passed_over
         .iter()
@@ -55,6 +57,7 @@ fn as_json(path: &Path, peer: &str, largest: usize) -> Value {
         .collect();
     json!({
         "target": peer,
+        "rights": rights.names().collect::<Vec<_>>(),
         "transport": path.transport,
         "arrives_by": path.rule.describe(),
         "mailbox_frame_bytes": largest,

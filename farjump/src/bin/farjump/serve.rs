@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     let mut builder = Target::listen(&arguments.listen)
         .args(&mut data)
         .process_symbols(arguments.allow_process_symbols)
+        .rights(arguments.rights)
         .allow_export(arguments.allow_export)
         .modes(&arguments.modes)
         .perf_map(arguments.perf_map)

@@ -65,7 +65,7 @@ fn as_text(stats: &TargetStats) -> String {
         rows.push(["sources".to_owned(), "none".to_owned()]);
         return output::table(&rows);
     }
-    let mut sources = vec![["source", "pid", "bytes", "memory", "state"].map(String::from)];
+    let mut sources = vec![["source", "pid", "rights", "bytes", "memory", "state"].map(String::from)];
     sources.extend(stats.sources.iter().map(as_row));
     format!("{}\n{}", output::table(&rows), output::table(&sources))
 }
@@ -87,10 +87,11 @@ fn refusals(stats: &TargetStats) -> String {
     }
 }
 
-fn as_row(source: &SourceFigures) -> [String; 5] {
+fn as_row(source: &SourceFigures) -> [String; 6] {
     [
         source.program.clone(),
         source.pid.to_string(),
+        source.rights.to_string(),
         show_count(source.bytes),
         match source.memory {
             Some(memory) => format!("{} B of {} B", show_count(memory.used), show_count(memory.limit)),
@@ -114,6 +115,7 @@ fn as_json(stats: &TargetStats) -> Value {
                 "memory_bytes": source.memory.map(|memory| memory.used),
                 "memory_limit_bytes": source.memory.map(|memory| memory.limit),
                 "waits": source.waits,
+                "rights": source.rights.names().collect::<Vec<_>>(),
             })
         })
         .collect();

@@ -7,6 +7,7 @@ use farjump_core::channel::{Armed, SendError};
 use farjump_core::frame::{Kind, Plan, PlanCode};
 use farjump_core::transport::TransportError;
 use farjump_loader::Linked;
+use farjump_transports::meet::Rights;
 
 use super::super::calls::{MAX_CALLS, ReplyBytes};
 use super::super::codes::Known;
@@ -35,12 +36,15 @@ impl Inner {
             Plan { kind: Kind::Call, wants_reply, alone: false, index, token, align_log2, code: None };
         let binds = code.known != Known::Bound;
         if binds {
-            plan.kind = Kind::CallCode;
+            // Where this target may bring no code, its peer may hold it all the same.
+            let brings = self.rights.contains(Rights::INJECT);
+            let image = if brings { image } else { &[] };
+            plan.kind = if brings { Kind::CallCode } else { Kind::CallId };
             plan.code = Some(PlanCode { image, id, epoch: self.epoch, name });
         }
         match self.channel.send_bytes(&plan, payload) {
             Ok(()) => {
-                let code = if binds { image.len() } else { 0 };
+                let code = plan.code.map_or(0, |code| code.image.len());
                 self.sent(index.into(), Sent { payload: payload.len(), code, binds });
                 Ok(token)
             }

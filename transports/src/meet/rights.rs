@@ -1,0 +1,146 @@
+//! What a process that connects may do at a target.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+bitflags::bitflags! {
+    /// What a process may do at a target: set for the target's user, and for each key. [`Rights::default`] is to observe, call and
+    /// inject.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+    #[serde(from = "u8", into = "u8")]
+    pub struct Rights: u8 {
+        /// Ask what code the target holds, and what it has counted.
+        const OBSERVE = 1;
+        /// Make a link, and have functions run that the target holds already: its own by name, others by code id.
+        const CALL = 2;
+        /// Bring code to a link: in frames, when asked for it, or to run in place. Without [`Rights::CALL`] there is no link to
+        /// bring it to.
+        const INJECT = 4;
+        /// Have code dropped that the target holds, of every source.
+        const DROP = 8;
+        /// Have the target load libraries, and link code against them.
+        const EXPORT = 16;
+    }
+}
+
+/// Each right by the name that the command line and key files have for it.
+const NAMES: [(&str, Rights); 5] = [
+    ("observe", Rights::OBSERVE),
+    ("call", Rights::CALL),
+    ("inject", Rights::INJECT),
+    ("drop", Rights::DROP),
+    ("export", Rights::EXPORT),
+];
+/// The name of no rights at all.
+const NONE: &str = "none";
+
+impl Rights {
+    /// The names of these rights, in the order of the constants.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        NAMES.into_iter().filter(move |(_, right)| self.contains(*right)).map(|(name, _)| name)
+    }
+
+    /// What is missing here of `needed`, and how the target's operator gives it, in words: the same at the target and at a source
+    /// that was told its rights. `None` if nothing is.
+    pub fn lacks(self, needed: Rights) -> Option<String> {
+        let missing = needed.difference(self);
+        (!missing.is_empty()).then(|| {
+            let plural = if missing.iter().count() == 1 { "the right" } else { "the rights" };
+            format!(
+                "{plural} `{missing}` at this target is missing (there are: {self}); have its operator start it with \
+                 `farjump serve --allow {with}`, or write `allow={with}` behind this key in its key file",
+                with = self.union(needed)
+            )
+        })
+    }
+}
+
+impl Default for Rights {
+    fn default() -> Rights {
+        Rights::OBSERVE | Rights::CALL | Rights::INJECT
+    }
+}
+
+impl From<u8> for Rights {
+    /// Bits that no right has are left out.
+    fn from(bits: u8) -> Rights {
+        Rights::from_bits_truncate(bits)
+    }
+}
+
+impl From<Rights> for u8 {
+    fn from(rights: Rights) -> u8 {
+        rights.bits()
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return out.write_str(NONE);
+        }
+        for (place, name) in self.names().enumerate() {
+            write!(out, "{}{name}", if place == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Rights {
+    type Err = String;
+
+    /// Reads names with commas between them, or `none`.
+    fn from_str(text: &str) -> Result<Rights, String> {
+        if text == NONE {
+            return Ok(Rights::empty());
+        }
+        text.split(',').try_fold(Rights::empty(), |rights, name| {
+            let known = NAMES.into_iter().find(|(known, _)| *known == name);
+            known.map(|(_, right)| rights | right).ok_or_else(|| {
+                format!(
+                    "`{name}` is no right: write some of {}, with commas between them, or {NONE}",
+                    Rights::all()
+                )
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_read_back_as_they_are_shown_and_travel_as_one_byte() {
+        for bits in 0..32 {
+            let rights = Rights::from_bits_retain(bits);
+            assert_eq!(rights.to_string().parse(), Ok(rights));
+            assert_eq!(postcard::to_stdvec(&rights).unwrap(), [bits]);
+            assert_eq!(postcard::from_bytes::<Rights>(&[bits]).unwrap(), rights);
+        }
+        assert_eq!(NAMES.len(), Rights::all().iter().count(), "a right without a name");
+        assert_eq!(postcard::from_bytes::<Rights>(&[0xe2]).unwrap(), Rights::CALL, "unknown bits");
+        assert_eq!(Rights::default().to_string(), "observe,call,inject");
+        for wrong in ["", "Call", "call, inject", "call,", "all", "none,call"] {
+            assert!(
+                wrong.parse::<Rights>().unwrap_err().contains("observe,call,inject,drop,export"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_to_write() {
+        let some = Rights::OBSERVE | Rights::CALL;
+        assert_eq!(some.lacks(Rights::CALL), None);
+        let text = some.lacks(Rights::CALL | Rights::INJECT).unwrap();
+        assert!(
+            text.contains("the right `inject`") && text.contains("--allow observe,call,inject`"),
+            "{text}"
+        );
+        let text = Rights::empty().lacks(Rights::CALL | Rights::INJECT).unwrap();
+        assert!(text.contains("the rights `call,inject`") && text.contains("there are: none"), "{text}");
+    }
+}
