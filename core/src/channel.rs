@@ -23,9 +23,12 @@ use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, Rou
 mod in_place;
 mod line;
 mod lines;
+#[cfg(all(test, loom))]
+mod model;
 mod one_sided;
 mod received;
 mod stamp;
+mod switched;
 mod two_sided;
 
 pub use in_place::InPlace;

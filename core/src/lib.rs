@@ -39,3 +39,22 @@ pub mod signal;
 mod sync;
 pub mod transport;
 pub mod wait;
+
+/// Planting races, for the tests that show that races are found.
+#[cfg(farjump_planted)]
+#[doc(hidden)]
+pub mod planted {
+    use crate::sync::{Handover, planted};
+
+    /// From now on what `what` names (`frame`, `room` or `attention`) is handed over by relaxed stores. `false` if it names nothing.
+    pub fn plant(what: &str) -> bool {
+        let what = match what {
+            "frame" => Handover::Frame,
+            "room" => Handover::Room,
+            "attention" => Handover::Attention,
+            _ => return false,
+        };
+        planted::plant(Some(what));
+        true
+    }
+}

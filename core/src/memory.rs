@@ -5,9 +5,11 @@
 //! trusted before it is checked).
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
 
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Handover, Ordering, release};
+
+#[cfg(loom)]
+pub(crate) mod mapping;
 
 /// A range of bytes shared with another process, addressed by offset. Every access is bounds-checked: an offset outside
 /// is a bug of ours and panics.
@@ -35,7 +37,7 @@ pub(crate) trait Memory {
     fn signal_line(&self, at: usize, signal: u64, [lengths, rest]: [u64; 2]) {
         self.store(at + 8, lengths, Ordering::Relaxed);
         self.store(at + 16, rest, Ordering::Relaxed);
-        self.store(at, signal, Ordering::Release);
+        self.store(at, signal, release(Handover::Frame));
     }
 }
 
@@ -86,17 +88,27 @@ impl Region {
     #[inline(always)]
     fn line(&self, at: usize) -> &[AtomicU64; 8] {
         assert!(at.is_multiple_of(64), "unaligned line");
+        #[cfg(loom)]
+        return mapping::line(self.pointer(at, 64));
+        #[cfg(not(loom))]
         // SAFETY: in range by `pointer`, aligned because base is and `at` is a multiple of 64. The words are only reached as
         // atomics while the reference lives, here or by another process.
-        unsafe { self.pointer(at, 64).cast::<[AtomicU64; 8]>().as_ref() }
+        unsafe {
+            self.pointer(at, 64).cast::<[AtomicU64; 8]>().as_ref()
+        }
     }
 
     #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "unaligned word");
+        #[cfg(loom)]
+        return mapping::word(self.pointer(at, 8));
+        #[cfg(not(loom))]
         // SAFETY: in range by `pointer`, aligned because base is and `at` is a multiple of 8. The reference lives for one
         // access; the other accesses to these bytes are atomic or by another process.
-        unsafe { self.pointer(at, 8).cast::<AtomicU64>().as_ref() }
+        unsafe {
+            self.pointer(at, 8).cast::<AtomicU64>().as_ref()
+        }
     }
 }
 
@@ -132,11 +144,13 @@ impl Memory for Region {
         let line = self.line(at);
         line[1].store(lengths.to_le(), Ordering::Relaxed);
         line[2].store(rest.to_le(), Ordering::Relaxed);
-        line[0].store(signal.to_le(), Ordering::Release);
+        line[0].store(signal.to_le(), release(Handover::Frame));
     }
 
     fn write(&self, at: usize, from: &[u8]) {
         let to = self.pointer(at, from.len());
+        #[cfg(loom)]
+        mapping::writes(to, from.len());
         // SAFETY: in range by `pointer`; `from` is a live slice elsewhere, and in this process nobody else writes here: a
         // ring has one sender, which is the caller.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }

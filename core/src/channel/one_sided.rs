@@ -11,7 +11,7 @@ use crate::mailbox::{
     State, Waker, fall_asleep,
 };
 use crate::memory::{Memory, Region};
-use crate::sync::Ordering;
+use crate::sync::{Handover, Ordering, release};
 use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, RemoteMemory, Route, TransportError};
 
 pub(super) struct OneSided {
@@ -298,7 +298,9 @@ impl OneSided {
     /// Wakes the peer if it fell asleep since we last looked.
     #[inline(always)]
     fn look_at_peer(&mut self) -> Result<(), TransportError> {
-        if self.waker.must_ring(&self.returns, self.fence) { self.remote.ring() } else { Ok(()) }
+        let out = &mut self.out;
+        let must_ring = self.waker.must_ring(&self.returns, self.fence, || out.in_flight());
+        if must_ring { self.remote.ring() } else { Ok(()) }
     }
 
     /// Wakes the peer if it fell asleep before a frame had come that was sent already: the backend may have been at it still.
@@ -353,7 +355,8 @@ impl OneSided {
             Some(peer) => {
                 // For CONSUMED_AT this pairs with the acquire load in `Outbound::refresh`: what was read of the frames is
                 // read before their room is given back.
-                peer.store(at, word, Ordering::Release);
+                let what = if at == STATE_AT { Handover::Attention } else { Handover::Room };
+                peer.store(at, word, release(what));
                 Ok(())
             }
             None => {
@@ -460,19 +463,18 @@ impl Sleeper for OneSided {
     }
 
     fn look(&mut self) -> Result<Look, TransportError> {
+        let position = self.inbound.position();
         let seen = self.poll()?;
+        // The peer has rung for this sleep when it sent the skip, and will not for the frame that comes behind it.
+        let skipped = self.inbound.position() != position;
         // `order` may have taken a ring away that called for attention.
         let called = self.attention_called() != self.attention;
         let fed = self.starved.is_some_and(|consumed| self.out.consumed() != consumed);
         if fed {
             self.starved = None;
         }
-        if matches!(seen, Seen::Frame(..)) || called || fed {
+        if matches!(seen, Seen::Frame(..)) || skipped || called || fed {
             return Ok(Look::Something);
-        }
-        // The look may have passed a skip, for whose room the peer may be waiting.
-        if let Some(position) = self.inbound.due(true) {
-            self.report(position)?;
         }
         let under_way = seen == Seen::Partial
             || self.pending.is_some()

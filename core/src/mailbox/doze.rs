@@ -50,13 +50,19 @@ pub(crate) struct Waker {
 
 impl Waker {
     /// Whether the peer fell asleep since the last look and has to be rung. To be asked behind every frame stored;
-    /// `fenced` unless the sleeper orders the two for us. `returns` is the region that the peer writes.
+    /// `fenced` unless the sleeper orders the two for us. `returns` is the region that the peer writes, and `in_flight` says
+    /// how much the peer is not known to have consumed.
     #[inline]
-    pub(crate) fn must_ring(&mut self, returns: &impl Memory, fenced: bool) -> bool {
+    pub(crate) fn must_ring(
+        &mut self,
+        returns: &impl Memory,
+        fenced: bool,
+        in_flight: impl FnOnce() -> u64,
+    ) -> bool {
         order(fenced);
-        // Relaxed: nothing is read on the strength of it.
+        // Relaxed: `changed` has the fence for what is read on the strength of it.
         let state = State(returns.load(STATE_AT, Ordering::Relaxed));
-        state != self.seen && self.changed(state)
+        state != self.seen && self.changed(state, in_flight)
     }
 
     /// The sleep that the peer is in, if it was not rung out of it. For a look that follows no frame: before the peer is rung for
@@ -74,9 +80,20 @@ impl Waker {
     }
 
     #[cold]
-    fn changed(&mut self, state: State) -> bool {
-        self.seen = state;
-        state.asleep()
+    fn changed(&mut self, state: State, in_flight: impl FnOnce() -> u64) -> bool {
+        if !state.asleep() {
+            self.seen = state;
+            return false;
+        }
+        // Pairs with the release store of the state: how far the peer had consumed when it fell asleep is read after it.
+        fence(Ordering::Acquire);
+        // A peer that took the frame before it fell asleep is not rung: it may take the ring back and find nothing, and the next
+        // frame would not ring again for the same sleep.
+        let missed = in_flight() > 0;
+        if missed {
+            self.seen = state;
+        }
+        missed
     }
 }
 
@@ -139,7 +156,7 @@ pub(crate) fn fall_asleep<S: Sleeper>(sleeper: &mut S) -> Result<Sleep, S::Error
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -161,6 +178,26 @@ mod tests {
             "the count of calls wraps within its half"
         );
         assert_eq!(state.with_attention(), State(0x0000_0001_ffff_ffff));
+    }
+
+    #[test]
+    fn a_peer_is_rung_once_for_a_sleep_and_only_for_what_it_has_not_taken_before() {
+        let mut control = std::vec![0u64; 8];
+        // SAFETY: 64 bytes, that nobody else uses while the region is used. Words need no more than their own alignment.
+        let returns =
+            unsafe { crate::memory::Region::new(core::ptr::NonNull::from(&mut control[0]).cast(), 64) };
+        let mut waker = Waker::default();
+        let say = |state| returns.store(STATE_AT, state, Ordering::Relaxed);
+        let mut must_ring = |in_flight| waker.must_ring(&returns, true, || in_flight);
+        assert!(!must_ring(64), "awake");
+        say(1);
+        assert!(!must_ring(0), "it had taken all when it fell asleep");
+        assert!(must_ring(64), "and that was no ring for this sleep");
+        assert!(!must_ring(128), "once will do");
+        say(2);
+        assert!(!must_ring(64));
+        say(3);
+        assert!(must_ring(64));
     }
 
     struct Steps {

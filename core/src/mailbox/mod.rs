@@ -27,9 +27,11 @@ pub(crate) use inbound::{Glance, Inbound, Seen};
 pub(crate) use outbound::{Finished, NoRoom, Outbound};
 
 /// Bytes at the start of a region that hold no ring.
-pub const CONTROL_LEN: usize = 4096;
+pub const CONTROL_LEN: usize = SMALLEST;
 /// Smallest ring, in bytes.
-pub const MIN_RING: usize = 4096;
+pub const MIN_RING: usize = SMALLEST;
+/// A page; in models, which try every order, a line.
+const SMALLEST: usize = if cfg!(loom) { crate::frame::LINE } else { 4096 };
 /// Offset of the return line's position.
 pub(crate) const CONSUMED_AT: usize = 0;
 /// Offset of the return line's state.

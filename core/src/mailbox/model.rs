@@ -290,7 +290,8 @@ fn doze(fences: Fences) {
         let sender = thread::spawn(move || {
             for number in 0..2 {
                 producer.send(number, 0);
-                if producer.waker.must_ring(&producer.returns, fences.sender) {
+                let out = &mut producer.out;
+                if producer.waker.must_ring(&producer.returns, fences.sender, || out.in_flight()) {
                     bell.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -308,6 +309,7 @@ fn doze(fences: Fences) {
             dozer.consumer.peer.store(STATE_AT, dozer.state.0, Ordering::Release);
             if let Some((_, header)) = dozer.consumer.poll() {
                 dozer.consumer.inbound.release(header.frame_len);
+                dozer.consumer.report(true);
             }
         }
         sender.join().unwrap();

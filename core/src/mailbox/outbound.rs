@@ -3,7 +3,7 @@
 use crate::frame::{self, Header, Kind, Layout, Plan, TRAILER_LEN};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
-use crate::sync::Ordering;
+use crate::sync::{Handover, Ordering, release};
 
 use super::CONSUMED_AT;
 
@@ -298,7 +298,7 @@ impl<M: Memory> Outbound<M> {
     #[inline(always)]
     pub(crate) fn publish(&self, frame: &Finished) {
         // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`: all of the frame is stored before its signal.
-        self.ring.store(frame.at, frame.signal, Ordering::Release);
+        self.ring.store(frame.at, frame.signal, release(Handover::Frame));
     }
 
     /// Stores the signal in the twin, from which it is moved together with the frame.

@@ -1,6 +1,7 @@
 //! Going to sleep: whoever brings something rings, once, and nobody sleeps over something that is there.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use farjump_core::channel::{Armed, SendError};
 use farjump_core::frame::Kind;
@@ -64,6 +65,27 @@ fn a_frame_that_comes_between_saying_asleep_and_looking_keeps_from_sleeping() {
         Some(Box::new(move || wire.lock().unwrap().deliver_all()));
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready);
     assert_eq!(pair.right.take(), Some((0, vec![1; 20])));
+}
+
+#[test]
+fn a_sleeper_that_passes_a_skip_does_not_sleep_on() {
+    let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
+    pair.left.send(0, &pattern(0, 3900)).unwrap();
+    assert!(pair.right.take().is_some());
+    pair.right.channel.progress(true).unwrap();
+    let Pair { left, mut right } = pair;
+    let left = Arc::new(Mutex::new(left));
+    let (sender, bell) = (left.clone(), right.bell.clone());
+    *right.bell.before_sleep.lock().unwrap() = Some(Box::new(move || {
+        // Too long for what is left of the ring: a skip goes, and rings. The ring is one of those that the sleeper takes back.
+        sender.lock().unwrap().channel.reserve(&plan(Kind::Call, 1), 300).unwrap();
+        assert_eq!(bell.rings.swap(0, Ordering::Relaxed), 1);
+    }));
+    assert_eq!(right.channel.arm().unwrap(), Armed::Ready, "the frame behind the skip rings nobody");
+    assert_eq!(right.channel.arm().unwrap(), SOUNDLY);
+    left.lock().unwrap().send(1, &[1; 300]).unwrap();
+    assert_eq!(right.rings(), 1);
+    assert_eq!(right.take(), Some((1, vec![1; 300])));
 }
 
 #[test]
@@ -170,6 +192,7 @@ fn a_skip_passed_on_the_way_to_sleep_gives_its_room_back_before() {
     // As long as the ring: needs a skip, and the room of that skip.
     let payload = pattern(1, 4032);
     assert!(matches!(pair.left.send(1, &payload), Err(SendError::Full)));
+    assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready);
     assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY);
     pair.left.send(1, &payload).unwrap();
     assert_eq!(pair.right.rings(), 1);

@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Channel, SendError};
-use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox;
 use farjump_core::transport::OpenRequest;
 use farjump_transports::meet::{End as Offered, Message, RefusalCause, SecondEnd};
@@ -217,14 +216,12 @@ impl Open {
         send: impl FnOnce(&mut Channel) -> Result<Sent, Failed>,
         token: u32,
     ) -> Result<Sent, Failed> {
-        let (kind, wants_reply, alone) = (Kind::Switch, false, false);
-        let switch = Plan { kind, wants_reply, alone, index: 0, token, align_log2: 0, code: None };
-        // Room for it first: nothing may fail once the frame is sent.
-        let room = own.reserve(&switch, 0)?;
-        let sent = send(&mut self.channel);
-        self.starved = matches!(sent, Err(Failed::Send(SendError::Full)));
-        let sent = sent?;
-        own.commit(&switch, &room, 0)?;
+        let starved = &mut self.starved;
+        let sent = own.send_switched(&mut self.channel, token, |channel| {
+            let sent = send(channel);
+            *starved = matches!(sent, Err(Failed::Send(SendError::Full)));
+            sent
+        })?;
         self.used = Instant::now();
         Ok(sent)
     }

@@ -1,0 +1,106 @@
+//! Frames both ways, through rings that get full, between sides that sleep.
+
+use super::{Mistake, Order, Setting, Side, Way, check, finds, link};
+use crate::sync::Handover;
+
+/// One side sends these frames (the way, words of payload), the other takes them; both sleep when they have nothing to do.
+fn stream(setting: Setting, frames: &'static [(Way, usize)], sender: Mistake, receiver: Mistake) {
+    let (left, right) = link(setting);
+    let (mut left, mut right): (Side, Side) = (left.with(sender), right.with(receiver));
+    let thread = loom::thread::spawn(move || {
+        left.start();
+        for (token, (way, words)) in frames.iter().enumerate() {
+            left.send(*way, token as u32, *words, false);
+        }
+        left.stop();
+        left
+    });
+    right.start();
+    for (token, (_, words)) in frames.iter().enumerate() {
+        right.take(token as u32, *words);
+    }
+    right.stop();
+    drop(thread.join());
+}
+
+/// One side calls, the other answers, each in turn.
+fn ping_pong(setting: Setting, rounds: u32) {
+    let (mut left, mut right) = link(setting);
+    let thread = loom::thread::spawn(move || {
+        left.start();
+        for round in 0..rounds {
+            left.send(Way::Line, round, 1, true);
+            left.take(round, 2);
+        }
+        left.stop();
+        left
+    });
+    right.start();
+    for round in 0..rounds {
+        right.take(round, 1);
+        right.send(Way::Line, round, 2, true);
+    }
+    right.stop();
+    drop(thread.join());
+}
+
+const ONE_LINE: Setting = Setting { rings: [1, 1], longest: 1, order: Order::Fences };
+const LINES: &[(Way, usize)] = &[(Way::Line, 1), (Way::Line, 5)];
+
+/// Full after each frame: both sides wait for each other. The sender waits for room, for which nobody rings: `starved`.
+#[test]
+fn loom_a_sender_without_room_and_a_receiver_without_frames_never_wait_for_ever() {
+    check(Some(3), None, || stream(ONE_LINE, LINES, Mistake::None, Mistake::None));
+}
+
+#[test]
+fn loom_calls_and_answers_find_each_other_with_fences_and_with_barriers() {
+    check(Some(3), None, || ping_pong(ONE_LINE, 2));
+    check(Some(3), None, || ping_pong(Setting { order: Order::Membarrier, ..ONE_LINE }, 1));
+}
+
+/// A ring of four lines: a frame of one, then two of two, for the second of which a skip has to go first.
+#[test]
+fn loom_frames_of_lines_and_a_skip_arrive_whole_and_wake_who_sleeps() {
+    const FRAMES: &[(Way, usize)] = &[(Way::Reserve, 2), (Way::Lines, 6), (Way::Reserve, 8)];
+    check(Some(2), None, || {
+        let setting = Setting { rings: [1, 4], longest: 2, order: Order::Fences };
+        stream(setting, FRAMES, Mistake::None, Mistake::None);
+    });
+}
+
+/// Room for a skip and for the frame behind it: the sleeper that passes the skip has used up its ring, and must not sleep on.
+#[test]
+fn loom_a_sleeper_that_was_rung_for_a_skip_does_not_miss_the_frame_behind_it() {
+    const FRAMES: &[(Way, usize)] = &[(Way::Reserve, 0), (Way::Reserve, 6)];
+    check(Some(3), None, || {
+        let setting = Setting { rings: [1, 2], longest: 2, order: Order::Fences };
+        stream(setting, FRAMES, Mistake::None, Mistake::None);
+    });
+}
+
+/// Without `starved` the sender would sleep soundly.
+#[test]
+fn loom_finds_the_starved_sender_that_nobody_rings() {
+    finds(&["deadlock"], Some(3), None, || stream(ONE_LINE, LINES, Mistake::SleepsForNap, Mistake::None));
+}
+
+/// A sleeper takes rings back before it looks, and not behind it.
+#[test]
+fn loom_finds_the_ring_that_is_taken_back_too_late() {
+    finds(&["deadlock"], Some(3), None, || stream(ONE_LINE, LINES, Mistake::None, Mistake::SilencesLate));
+}
+
+#[test]
+fn loom_finds_the_frame_that_is_signalled_before_it_is_written() {
+    finds(&["Causality violation", "order"], Some(3), Some(Handover::Frame), || {
+        stream(ONE_LINE, LINES, Mistake::None, Mistake::None)
+    });
+}
+
+#[test]
+fn loom_finds_the_room_that_is_given_back_before_it_is_read() {
+    finds(&["Causality violation"], Some(3), Some(Handover::Room), || {
+        stream(ONE_LINE, LINES, Mistake::None, Mistake::None)
+    });
+}

@@ -1,0 +1,33 @@
+//! The handshake of [`mailbox::doze`](crate::mailbox) where the sender has no fence, because the sleeper calls `membarrier`.
+
+use super::{Mistake, Order, Setting, Way, check, finds, link};
+
+/// One side sends frames that there is room for, the other takes them and sleeps in between.
+fn handshake(order: Order, frames: u32) {
+    let (mut left, right) = link(Setting { rings: [1, 4], longest: 1, order });
+    let mut right = right.with(Mistake::None);
+    let thread = loom::thread::spawn(move || {
+        left.start();
+        for token in 0..frames {
+            left.send(Way::Line, token, 0, false);
+        }
+        left.stop();
+        left
+    });
+    right.start();
+    for token in 0..frames {
+        right.take(token, 0);
+    }
+    right.stop();
+    drop(thread.join());
+}
+
+#[test]
+fn loom_a_sender_without_a_fence_never_misses_a_sleeper_that_calls_a_barrier() {
+    check(Some(3), None, || handshake(Order::Membarrier, 2));
+}
+
+#[test]
+fn loom_finds_the_wake_up_lost_without_the_barrier() {
+    finds(&["deadlock"], Some(3), None, || handshake(Order::Nothing, 2));
+}

@@ -1,0 +1,407 @@
+//! Whole channels under loom: both ends on one mapping, and the very code that runs, from [`Channel::reserve`] down to the
+//! words. `RUSTFLAGS="--cfg loom" cargo test -p farjump-core --release loom`
+//!
+//! Regions are a line of control and a ring of a few lines (`mailbox::CONTROL_LEN`), in [`Mapping`]s, whose words are loom's atomics and
+//! whose payload loom watches. A side that may sleep soundly really sleeps: nothing but the doorbell wakes it, so a
+//! wake-up that is lost is a deadlock, which loom reports. (Real sleepers also wake by themselves once a second.)
+//!
+//! Each model has twins with a mistake in them, which loom must find.
+
+mod attention;
+mod ends;
+mod membarrier;
+mod switch;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+
+use loom::sync::atomic::AtomicU64;
+use loom::thread;
+
+use super::{Armed, Channel, Polled, SendError, Terms};
+use crate::descriptor::BorrowedFd;
+use crate::frame::{Kind, LINE, Plan};
+use crate::mailbox;
+use crate::memory::mapping::{self, Mapping};
+use crate::signal::LinkKey;
+use crate::sync::membarrier as barrier;
+use crate::sync::planted::plant;
+use crate::sync::{Handover, Ordering, fence};
+use crate::transport::{ArrivalRules, Endpoint, LocalMemory, RemoteMemory, TransportError};
+
+/// How the order between "say asleep" and "look" comes to be, and that between "store a frame" and "does the peer sleep?".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    /// A fence on each side.
+    Fences,
+    /// The sleeper has the sender pass one.
+    Membarrier,
+    /// A mistake: the sender relies on the sleeper, who has a fence of its own only.
+    Nothing,
+}
+
+/// A mistake of a side that sleeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mistake {
+    None,
+    /// It sleeps where it should nap.
+    SleepsForNap,
+    /// It takes back rings once more when it has looked.
+    SilencesLate,
+}
+
+/// A doorbell. The system keeps it under a lock: a ring is seen by whoever looks next, and what came before it too.
+struct Bell {
+    rung: AtomicU64,
+    /// The side that sleeps on it, and whether it does: what the system knows, no words of the model.
+    owner: OnceLock<thread::Thread>,
+    sleeps: AtomicBool,
+}
+
+impl Bell {
+    fn new() -> Arc<Bell> {
+        Arc::new(Bell { rung: AtomicU64::new(0), owner: OnceLock::new(), sleeps: AtomicBool::new(false) })
+    }
+
+    fn ring(&self) {
+        self.rung.fetch_add(1, Ordering::AcqRel);
+        if self.sleeps.swap(false, Ordering::Relaxed)
+            && let Some(owner) = self.owner.get()
+        {
+            owner.unpark();
+        }
+    }
+
+    fn silence(&self) {
+        self.rung.swap(0, Ordering::AcqRel);
+    }
+
+    /// Sleeps until it is rung.
+    fn wait(&self) {
+        let _ = self.owner.set(thread::current());
+        while self.rung.fetch_add(0, Ordering::AcqRel) == 0 {
+            self.sleeps.store(true, Ordering::Relaxed);
+            thread::park();
+        }
+    }
+}
+
+/// What both ends know of one of them.
+#[derive(Clone)]
+struct Station {
+    region: Arc<Mapping>,
+    bell: Arc<Bell>,
+    thread: Arc<barrier::Thread>,
+}
+
+struct Local {
+    own: Station,
+    peer: Arc<barrier::Thread>,
+    order: Order,
+}
+
+struct Remote {
+    peer: Station,
+    order: Order,
+}
+
+// SAFETY: a mapping keeps its memory, aligned and zero at first, and this value owns a share of it.
+unsafe impl LocalMemory for Local {
+    fn base(&self) -> NonNull<u8> {
+        self.own.region.base()
+    }
+
+    fn len(&self) -> usize {
+        self.own.region.len()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: nobody uses it; standard input stays open.
+        Some(unsafe { BorrowedFd::borrow_raw(0) })
+    }
+
+    // As `shm` does it.
+    fn before_sleep(&mut self) -> Result<bool, TransportError> {
+        self.own.bell.silence();
+        fence(Ordering::SeqCst);
+        if self.order == Order::Membarrier {
+            barrier::call(&self.peer);
+        }
+        Ok(true)
+    }
+
+    fn after_sleep(&mut self) -> Result<(), TransportError> {
+        self.own.bell.silence();
+        Ok(())
+    }
+}
+
+// SAFETY: as above.
+unsafe impl RemoteMemory for Remote {
+    fn len(&self) -> usize {
+        self.peer.region.len()
+    }
+
+    fn mapped(&self) -> Option<NonNull<u8>> {
+        Some(self.peer.region.base())
+    }
+
+    fn put(&mut self, _: usize, _: &[u8], _: u64) -> Result<(), TransportError> {
+        unreachable!("what is mapped is stored to")
+    }
+
+    fn put_word(&mut self, _: usize, _: u64, _: u64) -> Result<(), TransportError> {
+        unreachable!("what is mapped is stored to")
+    }
+
+    fn fence(&mut self) -> Result<(), TransportError> {
+        unreachable!("what is mapped is stored to")
+    }
+
+    fn ring(&mut self) -> Result<(), TransportError> {
+        self.peer.bell.ring();
+        Ok(())
+    }
+
+    fn store_load_ordered(&self) -> bool {
+        self.order != Order::Fences
+    }
+}
+
+/// One end of a link, used by one thread.
+struct Side {
+    channel: Channel,
+    bell: Arc<Bell>,
+    thread: Arc<barrier::Thread>,
+    mistake: Mistake,
+}
+
+/// What a link is made with.
+#[derive(Clone, Copy)]
+struct Setting {
+    /// Lines of the ring to the left side, and to the right.
+    rings: [usize; 2],
+    /// Longest frame in lines.
+    longest: usize,
+    order: Order,
+}
+
+const KEYS: [LinkKey; 2] =
+    [LinkKey::from_bytes(*b"to the left side"), LinkKey::from_bytes(*b"to the right one")];
+
+/// The ends of a link.
+fn link(setting: Setting) -> (Side, Side) {
+    let threads = [barrier::Thread::new(), barrier::Thread::new()];
+    let bells = [Bell::new(), Bell::new()];
+    link_of(setting, &threads, &bells)
+}
+
+/// The ends of a link whose sides run on these threads and have these bells.
+fn link_of(setting: Setting, threads: &[Arc<barrier::Thread>; 2], bells: &[Arc<Bell>; 2]) -> (Side, Side) {
+    let stations = [0, 1].map(|side| Station {
+        region: Mapping::new(mailbox::CONTROL_LEN + setting.rings[side] * LINE),
+        bell: bells[side].clone(),
+        thread: threads[side].clone(),
+    });
+    let side = |own: usize| {
+        let peer = 1 - own;
+        let order = setting.order;
+        let local = Local { own: stations[own].clone(), peer: stations[peer].thread.clone(), order };
+        let remote = Remote { peer: stations[peer].clone(), order };
+        let terms = Terms {
+            rule: ArrivalRules::STORES,
+            line_whole: true,
+            send_key: KEYS[peer],
+            receive_key: KEYS[own],
+            send_limit: setting.longest * LINE,
+            receive_limit: setting.longest * LINE,
+            send_region: stations[peer].region.len(),
+            receive_region: stations[own].region.len(),
+        };
+        let endpoint = Endpoint::OneSided { local: Box::new(local), remote: Box::new(remote) };
+        Side {
+            channel: Channel::new(endpoint, terms).expect("the model's terms fit"),
+            bell: bells[own].clone(),
+            thread: threads[own].clone(),
+            mistake: Mistake::None,
+        }
+    };
+    (side(0), side(1))
+}
+
+/// How a frame is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// [`Channel::line`].
+    Line,
+    /// [`Channel::lines`].
+    Lines,
+    /// [`Channel::reserve`] and [`Channel::commit`].
+    Reserve,
+}
+
+/// The payload of a frame.
+fn payload(token: u32, words: usize) -> Vec<u64> {
+    (0..words as u64).map(|word| u64::from(token + 1) << 32 | word).collect()
+}
+
+fn plan(kind: Kind, token: u32, alone: bool) -> Plan<'static> {
+    Plan { kind, wants_reply: false, alone, index: 0, token, align_log2: 0, code: None }
+}
+
+/// Writes the payload, as a program does.
+fn fill(at: NonNull<u8>, token: u32, words: usize) {
+    if words != 0 {
+        mapping::writes(at, words * 8);
+    }
+    for (index, word) in payload(token, words).into_iter().enumerate() {
+        // SAFETY: the room was lent for so many words, aligned to 8.
+        unsafe { at.cast::<u64>().add(index).write(word) };
+    }
+}
+
+/// Sends, unless there is no room.
+fn try_send(channel: &mut Channel, way: Way, token: u32, words: usize, alone: bool) -> Result<(), SendError> {
+    let plan = plan(Kind::Call, token, alone);
+    match way {
+        Way::Line => {
+            let line = channel.line().ok_or(SendError::Full)?;
+            fill(line.payload(), token, words);
+            Ok(line.send(&plan, words * 8)?)
+        }
+        Way::Lines => {
+            let lines = channel.lines(words * 8).ok_or(SendError::Full)?;
+            fill(lines.payload(), token, words);
+            Ok(lines.send(&plan, words * 8)?)
+        }
+        Way::Reserve => {
+            let room = channel.reserve(&plan, words * 8)?;
+            fill(room.payload, token, words);
+            channel.commit(&plan, &room, words * 8)
+        }
+    }
+}
+
+/// Takes the frame that is there: it is `token`, whole, and may be written to as an injected function may.
+fn take_held(channel: &mut Channel, token: u32, words: usize) -> bool {
+    let frame = match channel.poll().expect("nobody breaks the protocol") {
+        Polled::Frame(frame) => frame,
+        Polled::Nothing => return false,
+        Polled::Partial => panic!("stores are never partial"),
+    };
+    let header = frame.header();
+    assert_eq!((header.kind, header.token), (Kind::Call, token), "order");
+    assert_eq!(header.payload_len as usize, words * 8);
+    if words != 0 {
+        mapping::reads(frame.payload(), words * 8);
+        mapping::writes(frame.payload(), words * 8);
+    }
+    let read: Vec<u64> = (0..words)
+        // SAFETY: the frame is held, and has so many words, aligned to 8.
+        .map(|index| unsafe { frame.payload().cast::<u64>().add(index).read() })
+        .collect();
+    assert_eq!(read, payload(token, words), "a torn frame");
+    true
+}
+
+impl Side {
+    fn with(mut self, mistake: Mistake) -> Side {
+        self.mistake = mistake;
+        self
+    }
+
+    /// Begins, in the thread that has this side.
+    fn start(&self) {
+        barrier::run_as(self.thread.clone());
+    }
+
+    /// Ends: its thread does nothing more.
+    fn stop(&self) {
+        barrier::pause();
+    }
+
+    /// Sends, and waits for room if there is none.
+    fn send(&mut self, way: Way, token: u32, words: usize, alone: bool) {
+        loop {
+            barrier::interruptible();
+            match try_send(&mut self.channel, way, token, words, alone) {
+                Ok(()) => break,
+                // The quick ways leave a skip, and telling that there is no room, to the long one.
+                Err(SendError::Full) if way != Way::Reserve => {
+                    match try_send(&mut self.channel, Way::Reserve, token, words, alone) {
+                        Ok(()) => break,
+                        Err(SendError::Full) => self.rest(),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                Err(SendError::Full) => self.rest(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        barrier::interruptible();
+    }
+
+    /// Takes frame `token` when it comes.
+    fn take(&mut self, token: u32, words: usize) {
+        while !self.try_take(token, words) {
+            self.rest();
+        }
+    }
+
+    fn try_take(&mut self, token: u32, words: usize) -> bool {
+        barrier::interruptible();
+        if !take_held(&mut self.channel, token, words) {
+            return false;
+        }
+        self.channel.release().expect("telling the peer is a store");
+        true
+    }
+
+    /// What a side does that has nothing to do: goes to sleep, as well as it may.
+    fn rest(&mut self) {
+        let armed = self.channel.arm().expect("nothing fails in the model");
+        match armed {
+            Armed::Ready => return,
+            Armed::Nap if self.mistake != Mistake::SleepsForNap => {
+                barrier::interruptible();
+                thread::yield_now();
+            }
+            Armed::Nap | Armed::Sleep => {
+                if self.mistake == Mistake::SilencesLate {
+                    self.bell.silence();
+                }
+                barrier::pause();
+                self.bell.wait();
+                barrier::resume();
+            }
+        }
+        self.channel.disarm().expect("nothing fails in the model");
+    }
+}
+
+/// Tries every order of `model`, with up to so many preemptions (all if `None`), with a race planted or none.
+fn check(preemptions: Option<usize>, planted: Option<Handover>, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.max_branches = 10_000;
+    plant(planted);
+    builder.check(model);
+}
+
+/// As [`check`], of a model with a mistake or a planted race, in which loom must find one of these failures.
+fn finds(
+    failures: &[&str],
+    preemptions: Option<usize>,
+    planted: Option<Handover>,
+    model: impl Fn() + Send + Sync + 'static + std::panic::UnwindSafe,
+) {
+    let tried = std::panic::catch_unwind(|| check(preemptions, planted, model));
+    let panic = tried.expect_err("loom found nothing");
+    let said = panic.downcast_ref::<&str>().map(|said| std::string::String::from(*said));
+    let failure = said.or_else(|| panic.downcast_ref().cloned()).unwrap_or_default();
+    assert!(failures.iter().any(|one| failure.contains(one)), "another failure: {failure}");
+}

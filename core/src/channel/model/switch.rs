@@ -1,0 +1,143 @@
+//! Frames in the bigger mailbox, and the `Switch` in the first one that stands for each.
+
+use super::super::{Channel, Polled, SendError};
+use super::{
+    Bell, Order, Setting, Side, Way, barrier, check, fill, finds, link_of, plan, take_held, try_send,
+};
+use crate::frame::Kind;
+use crate::sync::Handover;
+
+/// A frame: through the bigger mailbox or not, and how many words it has.
+type Sent = (bool, usize);
+
+/// The order in which frame and `Switch` go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum First {
+    Frame,
+    /// A mistake.
+    Switch,
+}
+
+fn send(
+    left: &mut Side,
+    bigger: &mut Channel,
+    first: First,
+    token: u32,
+    words: usize,
+) -> Result<(), SendError> {
+    let frame = |bigger: &mut Channel| try_send(bigger, Way::Reserve, token, words, false);
+    if first == First::Frame {
+        return left.channel.send_switched(bigger, token, frame);
+    }
+    let plan = plan(Kind::Call, token, false);
+    let room = bigger.reserve(&plan, words * 8)?;
+    left.channel.send_bytes(&super::plan(Kind::Switch, token, false), &[])?;
+    fill(room.payload, token, words);
+    bigger.commit(&plan, &room, words * 8)
+}
+
+/// One side sends these frames, the other takes them in their order, as `take_switched` and `tend_bigger` of a target do; the second
+/// mailbox has neither bell nor barrier of its own.
+fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) {
+    let setting = FIRST;
+    let threads = [barrier::Thread::new(), barrier::Thread::new()];
+    let (mut left, mut right) = link_of(setting, &threads, &[Bell::new(), Bell::new()]);
+    let bigger = Setting { rings: [1, ring], longest, order: setting.order };
+    let (mut left_bigger, mut right_bigger) = link_of(bigger, &threads, &[Bell::new(), Bell::new()]);
+    let thread = loom::thread::spawn(move || {
+        left.start();
+        for (token, (is_big, words)) in frames.iter().enumerate() {
+            let token = token as u32;
+            if !is_big {
+                left.send(Way::Line, token, *words, false);
+                continue;
+            }
+            loop {
+                barrier::interruptible();
+                match send(&mut left, &mut left_bigger.channel, first, token, *words) {
+                    Ok(()) => break,
+                    Err(SendError::Full) => {
+                        // What keeps the room of the second may be a skip, and nobody rings for it: as `send_large`.
+                        left.channel.call_attention().expect("telling the peer is a store");
+                        left_bigger.channel.progress(true).expect("nothing fails in the model");
+                        barrier::interruptible();
+                        loom::thread::yield_now();
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            barrier::interruptible();
+        }
+        left.stop();
+        (left, left_bigger)
+    });
+    right.start();
+    for (token, (is_big, words)) in frames.iter().enumerate() {
+        while !take(&mut right, &mut right_bigger.channel, token as u32, *is_big, *words) {
+            right.channel.progress(true).expect("nothing fails in the model");
+            right_bigger.channel.poll().expect("nobody breaks the protocol");
+            right_bigger.channel.progress(true).expect("nothing fails in the model");
+            right.rest();
+        }
+    }
+    right.stop();
+    drop(thread.join());
+}
+
+/// Takes the frame that is due, if it is there.
+fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words: usize) -> bool {
+    if !is_big {
+        return right.try_take(token, words);
+    }
+    barrier::interruptible();
+    let switch = match right.channel.poll().expect("nobody breaks the protocol") {
+        Polled::Frame(frame) => frame.header(),
+        Polled::Nothing => return false,
+        Polled::Partial => panic!("stores are never partial"),
+    };
+    assert_eq!((switch.kind, switch.token), (Kind::Switch, token), "order");
+    // Plain stores, in this order, and nothing else on the way: the frame is there.
+    assert!(take_held(bigger, token, words), "a Switch without its frame");
+    bigger.release().expect("telling the peer is a store");
+    bigger.progress(true).expect("nothing fails in the model");
+    right.channel.release().expect("telling the peer is a store");
+    true
+}
+
+/// A ring for each frame alone, and a plain one between two in the bigger mailbox.
+const FIRST: Setting = Setting { rings: [1, 2], longest: 1, order: Order::Fences };
+const MIXED: &[Sent] = &[(true, 6), (false, 1), (true, 7)];
+/// Two lines in a ring of two, then as many once more: room of both has to come back.
+const FULL: &[Sent] = &[(true, 6), (true, 7), (true, 8)];
+/// Three lines in a ring of four: the second frame needs a skip, which has no `Switch`.
+const SKIPPED: &[Sent] = &[(true, 9), (true, 16)];
+
+#[test]
+fn loom_a_switch_is_never_without_its_frame_and_all_are_taken_in_order() {
+    check(Some(3), None, || switched([4, 2], MIXED, First::Frame));
+}
+
+#[test]
+fn loom_the_room_of_both_mailboxes_comes_back() {
+    check(Some(3), None, || switched([2, 2], FULL, First::Frame));
+}
+
+#[test]
+fn loom_a_skip_in_the_bigger_mailbox_is_passed_without_a_switch() {
+    check(Some(3), None, || switched([4, 3], SKIPPED, First::Frame));
+}
+
+#[test]
+fn loom_finds_the_switch_that_goes_before_its_frame() {
+    finds(&["a Switch without its frame"], Some(2), None, || switched([4, 2], MIXED, First::Switch));
+}
+
+#[test]
+fn loom_finds_the_switch_that_is_signalled_before_its_frame_is_written() {
+    finds(
+        &["a Switch without its frame", "Causality violation", "order"],
+        Some(2),
+        Some(Handover::Frame),
+        || switched([4, 2], MIXED, First::Frame),
+    );
+}
