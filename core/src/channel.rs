@@ -148,9 +148,10 @@ pub struct Channel {
     path: Path,
     terms: Terms,
     trailer: Trailer,
-    /// A frame handed out by `poll` and not released.
+    /// A frame handed out by `poll` and not released. Until it is released it is not read again: on a one-sided path the peer can
+    /// change what the mailbox says of it.
     held: Option<Received>,
-    /// The code that the held frame names.
+    /// The code that the held frame names, read with it.
     code: Option<CodePart>,
 }
 
@@ -333,7 +334,8 @@ impl Channel {
         self.commit(plan, &room, bytes.len())
     }
 
-    /// Looks for the next frame. The same one until it is released.
+    /// Looks for the next frame. The same one until it is released, as it was read when it was first found, whatever the peer
+    /// writes over it meanwhile.
     ///
     /// # Errors
     /// When the transport failed or the peer broke the protocol: the link is at its end.
@@ -353,6 +355,9 @@ impl Channel {
     #[inline(always)]
     pub fn glance(&mut self) -> Glance<'_> {
         let Path::OneSided(path) = &self.path else { return Glance::Other };
+        if self.held.is_some() {
+            return Glance::Other;
+        }
         match path.inbound.glance() {
             mailbox::Glance::Nothing => Glance::Nothing,
             mailbox::Glance::Plain(at, header, payload) => {
@@ -384,6 +389,9 @@ impl Channel {
     /// As [`Channel::poll`].
     #[inline(never)]
     pub fn poll_slowly(&mut self) -> Result<Polled, TransportError> {
+        if let Some(frame) = self.held {
+            return Ok(Polled::Frame(frame));
+        }
         let (frame, code) = match &mut self.path {
             Path::OneSided(path) => match path.poll()? {
                 Seen::Nothing => return Ok(Polled::Nothing),
@@ -413,10 +421,13 @@ impl Channel {
     }
 
     /// [`Channel::poll`] for frames that say the same as an earlier one, token and wishes aside: these are not taken apart and
-    /// checked anew. `None` for all others, and where nothing is due. Name and image may differ.
+    /// checked anew. `None` for all others, where nothing is due, and while a frame is held. Name and image may differ.
     #[inline(always)]
     pub fn repeats(&mut self, template: &Template) -> Option<Received> {
         let Path::OneSided(path) = &self.path else { return None };
+        if self.held.is_some() {
+            return None;
+        }
         let (at, header) = path.inbound.repeats(template)?;
         if header.flags.contains(Flags::WANTS_REPLY) {
             path.out.prefetch();
@@ -560,7 +571,7 @@ impl Channel {
     /// When the transport fails.
     pub fn arm(&mut self) -> Result<Armed, TransportError> {
         match &mut self.path {
-            Path::OneSided(path) => path.arm(),
+            Path::OneSided(path) => path.arm(self.held.is_some()),
             Path::TwoSided(path) => path.arm(),
         }
     }

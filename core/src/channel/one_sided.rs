@@ -34,6 +34,8 @@ pub(super) struct OneSided {
     starved: Option<u64>,
     /// A frame finished in the twin that the backend could not take yet.
     pending: Option<Pending>,
+    /// The frame at the head is held: there is something, and it is not read again.
+    holds: bool,
     // The regions above point into these, and into the twin: dropped last, in this order.
     remote: Box<dyn RemoteMemory>,
     pub(super) local: Box<dyn LocalMemory>,
@@ -127,6 +129,7 @@ impl OneSided {
             told: State::default(),
             starved: None,
             pending: None,
+            holds: false,
             remote,
             local,
             _twin: twin,
@@ -421,7 +424,9 @@ impl OneSided {
         }
     }
 
-    pub(super) fn arm(&mut self) -> Result<Armed, TransportError> {
+    /// `holds`: a frame was found and is not released.
+    pub(super) fn arm(&mut self, holds: bool) -> Result<Armed, TransportError> {
+        self.holds = holds;
         self.work(true)?;
         Ok(match fall_asleep(self)? {
             Sleep::Awake => {
@@ -463,6 +468,9 @@ impl Sleeper for OneSided {
     }
 
     fn look(&mut self) -> Result<Look, TransportError> {
+        if self.holds {
+            return Ok(Look::Something);
+        }
         let position = self.inbound.position();
         let seen = self.poll()?;
         // The peer has rung for this sleep when it sent the skip, and will not for the frame that comes behind it.

@@ -1,6 +1,6 @@
 //! Peers, and suppliers of payload, that lie: what is not a frame of this position is never taken for one.
 
-use farjump_core::channel::SendError;
+use farjump_core::channel::{Armed, Glance, Polled, SendError};
 use farjump_core::frame::{Flags, FrameError, Header, Kind};
 use farjump_core::mailbox::CONTROL_LEN;
 use farjump_core::transport::{ArrivalRules, Cause};
@@ -292,5 +292,42 @@ fn what_was_not_reserved_last_cannot_be_committed() {
         }
         assert!(pair.right.take().is_some());
         assert_eq!(pair.right.take(), None, "{rule:?}");
+    }
+}
+
+/// A frame that waits for something stays in the mailbox, where its sender can write another over it.
+#[test]
+fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_over_it() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, RING);
+        let payload = pattern(1, 100);
+        pair.left.send(7, &payload).unwrap();
+        pair.settle();
+        let Polled::Frame(found) = pair.right.channel.poll().unwrap() else { panic!("{rule:?}") };
+        let header = found.header();
+        let over = |kind, frame_len, payload_len, index| {
+            let flags = Flags::from_bits(3).unwrap();
+            Header { frame_len, payload_len, kind, flags, index, token: 0xbad }
+        };
+        for over in [
+            over(Kind::Call, 64, 8, 9),
+            over(Kind::Calls, 1024, 900, 9),
+            over(Kind::Switch, 64, 0, 0),
+            // The way to sleep passes skips.
+            over(Kind::Skip, RING as u32, 0, 0),
+            over(Kind::Reply, u32::MAX, u32::MAX, u16::MAX),
+        ] {
+            for (at, word) in [8, 16].into_iter().zip(over.to_words()) {
+                pair.right.scribble(at, &word.to_le_bytes());
+            }
+            let channel = &mut pair.right.channel;
+            assert!(matches!(channel.glance(), Glance::Other), "{rule:?}: {over:?}");
+            let Ok(Polled::Frame(again)) = channel.poll() else { panic!("{rule:?}: {over:?}") };
+            assert_eq!((again.header(), again.payload()), (header, found.payload()), "{rule:?}");
+            assert_eq!(channel.arm().unwrap(), Armed::Ready, "{rule:?}");
+            assert_eq!((channel.received(), channel.payload_len()), (0, 100), "{rule:?}");
+        }
+        assert_eq!(pair.right.take(), Some((7, payload)), "{rule:?}");
+        assert_eq!(pair.right.channel.received(), u64::from(header.frame_len), "{rule:?}");
     }
 }

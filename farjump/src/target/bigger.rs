@@ -7,12 +7,12 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Channel, Polled};
-use farjump_core::frame::{Header, MAX_FRAME};
+use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
 use farjump_core::transport::{ArrivalRules, OpenRequest, Transport};
 use farjump_transports::meet::{End, Message, RefusalCause, SecondEnd};
 
-use super::session::{Session, Shared, Stop, Waiting, cut};
+use super::session::{Held, Mailbox, Session, Shared, Stop, cut};
 use crate::Refusal;
 use crate::link::joined_channel;
 
@@ -44,8 +44,6 @@ pub(super) struct Bigger {
     state: State,
     /// When a mailbox was last made, and for how long a frame.
     last: Option<(Instant, usize)>,
-    /// The frame that the session holds lies in it.
-    held: bool,
     /// Bytes of memory that it takes, which the source's budget has paid.
     price: usize,
     /// Bytes of frames that were taken from mailboxes before it.
@@ -81,7 +79,7 @@ impl Limits {
     }
 
     /// Refuses a payload of `len` bytes that is over the limit.
-    fn check_payload(&self, len: u64) -> Result<(), Refusal> {
+    pub(super) fn check_payload(&self, len: u64) -> Result<(), Refusal> {
         if len <= self.payload as u64 {
             return Ok(());
         }
@@ -125,7 +123,7 @@ impl Limits {
 impl Bigger {
     /// None, on a link over the transport of this name.
     pub(super) fn absent(transport: String) -> Bigger {
-        Bigger { transport, state: State::Absent, last: None, held: false, price: 0, received: 0 }
+        Bigger { transport, state: State::Absent, last: None, price: 0, received: 0 }
     }
 
     /// Whether the source asks for no more than it was given, and that a moment ago.
@@ -141,35 +139,26 @@ impl Bigger {
 }
 
 impl Session {
-    /// The channel of the frame that is held.
-    pub(super) fn holder(&self) -> &Channel {
+    /// The channel of a mailbox.
+    pub(super) fn mailbox(&self, which: Mailbox) -> &Channel {
         match &self.bigger.state {
-            State::Open(channel) if self.bigger.held => channel,
+            State::Open(channel) if which == Mailbox::Bigger => channel,
             _ => &self.channel,
         }
     }
 
-    /// As [`Session::holder`].
-    pub(super) fn holder_mut(&mut self) -> &mut Channel {
+    /// As [`Session::mailbox`].
+    pub(super) fn mailbox_mut(&mut self, which: Mailbox) -> &mut Channel {
         match &mut self.bigger.state {
-            State::Open(channel) if self.bigger.held => channel,
+            State::Open(channel) if which == Mailbox::Bigger => channel,
             _ => &mut self.channel,
-        }
-    }
-
-    /// Whether a frame that lies in the bigger mailbox, or was delivered and fits none, may have the payload that it has.
-    pub(super) fn check_long(&self, header: &Header, shared: &Shared) -> Result<(), Refusal> {
-        if self.bigger.held || header.frame_len as usize > shared.mailbox {
-            shared.limits.check_payload(header.payload_len.into())
-        } else {
-            Ok(())
         }
     }
 
     /// The source asks for a bigger mailbox.
     #[cold]
     pub(super) fn enlarge(&mut self, frame: u64, payload: u64, shared: &mut Shared) -> Result<(), Stop> {
-        if self.bigger.held || matches!(self.bigger.state, State::Offered { .. }) {
+        if self.holds_bigger() || matches!(self.bigger.state, State::Offered { .. }) {
             return Err(cut("its source asked for a mailbox while it was given another"));
         }
         self.drop_bigger();
@@ -245,7 +234,7 @@ impl Session {
     /// The source gives the mailbox back, or the offer of one.
     #[cold]
     pub(super) fn shrink(&mut self) -> Result<(), Stop> {
-        if self.bigger.held || matches!(self.bigger.state, State::Absent) {
+        if self.holds_bigger() || matches!(self.bigger.state, State::Absent) {
             return Err(cut("its source gave back a mailbox that it does not have, or that is not empty"));
         }
         self.drop_bigger();
@@ -269,9 +258,9 @@ impl Session {
         self.channel.received() + self.bigger.received + bigger
     }
 
-    /// A `Switch` is held: takes the frame that it stands for. `false` if that is not whole.
+    /// A `Switch` is held: takes the frame that it stands for. Returns how many calls that was, or `None` if it is not whole.
     #[cold]
-    pub(super) fn take_switched(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
+    pub(super) fn take_switched(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
         let State::Open(bigger) = &mut self.bigger.state else {
             return Err(cut("a frame in a bigger mailbox that the link does not have"));
         };
@@ -279,22 +268,22 @@ impl Session {
             // What the transport still carries comes, if there is anything: the `Switch` overtakes it where each has a queue of
             // its own.
             self.stalled(shared.stall_limit + self.bigger.journey())?;
-            return Ok(false);
+            return Ok(None);
         };
+        let held = Held::new(Mailbox::Bigger, frame);
         self.partial_since = None;
-        self.bigger.held = true;
-        self.dispatch(&frame, shared)?;
-        if matches!(self.waiting, Waiting::Code(_)) {
-            // It stays where it is, and the `Switch` too.
-            return Ok(true);
-        }
-        self.bigger.held = false;
+        self.run_held(&held, shared).map(Some)
+    }
+
+    /// The frame at the head of the bigger mailbox has ended.
+    #[cold]
+    pub(super) fn release_bigger(&mut self) -> Result<(), Stop> {
         if let State::Open(bigger) = &mut self.bigger.state {
             bigger.release()?;
             // Told at once: the source may be waiting for so much room.
             bigger.progress(true)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// What has to be done for the bigger mailbox now and then.
@@ -312,9 +301,9 @@ impl Session {
                 shared.handlers.refused(&self.peer, &refusal);
                 Ok(())
             }
-            State::Open(_) if self.bigger.held => Ok(()),
             State::Open(bigger) => {
-                // A skip at the ring's end has no `Switch`, and the source may need its room.
+                // A skip at the ring's end has no `Switch`, and the source may need its room. A frame that this finds is held, as it is
+                // now, until its `Switch` has come.
                 bigger.poll()?;
                 bigger.progress(true)?;
                 Ok(())

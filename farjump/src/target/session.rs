@@ -1,6 +1,7 @@
 //! One link, seen from the target: takes frames, runs what they name, answers.
 
 mod forward;
+mod held;
 mod in_place;
 mod several;
 
@@ -24,6 +25,7 @@ use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
 use crate::lull::Lull;
 use crate::mode::Mode;
 use crate::policy::may;
+pub(super) use held::{Held, Mailbox};
 
 /// Frames that one source gets run before the next one's turn.
 const BATCH: usize = 64;
@@ -63,9 +65,8 @@ pub(super) struct Session {
     pub(super) rights: Rights,
     pub(super) table: CodeTable,
     pub(super) waiting: Waiting,
-    /// The code that the frame at the head waited for, once the source has sent it or said that it cannot: it is not asked for
-    /// it a second time.
-    answered: Option<CodeId>,
+    /// The frame that was begun and cannot end yet. While there is one, the session waits for something.
+    held: Option<Box<Held>>,
     /// What the last frame said that brought or named its code and ran by that: the next one is likely to say the same.
     repeated: Option<Template>,
     /// When a frame was first seen without its end.
@@ -86,21 +87,21 @@ pub(super) struct Session {
     refusals_told: u64,
     /// What had come when it was last asked whether anything had.
     had_come: u64,
-    /// How many messages of the frame at the head have run, if it brings several and something has to be waited for before the rest.
-    several_done: u32,
 }
 
 /// What keeps a session from taking its next frame.
 pub(super) enum Waiting {
     Nothing,
-    /// The code of the frame at the head.
+    /// The code of the frame that is held.
     Code(CodeId),
+    /// Its own next turn: nothing else is missing for the frame that is held.
+    Held,
     /// Telling the source that its answer is lost: it may not take the memory in which it would wait for room.
     Lost {
         token: u32,
         len: usize,
     },
-    /// Its own next turn: the code has come, and is placed when the frame is taken, so that nothing can drop it in between.
+    /// Its own next turn: the code has come, and is placed when the frame is gone on with, so that nothing can drop it in between.
     Turn(CodeId, Vec<u8>),
     /// Room for an answer.
     Room {
@@ -202,7 +203,6 @@ impl Session {
         let peer = control.peer().clone();
         let waiting = Waiting::Nothing;
         let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD).min(most);
-        let (answered, partial_since, departed) = (None, None, false);
         let lull = Lull::of(&channel);
         Session {
             id,
@@ -212,10 +212,10 @@ impl Session {
             rights,
             table,
             waiting,
-            answered,
+            held: None,
             repeated: None,
-            partial_since,
-            departed,
+            partial_since: None,
+            departed: false,
             reply_limit,
             placed: Vec::new(),
             forwarded: 0,
@@ -224,7 +224,6 @@ impl Session {
             lull,
             refusals_told: 0,
             had_come: 0,
-            several_done: 0,
         }
     }
 
@@ -242,10 +241,13 @@ impl Session {
         if self.channel.needs_progress() {
             self.channel.progress(false)?;
         }
-        if self.is_blocked() && !self.can_go_on(shared)? {
-            return Ok(0);
-        }
         let mut ran = 0;
+        if self.is_blocked() {
+            match self.go_on(shared)? {
+                Some(more) if !self.is_blocked() => ran = more,
+                more => return Ok(more.unwrap_or(0)),
+            }
+        }
         while ran < BATCH {
             match self.channel.glance() {
                 Glance::Nothing => return Ok(ran),
@@ -267,7 +269,7 @@ impl Session {
                         && let Some(code) = self.table.callable(header.index)
                     {
                         let frame = *frame;
-                        ran += self.run_several(&frame, code, shared)?;
+                        ran += self.run_several(&frame, None, code, shared)?;
                         if self.is_blocked() {
                             return Ok(ran);
                         }
@@ -301,7 +303,7 @@ impl Session {
     #[cold]
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
-            Waiting::Nothing => Ok(true),
+            Waiting::Nothing | Waiting::Held => Ok(true),
             Waiting::Code(id) => {
                 self.waiting = Waiting::Code(id);
                 Ok(false)
@@ -318,7 +320,7 @@ impl Session {
             }
             Waiting::Turn(id, image) => {
                 match shared.executor.supply(&mut self.table, id, &image, &self.peer) {
-                    // The frame is looked at next, and finds the code bound, or refused.
+                    // The frame finds the code bound, or refused.
                     None => Ok(true),
                     Some(need) => {
                         self.waiting = Waiting::Turn(id, image);
@@ -379,7 +381,7 @@ impl Session {
             // Code comes on the control connection, which is watched in any case.
             (Waiting::Code(_), _) => Rest::Sleep,
             (Waiting::Lost { .. }, _) => Rest::None,
-            (Waiting::Turn(..), _) => Rest::None,
+            (Waiting::Turn(..) | Waiting::Held, _) => Rest::None,
             (Waiting::Room { .. } | Waiting::Reading, _) => Rest::Nap,
             (Waiting::Nothing, Armed::Ready) => Rest::None,
             (Waiting::Nothing, Armed::Sleep) if self.partial_since.is_none() => Rest::Sleep,
@@ -391,7 +393,7 @@ impl Session {
     /// not what is next.
     #[inline]
     fn repeat(&mut self, shared: &mut Shared) -> Option<Result<(), Stop>> {
-        let template = self.repeated.as_ref().filter(|_| self.answered.is_none())?;
+        let template = self.repeated.as_ref()?;
         let frame = self.channel.repeats(template)?;
         let header = frame.header();
         let code = match header.kind {
@@ -426,24 +428,32 @@ impl Session {
             }
         };
         if frame.header().kind == Kind::Switch {
-            return Ok(self.take_switched(shared)?.then_some(1));
+            return self.take_switched(shared);
         }
         self.partial_since = None;
-        if frame.header().kind == Kind::Calls {
-            return self.call_several(&frame, shared).map(Some);
+        let header = frame.header();
+        // The most frequent frame where a transport delivers whole messages, and each comes this way.
+        if header.kind == Kind::Call
+            && let Some(code) = self.table.callable(header.index)
+            && frame.payload_is_aligned(code.align)
+            && may_run(&header, Mailbox::Own, shared).is_ok()
+        {
+            return self.run(&header, frame.payload().as_ptr(), code, shared).map(|()| Some(1));
         }
-        self.dispatch(&frame, shared)?;
-        Ok(Some(1))
+        self.take_other(&frame, shared).map(Some)
     }
 
-    /// Does what the frame asks for that is held, and releases it unless its code has to come first.
     #[cold]
-    pub(super) fn dispatch(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
-        let header = frame.header();
-        let allowed = self
-            .may_send(header.kind)
-            .and_then(|()| shared.executor.policy.payload(header.payload_len as usize))
-            .and_then(|()| self.check_long(&header, shared));
+    #[inline(never)]
+    fn take_other(&mut self, frame: &Received, shared: &mut Shared) -> Result<usize, Stop> {
+        self.run_held(&Held::new(Mailbox::Own, *frame), shared)
+    }
+
+    /// Does what a frame asks for, and releases it in the link's own mailbox; or keeps it, where its code has to come first.
+    #[cold]
+    fn dispatch(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
+        let header = held.header();
+        let allowed = self.may_send(header.kind).and_then(|()| may_run(&header, held.mailbox, shared));
         if let Err(refusal) = allowed {
             if matches!(header.kind, Kind::CallCode | Kind::CallId) {
                 // What the frame was to bind is not what the index stood for before.
@@ -452,10 +462,10 @@ impl Session {
             return self.refuse_frame(header.token, refusal, shared);
         }
         match header.kind {
-            Kind::Call => self.call(frame, shared),
-            Kind::CallCode | Kind::CallId => self.bind(frame, shared),
-            Kind::CallLocal => self.call_local(frame, shared),
-            Kind::CallInPlace => self.call_in_place(frame, shared),
+            Kind::Call => self.call(held, shared),
+            Kind::CallCode | Kind::CallId => self.bind(held, shared),
+            Kind::CallLocal => self.call_local(held, shared),
+            Kind::CallInPlace => self.call_in_place(held, shared),
             Kind::Flush => {
                 // Refusals travel beside the frames: with their number the source knows when it has them all.
                 let told = self.refusals_told.to_le_bytes();
@@ -478,58 +488,59 @@ impl Session {
         }
     }
 
-    /// The payload of the frame that is held, aligned as the code asks: in place, or in a copy.
-    fn payload(&mut self, frame: &Received, code: Callable, shared: &mut Shared) -> *mut u8 {
-        if frame.payload_is_aligned(code.align) {
-            return frame.payload().as_ptr();
+    /// The payload of a frame, aligned as the code asks: in place, or in a copy.
+    fn payload(&self, held: &Held, code: Callable, shared: &mut Shared) -> *mut u8 {
+        if held.frame.payload_is_aligned(code.align) {
+            return held.frame.payload().as_ptr();
         }
-        shared.staging.align(self.holder(), frame.header().payload_len as usize, code.align)
+        shared.staging.align(self.mailbox(held.mailbox), &held.frame, code.align)
     }
 
     /// Runs what is bound to the frame's index.
-    fn call(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
-        let header = frame.header();
+    fn call(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
+        let header = held.header();
         match self.table.callable(header.index) {
             Some(code) => {
-                let payload = self.payload(frame, code, shared);
+                let payload = self.payload(held, code, shared);
                 self.run(&header, payload, code, shared)
             }
             None => {
                 let ready = shared.executor.ready(&self.table, header.index);
-                self.not_ready(&header, ready, shared)
+                self.not_ready(held, ready, shared)
             }
         }
     }
 
     #[cold]
-    fn bind(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
-        let Some(code) = self.holder().code() else { return Ok(()) };
-        if self.answered.take() == Some(code.id) {
-            return self.call(frame, shared);
+    fn bind(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
+        if held.answered {
+            return self.call(held, shared);
         }
-        let index = frame.header().index;
+        let (header, mailbox) = (held.header(), held.mailbox);
+        let Some(code) = self.mailbox(mailbox).code() else { return Ok(()) };
+        let index = header.index;
         if let Some((callable, linked)) = self.table.bound(index)
             && linked.id() == code.id
             && code.epoch == shared.executor.epoch()
-            && self.holder().image_is(linked.image())
+            && self.mailbox(mailbox).image_is(linked.image())
         {
             // Mode always: what came is what is here, and what is here runs.
             if let Err(refusal) = shared.executor.allow(Mode::Always) {
-                return self.not_ready(&frame.header(), Err(refusal), shared);
+                return self.not_ready(held, Err(refusal), shared);
             }
-            self.repeated = self.channel.template();
-            let payload = self.payload(frame, callable, shared);
-            return self.run(&frame.header(), payload, callable, shared);
+            self.repeated = self.template(held);
+            let payload = self.payload(held, callable, shared);
+            return self.run(&held.header(), payload, callable, shared);
         }
         // Before it takes any memory here.
         if let Err(refusal) = shared.executor.policy.image(code.image_len as usize) {
             self.table.refuse(index, &refusal);
-            return self.not_ready(&frame.header(), Err(refusal), shared);
+            return self.not_ready(held, Err(refusal), shared);
         }
         // Copied before it is looked at: the source can write the mailbox meanwhile.
-        self.holder().copy_image(&mut shared.staging.image);
+        self.mailbox(mailbox).copy_image(&mut shared.staging.image);
         let mut name = [0; MAX_NAME];
-        let name_len = self.holder().copy_name_to(&mut name);
+        let name_len = self.mailbox(mailbox).copy_name_to(&mut name);
         let placed = shared.executor.stats.images_linked;
         let image = &shared.staging.image;
         let named =
@@ -537,30 +548,30 @@ impl Session {
         match shared.executor.bind(&mut self.table, index, &named) {
             Ok(Ready::Yes) => {
                 if let Some((code, _)) = self.table.bound(index) {
-                    let payload = self.payload(frame, code, shared);
-                    self.run(&frame.header(), payload, code, shared)?;
+                    let payload = self.payload(held, code, shared);
+                    self.run(&held.header(), payload, code, shared)?;
                 }
                 if shared.executor.stats.images_linked != placed {
                     self.placed.push(index);
                 }
                 Ok(())
             }
-            other => self.not_ready(&frame.header(), other, shared),
+            other => self.not_ready(held, other, shared),
         }
     }
 
     /// Runs a function that the target has itself.
     #[cold]
-    fn call_local(&mut self, frame: &Received, shared: &mut Shared) -> Result<(), Stop> {
+    fn call_local(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
         let mut name = [0; MAX_NAME];
-        let len = self.holder().copy_name_to(&mut name);
+        let len = self.mailbox(held.mailbox).copy_name_to(&mut name);
         match shared.executor.local(&name[..len]) {
             Ok(code) => {
-                self.repeated = self.channel.template();
-                let payload = self.payload(frame, code, shared);
-                self.run(&frame.header(), payload, code, shared)
+                self.repeated = self.template(held);
+                let payload = self.payload(held, code, shared);
+                self.run(&held.header(), payload, code, shared)
             }
-            Err(refusal) => self.not_ready(&frame.header(), Err(refusal), shared),
+            Err(refusal) => self.not_ready(held, Err(refusal), shared),
         }
     }
 
@@ -580,13 +591,17 @@ impl Session {
     #[cold]
     fn not_ready(
         &mut self,
-        header: &Header,
+        held: &Held,
         ready: Result<Ready, Refusal>,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
+        let header = held.header();
         match ready {
             Ok(Ready::Yes) => Ok(()),
-            Ok(Ready::Crowded(need)) => Err(End::Crowded(need, 0).into()),
+            Ok(Ready::Crowded(need)) => {
+                self.keep(*held);
+                Err(End::Crowded(need, 0).into())
+            }
             Ok(Ready::Needs(_)) if self.departed => self.refuse_frame(header.token, code_missing(), shared),
             Ok(Ready::Needs(id)) => {
                 if let Err(refusal) = may(self.rights, Rights::INJECT) {
@@ -595,6 +610,7 @@ impl Session {
                 }
                 // The frame stays where it is, and so do those behind it: their order is kept and none is lost.
                 self.waiting = Waiting::Code(id);
+                self.keep(*held);
                 shared.executor.stats.waited += 1;
                 shared.handlers.code_missing(&self.peer, &id);
                 self.tell(&Message::NeedCode { index: header.index, id: id.0 })
@@ -774,10 +790,12 @@ impl Session {
         while let Some((message, descriptors)) = self.control.recv()? {
             match (message, &self.waiting) {
                 (Message::Code { id, image }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    (self.waiting, self.answered) = (Waiting::Turn(CodeId(id), image), self.named(id));
+                    self.waiting = Waiting::Turn(CodeId(id), image);
+                    self.held.iter_mut().for_each(|held| held.answered = true);
                 }
                 (Message::NoCode { id }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    (self.waiting, self.answered) = (Waiting::Nothing, self.named(id));
+                    self.waiting = Waiting::Held;
+                    self.held.iter_mut().for_each(|held| held.answered = true);
                     self.table.withhold(&CodeId(id), &code_missing());
                 }
                 (Message::Bye, _) => return Err(End::Bye.into()),
@@ -791,12 +809,6 @@ impl Session {
             self.control.flush()?;
         }
         Ok(())
-    }
-
-    /// `id`, if the frame that waits for it names it. One that calls an index does not bind it, and has it answered by what
-    /// the index stands for then: nothing is to be remembered until some later frame brings the code.
-    fn named(&self, id: [u8; 16]) -> Option<CodeId> {
-        self.holder().code().map(|_| CodeId(id))
     }
 
     /// Bytes of the target's memory that its source has taken, and that it may take; `None` where there is no limit.
@@ -823,11 +835,18 @@ impl Session {
     /// The source is gone: nobody takes answers or sends code. What it had sent before is still to be run.
     pub(super) fn depart(&mut self) {
         self.departed = true;
-        // Code that has come is of use still.
-        if !matches!(self.waiting, Waiting::Turn(..)) {
-            self.waiting = Waiting::Nothing;
-        }
+        self.wait_no_longer();
     }
+}
+
+/// Whether a frame may have the payload that it has.
+fn may_run(header: &Header, mailbox: Mailbox, shared: &Shared) -> Result<(), Refusal> {
+    shared.executor.policy.payload(header.payload_len as usize)?;
+    // It lies in the bigger mailbox, or was delivered and fits none.
+    if mailbox == Mailbox::Bigger || header.frame_len as usize > shared.mailbox {
+        shared.limits.check_payload(header.payload_len.into())?;
+    }
+    Ok(())
 }
 
 /// A reply to the call with this token.
@@ -845,14 +864,15 @@ fn code_missing() -> Refusal {
 }
 
 impl Staging {
-    /// A copy of the payload of the frame that `channel` holds, at an address aligned to `align` bytes.
+    /// A copy of the payload of `frame`, which `channel` holds, at an address aligned to `align` bytes: as many bytes as its header
+    /// says, whatever there is to copy.
     #[cold]
-    fn align(&mut self, channel: &Channel, len: usize, align: usize) -> *mut u8 {
+    fn align(&mut self, channel: &Channel, frame: &Received, align: usize) -> *mut u8 {
+        let len = frame.header().payload_len as usize;
         self.payload.clear();
-        self.payload.reserve(len + align);
+        self.payload.resize(len + align, 0);
         let skip = self.payload.as_ptr().align_offset(align).min(align);
-        self.payload.resize(skip, 0);
-        channel.copy_payload(&mut self.payload);
+        channel.copy_payload_to(&mut self.payload[skip..skip + len]);
         self.payload[skip..].as_mut_ptr()
     }
 }

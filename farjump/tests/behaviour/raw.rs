@@ -11,7 +11,7 @@ use farjump::core::image::CodeId;
 use farjump::core::mailbox::{CONTROL_LEN, region_len, ring_len};
 use farjump::core::signal::LinkKey;
 use farjump::core::transport::{Endpoint, LocalMemory, OpenRequest, RemoteMemory, Transport};
-use farjump_transports::meet::{Control, Message, SourceOptions, meet_target};
+use farjump_transports::meet::{Control, Joined, Message, SecondEnd, SourceOptions, meet_target};
 use farjump_transports::shm::Shm;
 
 use crate::support::PATIENCE;
@@ -231,6 +231,62 @@ impl RawSource {
             Ok(None) => None,
             Err(_) => Some(Told::End),
         }
+    }
+}
+
+/// The bigger mailbox of a raw source's link, into which it writes what it likes as well.
+pub(crate) struct RawBigger {
+    key: LinkKey,
+    // The target's end is given its own: it is dropped with this.
+    _local: Box<dyn LocalMemory>,
+    remote: Box<dyn RemoteMemory>,
+    position: u64,
+}
+
+impl RawBigger {
+    /// Asks for one for frames of `frame` bytes, and takes it.
+    pub(crate) fn open(source: &mut RawSource, frame: u64) -> RawBigger {
+        source.control.send(&Message::Enlarge { frame, payload: frame / 2 }, &[]).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let (end, descriptors) = loop {
+            match source.control.recv().unwrap() {
+                Some((Message::Offer { end }, descriptors)) => break (end, descriptors),
+                Some((Message::Linked { .. }, _)) | None => thread::yield_now(),
+                Some((other, _)) => panic!("{other:?}"),
+            }
+            assert!(Instant::now() < deadline, "no mailbox is offered");
+        };
+        let request = OpenRequest::new(region_len(4096), 4096);
+        let mut own = SecondEnd::open(&mut Shm::new(), &request).unwrap();
+        own.answers(source.control.peer(), &end).unwrap();
+        own.tell(|end, descriptors| source.control.send(&Message::Accept { end }, descriptors)).unwrap();
+        let joined = own.join(source.control.peer(), end, descriptors, deadline).unwrap();
+        let Joined { endpoint: Endpoint::OneSided { local, remote }, send, .. } = joined else {
+            panic!("shm is one-sided")
+        };
+        assert!(matches!(source.told(), Told::Message(Message::Go)));
+        RawBigger { key: send.key, _local: local, remote, position: 0 }
+    }
+
+    /// Writes `bytes` over the frame that is due, or that was sent last and not gone on from, from its offset `at` on.
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        let base = self.remote.mapped().expect("shm is mapped");
+        for (index, word) in bytes.chunks(8).enumerate() {
+            let mut whole = [0; 8];
+            whole[..word.len()].copy_from_slice(word);
+            let at = CONTROL_LEN + self.position as usize + at + index * 8;
+            word_at(base, at).store(u64::from_le_bytes(whole), Ordering::Relaxed);
+        }
+    }
+
+    /// Writes a frame that an honest source would write, with its signal.
+    pub(crate) fn place(&self, plan: &Plan<'_>, payload: &[u8]) {
+        let layout = plan.layout(self.position as usize % 4096, payload.len(), Trailer::Never);
+        let frame = frame_bytes(plan, &layout, payload);
+        self.write(8, &frame[8..]);
+        let base = self.remote.mapped().expect("shm is mapped");
+        let signal = self.key.header(self.position);
+        word_at(base, CONTROL_LEN + self.position as usize).store(signal, Ordering::Release);
     }
 }
 

@@ -5,8 +5,9 @@ mod control;
 mod enlarging;
 mod frames;
 mod mailbox;
+mod rewriting;
 
-use farjump::{Library, Link, RefusalCause, Stats, TargetThread};
+use farjump::{Library, Link, RefusalCause, Stats, TargetBuilder, TargetThread};
 use farjump_transports::meet::Message;
 
 use crate::raw::{RawSource, Told};
@@ -26,11 +27,15 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new() -> Scene {
+        Scene::of(|target| target)
+    }
+
+    /// With a target that `change` makes another.
+    pub(super) fn of(change: impl FnOnce(TargetBuilder<'static>) -> TargetBuilder<'static>) -> Scene {
         let place = Place::new();
         let (refusals, gone) = (Seen::default(), Seen::default());
         let (refusals_to, gone_to) = (refusals.clone(), gone.clone());
-        let target = place
-            .target()
+        let target = change(place.target())
             .mailbox(1 << 16)
             .on_refused(move |_, refusal| refusals_to.push(refusal.to_string()))
             .on_peer_gone(move |_, why| gone_to.push(why.to_owned()))
