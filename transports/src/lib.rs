@@ -11,6 +11,7 @@
 
 #[cfg(any(feature = "shm", feature = "ucx"))]
 mod barrier;
+mod closer;
 mod error;
 pub mod meet;
 pub mod memlock;

@@ -3,14 +3,13 @@
 //!
 //! A frame in it has its place among the others: a `Switch` in the link's own mailbox stands for it, and is released when it is.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Channel, Polled};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
 use farjump_core::transport::{ArrivalRules, OpenRequest, Transport};
-use farjump_transports::meet::{End, Message, RefusalCause, SecondEnd};
+use farjump_transports::meet::{DeferredFd, End, Message, RefusalCause, SecondEnd};
 
 use super::session::{Held, Mailbox, Session, Shared, Stop, cut};
 use crate::Refusal;
@@ -213,7 +212,7 @@ impl Session {
 
     /// The source's end has come.
     #[cold]
-    pub(super) fn enlarged(&mut self, end: End, descriptors: Vec<OwnedFd>) -> Result<(), Stop> {
+    pub(super) fn enlarged(&mut self, end: End, descriptors: Vec<DeferredFd>) -> Result<(), Stop> {
         match std::mem::replace(&mut self.bigger.state, State::Absent) {
             State::Offered { end: own, until } => {
                 let joined = own.join(&self.peer, end, descriptors, until).map_err(cut)?;

@@ -451,8 +451,14 @@ impl<'a> Target<'a> {
             self.shared.executor.stats.bytes += session.received();
             self.shared.executor.stats.links_ended += 1;
         }
-        self.arrivals.clear();
-        self.askers.clear();
+        for (_, arrival) in self.arrivals.drain(..) {
+            if let Some(fd) = arrival.as_fd() {
+                self.watch.remove(fd);
+            }
+        }
+        for (_, asker) in self.askers.drain(..) {
+            self.watch.remove(asker.as_fd());
+        }
         self.shared.forwards.close(&self.watch);
     }
 
@@ -626,10 +632,20 @@ impl<'a> Target<'a> {
         let reason = full.then(|| self.too_many_sources());
         let arrival = &mut self.arrivals[index].1;
         arrival.turn_sources_away(reason);
+        if let Some(fd) = arrival.as_fd() {
+            // It is dropped if the meeting fails, and its descriptor may be closed some time later.
+            self.watch.remove(fd);
+        }
         let outcome = arrival.advance(&mut self.shared.transports);
         if let (Ok(Progress::Pending), Some(fd)) = (&outcome, arrival.as_fd()) {
-            drop(self.watch.wants_write(fd, Event::Arrival(id), arrival.wants_write()));
-            return;
+            match self.watch.add(fd, Event::Arrival(id), arrival.wants_write()) {
+                Ok(()) => return,
+                Err(error) => {
+                    log::info!("{}: no link was made: {error}", arrival.peer());
+                    self.arrivals.swap_remove(index);
+                    return;
+                }
+            }
         }
         let (_, arrival) = self.arrivals.swap_remove(index);
         match outcome {
@@ -663,10 +679,12 @@ impl<'a> Target<'a> {
         if let Some(len) = self.shared.executor.policy.frames_without_question() {
             channel.limit_glances(len);
         }
-        self.watch.replace(control.as_fd(), Event::Control(id))?;
+        self.watch.add(control.as_fd(), Event::Control(id), false)?;
         if let Some(descriptor) = channel.descriptor() {
             // It is taken out of the watch before the channel goes.
-            self.watch.add(descriptor, Event::Doorbell(id), false)?;
+            self.watch
+                .add(descriptor, Event::Doorbell(id), false)
+                .inspect_err(|_| self.watch.remove(control.as_fd()))?;
         }
         let mut budget = Budget::new(self.settings.max_source_memory);
         budget.try_take(self.settings.memory_of_frames(longest));

@@ -61,8 +61,13 @@ impl Target<'_> {
     pub(super) fn attend(&mut self, id: u64) {
         let Some(index) = self.askers.iter().position(|(asker, _)| *asker == id) else { return };
         let asker = &mut self.askers[index].1;
+        // It may be dropped below, and its descriptor may be closed some time later.
+        self.watch.remove(asker.as_fd());
         match asker.advance() {
-            Ok(false) => return drop(self.watch.wants_write(asker.as_fd(), Event::Arrival(id), true)),
+            Ok(false) => match self.watch.add(asker.as_fd(), Event::Arrival(id), true) {
+                Ok(()) => return,
+                Err(error) => log::info!("{} did not take its answer: {error}", asker.peer()),
+            },
             Ok(true) => {}
             Err(error) => log::info!("{} did not take its answer: {error}", asker.peer()),
         }

@@ -72,11 +72,6 @@ impl Watch {
             .map_err(Error::system("watching a descriptor"))
     }
 
-    /// From now on `fd`, which is watched, means `event`.
-    pub(super) fn replace(&self, fd: BorrowedFd<'_>, event: Event) -> Result<(), Error> {
-        self.wants_write(fd, event, false)
-    }
-
     /// Whether `fd` is also watched for room to write.
     pub(super) fn wants_write(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
         epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))

@@ -110,15 +110,7 @@ pub fn ask_with(
     deadline: Instant,
 ) -> Result<Answer, Error> {
     let mut control = Control::connect_with(address, options, deadline)?;
-    // On loopback a target is known once it has taken the connection, which its prefix shows.
-    control.await_prefix(deadline)?;
-    if let Err(error) = control.admit() {
-        // One that refuses at once may be gone already, with its reason left here.
-        return match control.recv() {
-            Ok(Some((Message::Refuse { cause, text }, _))) => Err(refused(&control, cause, &text)),
-            _ => Err(error),
-        };
-    }
+    control.admit_target(deadline)?;
     control.asks();
     match control.send(&Message::Ask(question), &[]) {
         // A target that refuses at once may have closed already: its reason is in what can be received.

@@ -17,8 +17,11 @@ use super::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, MeetRefusal, Me
 use super::outgoing::Outgoing;
 use super::prefix::{Security, prefix};
 use super::seal::Seal;
+use super::socket::ControlSocket;
+use super::source::refused;
 use super::tcp::{self, TcpOptions};
 use crate::Error;
+use crate::closer::DeferredFd;
 
 /// Longest text of a refusal, in characters.
 const MAX_TEXT: usize = 4096;
@@ -32,7 +35,7 @@ const RETRY: Duration = Duration::from_millis(5);
 /// but [`Error::Congested`] and [`Error::MessageTooLong`] of `send`, drop it.
 #[derive(Debug)]
 pub struct Control {
-    socket: OwnedFd,
+    socket: ControlSocket,
     peer: PeerIdentity,
     incoming: Incoming,
     outgoing: Outgoing,
@@ -117,6 +120,9 @@ impl Control {
     }
 
     pub(super) fn new(socket: OwnedFd) -> Result<Control, Error> {
+        // First of all: from here on its close blocks nobody, whatever fails.
+        let socket = ControlSocket::unix(socket)
+            .map_err(|error| Error::system("setting up a control connection", error))?;
         let peer = PeerIdentity::of(socket.as_fd())?;
         Ok(Control::plain(socket, peer))
     }
@@ -124,6 +130,7 @@ impl Control {
     /// Over a TCP connection of this process in `role`.
     pub(super) fn over_tcp(socket: OwnedFd, options: &TcpOptions, role: Role) -> Result<Control, Error> {
         tcp::tune(&socket, options)?;
+        let socket = ControlSocket::tcp(socket);
         let name = if role == Role::Source { "the target" } else { "a process" };
         let peer = PeerIdentity::at(tcp::peer_of(&socket)?, name);
         let Some(key) = &options.key else { return Ok(Control::plain(socket, peer)) };
@@ -139,7 +146,7 @@ impl Control {
         Ok(Control { socket, peer, incoming: Incoming::sealed(), outgoing, seal: Some(Box::new(seal)) })
     }
 
-    fn plain(socket: OwnedFd, peer: PeerIdentity) -> Control {
+    fn plain(socket: ControlSocket, peer: PeerIdentity) -> Control {
         let mut outgoing = Outgoing::new();
         outgoing.push_raw(prefix(Security::Plain).to_vec());
         Control { socket, peer, incoming: Incoming::new(), outgoing, seal: None }
@@ -178,7 +185,8 @@ impl Control {
         self.peer.address.is_none()
     }
 
-    /// The next message with its descriptors, which are the caller's; `None` if no whole one is here now.
+    /// The next message with its descriptors, which are the caller's; `None` if no whole one is here now. To close them may
+    /// block, so they do not close in the caller's thread ([`DeferredFd`]).
     ///
     /// # Errors
     /// [`Error::PeerGone`] at the end of the connection, [`Error::CutShort`] if that is within a message. Whatever else
@@ -186,7 +194,7 @@ impl Control {
     /// [`Error::Descriptors`]; over TCP, where one side has a key and the other none or another, or somebody meddles,
     /// [`Error::KeyWanted`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`]. [`Error::Silent`] when the peer's
     /// machine is. [`Error::System`].
-    pub fn recv(&mut self) -> Result<Option<(Message, Vec<OwnedFd>)>, Error> {
+    pub fn recv(&mut self) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
         loop {
             if let Some(message) = self.incoming.next(&self.peer)? {
                 return Ok(Some(message));
@@ -236,6 +244,25 @@ impl Control {
             None => Err(Error::OwnerUnknown { peer }),
             Some(uid) if !admit(uid, own) => Err(Error::OtherUser { peer, uid, own }),
             Some(_) => Ok(()),
+        }
+    }
+
+    /// As [`Control::admit`], of the target that this side connected to. Before anything is said to it; on a Unix socket also before
+    /// anything of it is read, as descriptors could come with that.
+    ///
+    /// # Errors
+    /// As there; [`Error::Refused`] where the target was faster to refuse; those of waiting for its prefix over TCP.
+    pub(super) fn admit_target(&mut self, deadline: Instant) -> Result<(), Error> {
+        // On loopback a target is known once it has taken the connection, which its prefix shows.
+        self.await_prefix(deadline)?;
+        let Err(error) = self.admit() else { return Ok(()) };
+        if self.peer.address.is_none() {
+            return Err(error);
+        }
+        // One that refuses at once may be gone already, with its reason left here.
+        match self.recv() {
+            Ok(Some((Message::Refuse { cause, text }, _))) => Err(refused(self, cause, &text)),
+            _ => Err(error),
         }
     }
 
@@ -300,7 +327,7 @@ impl Control {
         &mut self,
         deadline: Instant,
         expected: &'static str,
-    ) -> Result<(Message, Vec<OwnedFd>), Error> {
+    ) -> Result<(Message, Vec<DeferredFd>), Error> {
         loop {
             // First look, then send: a peer that refused and closed fails the sending, but its reason is here.
             if let Some(message) = self.recv()? {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
@@ -13,9 +13,13 @@ use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
 use super::prefix::{PREFIX_LEN, Security, read_prefix};
 use super::tcp;
 use crate::Error;
+use crate::closer::DeferredFd;
 
 /// Least and most bytes that are read at once.
 const READ: (usize, usize) = (4096, 256 * 1024);
+/// Most descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). There is room for all of them, though no message
+/// may have so many: the system closes those without room in the thread that receives, and that can block.
+const MOST_DELIVERED: usize = 253;
 
 /// What came and was not yet taken.
 #[derive(Debug)]
@@ -24,7 +28,7 @@ pub(super) struct Incoming {
     bytes: Vec<u8>,
     /// Descriptors that came with them, oldest first. The system delivers a message's descriptors with its first byte,
     /// so when a message is whole its descriptors are here.
-    descriptors: VecDeque<OwnedFd>,
+    descriptors: VecDeque<DeferredFd>,
     /// The prefix came and was right.
     greeted: bool,
     /// Longest body taken, in bytes.
@@ -81,7 +85,7 @@ impl Incoming {
     }
 
     /// The next message, if it is whole. After an error nothing more can be taken.
-    pub(super) fn next(&mut self, peer: &PeerIdentity) -> Result<Option<(Message, Vec<OwnedFd>)>, Error> {
+    pub(super) fn next(&mut self, peer: &PeerIdentity) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
         self.greet(peer)?;
         if !self.greeted {
             return Ok(None);
@@ -123,7 +127,7 @@ impl Incoming {
             false => PREFIX_LEN,
         };
         self.bytes.resize(have + due.saturating_sub(have).clamp(READ.0, READ.1), 0);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let read = loop {
             let mut room = [IoSliceMut::new(&mut self.bytes[have..])];
@@ -135,7 +139,7 @@ impl Incoming {
         };
         self.bytes.truncate(have + read.as_ref().map_or(0, |read| read.bytes));
         let came = ancillary.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(rights) => rights.collect(),
+            RecvAncillaryMessage::ScmRights(rights) => rights.map(DeferredFd::from).collect(),
             _ => Vec::new(),
         });
         self.descriptors.extend(came);
@@ -209,6 +213,15 @@ impl Incoming {
         if usize::from(descriptors) > MAX_DESCRIPTORS {
             let (found, expected) = (descriptors.into(), MAX_DESCRIPTORS);
             return Err(Error::Descriptors { peer: peer.to_string(), found, expected });
+        }
+        // Known as soon as the body begins: they are not kept while the rest of it comes.
+        let kind = self.bytes.get(HEAD_LEN).filter(|_| len > 0);
+        if descriptors > 0 && kind.is_some_and(|kind| !Message::kind_has_descriptors(*kind)) {
+            return Err(Error::Descriptors {
+                peer: peer.to_string(),
+                found: descriptors.into(),
+                expected: 0,
+            });
         }
         Ok(Some((len, descriptors.into())))
     }

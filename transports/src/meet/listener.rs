@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -10,14 +11,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    shutdown, socket_with,
 };
 
 use super::address::PeerAddress;
 use super::control::{Control, Role};
 use super::message::MeetRefusal;
+use super::socket::ControlSocket;
 use super::tcp::{self, TcpOptions};
-use crate::Error;
+use crate::{Error, closer};
 
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: i32 = 128;
@@ -33,9 +36,19 @@ const LOCK_RETRY: Duration = Duration::from_millis(5);
 pub struct Listener {
     /// There for a Unix socket. It goes first: as long as the socket listens nobody else takes the file over.
     file: Option<SocketFile>,
-    socket: OwnedFd,
+    socket: ListeningSocket,
     address: PeerAddress,
     options: TcpOptions,
+}
+
+/// A socket that listens. Closing one of a Unix address closes the connections that nobody has accepted, with the descriptors
+/// that were sent over them.
+#[derive(Debug)]
+struct ListeningSocket {
+    descriptor: ManuallyDrop<OwnedFd>,
+    is_unix: bool,
+    /// The process that listens. A forked child has a copy, and must not end the listening with it.
+    process: u32,
 }
 
 /// The file of a Unix socket, removed with this.
@@ -88,6 +101,7 @@ impl Listener {
             errno => Error::system(format!("listening on {address}"), errno),
         })?;
         let address = PeerAddress::Tcp { host: host.to_owned(), port };
+        let socket = ListeningSocket::new(socket, false);
         Ok(Listener { socket, address, file: None, options })
     }
 
@@ -112,6 +126,7 @@ impl Listener {
         };
         let metadata = fs::symlink_metadata(path).map_err(|error| system("looking at", error))?;
         let file = SocketFile { path: path.to_owned(), id: (metadata.dev(), metadata.ino()) };
+        let socket = ListeningSocket::new(socket, true);
         let listener = Listener { socket, address: address.clone(), file: Some(file), options };
         listen(&listener.socket, BACKLOG).map_err(|error| system("listening on", error.into()))?;
         Ok(listener)
@@ -121,9 +136,17 @@ impl Listener {
     ///
     /// # Errors
     /// The listener goes on after each. [`Error::OtherUser`] for a process that was refused, and told so, because it runs
-    /// as another user, and [`Error::OwnerUnknown`] where nobody knows as which. [`Error::System`], for example when this process has no file descriptors left; then the listener
-    /// stays readable.
+    /// as another user, and [`Error::OwnerUnknown`] where nobody knows as which. [`Error::System`], for example when
+    /// this process has no file descriptors left, or cannot close those that others passed; then the listener stays readable.
     pub fn accept(&self) -> Result<Option<Control>, Error> {
+        if self.file.is_some() && closer::is_clogged() {
+            let what = format!(
+                "accepting a connection on {}, while {} descriptors or more that peers passed cannot be closed,",
+                self.address,
+                closer::MOST_STUCK
+            );
+            return Err(Error::system(what, Errno::MFILE));
+        }
         let mut control = loop {
             match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) if self.file.is_some() => break Control::new(socket)?,
@@ -166,6 +189,42 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl ListeningSocket {
+    fn new(descriptor: OwnedFd, is_unix: bool) -> ListeningSocket {
+        let (descriptor, process) = (ManuallyDrop::new(descriptor), std::process::id());
+        ListeningSocket { descriptor, is_unix, process }
+    }
+}
+
+impl AsFd for ListeningSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for ListeningSocket {
+    fn drop(&mut self) {
+        // SAFETY: a value is dropped once, and nothing else takes the descriptor.
+        let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
+        if !self.is_unix {
+            return drop(descriptor);
+        }
+        // No more connections, so that there is an end to those that wait.
+        if self.process == std::process::id() && shutdown(&descriptor, Shutdown::Both).is_ok() {
+            loop {
+                match accept_with(&descriptor, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                    Ok(waiting) => drop(ControlSocket::unix(waiting)),
+                    Err(error) if is_of_one_connection(error) => {}
+                    // Shut down and empty.
+                    Err(Errno::INVAL) => return drop(descriptor),
+                    Err(_) => break,
+                }
+            }
+        }
+        closer::close(descriptor);
     }
 }
 
@@ -212,7 +271,8 @@ fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Re
     if !metadata.file_type().is_socket() {
         return Err(Error::NotASocket { path: path.to_owned() });
     }
-    let attempt = stream_socket().map(|socket| connect(&socket, name));
+    // Whoever listens can send descriptors at once, so this one's close must block nobody either.
+    let attempt = stream_socket().and_then(ControlSocket::unix).map(|socket| connect(&socket, name));
     match attempt {
         Ok(Err(Errno::CONNREFUSED)) => {}
         Ok(Err(Errno::NOENT)) => return Ok(()),

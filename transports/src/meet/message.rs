@@ -225,6 +225,12 @@ impl Message {
         }
     }
 
+    /// Whether file descriptors may travel with messages of the kind with this number: the first byte of a body.
+    pub(super) fn kind_has_descriptors(number: u8) -> bool {
+        // Welcome, Ready, Offer, Accept.
+        matches!(number, 1 | 2 | 14 | 15)
+    }
+
     /// How many file descriptors may travel with it.
     pub(super) fn max_descriptors(&self) -> usize {
         match self {
@@ -469,6 +475,12 @@ mod tests {
         for (message, bytes) in cases {
             assert_eq!(postcard::to_stdvec(&message).unwrap(), bytes, "{}", message.name());
             assert_eq!(postcard::from_bytes::<Message>(&bytes).unwrap(), message);
+            assert_eq!(
+                Message::kind_has_descriptors(bytes[0]),
+                message.max_descriptors() != 0,
+                "{}",
+                message.name()
+            );
         }
     }
 }

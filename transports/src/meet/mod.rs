@@ -40,10 +40,12 @@ mod question;
 mod rights;
 mod seal;
 mod second;
+mod socket;
 mod source;
 mod tcp;
 mod terms;
 
+pub use crate::closer::DeferredFd;
 pub use address::{MAX_PATH, PeerAddress};
 pub use arrival::{Arrival, ArrivalOptions, Progress};
 pub use asking::{Asker, ask, ask_with};

@@ -2,7 +2,7 @@
 //!
 //! Its ends are made, told of and connected as those of the meeting are; who tells whom, and when, is the caller's.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use farjump_core::transport::{OpenRequest, Transport};
@@ -11,6 +11,7 @@ use super::identity::PeerIdentity;
 use super::message::End;
 use super::terms::{Joined, OwnEnd};
 use crate::Error;
+use crate::closer::DeferredFd;
 
 /// This side's end of the second pair, opened and not yet connected. Dropping it closes it.
 pub struct SecondEnd(OwnEnd);
@@ -57,7 +58,7 @@ impl SecondEnd {
         self,
         peer: &PeerIdentity,
         end: End,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<DeferredFd>,
         deadline: Instant,
     ) -> Result<Joined, Error> {
         let rule = self.0.agree(peer, &end)?;

@@ -1,6 +1,5 @@
 //! The source's side of a meeting: it waits, up to a deadline.
 
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use farjump_core::image::Machine;
@@ -13,6 +12,7 @@ use super::message::{MAX_TRANSPORTS, MeetRefusal, Message};
 use super::tcp::TcpOptions;
 use super::terms::{Connect, Met, OwnEnd, PassedOver, own_machine};
 use crate::Error;
+use crate::closer::DeferredFd;
 
 /// What a source asks for.
 #[derive(Clone, Debug)]
@@ -132,6 +132,8 @@ fn agree(
     deadline: Instant,
     chosen: &mut Option<String>,
 ) -> Result<Connect, Error> {
+    // A target that admits anybody could be another user's, who put it where ours was expected.
+    control.admit_target(deadline)?;
     let hello = Message::Hello {
         machine: own_machine(),
         pid: std::process::id(),
@@ -148,8 +150,6 @@ fn agree(
         return Err(out_of_order(control, "Welcome", &welcome));
     };
     control.introduce(&program, pid);
-    // A target that admits anybody could be another user's, who put it where ours was expected.
-    control.admit()?;
     let offered = names.contains(&end.transport);
     let found = transports.iter_mut().find(|transport| offered && transport.name() == end.transport);
     let Some(transport) = found else {
@@ -170,7 +170,7 @@ fn next(
     control: &mut Control,
     deadline: Instant,
     expected: &'static str,
-) -> Result<(Message, Vec<OwnedFd>), Error> {
+) -> Result<(Message, Vec<DeferredFd>), Error> {
     match control.recv_until(deadline, expected)? {
         (Message::Refuse { cause, text }, _) => Err(refused(control, cause, &text)),
         message => Ok(message),

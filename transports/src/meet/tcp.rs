@@ -187,14 +187,14 @@ pub(super) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error>
 }
 
 /// Who is at the other end.
-pub(super) fn peer_of(socket: &OwnedFd) -> Result<SocketAddr, Error> {
+pub(super) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, Error> {
     let known = getpeername(socket).and_then(|known| SocketAddr::try_from(known.ok_or(Errno::NOTCONN)?));
     known.map_err(|error| Error::system("asking who is at the other end of a connection", error))
 }
 
 /// The user of the process at the other end of a loopback connection; `None` where the system does not say, or both ends are not
 /// loopback.
-pub(super) fn owner_of_peer(socket: &OwnedFd) -> Result<Option<u32>, Error> {
+pub(super) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
     let asking = "asking whose the other end of a connection is";
     let near = getsockname(socket).and_then(SocketAddr::try_from);
     let (near, far) = (near.map_err(|error| Error::system(asking, error))?, peer_of(socket)?);

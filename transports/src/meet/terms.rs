@@ -1,6 +1,6 @@
 //! What two sides agree on, and the checks of what the other one offers. Both roles use the same.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use farjump_core::frame::{LINE, MAX_FRAME};
@@ -16,6 +16,7 @@ use super::identity::PeerIdentity;
 use super::message::{End, Limits};
 use super::rights::Rights;
 use crate::Error;
+use crate::closer::DeferredFd;
 
 /// Two processes that have met: a connected link and its terms.
 #[derive(Debug)]
@@ -182,10 +183,18 @@ impl OwnEnd {
         self,
         peer: &PeerIdentity,
         end: End,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<DeferredFd>,
         rule: ArrivalRules,
         deadline: Instant,
     ) -> Result<Joined, Error> {
+        if !self.capabilities.descriptors && !descriptors.is_empty() {
+            // A backend that knows of none would close them in this thread.
+            let what =
+                format!("its end has {} descriptors, and {} knows none", descriptors.len(), self.transport);
+            return Err(Error::Terms { peer: peer.to_string(), what });
+        }
+        // The backend closes them, whatever happens.
+        let descriptors = descriptors.into_iter().map(DeferredFd::into_owned_fd).collect();
         let address = Address { bytes: end.address, descriptors };
         // It fits: `OwnEnd::agree` has looked.
         let peer_region_len = end.region_len as usize;
@@ -215,7 +224,7 @@ pub(super) struct Connect {
     pub(super) own_end: OwnEnd,
     /// The peer's end, and the descriptors that came with it.
     pub(super) end: End,
-    pub(super) descriptors: Vec<OwnedFd>,
+    pub(super) descriptors: Vec<DeferredFd>,
     pub(super) role: Role,
     pub(super) rule: ArrivalRules,
     pub(super) epoch: u64,

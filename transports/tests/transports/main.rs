@@ -1,6 +1,7 @@
 //! Two sides meet, lie, stall and die, in one process and in several.
 
 mod asking;
+mod closing;
 mod control;
 mod liars;
 mod listening;

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio, exit};
 
 use farjump_core::transport::Endpoint;
 use farjump_transports::Error;
-use farjump_transports::meet::{Listener, MeetRefusal, Message, PeerAddress};
+use farjump_transports::meet::{Control, Listener, MeetRefusal, Message, PeerAddress};
 
 use crate::players::{Player, ROUNDS};
-use crate::stage::{Place, Watchdog, accept, arrive, meet, met_over, next};
+use crate::stage::{Place, Watchdog, accept, arrive, far, meet, met_over, next};
 
 /// Where the child finds the target; its presence makes a process a child.
 pub(crate) const CHILD: &str = "TRANSPORTS_TEST_CHILD";
@@ -18,11 +18,11 @@ pub(crate) const CHILD: &str = "TRANSPORTS_TEST_CHILD";
 pub(crate) const DONE: i32 = 42;
 
 /// A child that does not outlive the test.
-struct Guarded(Child);
+pub(crate) struct Guarded(Child);
 
 impl Guarded {
     /// Starts the test `name` of this program as a child.
-    fn start(name: &str, path: &Path) -> Guarded {
+    pub(crate) fn start(name: &str, path: &Path) -> Guarded {
         let child = Command::new(env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture", "--test-threads=1"])
             .env(CHILD, path)
@@ -32,7 +32,7 @@ impl Guarded {
         Guarded(child)
     }
 
-    fn succeeds(mut self) {
+    pub(crate) fn succeeds(mut self) {
         let status = self.0.wait().unwrap();
         assert_eq!(status.code(), Some(DONE), "the child failed: {status}");
     }
@@ -133,26 +133,30 @@ fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
     met_over(&place, &place.listener());
 }
 
-/// A user that is not root.
-const NOBODY: u32 = 65_534;
+/// A user that is neither root nor the one that stands for unknown users.
+const OTHER: u32 = 1234;
 
 fn open(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Goes on as another user. Done by the child itself: a user who may not read the program could not start it.
-fn become_nobody() {
-    rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).unwrap();
+fn become_other() {
+    rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(OTHER)).unwrap();
 }
 
 #[test]
 fn a_process_of_another_user_is_refused_and_told_why() {
     if let Some((path, _watchdog)) = as_child() {
-        become_nobody();
-        let error = meet(&address(path)).unwrap_err();
-        assert!(matches!(error, Error::Refused { cause: MeetRefusal::OtherUser, .. }), "{error}");
-        let text = error.to_string();
-        assert!(text.contains("as user 0") && text.contains("you are user 65534"), "{text}");
+        become_other();
+        // Each side sees it for itself; what the target says is there too.
+        let error = meet(&address(path.clone())).unwrap_err();
+        assert!(matches!(error, Error::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
+        let mut stranger = Control::connect(&address(path), far()).unwrap();
+        let Message::Refuse { cause: MeetRefusal::OtherUser, text } = next(&mut stranger).unwrap() else {
+            panic!("it was not refused");
+        };
+        assert!(text.contains("as user 0") && text.contains(&format!("you are user {OTHER}")), "{text}");
         exit(DONE);
     }
     let place = Place::new();
@@ -164,8 +168,10 @@ fn a_process_of_another_user_is_refused_and_told_why() {
     open(place.folder.path(), 0o755);
     open(&place.path(), 0o666);
     let child = Guarded::start("processes::a_process_of_another_user_is_refused_and_told_why", &place.path());
-    let error = accept(&listener).unwrap_err();
-    assert!(matches!(error, Error::OtherUser { uid: NOBODY, own: 0, .. }), "{error}");
+    for _ in 0..2 {
+        let error = accept(&listener).unwrap_err();
+        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+    }
     child.succeeds();
     met_over(&place, &listener);
 }
@@ -173,7 +179,7 @@ fn a_process_of_another_user_is_refused_and_told_why() {
 #[test]
 fn the_file_of_another_users_target_keeps_others_out() {
     if let Some((path, _watchdog)) = as_child() {
-        become_nobody();
+        become_other();
         let address = address(path);
         assert!(matches!(meet(&address), Err(Error::Denied { .. })));
         assert!(matches!(Listener::bind(&address), Err(Error::Denied { .. })));

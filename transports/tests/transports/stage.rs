@@ -147,9 +147,9 @@ pub(crate) fn next(control: &mut Control) -> Result<Message, Error> {
     }
 }
 
-/// Whether the last writer of the pipe behind `reader` is gone.
+/// Whether the last writer of the pipe behind `reader` is gone, or goes soon: what a peer passed is closed by another thread.
 pub(crate) fn is_closed(reader: impl AsFd) -> bool {
-    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let soon = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
     let mut look = [PollFd::new(&reader, PollFlags::IN)];
-    poll(&mut look, Some(&at_once)).unwrap() == 1 && look[0].revents().contains(PollFlags::HUP)
+    poll(&mut look, Some(&soon)).unwrap() == 1 && look[0].revents().contains(PollFlags::HUP)
 }

@@ -4,13 +4,12 @@
 //! Such a frame lies in the bigger mailbox, and a `Switch` in the link's own holds its place among the others. The `Switch` goes
 //! last, so a frame is either sent with it or not at all.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use farjump_core::channel::{Channel, SendError};
 use farjump_core::mailbox;
 use farjump_core::transport::OpenRequest;
-use farjump_transports::meet::{End as Offered, Message, RefusalCause, SecondEnd};
+use farjump_transports::meet::{DeferredFd, End as Offered, Message, RefusalCause, SecondEnd};
 
 use super::super::connect::joined_channel;
 use super::super::send::{Call, Failed, Sent};
@@ -98,7 +97,7 @@ impl Inner {
 
     /// The target has made a bigger mailbox.
     #[cold]
-    pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<OwnedFd>) -> Result<(), Error> {
+    pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
         let Bigger::Asked(frame) = self.bigger else { return Ok(()) };
         let offers = end.max_frame as usize;
         let taken = if offers < frame {
@@ -118,7 +117,11 @@ impl Inner {
     }
 
     /// Connects to the mailbox at `end`, or says why that does not go. The outer error is the link's end.
-    fn accept(&mut self, end: Offered, descriptors: Vec<OwnedFd>) -> Result<Result<Channel, String>, Error> {
+    fn accept(
+        &mut self,
+        end: Offered,
+        descriptors: Vec<DeferredFd>,
+    ) -> Result<Result<Channel, String>, Error> {
         let deadline = self.settings.connect_deadline();
         let request = OpenRequest::new(mailbox::region_len(UNUSED_RING), UNUSED_RING);
         let Some(transport) = self.settings.transport(&self.transport) else {

@@ -1,13 +1,12 @@
 //! What a target says on the control connection, and its end.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use farjump_core::image::CodeId;
 use farjump_core::transport::TransportError;
 use farjump_loader::Library;
 use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Message, RefusalCause, plain};
+use farjump_transports::meet::{DeferredFd, Message, RefusalCause, plain};
 
 use super::super::Deadline;
 use super::super::calls::MAX_CALLS;
@@ -50,7 +49,7 @@ impl Inner {
         Ok(())
     }
 
-    fn control_message(&mut self, message: Message, descriptors: Vec<OwnedFd>) -> Result<(), Error> {
+    fn control_message(&mut self, message: Message, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
         match message {
             Message::Refused { token, cause, text } => {
                 self.refusals_read += 1;

@@ -157,7 +157,9 @@ impl Peer {
         watch.add(link.control(), Event::Peer(self.number), false)?;
         if let Some(doorbell) = link.doorbell() {
             // `part` takes it out of the watch before the link goes.
-            watch.add(doorbell, Event::Peer(self.number), false)?;
+            watch
+                .add(doorbell, Event::Peer(self.number), false)
+                .inspect_err(|_| watch.remove(link.control()))?;
         }
         log::debug!("linked to peer `{}` at {}", self.name, self.address);
         Ok(Linked { link, used: false, attended: true, watched_for_room: false })

@@ -1,0 +1,267 @@
+//! Deferred close: descriptors whose close(2) may block are closed by threads that nobody waits for.
+//!
+//! The close of a file's last descriptor waits where the file says so: a TCP socket with `SO_LINGER` and unacknowledged data, a
+//! file on FUSE whose server does not answer, a Unix socket in whose queue such a descriptor lies. A peer can pass any of these,
+//! so descriptors that a peer passed, and Unix sockets that a peer could pass descriptors to, are handed over to this module.
+//!
+//! **Limits.** At most [`THREADS`] closes are under way at a time; further descriptors wait in a queue. The system has no way to
+//! close a descriptor without waiting for it, so a descriptor that is stuck keeps its place. While [`MOST_STUCK`] descriptors
+//! wait and none could be closed for [`STALL`], or [`MOST_PENDING`] wait at all, [`is_clogged`] holds, and no connection is
+//! accepted on a Unix socket: a process that was not admitted cannot take all descriptors of this one. Descriptors that admitted
+//! peers pass are not turned away, and their number is bounded by the number of connections.
+//!
+//! A thread ends after [`IDLE`] without work, so a process without such peers has none. A forked child begins anew: descriptors
+//! that wait in its parent are closed there, and its own copies of them stay open.
+
+use std::collections::VecDeque;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most closes that are under way at a time.
+pub(crate) const THREADS: usize = 8;
+/// Descriptors that may wait while none can be closed.
+pub(crate) const MOST_STUCK: usize = 64;
+/// Descriptors that may wait at all.
+pub(crate) const MOST_PENDING: usize = 512;
+/// How long no close returns before those that wait count as stuck.
+const STALL: Duration = Duration::from_millis(50);
+/// How long a thread waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(1);
+/// Bytes of a thread's stack: it does nothing but close.
+const STACK: usize = 256 * 1024;
+
+/// A descriptor whose close is deferred: dropping it blocks nobody.
+#[derive(Debug)]
+pub struct DeferredFd(ManuallyDrop<OwnedFd>);
+
+impl DeferredFd {
+    /// The descriptor itself. Whoever drops it waits for its close.
+    pub fn into_owned_fd(self) -> OwnedFd {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the descriptor is taken once, here: `this` is not used again and never dropped.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+}
+
+impl From<OwnedFd> for DeferredFd {
+    fn from(descriptor: OwnedFd) -> DeferredFd {
+        DeferredFd(ManuallyDrop::new(descriptor))
+    }
+}
+
+impl AsFd for DeferredFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for DeferredFd {
+    fn drop(&mut self) {
+        // SAFETY: a value is dropped once, and `into_owned_fd`, which takes the descriptor too, drops none.
+        close(unsafe { ManuallyDrop::take(&mut self.0) });
+    }
+}
+
+/// Has `descriptor` closed. Never waits for that.
+pub(crate) fn close(descriptor: OwnedFd) {
+    let closer = Closer::of_this_process();
+    let mut state = closer.lock();
+    state.queue.push_back(descriptor);
+    state.pending += 1;
+    if state.pending == 1 {
+        state.progress = Some(Instant::now());
+    }
+    if state.queue.len() > state.idle && state.threads < THREADS {
+        match spawn(closer) {
+            // It counts as idle from now on, though it has not begun.
+            Ok(()) => (state.threads, state.idle) = (state.threads + 1, state.idle + 1),
+            // The next descriptor tries again. Without any thread it stays open, which is no worse than a close that is stuck.
+            Err(error) => log::warn!("no thread to close a descriptor: {error}"),
+        }
+    }
+    drop(state);
+    closer.work.notify_one();
+}
+
+/// Whether so many descriptors wait to be closed that no process may be let in that could add one.
+pub(crate) fn is_clogged() -> bool {
+    let state = Closer::of_this_process().lock();
+    let stuck = || state.progress.is_none_or(|last| last.elapsed() >= STALL);
+    state.pending >= MOST_PENDING || state.pending >= MOST_STUCK && stuck()
+}
+
+/// The queue of one process and its threads.
+struct Closer {
+    /// A forked child has its parent's memory, none of its threads, and perhaps its lock held: it makes a queue of its own.
+    process: u32,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<OwnedFd>,
+    /// Descriptors in `queue` or being closed.
+    pending: usize,
+    /// When a close last returned, or began to be waited for.
+    progress: Option<Instant>,
+    threads: usize,
+    /// Threads that wait for work, or are about to.
+    idle: usize,
+}
+
+impl Closer {
+    /// The one of this process, made by the first who asks.
+    fn of_this_process() -> &'static Closer {
+        static CURRENT: AtomicPtr<Closer> = AtomicPtr::new(ptr::null_mut());
+        let process = std::process::id();
+        let mut found = CURRENT.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the pointer is null or of a box that was leaked below, which nobody frees or changes but through its lock.
+            if let Some(closer) = unsafe { found.as_ref() }
+                && closer.process == process
+            {
+                return closer;
+            }
+            let state = Mutex::default();
+            let new = Box::into_raw(Box::new(Closer { process, state, work: Condvar::new() }));
+            match CURRENT.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => found = new,
+                Err(other) => {
+                    // SAFETY: it was not published, so this is the only pointer to it.
+                    drop(unsafe { Box::from_raw(new) });
+                    found = other;
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread's work: closes what comes, and ends when nothing does.
+    fn run(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(descriptor) = state.queue.pop_front() {
+                state.idle -= 1;
+                drop(state);
+                drop(descriptor);
+                state = self.lock();
+                (state.pending, state.idle) = (state.pending - 1, state.idle + 1);
+                state.progress = Some(Instant::now());
+                continue;
+            }
+            let waited = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            if waited.1.timed_out() && state.queue.is_empty() {
+                (state.threads, state.idle) = (state.threads - 1, state.idle - 1);
+                return;
+            }
+        }
+    }
+}
+
+/// Starts one more thread. It takes no signals: handlers are the program's, and so are the threads that they interrupt.
+fn spawn(closer: &'static Closer) -> std::io::Result<()> {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: both sets are valid to be written, and `all` is filled in before it is read.
+    let blocked = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
+    };
+    let spawned = thread::Builder::new()
+        .name("farjump-closer".to_owned())
+        .stack_size(STACK)
+        .spawn(|| closer.run())
+        .map(drop);
+    if blocked {
+        // SAFETY: the call above has filled in `before`, as it succeeded.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    }
+    spawned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::sockopt::set_socket_linger;
+
+    /// Descriptors that were handed over and are not closed yet.
+    fn pending() -> usize {
+        Closer::of_this_process().lock().pending
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(100);
+
+    /// A socket whose close blocks as long as the other end is open and reads nothing.
+    fn stuck() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (theirs, _) = listener.accept().unwrap();
+        set_socket_linger(&ours, Some(Duration::from_secs(10_000))).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut &ours, &[0; 1 << 16]).is_ok() {}
+        (ours.into(), theirs)
+    }
+
+    /// Waits until the other end of `socket` is closed.
+    fn is_closed(socket: &UnixStream) -> bool {
+        let patience = Timespec::try_from(PATIENCE).unwrap();
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience)).unwrap() == 1
+    }
+
+    /// One test for all, as they share the process's threads.
+    #[test]
+    fn what_is_stuck_delays_no_other_close_until_each_thread_is_stuck_and_a_forked_child_has_its_own() {
+        let mut held = Vec::new();
+        for threads in 1..THREADS {
+            let (descriptor, other) = stuck();
+            drop(DeferredFd::from(descriptor));
+            held.push(other);
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            drop(DeferredFd::from(OwnedFd::from(ours)));
+            assert!(is_closed(&theirs), "{threads} are stuck, and an honest one waits for them");
+        }
+        assert!(!is_clogged());
+
+        // SAFETY: the child only closes, waits and ends; nothing of that needs another thread of its parent.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            drop(DeferredFd::from(OwnedFd::from(ours)));
+            let closed = is_closed(&theirs);
+            // SAFETY: ends the child without what the test program does at its end.
+            unsafe { libc::_exit(if closed { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is valid to be written.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the forked child closed nothing");
+
+        let waits_already = pending();
+        for _ in waits_already..MOST_STUCK {
+            let (descriptor, other) = stuck();
+            close(descriptor);
+            held.push(other);
+        }
+        thread::sleep(2 * STALL);
+        assert!(is_clogged() && Closer::of_this_process().lock().threads == THREADS);
+        held.clear();
+        let deadline = Instant::now() + PATIENCE;
+        while pending() != 0 || Closer::of_this_process().lock().threads != 0 {
+            assert!(Instant::now() < deadline, "{} are open still", pending());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

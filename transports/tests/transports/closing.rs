@@ -1,0 +1,301 @@
+//! Peers that pass descriptors whose close blocks. Nobody waits for these closes: if somebody did, the watchdog would end the
+//! test.
+
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::exit;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump_transports::Error;
+use farjump_transports::meet::{
+    Control, End, Listener, MeetRefusal, Message, PeerAddress, Question, ask, meet_target,
+};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::processes::{DONE, Guarded, as_child};
+use crate::stage::{Place, accept, arrive, met_over, next, shm, source_options};
+
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x02\0\0\0";
+/// A user that is neither root nor the one that stands for unknown users.
+const OTHER: u32 = 1234;
+
+/// A socket whose close blocks as long as the other end is open and reads nothing.
+struct Stuck {
+    /// Dropped first: then the close returns.
+    other: TcpStream,
+    ours: OwnedFd,
+}
+
+impl Stuck {
+    fn new() -> Stuck {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        set_socket_linger(&ours, Some(Duration::from_secs(10_000))).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        while (&ours).write(&[0; 1 << 16]).is_ok() {}
+        Stuck { ours: ours.into(), other }
+    }
+
+    /// Sends `bytes` over `stream` with this socket `count` times beside them. From then on the receiver has the last
+    /// descriptor, and keeping the other end keeps its close from returning. A receiver may have left.
+    fn pass(self, stream: &UnixStream, bytes: &[u8], count: usize, flags: SendFlags) -> TcpStream {
+        let other = self.other.try_clone().unwrap();
+        match send_with(stream, bytes, &vec![self.ours.as_fd(); count], flags) {
+            Ok(sent) => assert_eq!(sent, bytes.len()),
+            Err(error) => {
+                assert_eq!(error, Errno::PIPE);
+                self.other.shutdown(std::net::Shutdown::Both).unwrap();
+                set_socket_linger(&self.ours, None).unwrap();
+            }
+        }
+        other
+    }
+}
+
+fn send_with(
+    stream: &UnixStream,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, flags)
+}
+
+/// The prefix and `message`, which announces `descriptors`.
+fn said(message: &Message, descriptors: u8) -> Vec<u8> {
+    let body = postcard::to_stdvec(message).unwrap();
+    [&PREFIX[..], &(body.len() as u32).to_le_bytes(), &[descriptors, 0, 0, 0], &body].concat()
+}
+
+fn hello() -> Message {
+    Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports: vec!["shm".into()] }
+}
+
+fn end() -> End {
+    End {
+        transport: "shm".into(),
+        address: [&[1, 0, 0, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
+        key: [7; 16],
+        rules: 1,
+        line_whole: true,
+        max_frame: 4096,
+        region_len: 8192,
+    }
+}
+
+/// Runs `act` as another user, on a thread of its own.
+fn as_other<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let act = || {
+        rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(OTHER)).unwrap();
+        act()
+    };
+    thread::scope(|scope| scope.spawn(act).join().unwrap())
+}
+
+/// Whether a test that needs another user can run.
+fn has_other_users() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: only root can become another user");
+    }
+    root
+}
+
+fn open_for_all(place: &Place) {
+    for (path, mode) in [(place.folder.path().to_owned(), 0o755), (place.path(), 0o666)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+#[test]
+fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_source_is_met() {
+    if !has_other_users() {
+        return;
+    }
+    let place = Place::new();
+    let listener = place.listener();
+    open_for_all(&place);
+    let (mut source, mut target) = met_over(&place, &listener);
+    for count in [1, 8, 253] {
+        let stuck = Stuck::new();
+        let (stream, _other) = as_other(|| {
+            let stream = UnixStream::connect(place.path()).unwrap();
+            let other = stuck.pass(&stream, &said(&hello(), 0), count, SendFlags::empty());
+            (stream, other)
+        });
+        let error = accept(&listener).unwrap_err();
+        assert!(matches!(error, Error::OtherUser { uid: OTHER, .. }), "{error}");
+        let mut told = Control::from_stream(stream).unwrap();
+        assert!(matches!(next(&mut told), Ok(Message::Refuse { cause: MeetRefusal::OtherUser, .. })));
+        met_over(&place, &listener);
+    }
+    source.control.send(&Message::Bye, &[]).unwrap();
+    assert_eq!(next(&mut target.control).unwrap(), Message::Bye);
+}
+
+#[test]
+fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and_nobody_else_anything() {
+    let place = Place::new();
+    let listener = place.listener();
+    // With as many as a message may have, as the system delivers, and out of band, where receivers that do not look at it
+    // have the system close them.
+    let ways =
+        [(1, SendFlags::empty()), (8, SendFlags::empty()), (253, SendFlags::empty()), (1, SendFlags::OOB)];
+    for (count, flags) in ways {
+        for announced in [0, count.min(8) as u8] {
+            let stream = UnixStream::connect(place.path()).unwrap();
+            let other = match flags {
+                SendFlags::OOB => {
+                    // The last byte of what is sent is the one out of band.
+                    let other = Stuck::new().pass(&stream, &PREFIX[..1], 1, flags);
+                    (&stream).write_all(&said(&hello(), announced)[1..]).unwrap();
+                    other
+                }
+                _ => Stuck::new().pass(&stream, &said(&hello(), announced), count, flags),
+            };
+            let error = arrive(&listener).expect_err("it was met");
+            assert!(matches!(error, Error::Descriptors { .. }), "{count}, {announced} announced: {error}");
+            met_over(&place, &listener);
+            drop(other);
+        }
+    }
+}
+
+#[test]
+fn what_a_kind_of_message_cannot_carry_is_refused_before_the_message_is_whole() {
+    let (stream, ours) = UnixStream::pair().unwrap();
+    let mut control = Control::from_stream(ours).unwrap();
+    let code = Message::Code { id: [1; 16], image: vec![7; 60_000] };
+    let begun = said(&code, 1)[..PREFIX.len() + 8 + 1].to_vec();
+    let _other = Stuck::new().pass(&stream, &begun, 1, SendFlags::empty());
+    let error = control.recv().unwrap_err();
+    assert!(matches!(error, Error::Descriptors { found: 1, expected: 0, .. }), "{error}");
+}
+
+#[test]
+fn connections_that_end_with_such_messages_unread_block_nobody() {
+    let place = Place::new();
+    let pass = || {
+        let stream = UnixStream::connect(place.path()).unwrap();
+        let other = Stuck::new().pass(&stream, &said(&hello(), 0), 1, SendFlags::empty());
+        (stream, other)
+    };
+    let listener = place.listener();
+    let (mut stream, _other) = pass();
+    drop(accept(&listener).unwrap());
+    // The end is seen at once, whenever the close comes.
+    assert!(!matches!(std::io::Read::read(&mut stream, &mut [0; 100]), Ok(1..)));
+    // Accepted by nobody, neither this one nor an honest one.
+    let (_stream, _other) = pass();
+    let mut honest = UnixStream::connect(place.path()).unwrap();
+    drop(listener);
+    assert!(!matches!(std::io::Read::read(&mut honest, &mut [0; 100]), Ok(1..)));
+    met_over(&place, &place.listener());
+}
+
+/// What a source says, that comes by `ask`, to a process that has its target's path, accepts, and at once sends `bytes` with two
+/// descriptors that cannot be closed.
+fn squatted<T>(
+    as_other_user: bool,
+    bytes: Vec<u8>,
+    ask: impl FnOnce(&PeerAddress) -> Result<T, Error>,
+) -> Error {
+    let place = Place::new();
+    let listener = match as_other_user {
+        true => {
+            std::fs::set_permissions(place.folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+            as_other(|| UnixListener::bind(place.path()).unwrap())
+        }
+        false => UnixListener::bind(place.path()).unwrap(),
+    };
+    let stuck = Stuck::new();
+    thread::scope(|scope| {
+        let squatter = scope.spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let other = stuck.pass(&stream, &bytes, 2, SendFlags::empty());
+            (stream, other)
+        });
+        let error = ask(&place.address()).err().expect("it was believed");
+        drop(squatter.join().unwrap());
+        error
+    })
+}
+
+/// Meets as a source that has some seconds. Past them it is the watchdog's.
+fn meet_soon(address: &PeerAddress) -> Result<(), Error> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    meet_target(address, &mut shm(), &source_options(), deadline).map(drop)
+}
+
+#[test]
+fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
+    if !has_other_users() {
+        return;
+    }
+    // Whoever read this would say that it is not farjump.
+    let garbage = || b"GET / HTTP/1.1".to_vec();
+    let error = squatted(true, garbage(), meet_soon);
+    assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+    let error = squatted(true, garbage(), |address| {
+        ask(address, Question::Stats, Instant::now() + Duration::from_secs(20))
+    });
+    assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+}
+
+#[test]
+fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_no_time() {
+    let welcome = |transport: &str| {
+        let end = End { transport: transport.into(), ..end() };
+        said(&Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end }, 2)
+    };
+    // Unannounced, and with a transport that was not offered.
+    let error = squatted(false, said(&Message::Go, 0), meet_soon);
+    assert!(matches!(error, Error::Descriptors { .. }), "{error}");
+    let error = squatted(false, welcome("ucx-am"), meet_soon);
+    assert!(matches!(error, Error::Terms { .. }), "{error}");
+}
+
+/// In a process of its own: what is stuck there would be in the way of the other tests.
+#[test]
+fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
+    const NAME: &str = "closing::with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be";
+    let Some((path, _watchdog)) = as_child() else {
+        let place = Place::new();
+        return Guarded::start(NAME, &place.path()).succeeds();
+    };
+    let listener = Listener::bind(&PeerAddress::unix(&path).unwrap()).unwrap();
+    let mut held = Vec::new();
+    let refused = loop {
+        let stream = UnixStream::connect(&path).unwrap();
+        let other = Stuck::new().pass(&stream, &said(&hello(), 0), 1, SendFlags::empty());
+        match listener.accept() {
+            Ok(Some(control)) => drop(control),
+            Ok(None) => panic!("nobody connected"),
+            Err(error) => break error,
+        }
+        held.push((stream, other));
+        assert!(held.len() < 200, "it takes any number of them");
+    };
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::System { .. }) && text.contains("cannot be closed"), "{text}");
+    // The process has descriptors and memory left, and links that it has would go on.
+    let (mut one, mut other) = crate::stage::controls();
+    one.send(&Message::Bye, &[]).unwrap();
+    assert_eq!(next(&mut other).unwrap(), Message::Bye);
+    drop(held);
+    while matches!(listener.accept(), Err(Error::System { .. })) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    exit(DONE);
+}
