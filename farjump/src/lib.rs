@@ -66,3 +66,8 @@ fn random(bytes: &mut [u8]) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// Tests of what memory things take count it.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: farjump_fuzz::allocation::Counting = farjump_fuzz::allocation::Counting;

@@ -238,9 +238,14 @@ impl Budget {
 
     /// Has `code`, for which `bytes` were taken, give them back by itself when it is gone.
     pub(crate) fn holds(&mut self, code: Weak<Linked>, bytes: usize) {
-        if bytes != 0 {
-            self.code.push((code, bytes));
+        if bytes == 0 {
+            return;
         }
+        if self.code.len() == self.code.capacity() {
+            // Before the list grows: it is at most about twice as long as the store lets there be code.
+            self.sweep();
+        }
+        self.code.push((code, bytes));
     }
 
     /// Takes back what was paid for code that is gone: evicted or forgotten.
@@ -281,6 +286,17 @@ mod tests {
         assert!(budget.take("a thing", 41).is_err(), "a refusal takes nothing, and gives nothing");
         budget.take("a thing", 40).unwrap();
         assert!(budget.take("a thing", usize::MAX).is_err());
+    }
+
+    #[test]
+    fn code_that_is_gone_leaves_nothing_behind_in_the_list_of_what_was_paid() {
+        let mut budget = Budget::new(usize::MAX - 1);
+        for _ in 0..100_000 {
+            budget.take("its code", 100).unwrap();
+            budget.holds(Weak::new(), 100);
+        }
+        assert!(budget.code.capacity() <= 64, "{} places", budget.code.capacity());
+        assert_eq!(budget.taken(), Some((0, usize::MAX - 1)));
     }
 
     #[test]

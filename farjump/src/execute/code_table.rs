@@ -13,8 +13,11 @@ use super::executor::in_place::Checked;
 use crate::policy::Budget;
 use crate::refusal::Refusal;
 
-/// Most bytes of reasons that a table keeps: a source that has code refused without end costs no more than this.
-const REASONS: usize = 64 << 10;
+/// Most bytes of words that a table keeps: reasons of refusals, and names of code that is missing. A source that has code refused
+/// or dropped without end costs no more than this.
+const WORDS: usize = 64 << 10;
+/// How many indices there are.
+const INDICES: usize = 1 << 16;
 
 /// The code that one source has bound to indices.
 #[derive(Debug, Default)]
@@ -22,8 +25,8 @@ pub struct CodeTable {
     pub(super) bindings: Vec<Binding>,
     /// What was checked to run in place.
     pub(super) in_place: Checked,
-    /// Bytes of the texts of those that were refused.
-    reasons: usize,
+    /// Bytes of the words that [`Binding::words`] counts.
+    words: usize,
     /// Memory that the source may take.
     pub(crate) budget: Budget,
 }
@@ -37,11 +40,23 @@ pub(super) enum Binding {
     Linked(Callable, Arc<Linked>),
     /// The same where calls by index are not allowed: only frames that bring the code again call it.
     Once(Callable, Arc<Linked>),
-    /// Code that the store does not hold, or no longer, and its name.
+    /// Code that the store does not hold, or no longer, and its name. Without one where the table keeps too many words already: its
+    /// code id is what it is called by then.
     Missing(CodeId, Box<str>),
     /// Code that was refused: whatever calls it by its index is refused for the same reason. Without words where the table
     /// keeps too many already.
     Refused(Refusal),
+}
+
+impl Binding {
+    /// Bytes of its words.
+    fn words(&self) -> usize {
+        match self {
+            Binding::Missing(_, name) => name.len(),
+            Binding::Refused(refusal) => refusal.text.len(),
+            Binding::Nothing | Binding::Linked(..) | Binding::Once(..) => 0,
+        }
+    }
 }
 
 impl CodeTable {
@@ -57,14 +72,23 @@ impl CodeTable {
 
     /// Drops what is bound to `id`, so that its next call asks for the code again.
     pub(crate) fn forget(&mut self, id: &CodeId) {
-        for binding in &mut self.bindings {
-            if let Binding::Linked(_, linked) | Binding::Once(_, linked) = binding
+        for index in 0..self.bindings.len() {
+            if let Binding::Linked(_, linked) | Binding::Once(_, linked) = &self.bindings[index]
                 && linked.id() == *id
             {
-                *binding = Binding::Missing(*id, linked.name().into());
+                let linked = Arc::clone(linked);
+                self.miss(index as u16, *id, linked.name());
             }
         }
         self.in_place.forget(id);
+    }
+
+    /// Notes that the code which `index` stands for is not there.
+    pub(super) fn miss(&mut self, index: u16, id: CodeId, name: &str) {
+        // What was there goes first, and its words with it.
+        self.bind(index, Binding::Nothing);
+        let name = if self.words + name.len() <= WORDS { name } else { "" };
+        self.bind(index, Binding::Missing(id, name.into()));
     }
 
     /// Refuses every index that misses the code `id`.
@@ -77,9 +101,9 @@ impl CodeTable {
     }
 
     pub(super) fn fill(&mut self, id: &CodeId, with: impl Fn() -> Binding) {
-        for binding in &mut self.bindings {
-            if matches!(binding, Binding::Missing(missing, _) if missing == id) {
-                *binding = with();
+        for index in 0..self.bindings.len() {
+            if matches!(&self.bindings[index], Binding::Missing(missing, _) if missing == id) {
+                self.bind(index as u16, with());
             }
         }
     }
@@ -89,21 +113,23 @@ impl CodeTable {
         // What was there goes first, and its words with it.
         self.bind(index, Binding::Nothing);
         let mut kept = Refusal { cause: refusal.cause, text: String::new() };
-        if self.reasons + refusal.text.len() <= REASONS {
+        if self.words + refusal.text.len() <= WORDS {
             kept.text.clone_from(&refusal.text);
         }
-        self.reasons += kept.text.len();
-        self.bindings[usize::from(index)] = Binding::Refused(kept);
+        self.bind(index, Binding::Refused(kept));
     }
 
     pub(super) fn bind(&mut self, index: u16, binding: Binding) {
         let index = usize::from(index);
         if self.bindings.len() <= index {
+            // Doubled, and never more than there are indices.
+            let room = (index + 1).next_power_of_two().min(INDICES);
+            self.bindings.reserve_exact(room - self.bindings.len());
             self.bindings.resize_with(index + 1, || Binding::Nothing);
         }
-        if let Binding::Refused(old) = std::mem::replace(&mut self.bindings[index], binding) {
-            self.reasons -= old.text.len();
-        }
+        self.words += binding.words();
+        let before = std::mem::replace(&mut self.bindings[index], binding);
+        self.words -= before.words();
     }
 
     /// The code bound to `index`, also if only the frame that brings it may call it.
@@ -203,30 +229,30 @@ impl From<Unbound> for Refusal {
 
 #[cfg(test)]
 mod tests {
+    use farjump_fuzz::allocation::{is_counting, most_at_once};
     use farjump_transports::meet::RefusalCause;
 
     use super::*;
+
+    /// Bytes that a table with every index in use takes at most, beside code: as `docs/security.md` says.
+    const TABLE: usize = 3 << 20;
+
+    fn words(table: &CodeTable) -> usize {
+        table.bindings.iter().map(Binding::words).sum()
+    }
 
     #[test]
     fn a_table_of_refused_code_keeps_few_words_and_every_cause() {
         let mut table = CodeTable::new();
         let refusal = Refusal::new(RefusalCause::Policy, "x".repeat(1000));
-        let texts = |table: &CodeTable| -> usize {
-            let text = |binding: &Binding| match binding {
-                Binding::Refused(refusal) => refusal.text.len(),
-                other => panic!("{other:?}"),
-            };
-            table.bindings.iter().map(text).sum()
-        };
         for _ in 0..3 {
             for index in 0..=u16::MAX {
                 table.refuse(index, &refusal);
             }
-            assert_eq!(table.bindings.len(), 1 << 16);
-            // As `docs/security.md` says.
-            assert!(table.bindings.capacity() * size_of::<Binding>() <= 6 << 20);
-            assert!(texts(&table) <= REASONS && texts(&table) > REASONS - 2000, "{}", texts(&table));
-            assert_eq!(texts(&table), table.reasons);
+            assert_eq!(table.bindings.len(), INDICES);
+            assert!(table.bindings.capacity() * size_of::<Binding>() <= TABLE);
+            assert!(words(&table) <= WORDS && words(&table) > WORDS - 2000, "{}", words(&table));
+            assert_eq!(words(&table), table.words);
         }
         let Binding::Refused(last) = &table.bindings[usize::from(u16::MAX)] else { panic!("it is refused") };
         let last = again(last);
@@ -236,6 +262,34 @@ mod tests {
         for index in 0..=u16::MAX {
             table.bind(index, Binding::Nothing);
         }
-        assert_eq!(table.reasons, 0);
+        assert_eq!(table.words, 0);
+    }
+
+    #[test]
+    fn a_table_of_code_that_is_missing_keeps_few_names_and_every_id() {
+        let mut table = CodeTable::new();
+        let name = "n".repeat(765);
+        let (_, most) = most_at_once(|| {
+            for round in 0..3_u8 {
+                for index in 0..=u16::MAX {
+                    table.miss(index, CodeId([round; 16]), &name);
+                }
+                assert!(words(&table) <= WORDS && words(&table) > WORDS - 1000, "{}", words(&table));
+                assert_eq!(words(&table), table.words);
+            }
+        });
+        assert!(is_counting());
+        // While it grows the table is there twice, the old one being half as long.
+        assert!(most <= TABLE + TABLE / 2 + WORDS, "{most} bytes");
+        assert!(
+            matches!(&table.bindings[65_535], Binding::Missing(CodeId([2, ..]), name) if name.is_empty())
+        );
+        // What came makes room for other names; what is refused, for other reasons.
+        table.fill(&CodeId([2; 16]), || Binding::Nothing);
+        assert_eq!((words(&table), table.words), (0, 0));
+        table.miss(7, CodeId([3; 16]), "short");
+        table.withhold(&CodeId([3; 16]), &Refusal::new(RefusalCause::CodeMissing, "gone"));
+        assert_eq!(words(&table), table.words);
+        assert!(matches!(&table.bindings[7], Binding::Refused(refusal) if refusal.text.contains("gone")));
     }
 }

@@ -506,7 +506,7 @@ impl Executor {
             }
             Ok(None) => {
                 let name = String::from_utf8_lossy(named.name);
-                table.bind(index, Binding::Missing(named.id, name.into()));
+                table.miss(index, named.id, &name);
                 Ok(Ready::Needs(named.id))
             }
             Err(Unbound::Refused(refusal) | Unbound::NoRoom(refusal, _)) => {
@@ -646,10 +646,13 @@ impl Executor {
         image: &[u8],
         origin: &dyn fmt::Display,
     ) -> Option<Need> {
-        let name = table.bindings.iter().find_map(|binding| match binding {
-            Binding::Missing(missing, name) if *missing == id => Some(name.clone()),
+        // The name that was kept for any of them; none where the table had no room for it.
+        let names = table.bindings.iter().filter_map(|binding| match binding {
+            Binding::Missing(missing, name) if *missing == id => Some(name),
             _ => None,
-        })?;
+        });
+        let name = names.max_by_key(|name| name.len())?;
+        let name = if name.is_empty() { id.to_string().into() } else { name.clone() };
         let supplied = self.bring(&mut table.budget, id, &name, image, origin);
         let room_was_made = std::mem::take(&mut self.room_was_made);
         match supplied {
