@@ -16,7 +16,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::Error;
 
-pub(crate) use stack::prepare_thread;
+/// Makes this thread fit to report: with a stack for the handler, and with the variables that the handler looks at, which a thread of
+/// a program that has loaded this as a library gets when it first uses them, from the allocator.
+pub(crate) fn prepare_thread() {
+    REPORTED.get();
+    crate::execute::running();
+    stack::prepare_thread();
+}
 
 /// What is reported: faults, the traps that room without code is filled with, and `abort`.
 const SIGNALS: [(c_int, &str); 6] = [
@@ -75,6 +81,11 @@ fn action(signal: c_int) -> Option<libc::sigaction> {
 
 /// The handler.
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the C library has one for each thread, valid as long as the thread is.
+    let errno = unsafe { libc::__errno_location() };
+    // What was interrupted may be about to look at it. The handler that this passes on to may not have thought of that.
+    // SAFETY: as above; nobody else uses this thread's.
+    let before = unsafe { errno.read() };
     // A handler before us may end by `abort`, or fault: that is no news.
     let first = !REPORTED.replace(true);
     // SAFETY: the system gives a handler valid descriptions of the signal and of what it interrupted.
@@ -87,6 +98,8 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     // SAFETY: these are the arguments that the system gave.
     unsafe { pass_on(signal, sent, info, context) };
     REPORTED.set(!first);
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
 }
 
 /// Does what would have been done without us. `sent`: by a process, as `abort` does, and not by a fault.

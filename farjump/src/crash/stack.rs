@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// Gives this thread an alternate stack unless it has one, as threads that Rust's standard library made do.
-pub(crate) fn prepare_thread() {
+pub(super) fn prepare_thread() {
     // A thread that is ending needs none.
     let _ = STACK.try_with(|_| ());
 }

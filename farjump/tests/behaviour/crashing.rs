@@ -72,3 +72,36 @@ fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had()
         assert_eq!(ended, expected, "{how}: {text}");
     }
 }
+
+/// One that goes on, and leaves its mark where every program looks after a call of the system.
+extern "C" fn careless(_: libc::c_int) {
+    // SAFETY: the call may be made in handlers, and there is no such descriptor.
+    unsafe { libc::close(-1) };
+}
+
+#[test]
+fn a_handler_that_returns_leaves_errno_as_it_was() {
+    if std::env::var(CRASHES).is_ok() {
+        // SAFETY: it is a handler.
+        let before = unsafe { libc::signal(libc::SIGTRAP, careless as *const () as libc::sighandler_t) };
+        assert_ne!(before, libc::SIG_ERR);
+        let place = Place::new();
+        let _pair = Pair::of(place.target().crash_report(true), place.link());
+        // SAFETY: the thread's own; the signal has the handler above, behind that of the report.
+        let errno = unsafe {
+            let errno = libc::__errno_location();
+            errno.write(libc::EDOM);
+            libc::raise(libc::SIGTRAP);
+            errno.read()
+        };
+        std::process::exit(if errno == libc::EDOM { 7 } else { 8 });
+    }
+    let place = Place::new();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", this_test!(), "--nocapture", "--test-threads=1"])
+        .env(CRASHES, "not at all")
+        .env("TMPDIR", place.path(""))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+}
