@@ -6,8 +6,13 @@
 //! left behind does not restore, are named as overwritten, so that the compiler keeps nothing in them meanwhile. Nothing in
 //! between is run again or cleaned up, so what lies in between must own nothing: injected code is compiled to abort on
 //! panic, and `farjump_panic` is the only function of ours that leaves this way.
+//!
+//! A function of the target, or of a library, that injected code has called and that has called it back may own anything: a lock,
+//! for one. [`foreign`] finds it between the two, and then nothing is left (`docs/decisions/panic.md`).
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::mem::MaybeUninit;
 
 /// `NAME_main`, as the papers have it: payload, its size in bytes, and what the target hands to all functions.
 pub(crate) type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
@@ -70,6 +75,96 @@ pub(crate) unsafe fn enter(
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
     core::arch::naked_asm!("mov rsp, rdi", "cld", "mov eax, 1", "jmp [rsp]",)
+}
+
+/// A function that is not injected code.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    /// An address inside it.
+    address: usize,
+    object: Object,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Object { path, base } = &self.object;
+        write!(out, "{path}+{:#x}", self.address.wrapping_sub(*base))
+    }
+}
+
+/// The program, or a library.
+#[derive(Debug)]
+struct Object {
+    path: String,
+    base: usize,
+}
+
+/// The innermost function that is not injected between a service and the `enter` that wrote `way_out`: `slot` is where the return
+/// address of the service lies, and `frame` what the register held that points to frames, as the service was called.
+///
+/// `farjump build` has injected code keep frame pointers, so from one injected function to the one that called it the way is known,
+/// and the return address of the first that was called from elsewhere lies in a program or library that the system has loaded. Code
+/// that keeps none (objects that something else compiled) leads nowhere at some place: what lies beyond is not seen.
+///
+/// # Safety
+/// `slot` must be in use, on a stack of this thread, and that `enter` must not have returned yet.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn foreign(mut slot: usize, mut frame: usize, way_out: usize) -> Option<Foreign> {
+    const WORD: usize = size_of::<usize>();
+    // Below what `enter` pushed is where the call of `NAME_main` returns to.
+    let last = way_out - WORD;
+    while slot < last {
+        // SAFETY: it is between the service's own part of the stack and that of `enter`, both of which are in use, or where the last
+        // function's frame pointer leads, which was checked to be there too.
+        let address = unsafe { (slot as *const usize).read() };
+        if let Some(object) = object_of(address)
+            && is_return_address(address)
+        {
+            return Some(Foreign { address, object });
+        }
+        if frame <= slot || frame >= last || !frame.is_multiple_of(WORD) {
+            return None;
+        }
+        slot = frame + WORD;
+        // SAFETY: as above.
+        frame = unsafe { (frame as *const usize).read() };
+    }
+    None
+}
+
+/// Whether the instruction before `address`, in code of a program or library, is a call.
+#[cfg(target_arch = "x86_64")]
+fn is_return_address(address: usize) -> bool {
+    // SAFETY: code of what the system has loaded can be read, and does not begin at its first byte, which is that of its header.
+    let byte = |back: usize| unsafe { ((address - back) as *const u8).read() };
+    // `call rel32`, or `call r/m64` with up to a SIB byte and a displacement.
+    byte(5) == 0xe8 || (2..=7).any(|back| byte(back) == 0xff && byte(back - 1) >> 3 & 7 == 2)
+}
+
+/// The program or library that `address` is in; `None` of injected code, which the system did not load.
+#[cfg(target_arch = "x86_64")]
+fn object_of(address: usize) -> Option<Object> {
+    let mut found = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: the call only looks the address up, and has written all of `found` when it does not return 0.
+    let found = unsafe {
+        if libc::dladdr(address as *const c_void, found.as_mut_ptr()) == 0 {
+            return None;
+        }
+        found.assume_init()
+    };
+    let base = found.dli_fbase.addr();
+    // Nothing of it is code before its header.
+    if found.dli_fname.is_null() || address < base + 64 {
+        return None;
+    }
+    // SAFETY: it is the name by which the system keeps what it has loaded, and injected code unloads nothing meanwhile.
+    let path = unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned();
+    Some(Object { path, base })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn foreign(_: usize, _: usize, _: usize) -> Option<Foreign> {
+    None
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 
-use super::call::{self, Main};
+use super::call::{self, Foreign, Main};
 use super::forwarding::{Forwarding, NotForwarded};
 
 thread_local! {
@@ -146,15 +146,32 @@ pub(super) fn forward(peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
     Ok(())
 }
 
-/// Ends the call that runs on this thread, with a message of which at most the limit is kept. Returns only if none runs.
-pub(super) fn abandon(message: &[u8]) {
+/// Why a call was not left.
+pub(super) enum NotLeft {
+    /// None runs on this thread.
+    NoCall,
+    /// It is inside this function, which is not injected.
+    Across(Foreign),
+}
+
+/// Ends the call that runs on this thread, with a message of which at most the limit is kept; returns only if it cannot. `slot` and
+/// `frame` say where the call of the service lies on the stack ([`call::foreign`]).
+pub(super) fn abandon(message: &[u8], slot: usize, frame: usize) -> NotLeft {
     let context = CURRENT.get();
     if context.is_null() {
-        return;
+        return NotLeft::NoCall;
+    }
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, and `way_out` was written by the `enter` of this call, which has not
+    // returned; only this field is read.
+    let way_out = unsafe { (&raw const (*context).way_out).read() };
+    // SAFETY: the service was entered with these on the stack of this thread, inside that `enter`.
+    if let Some(function) = unsafe { call::foreign(slot, frame, way_out) } {
+        return NotLeft::Across(function);
     }
     // SAFETY: as in `append`. The reference is not used after the jump, and owns nothing; `way_out` was written by the
     // `enter` of this call, which has not returned, and between it and here there is only injected code and the service
-    // that called this (see `call`).
+    // that called this: `foreign` has found nothing else, and where it cannot tell the author of the code vouches for it
+    // (see `call`).
     unsafe {
         let context = &mut *context;
         context.reply.clear();

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use farjump_loader::Exports;
 
-use super::context;
+use super::context::{self, NotLeft};
 #[cfg(doc)]
 use super::forwarding::NotForwarded;
 
@@ -68,16 +68,36 @@ unsafe fn slice<'a>(bytes: *const u8, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(bytes, len) }
 }
 
-/// Ends this call; the source's wait fails with the message.
+/// Ends this call; the source's wait fails with the message. Hands [`panic`] where this call of it lies on the stack.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
 unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+    core::arch::naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {panic}", panic = sym panic)
+}
+
+/// No code is placed on other machines.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+    // SAFETY: the same arguments.
+    unsafe { panic(message, len, 0, 0) }
+}
+
+/// `farjump_panic`, whose return address lies at `slot`, and which was called with `frame` in the register that points to frames.
+unsafe extern "C" fn panic(message: *const c_char, len: usize, slot: usize, frame: usize) -> ! {
     let message: &[u8] = if message.is_null() || len == 0 {
         b"(no message)"
     } else {
         // SAFETY: as in `farjump_reply`.
         unsafe { std::slice::from_raw_parts(message.cast::<u8>(), len) }
     };
-    context::abandon(message);
-    // No call runs on this thread: the code called us from a thread of its own, and there is nothing to go back to.
-    eprintln!("farjump: injected code panicked outside a call: {}", String::from_utf8_lossy(message));
+    let said = String::from_utf8_lossy(message);
+    match context::abandon(message, slot, frame) {
+        // The code called us from a thread of its own, and there is nothing to go back to.
+        NotLeft::NoCall => eprintln!("farjump: injected code panicked outside a call: {said}"),
+        NotLeft::Across(function) => eprintln!(
+            "farjump: injected code panicked in a function that was called back from {function}, which must not be left in the \
+             middle: {said}: the process ends; return from the function that is called back, and panic then"
+        ),
+    }
     std::process::abort()
 }

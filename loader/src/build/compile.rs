@@ -14,9 +14,11 @@ const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc
 
 /// Flags for every language: small position-independent code in sections of its own, so that only what is reached
 /// travels, and without what a target could not honour (unwinding, stack protection, control-flow tables, the checking
-/// functions of one C library). Distributions switch some of that on by default.
-const FLAGS: [&str; 10] = [
+/// functions of one C library). Distributions switch some of that on by default. With frame pointers, by which a target sees what
+/// a panic would leave.
+const FLAGS: [&str; 11] = [
     "-Os",
+    "-fno-omit-frame-pointer",
     "-fPIC",
     "-fno-plt",
     "-fvisibility=hidden",

@@ -58,6 +58,9 @@ pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Resul
     Ok(Built { archive, messages })
 }
 
+/// A target sees by them what a panic would leave; what the standard library brings has them too.
+const FRAME_POINTERS: [&str; 2] = ["-C", "force-frame-pointers=yes"];
+
 /// Builds the library target of a crate, in cargo's own target folder. `path` is its folder or its `Cargo.toml`.
 ///
 /// The crate's release profile counts, but for `panic`, `codegen-units` and, unless `CARGO_PROFILE_RELEASE_OPT_LEVEL`
@@ -79,7 +82,7 @@ pub(super) fn compile_crate(path: &Path) -> Result<Built, BuildError> {
     if env::var_os("CARGO_PROFILE_RELEASE_OPT_LEVEL").is_none() {
         command.args(["--config", "profile.release.opt-level=\"z\""]);
     }
-    command.args(["--", "--cfg", CFG, "--check-cfg", &format!("cfg({CFG})")]);
+    command.args(["--", "--cfg", CFG, "--check-cfg", &format!("cfg({CFG})")]).args(FRAME_POINTERS);
     let output = tool::run(&mut command, ADVICE)?;
     let messages = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if !output.status.success() {
@@ -102,6 +105,7 @@ fn static_library(line: &str) -> Option<PathBuf> {
 fn rustc() -> Command {
     let mut command = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     command.args(["--edition", "2024", "-C", "panic=abort", "-C", "opt-level=z", "-C", "codegen-units=1"]);
+    command.args(FRAME_POINTERS);
     command
 }
 

@@ -1,0 +1,72 @@
+/* Has the target's `each`, and qsort, call a function of its own. The payload is a letter: where it panics.
+ *
+ *     e   inside what `each` calls
+ *     q   inside what qsort calls
+ *     d   inside what `each` calls, through functions of its own
+ *     a   after both, from a function whose stack may hold what they left there
+ *     o   inside a function of its own, which is called by address
+ *     -   nowhere */
+#include <farjump_ifunc.h>
+#include <stdlib.h>
+
+FARJUMP_COPY_ARGS(callback)
+
+extern void each(void (*act)(void *), void *with);
+
+static void gives_up(void *with)
+{
+    if (*(const char *)with != '-')
+        farjump_panic("no further", 10);
+}
+
+__attribute__((noinline)) static void goes_deeper(void *with, int depth)
+{
+    volatile char room[64];
+
+    room[depth] = (char)depth;
+    if (depth == 0)
+        gives_up(with);
+    else
+        goes_deeper(with, depth - 1);
+    room[0] = room[depth];
+}
+
+static void deeply(void *with)
+{
+    goes_deeper(with, 20);
+}
+
+static int compares(const void *a, const void *b)
+{
+    const char *letters[2] = {a, b};
+
+    if (*letters[0] == 'q' || *letters[1] == 'q')
+        farjump_panic("no further", 10);
+    return *letters[0] - *letters[1];
+}
+
+__attribute__((noinline)) static void afterwards(void)
+{
+    volatile char room[8192];
+
+    room[0] = 1;
+    if (room[0] == 1)
+        farjump_panic("no further", 10);
+}
+
+FARJUMP_IFUNC void callback_main(void *payload, size_t payload_size, void *target_args)
+{
+    static void (*volatile own)(void *) = gives_up;
+    char letter = *(const char *)payload, nothing = '-', letters[4] = {'x', letter, 'c', 'b'};
+
+    (void)payload_size;
+    (void)target_args;
+    each(gives_up, letter == 'e' ? &letter : &nothing);
+    each(deeply, letter == 'd' ? &letter : &nothing);
+    qsort(letters, sizeof letters, 1, compares);
+    if (letter == 'a')
+        afterwards();
+    if (letter == 'o')
+        own(&letter);
+    farjump_reply("through", 7);
+}
