@@ -9,6 +9,7 @@ mod install;
 mod packages;
 mod tally;
 mod test;
+mod tsan;
 mod vm;
 mod workspace;
 
@@ -22,8 +23,9 @@ use clap::Parser;
 enum Chore {
     /// Installs what the tests need, runs all of them, and counts.
     ///
-    /// Runs the tests of every crate, the examples in the documentation, and the models of the shared-memory protocol
-    /// (loom), and boots virtual machines for what needs an RDMA device, as `vm-test` does. The last line is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped,
+    /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory protocol (loom), and
+    /// the tests of races under ThreadSanitizer where a toolchain has it, and boots virtual machines for what needs an RDMA
+    /// device, as `vm-test` does. The last line is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped,
     /// with the reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// Packages are installed by apt where this user may do that without a password. Elsewhere what is missing is

@@ -5,14 +5,17 @@ use std::time::Duration;
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages::{self, Lacking};
 use crate::tally::{Tally, telling};
+use crate::tsan;
 use crate::vm;
 use crate::workspace::{Workspace, root};
 
 /// How long building and running one suite may take. Tests have limits of their own, far below this.
-const LIMIT: Duration = Duration::from_secs(40 * 60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// The filter for the models of the protocol.
 const MODELS: &str = "loom";
+/// The filter for the tests of races under ThreadSanitizer.
+const RACES: &str = "tsan";
 /// The filter for the virtual machines.
 const MACHINES: &str = "vm";
 
@@ -25,8 +28,8 @@ pub(crate) struct Options {
     /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Run only tests whose name contains one of these. The models of the protocol run then if one of them is `loom`, and the
-    /// virtual machines if one is `vm`.
+    /// Run only tests whose name contains one of these. The models of the protocol run then if one of them is `loom`, the tests of
+    /// races under ThreadSanitizer if one is `tsan`, and the virtual machines if one is `vm`.
     pub(crate) filters: Vec<String>,
 }
 
@@ -60,7 +63,8 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
     let target = Workspace::load(false, interrupt)?.target();
     let cargo = || Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
     let (models, machines) = (chosen(filters, MODELS), chosen(filters, MACHINES));
-    let others = filters.is_empty() || filters.iter().any(|filter| filter != MODELS && filter != MACHINES);
+    let own = [MODELS, RACES, MACHINES];
+    let others = filters.is_empty() || filters.iter().any(|filter| !own.contains(&filter.as_str()));
 
     let mut tally = Tally::default();
     if others {
@@ -78,6 +82,9 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
             .env("CARGO_TARGET_DIR", target.join("loom"));
         tally.add(suite("models of the protocol (loom)", run, true)?);
     }
+    if chosen(filters, RACES) {
+        tally.add(tsan::all(&target, interrupt)?);
+    }
     if machines && let Some(device) = device {
         tally.skipped.push(("virtual machines".to_owned(), format!("{device} is there instead")));
     } else if machines {
@@ -90,7 +97,7 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
 }
 
 /// Runs one suite. Where something `must` be found, finding nothing is a failure.
-fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
+pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
     println!("\n== {name}");
     let ended = match run.showing(telling(!packages::in_ci())).run() {
         Ok(ended) => ended,

@@ -1,0 +1,305 @@
+//! One side of a link, used by one thread: what it sends, what it expects, and how it waits.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use farjump_core::channel::{Armed, Channel, Polled, SendError};
+use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// For how many seconds a side sleeps that may sleep soundly. Links wake by themselves long before, so that a lost wake-up costs time
+/// and no frame; here it fails the test.
+const SOUNDLY: u32 = 60;
+/// Token of the answer to attention.
+const HEARD: u32 = u32::MAX;
+
+/// How a frame is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    Line,
+    Lines,
+    Bytes,
+    /// With so many bytes of room more than are used.
+    Reserve(usize),
+    /// Through the bigger mailbox.
+    Bigger,
+}
+
+/// A frame of the source's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) way: Way,
+    pub(crate) len: usize,
+    pub(crate) answer: bool,
+    /// It is answered before the next one is sent.
+    pub(crate) alone: bool,
+    /// The waits of this step spin so often before they sleep.
+    pub(crate) spins: u32,
+}
+
+impl Step {
+    /// What chance makes of the frame with this token; the same on both sides.
+    pub(crate) fn drawn(token: u32, has_bigger: bool) -> Step {
+        let mut state = (u64::from(token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut below = |bound: u64| {
+            state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            state ^= state >> 31;
+            state % bound
+        };
+        let (way, longest) = match below(16) {
+            0..=5 => (Way::Line, INLINE_PAYLOAD as u64),
+            6..=8 => (Way::Lines, 900),
+            9..=11 => (Way::Bytes, 1500),
+            12 if has_bigger => (Way::Bigger, 20_000),
+            _ => (Way::Reserve(below(300) as usize), 3000),
+        };
+        let answer = below(4) == 0;
+        Step {
+            way,
+            len: below(longest + 1) as usize,
+            answer,
+            alone: answer && below(4) == 0,
+            spins: [0, 0, 20, 1000][below(4) as usize],
+        }
+    }
+
+    fn plan(&self, kind: Kind, token: u32) -> Plan<'static> {
+        let (wants_reply, alone) = (self.answer, self.alone);
+        Plan { kind, wants_reply, alone, index: 1, token, align_log2: 0, code: None }
+    }
+}
+
+/// What a payload holds at `index`.
+fn byte(token: u32, index: usize) -> u8 {
+    (token as u8).wrapping_mul(31).wrapping_add((index as u8).wrapping_mul(7)) ^ (index >> 8) as u8
+}
+
+/// Writes a payload, as a program does: by plain stores.
+fn fill(at: NonNull<u8>, token: u32, len: usize) {
+    for index in 0..len {
+        // SAFETY: the room was lent for `len` bytes.
+        unsafe { at.add(index).write(byte(token, index)) };
+    }
+}
+
+/// Compares a payload, and writes over it, as an injected function may.
+fn check(at: NonNull<u8>, token: u32, len: usize) {
+    for index in 0..len {
+        // SAFETY: the frame is held, and has so many bytes.
+        let found = unsafe { at.add(index).read() };
+        assert_eq!(found, byte(token, index), "byte {index} of {len} of frame {token}");
+        // SAFETY: as above.
+        unsafe { at.add(index).write(!found) };
+    }
+}
+
+/// How many bytes the answer to a call has.
+fn answer_len(token: u32) -> usize {
+    token as usize % 700
+}
+
+pub(crate) struct Side<'c> {
+    pub(crate) channel: &'c mut Channel,
+    pub(crate) bigger: Option<&'c mut Channel>,
+    /// The other side failed.
+    failed: &'c AtomicBool,
+    /// Waits of this kind spin so often before they sleep.
+    spins: u32,
+    idle: u32,
+    /// Answers to calls, and to attention.
+    pub(crate) answers: u32,
+    pub(crate) heard: Vec<u64>,
+}
+
+impl<'c> Side<'c> {
+    pub(crate) fn new(
+        channel: &'c mut Channel,
+        bigger: Option<&'c mut Channel>,
+        failed: &'c AtomicBool,
+    ) -> Side<'c> {
+        Side { channel, bigger, failed, spins: 0, idle: 0, answers: 0, heard: Vec::new() }
+    }
+
+    /// Sends a call; while there is no room, takes answers.
+    pub(crate) fn send(&mut self, token: u32, step: &Step) {
+        self.spins = step.spins;
+        loop {
+            match self.try_send(&step.plan(Kind::Call, token), step.way, step.len) {
+                Ok(()) => break self.idle = 0,
+                Err(SendError::Full) if step.way == Way::Bigger => {
+                    // Nobody rings for the room in the bigger mailbox, and what keeps it may be a skip, which the other side passes
+                    // when it looks around: as a link does it.
+                    self.channel.call_attention().unwrap();
+                    if !self.take_answer() {
+                        thread::sleep(Duration::from_micros(50));
+                    }
+                }
+                Err(SendError::Full) => self.take_answer_or_rest(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn try_send(&mut self, plan: &Plan<'_>, way: Way, len: usize) -> Result<(), SendError> {
+        let token = plan.token;
+        let reserve = |channel: &mut Channel, more: usize| {
+            let room = channel.reserve(plan, len + more)?;
+            fill(room.payload, token, len);
+            channel.commit(plan, &room, len)
+        };
+        match way {
+            Way::Line if let Some(line) = self.channel.line() => {
+                fill(line.payload(), token, len);
+                Ok(line.send(plan, len)?)
+            }
+            Way::Lines if let Some(lines) = self.channel.lines(len) => {
+                fill(lines.payload(), token, len);
+                Ok(lines.send(plan, len)?)
+            }
+            Way::Bytes => {
+                let bytes: Vec<u8> = (0..len).map(|index| byte(token, index)).collect();
+                self.channel.send_bytes(plan, &bytes)
+            }
+            Way::Bigger => {
+                let bigger = self.bigger.as_mut().expect("there is one");
+                self.channel.send_switched(bigger, token, |bigger| reserve(bigger, 0))
+            }
+            Way::Reserve(more) => reserve(self.channel, more),
+            // The quick ways find no room, or a skip is due.
+            Way::Line | Way::Lines => reserve(self.channel, 0),
+        }
+    }
+
+    /// Takes an answer, or has nothing to do.
+    pub(crate) fn take_answer_or_rest(&mut self) {
+        if !self.take_answer() {
+            self.rest();
+        }
+    }
+
+    fn take_answer(&mut self) -> bool {
+        let frame = match self.channel.poll().unwrap() {
+            Polled::Frame(frame) => frame,
+            Polled::Nothing => return false,
+            Polled::Partial => panic!("stores are never partial"),
+        };
+        let header = frame.header();
+        assert_eq!(header.kind, Kind::Reply);
+        if header.token == HEARD {
+            self.heard.push(self.channel.payload_word());
+        } else {
+            assert_eq!(header.payload_len as usize, answer_len(header.token));
+            check(frame.payload(), header.token, answer_len(header.token));
+            self.answers += 1;
+        }
+        self.channel.release().unwrap();
+        self.idle = 0;
+        true
+    }
+
+    /// Takes the call with this token, and answers it, if it is there.
+    pub(crate) fn take(&mut self, token: u32, step: &Step) -> bool {
+        self.spins = step.spins;
+        let frame = match self.channel.poll().unwrap() {
+            Polled::Frame(frame) => frame,
+            Polled::Nothing => return false,
+            Polled::Partial => panic!("stores are never partial"),
+        };
+        assert_eq!(frame.header().token, token, "order");
+        let is_switch = frame.header().kind == Kind::Switch;
+        assert_eq!(is_switch, step.way == Way::Bigger);
+        let frame = match &mut self.bigger {
+            Some(bigger) if is_switch => match bigger.poll().unwrap() {
+                Polled::Frame(frame) => frame,
+                _ => panic!("a Switch without its frame"),
+            },
+            _ => frame,
+        };
+        let header = frame.header();
+        assert_eq!((header.kind, header.token), (Kind::Call, token));
+        assert_eq!(header.payload_len as usize, step.len);
+        check(frame.payload(), token, step.len);
+        if step.answer {
+            self.answer(token, Way::Line, answer_len(token));
+        }
+        if let Some(bigger) = self.bigger.as_mut().filter(|_| is_switch) {
+            bigger.release().unwrap();
+            bigger.progress(true).unwrap();
+        }
+        self.channel.release().unwrap();
+        self.idle = 0;
+        true
+    }
+
+    fn answer(&mut self, token: u32, way: Way, len: usize) {
+        let plan = Plan {
+            kind: Kind::Reply,
+            wants_reply: false,
+            alone: false,
+            index: 0,
+            token,
+            align_log2: 0,
+            code: None,
+        };
+        let way = if len > INLINE_PAYLOAD { Way::Lines } else { way };
+        loop {
+            match self.try_send(&plan, way, len) {
+                Ok(()) => break,
+                // The source takes answers whatever it waits for.
+                Err(SendError::Full) => self.rest(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Answers attention.
+    pub(crate) fn hear(&mut self, said: u64) {
+        let plan = Plan {
+            kind: Kind::Reply,
+            wants_reply: false,
+            alone: false,
+            index: 0,
+            token: HEARD,
+            align_log2: 0,
+            code: None,
+        };
+        loop {
+            match self.channel.send_bytes(&plan, &said.to_le_bytes()) {
+                Ok(()) => break,
+                Err(SendError::Full) => self.rest(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// What a side does that has nothing to do: spins for a while, then sleeps as well as it may.
+    pub(crate) fn rest(&mut self) {
+        assert!(!self.failed.load(Ordering::Relaxed), "the other side failed");
+        if self.idle < self.spins {
+            self.idle += 1;
+            return thread::yield_now();
+        }
+        match self.channel.arm().unwrap() {
+            Armed::Ready => return thread::yield_now(),
+            Armed::Nap => thread::sleep(Duration::from_micros(50)),
+            Armed::Sleep => self.sleep(),
+        }
+        self.channel.disarm().unwrap();
+    }
+
+    fn sleep(&self) {
+        let doorbell = self.channel.descriptor().expect("there is one to sleep on");
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        for _ in 0..SOUNDLY {
+            match poll(&mut [PollFd::from_borrowed_fd(doorbell, PollFlags::IN)], Some(&second)) {
+                Ok(1) | Err(rustix::io::Errno::INTR) => return,
+                Ok(_) => assert!(!self.failed.load(Ordering::Relaxed), "the other side failed"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("nobody rang for {SOUNDLY} s");
+    }
+}
