@@ -2,8 +2,9 @@
  *
  * Made by cbindgen from the Rust module `api` (c/src/api): change that, not this.
  *
- * A source opens an ifunc library (farjump_library_open), connects to a target (farjump_link_connect), injects
- * (farjump_link_inject) and waits for the reply (farjump_pending_wait). A target says what it offers
+ * A source opens an ifunc library (farjump_library_open, or farjump_library_load where it has payload routines of its own),
+ * connects to a target (farjump_link_connect), injects (farjump_link_inject) and waits for the reply
+ * (farjump_pending_wait). A target says what it offers
  * (farjump_target_options_new), listens (farjump_target_listen), and is polled (farjump_target_poll), run
  * (farjump_target_run) or handed to a thread (farjump_target_spawn). farjump_ifunc.h is for the functions themselves.
  *
@@ -267,7 +268,7 @@ typedef struct farjump_admin_t farjump_admin_t;
 typedef struct farjump_bytes_t farjump_bytes_t;
 
 /**
- * An ifunc library that is open: code to inject, and the routines that make its payload. Any number of threads may use it at
+ * An ifunc library that is open or loaded: code to inject, and how its payload is made. Any number of threads may use it at
  * once.
  */
 typedef struct farjump_library_t farjump_library_t;
@@ -636,12 +637,22 @@ const char *farjump_bytes_text(const farjump_bytes_t *bytes);
 
 /**
  * Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the current directory.
- * This runs the library's constructors, if it has any. farjump_library_close() ends it; links and targets that were given it
- * keep what they need.
+ * The file is read, and nothing of it runs: payloads are the arguments as they are (FARJUMP_COPY_ARGS). A library with payload
+ * routines of its own has to be loaded, by farjump_library_load(); if it was only opened, calls of its function fail with
+ * FARJUMP_ERROR_LIBRARY. farjump_library_close() ends it; links and targets that were given it keep what they need.
+ *
+ * FARJUMP_ERROR_LIBRARY for a file that is not there, cannot be read, or is no such library.
+ */
+farjump_status_t farjump_library_open(const char *path,
+                                      farjump_library_t **library);
+
+/**
+ * Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its payload routines with
+ * each call, so load what you trust. Otherwise as farjump_library_open().
  *
  * FARJUMP_ERROR_LIBRARY for a file that is not there, cannot be loaded, or is no such library.
  */
-farjump_status_t farjump_library_open(const char *path,
+farjump_status_t farjump_library_load(const char *path,
                                       farjump_library_t **library);
 
 /**
@@ -1050,9 +1061,10 @@ farjump_status_t farjump_target_options_export_data(farjump_target_options_t *op
                                                     const void *data);
 
 /**
- * Offers every symbol of a shared library, by path or soname. It is opened when a target is made.
+ * Offers every symbol of a shared library, by path or soname. It is loaded when a target is made, which runs its constructors.
  */
-farjump_status_t farjump_target_options_export_library(farjump_target_options_t *options, const char *path);
+farjump_status_t farjump_target_options_export_library(farjump_target_options_t *options,
+                                                       const char *path);
 
 /**
  * Whether the process's own dynamic symbols are offered, after everything else: all of libc, and what the program was linked with,

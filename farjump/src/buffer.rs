@@ -111,6 +111,7 @@ impl FrameWriter {
     /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes or as the payload asks, [`Error::TooLarge`] when it is too short, and when a payload
     /// routine fails. The frame then does not count.
     pub fn write(&mut self, buffer: &mut [u8], library: &Library, args: &[u8]) -> Result<usize, Error> {
+        library.check_payload()?;
         let image = library.image_for(self.machine)?;
         check_alignment(buffer, image.payload_align_log2())?;
         let next = u16::try_from(self.codes.len()).map_err(|_| Error::TooManyFunctions)?;

@@ -35,7 +35,7 @@ pub use execute::{CodeTable, Executor, ExecutorBuilder, ExportFn};
 pub use farjump_core::image::{CodeId, Machine};
 pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
-pub use farjump_loader::{Library, LibraryImage};
+pub use farjump_loader::{Library, LibraryIdentity, LibraryImage};
 pub use farjump_transports::meet::{Key, PassedOver, PeerIdentity, RefusalCause, Rights};
 pub use farjump_transports::{BackendInfo, available, preferred};
 pub use held::HeldImage;

@@ -102,8 +102,12 @@ struct farjump_data {
 
 /* ---- Shorthands ---- */
 
-/* Defines NAME_payload_get_max_size and NAME_payload_init: the payload is a copy of the arguments. No semicolon. */
+/* Defines NAME_payload_get_max_size and NAME_payload_init: the payload is a copy of the arguments. No semicolon. The library
+ * says so, and a program that calls the function needs run nothing of it (in Rust Library::open, in C
+ * farjump_library_open()); one with payload routines of its own has to be loaded. */
 #define FARJUMP_COPY_ARGS(name)                                                                                       \
+    static const uint32_t name##_copy_args __asm__(#name "_copy_args")                                                \
+        __attribute__((used, section(".farjump.copy_args"))) = 1;                                                     \
     FARJUMP_IFUNC size_t name##_payload_get_max_size(void *source_args, size_t source_args_size)                      \
     {                                                                                                                 \
         (void)source_args;                                                                                            \

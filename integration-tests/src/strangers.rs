@@ -108,6 +108,20 @@
 //! ```
 //!
 //! # Running the constructors of a file
+//! To open a library is safe, and runs nothing of it.
+//! ```
+//! #![forbid(unsafe_code)]
+//! # use farjump::Library;
+//! let library = Library::open("./any.so");
+//! ```
+//! ```compile_fail,E0133
+//! # use farjump::Library;
+//! let library = Library::load("./any.so");
+//! ```
+//! ```compile_fail,E0133
+//! # use farjump::Library;
+//! let library = Library::load_named("./any.so", "any");
+//! ```
 //! ```compile_fail,E0133
 //! # use farjump::Target;
 //! let builder = Target::listen("unix:x").export_library("./any.so");
@@ -130,11 +144,13 @@
 //! let replaced = Resolver::default().interpose_bytes("any", b"any");
 //! ```
 //! ```
-//! # use farjump::{Executor, Target};
+//! # use farjump::{Executor, Library, Target};
 //! # use farjump_loader::Resolver;
 //! # let mut executor = Executor::builder().build().unwrap();
 //! // SAFETY: there is no such file, and `any` is no library.
 //! unsafe {
+//!     let library = Library::load("./any.so");
+//!     let library = Library::load_named("./any.so", "any");
 //!     let builder = Target::listen("unix:x").export_library("./any.so");
 //!     let builder = Executor::builder().library("./any.so");
 //!     let replaced = executor.export_library("./any.so");

@@ -53,6 +53,33 @@ pub enum Error {
         /// What the dynamic linker said.
         message: String,
     },
+    /// An ELF file that is damaged.
+    #[error("`{}` is no shared library that can be read: {problem}", path.display())]
+    Malformed {
+        /// The path as it was opened.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file that is too long to be read.
+    #[error("`{}` is longer than {max} bytes: strip it, or build the library without what makes it so long", path.display())]
+    TooLong {
+        /// The path as it was opened.
+        path: PathBuf,
+        /// Longest file that is read, in bytes.
+        max: u64,
+    },
+    /// Payload routines of the library's author make the payloads, and the library was only opened, which runs nothing of it.
+    #[error(
+        "`{name}` (`{}`) has payload routines of its own, which run in this process: if you trust their author, load the library, by `unsafe {{ Library::load(..) }}` in place of `Library::open`, in C by `farjump_library_load()`",
+        path.display()
+    )]
+    NotLoaded {
+        /// Name of the ifunc.
+        name: String,
+        /// The path as it was opened.
+        path: PathBuf,
+    },
     /// A shared library that carries no images.
     #[error("`{}` is a shared library, but carries no images: was it built with `farjump build`?", path.display())]
     NoBundle {

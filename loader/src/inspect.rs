@@ -8,10 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use farjump_core::image::{ImageError, ImageView};
-use object::read::elf::{ElfFile64, SectionHeader, Sym};
-use object::{LittleEndian, elf};
 
-use crate::bundle::{self, Bundle, BundleError, BundleImage, Sizes};
+use crate::bundle::{Bundle, BundleError, BundleImage, Sizes};
+use crate::carried::Carrier;
 use crate::code_id;
 
 pub use symbols::{Symbols, symbols};
@@ -24,6 +23,9 @@ pub struct Report {
     /// Routines of that name which it exports, in the order main, payload_get_max_size, payload_bound, payload_init,
     /// payload_init_shrink.
     pub routines: Vec<String>,
+    /// Whether its payloads are the arguments as they are. If not, payload routines of its author's make them, and a source
+    /// has to load the library.
+    pub payload_is_args: bool,
     /// One for each architecture.
     pub images: Vec<ImageReport>,
 }
@@ -122,13 +124,14 @@ pub enum InspectError {
 /// See [`InspectError`]. Nothing is read outside the file whatever it holds.
 pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
     let path = path.as_ref();
-    look_into(path, |elf, bundle| {
+    look_into(path, |carrier, bundle| {
         let images = bundle.images.iter().enumerate();
         let images = images.map(|(index, image)| ImageReport::new(image).map_err(damaged(path, index)));
         Ok(Report {
             name: bundle.name.to_owned(),
             images: images.collect::<Result<_, _>>()?,
-            routines: routines(elf, bundle.name),
+            routines: carrier.routines(bundle.name),
+            payload_is_args: carrier.payload_is_args(bundle.name),
         })
     })
 }
@@ -136,62 +139,21 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
 /// Opens the library at `path` and has `look` look at it.
 fn look_into<T>(
     path: &Path,
-    look: impl FnOnce(&ElfFile64<'_, LittleEndian>, &Bundle<'_>) -> Result<T, InspectError>,
+    look: impl FnOnce(&Carrier<'_>, &Bundle<'_>) -> Result<T, InspectError>,
 ) -> Result<T, InspectError> {
     let bytes =
         fs::read(path).map_err(|source| InspectError::Unreadable { path: path.to_owned(), source })?;
-    let malformed = |error: object::Error| InspectError::NotALibrary {
-        path: path.to_owned(),
-        problem: error.to_string(),
-    };
-    let elf = ElfFile64::<LittleEndian>::parse(&*bytes).map_err(malformed)?;
+    let malformed = |problem| InspectError::NotALibrary { path: path.to_owned(), problem };
+    let carrier = Carrier::parse(&bytes).map_err(malformed)?;
     let no_bundle = || InspectError::NoBundle { path: path.to_owned() };
-    let carried = carried(&elf).map_err(malformed)?.ok_or_else(no_bundle)?;
+    let carried = carrier.stated_bundle().map_err(malformed)?.ok_or_else(no_bundle)?;
     let bundle =
         Bundle::parse(carried).map_err(|source| InspectError::Bundle { path: path.to_owned(), source })?;
-    look(&elf, &bundle)
+    look(&carrier, &bundle)
 }
 
 fn damaged(path: &Path, index: usize) -> impl FnOnce(ImageError) -> InspectError {
     move |source| InspectError::Image { path: path.to_owned(), index, source }
-}
-
-/// The bytes at the bundle's symbol.
-fn carried<'a>(elf: &ElfFile64<'a, LittleEndian>) -> object::Result<Option<&'a [u8]>> {
-    let symbols = elf.elf_dynamic_symbol_table();
-    let wanted = |symbol: &&elf::Sym64<LittleEndian>| {
-        !symbol.is_undefined(LittleEndian)
-            && symbols.symbol_name(LittleEndian, symbol) == Ok(bundle::SYMBOL.as_bytes())
-    };
-    let Some(symbol) = symbols.iter().find(wanted) else { return Ok(None) };
-    let address = symbol.st_value(LittleEndian);
-    for section in elf.elf_section_table().iter() {
-        let (start, len) = (section.sh_addr(LittleEndian), section.sh_size(LittleEndian));
-        if !section.sh_flags(LittleEndian).contains(elf::SHF_ALLOC)
-            || !(start..start.saturating_add(len)).contains(&address)
-        {
-            continue;
-        }
-        let contents = section.data(LittleEndian, elf.data())?;
-        let rest = contents.get((address - start) as usize..).unwrap_or_default();
-        return Ok(rest.get(..symbol.st_size(LittleEndian) as usize).or(Some(rest)));
-    }
-    Ok(None)
-}
-
-fn routines(elf: &ElfFile64<'_, LittleEndian>, name: &str) -> Vec<String> {
-    let symbols = elf.elf_dynamic_symbol_table();
-    let exported = |routine: &String| {
-        symbols.iter().any(|symbol| {
-            !symbol.is_undefined(LittleEndian)
-                && symbols.symbol_name(LittleEndian, symbol) == Ok(routine.as_bytes())
-        })
-    };
-    ["main", "payload_get_max_size", "payload_bound", "payload_init", "payload_init_shrink"]
-        .map(|routine| format!("{name}_{routine}"))
-        .into_iter()
-        .filter(exported)
-        .collect()
 }
 
 impl ImageReport {

@@ -13,8 +13,8 @@
 //! | [`arena`] | the memory it is placed in: mapped twice, never writable and executable at one address | target |
 //! | `build`, `inspect` | making ifunc libraries, and reading them without running anything (feature `build`) | authors |
 //!
-//! Native code in a process is trusted code: opening a library runs what its author wrote, and so does calling code that
-//! was placed. What this crate promises is that bytes are checked before they are believed, that what was placed is
+//! Native code in a process is trusted code: loading a library runs what its author wrote, and so does calling code that
+//! was placed; opening one only reads it. What this crate promises is that bytes are checked before they are believed, that what was placed is
 //! exactly what its identity says, and that nothing is linked to it that was not offered.
 
 #![deny(missing_docs)]
@@ -29,6 +29,7 @@ pub mod arena;
 pub mod build;
 pub mod bundle;
 pub mod capacity;
+mod carried;
 mod code_id;
 pub mod directory;
 mod error;
@@ -48,7 +49,7 @@ pub use capacity::{Capacity, Need};
 pub use code_id::code_id;
 pub use error::Error;
 pub use in_place::InPlace;
-pub use library::{Library, LibraryImage};
+pub use library::{Library, LibraryIdentity, LibraryImage};
 pub use resolve::{Exports, Resolver};
 pub use store::{Linked, Refused, Store};
 pub use usage::Usage;

@@ -1,19 +1,27 @@
-//! Ifunc libraries, opened: the routines that make payloads here, and the images that travel.
+//! Ifunc libraries, opened or loaded: the images that travel, and the routines that make payloads here.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
-use std::sync::Arc;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Weak};
 
 use farjump_core::image::{CodeId, ImageView, Machine};
+use rustix::fs::OFlags;
 
-use crate::bundle::{self, Bundle, BundleError, Sizes};
+use crate::bundle::{self, ALIGN, Bundle, BundleError, Sizes};
+use crate::carried::Carrier;
 use crate::code_id::code_id;
 use crate::error::Error;
 use crate::loaded::Loaded;
+
+/// Longest file that is opened, in bytes: code, and symbols for debuggers, are far shorter.
+const MAX_FILE: u64 = 256 << 20;
+/// What is looked at of a file that is loaded: an ELF header up to the machine.
+const HEAD_LEN: u64 = 20;
 
 /// `NAME_main(payload, payload_size, target_args)`.
 pub type MainRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
@@ -22,30 +30,49 @@ type InitRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, usize) 
 type ShrinkRoutine = unsafe extern "C" fn(*mut c_void, *mut usize, *mut c_void, usize) -> c_int;
 type ArgsFirstRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, *mut usize) -> c_int;
 
-/// An ifunc library that `farjump build` made, loaded into this process.
+/// An ifunc library that `farjump build` made: its images, and how its payloads are made.
 ///
-/// A clone is another handle on the same library; it is unloaded when the last one goes.
+/// [`Library::open`] reads the file and runs nothing of it. Payloads are then the arguments, byte for byte, which is what most
+/// libraries ask for (`FARJUMP_COPY_ARGS`, `ifunc!` without `payload:`). A library whose author wrote payload routines has to be
+/// loaded into this process for them to run, by [`Library::load`]; if it was only opened, calls of its function are refused with
+/// [`Error::NotLoaded`].
 ///
-/// # What the routines must keep to
-/// They are native code that this process runs: whoever opens a library trusts its author. `NAME_payload_get_max_size` or
-/// `NAME_payload_bound`, `NAME_payload_init` and `NAME_payload_init_shrink` must
-/// - read `source_args_size` bytes at `source_args` at most, and write none there; with a size of 0 the pointer must not
-///   be followed,
-/// - write only into the room they are given,
-/// - be fit to be called from several threads at once: a `Library` can be shared between them,
-/// - return: they must neither unwind nor jump out.
+/// A clone is another handle on the same library; when the last one goes, all of it is released, and a loaded one is unloaded.
 #[derive(Clone)]
 pub struct Library(Arc<Opened>);
+
+/// Which library it was, see [`Library::identity`].
+#[derive(Clone)]
+pub struct LibraryIdentity {
+    address: usize,
+    /// Keeps the address from becoming that of another library, and nothing of the library open.
+    _reserved: Weak<Opened>,
+}
+
+impl LibraryIdentity {
+    /// Whether it is that of `library` or a clone of it.
+    #[inline(always)]
+    pub fn is(&self, library: &Library) -> bool {
+        self.address == Arc::as_ptr(&library.0).addr()
+    }
+}
+
+impl fmt::Debug for LibraryIdentity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("LibraryIdentity").finish_non_exhaustive()
+    }
+}
 
 struct Opened {
     name: String,
     path: PathBuf,
     max_size: MaxSizeRoutine,
     init: Init,
-    main: MainRoutine,
+    /// The function itself, where the library is loaded.
+    main: Option<MainRoutine>,
     images: Vec<LibraryImage>,
     /// Last, so that it is unloaded after everything that points into it is gone.
-    _loaded: Loaded,
+    _loaded: Option<Loaded>,
 }
 
 #[derive(Clone, Copy)]
@@ -54,17 +81,46 @@ enum Init {
     Shrink(ShrinkRoutine),
     /// Three-Chains' order, and it may shrink.
     ArgsFirst(ArgsFirstRoutine),
+    /// Routines of the author's, which are not loaded.
+    Missing,
 }
 
-/// One image of a library: the code for one machine.
+/// One image of a library: the code for one machine. A clone is another handle on the same bytes, and keeps no library open.
+#[derive(Clone)]
 pub struct LibraryImage {
     machine: Machine,
     id: CodeId,
     sizes: Sizes,
     payload_align_log2: u8,
     span2_len: usize,
-    /// Memory of the library. Never handed out for longer than the library is borrowed.
-    bytes: &'static [u8],
+    bytes: Lines,
+}
+
+/// Bytes that start on a multiple of 64, shared by clones.
+#[derive(Clone)]
+struct Lines {
+    lines: Arc<[Line]>,
+    len: usize,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; ALIGN]);
+
+impl Lines {
+    fn copy_of(bytes: &[u8]) -> Lines {
+        let (whole, rest) = bytes.as_chunks::<ALIGN>();
+        let mut last = [0; ALIGN];
+        last[..rest.len()].copy_from_slice(rest);
+        let lines = whole.iter().chain((!rest.is_empty()).then_some(&last)).copied().map(Line).collect();
+        Lines { lines, len: bytes.len() }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: lines are bytes without gaps, and there are at least `len` of them (`copy_of`).
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    }
 }
 
 impl LibraryImage {
@@ -93,10 +149,10 @@ impl LibraryImage {
         self.span2_len
     }
 
-    /// The image as it travels, checked when the library was opened. Read-only memory of the library, so it lives as
-    /// long as any handle on it. `farjump build` starts it on a multiple of 64 bytes.
+    /// The image as it travels, checked when the library was opened: a copy of what the file held then, which starts on a multiple
+    /// of 64 bytes.
     pub fn bytes(&self) -> &[u8] {
-        self.bytes
+        self.bytes.bytes()
     }
 }
 
@@ -105,74 +161,120 @@ impl fmt::Debug for LibraryImage {
         out.debug_struct("LibraryImage")
             .field("machine", &self.machine)
             .field("id", &self.id)
-            .field("len", &self.bytes.len())
+            .field("len", &self.bytes.len)
             .finish_non_exhaustive()
     }
 }
 
 impl Library {
-    /// Loads the library at `path` (`dlopen`, every symbol bound now, none offered to other libraries), finds its
-    /// routines and checks its images. This runs the library's constructors, if it has any.
+    /// Reads the library at `path` and checks its images. The file is read once, into memory of this process; nothing is
+    /// mapped, and nothing of it runs.
+    ///
+    /// A path without a slash is a file of the current directory.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::Malformed`], [`Error::TooLong`] and
+    /// [`Error::ForeignLibrary`] for files that are no libraries of this machine; [`Error::NoBundle`], [`Error::Bundle`] (this
+    /// includes a name that is no ifunc's), [`Error::Image`], [`Error::MissingRoutine`] and [`Error::TwoInits`] for libraries
+    /// that are not what `farjump build` makes.
+    pub fn open(path: impl AsRef<Path>) -> Result<Library, Error> {
+        let path = in_folder(path.as_ref());
+        let file = read_elf(&path, MAX_FILE + 1)?;
+        let malformed = |problem| Error::Malformed { path: path.clone(), problem };
+        let carrier = Carrier::parse(&file).map_err(malformed)?;
+        let carried = carrier.bundle().map_err(malformed)?;
+        let carried = carried.ok_or_else(|| Error::NoBundle { path: path.clone() })?;
+        let damaged = |source| Error::Bundle { path: path.clone(), source };
+        let bundle = whole_bundle(carried).and_then(Bundle::parse).map_err(damaged)?;
+        let images = check_images(&bundle, &path)?;
+        let name = bundle.name.to_owned();
+        let exported = carrier.routines(&name);
+        check_routines(&name, &path, |routine| exported.iter().any(|other| other == routine))?;
+        let (max_size, init): (MaxSizeRoutine, _) = match carrier.payload_is_args(&name) {
+            true => (len_of_args, Init::Exact(copy_args)),
+            false => (no_routine, Init::Missing),
+        };
+        Ok(Library(Arc::new(Opened { name, path, max_size, init, main: None, images, _loaded: None })))
+    }
+
+    /// Loads the library at `path` into this process (`dlopen`, every symbol bound now, none offered to other libraries), finds
+    /// its routines and checks its images. This runs the library's constructors, if it has any.
     ///
     /// A path without a slash is a file of the current directory: nothing is searched for, as `dlopen` would. While a
-    /// library is open the dynamic linker knows it by its path, so opening a file that was built again under the same
+    /// library is loaded the dynamic linker knows it by its path, so loading a file that was built again under the same
     /// path gives the old one until the last handle on it is gone.
     ///
     /// # Errors
-    /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::ForeignLibrary`] and
-    /// [`Error::Load`] for files that cannot be loaded; [`Error::NoBundle`], [`Error::Bundle`] (this includes a name that
-    /// is no ifunc's), [`Error::Image`], [`Error::MissingRoutine`] and [`Error::TwoInits`] for libraries that are not
-    /// what `farjump build` makes.
-    pub fn open(path: impl AsRef<Path>) -> Result<Library, Error> {
-        let path = path.as_ref();
-        let path = if path.as_os_str().as_encoded_bytes().contains(&b'/') {
-            path.to_path_buf()
-        } else {
-            Path::new(".").join(path)
-        };
-        check_elf(&path)?;
-        // SAFETY: whoever opens a library trusts its author, as the type's docs say.
-        let loaded = match unsafe { Loaded::open(path.as_os_str()) } {
-            Ok(loaded) => loaded,
-            Err(message) => return Err(Error::Load { path, message }),
-        };
-        let bundle = match find_bundle(&loaded) {
-            Ok(Some(bundle)) => bundle,
-            Ok(None) => return Err(Error::NoBundle { path }),
-            Err(source) => return Err(Error::Bundle { path, source }),
-        };
-        let name = bundle.name.to_owned();
+    /// As [`Library::open`], and [`Error::Load`] where the dynamic linker refuses the file.
+    ///
+    /// # Safety
+    /// The library is native code that runs in this process: whoever loads it trusts its author.
+    /// * Its constructors, and those of the libraries that it depends on, must be sound to run now, and its destructors on
+    ///   whatever thread drops the last handle.
+    /// * The file must not be changed in place while the library is loaded: its pages are mapped.
+    /// * `NAME_payload_get_max_size` or `NAME_payload_bound`, `NAME_payload_init` and `NAME_payload_init_shrink` must have
+    ///   the types of `farjump_ifunc.h`, and
+    ///   - read `source_args_size` bytes at `source_args` at most, and write none there; with a size of 0 the pointer must not
+    ///     be followed,
+    ///   - write only into the room they are given,
+    ///   - be fit to be called from several threads at once: a `Library` can be shared between them,
+    ///   - return: they must neither unwind nor jump out.
+    pub unsafe fn load(path: impl AsRef<Path>) -> Result<Library, Error> {
+        let path = in_folder(path.as_ref());
+        read_elf(&path, HEAD_LEN)?;
+        // SAFETY: the caller's promise.
+        let loaded = unsafe { Loaded::open(path.as_os_str()) };
+        let loaded = loaded.map_err(|message| Error::Load { path: path.clone(), message })?;
+        let damaged = |source| Error::Bundle { path: path.clone(), source };
+        let carried = copy_bundle(&loaded).map_err(damaged)?;
+        let carried = carried.ok_or_else(|| Error::NoBundle { path: path.clone() })?;
+        let bundle = Bundle::parse(&carried).map_err(damaged)?;
         let images = check_images(&bundle, &path)?;
-        let (max_size, init, main) = find_routines(&loaded, &name, &path)?;
-        Ok(Library(Arc::new(Opened { name, path, max_size, init, main, images, _loaded: loaded })))
+        let name = bundle.name.to_owned();
+        // SAFETY: the caller's promise.
+        unsafe { Library::of_loaded(loaded, name, path, images) }
     }
 
     /// Loads the shared library at `path` as that of the ifunc `name`, whoever built it. One that carries no images, or those of
     /// another ifunc, has none here ([`Library::images`] is empty): its function runs only where the library is. For the
-    /// papers' interface, whose libraries any compiler makes; otherwise as [`Library::open`].
+    /// papers' interface, whose libraries any compiler makes; otherwise as [`Library::load`].
     ///
     /// # Errors
-    /// As [`Library::open`], but for [`Error::NoBundle`].
-    pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Library, Error> {
-        let path = path.as_ref();
+    /// As [`Library::load`], but for [`Error::NoBundle`].
+    ///
+    /// # Safety
+    /// As for [`Library::load`].
+    pub unsafe fn load_named(path: impl AsRef<Path>, name: &str) -> Result<Library, Error> {
+        let path = path.as_ref().to_path_buf();
         if !bundle::is_name(name) {
-            return Err(Error::Bundle { path: path.to_path_buf(), source: BundleError::Name });
+            return Err(Error::Bundle { path, source: BundleError::Name });
         }
-        check_elf(path)?;
-        let path = path.to_path_buf();
-        // SAFETY: whoever opens a library trusts its author, as the type's docs say.
-        let loaded = match unsafe { Loaded::open(path.as_os_str()) } {
-            Ok(loaded) => loaded,
-            Err(message) => return Err(Error::Load { path, message }),
+        read_elf(&path, HEAD_LEN)?;
+        // SAFETY: the caller's promise.
+        let loaded = unsafe { Loaded::open(path.as_os_str()) };
+        let loaded = loaded.map_err(|message| Error::Load { path: path.clone(), message })?;
+        let damaged = |source| Error::Bundle { path: path.clone(), source };
+        let carried = copy_bundle(&loaded).map_err(damaged)?;
+        let images = match carried.as_deref().map(Bundle::parse).transpose().map_err(damaged)? {
+            Some(bundle) if bundle.name == name => check_images(&bundle, &path)?,
+            _ => Vec::new(),
         };
-        let images = match find_bundle(&loaded) {
-            Ok(Some(bundle)) if bundle.name == name => check_images(&bundle, &path)?,
-            Ok(_) => Vec::new(),
-            Err(source) => return Err(Error::Bundle { path, source }),
-        };
-        let (max_size, init, main) = find_routines(&loaded, name, &path)?;
-        let name = name.to_owned();
-        Ok(Library(Arc::new(Opened { name, path, max_size, init, main, images, _loaded: loaded })))
+        // SAFETY: the caller's promise.
+        unsafe { Library::of_loaded(loaded, name.to_owned(), path, images) }
+    }
+
+    /// # Safety
+    /// What [`Library::load`] asks of the routines holds.
+    unsafe fn of_loaded(
+        loaded: Loaded,
+        name: String,
+        path: PathBuf,
+        images: Vec<LibraryImage>,
+    ) -> Result<Library, Error> {
+        // SAFETY: the caller's promise.
+        let (max_size, init, main) = unsafe { find_routines(&loaded, &name, &path) }?;
+        let main = Some(main);
+        Ok(Library(Arc::new(Opened { name, path, max_size, init, main, images, _loaded: Some(loaded) })))
     }
 
     /// NAME of the ifunc: that of its routines, whatever the file is called.
@@ -207,10 +309,22 @@ impl Library {
         })
     }
 
-    /// The function itself as it is in this library, to be run in this process: what a target that has the library
-    /// calls when only the name travels. Valid as long as this handle or a clone of it.
-    pub fn main(&self) -> MainRoutine {
+    /// The function itself as it is in this library, to be run in this process; `None` where the library was only opened. Valid as
+    /// long as this handle or a clone of it.
+    pub fn main(&self) -> Option<MainRoutine> {
         self.0.main
+    }
+
+    /// Whether payloads can be made: the library is loaded, or its payloads are the arguments as they are.
+    ///
+    /// # Errors
+    /// [`Error::NotLoaded`].
+    #[inline]
+    pub fn check_payload(&self) -> Result<(), Error> {
+        match self.0.init {
+            Init::Missing => Err(*self.not_loaded()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether this is `other` or a clone of it, and not only a library with the same code.
@@ -219,8 +333,14 @@ impl Library {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The most bytes that a payload made of `args` can need: what `NAME_payload_get_max_size` or `NAME_payload_bound` says.
-    /// Nothing is allocated or locked here.
+    /// What tells this library from others later, and does not keep it open.
+    pub fn identity(&self) -> LibraryIdentity {
+        LibraryIdentity { address: Arc::as_ptr(&self.0).addr(), _reserved: Arc::downgrade(&self.0) }
+    }
+
+    /// The most bytes that a payload made of `args` can need: their length, or what `NAME_payload_get_max_size` or
+    /// `NAME_payload_bound` says. `usize::MAX` where the routine is not loaded ([`Library::check_payload`]). Nothing is allocated
+    /// or locked here.
     #[inline]
     pub fn payload_max_size(&self, args: &[u8]) -> usize {
         // SAFETY: `args` is readable for its length.
@@ -231,19 +351,20 @@ impl Library {
     /// may be null, and a number.
     ///
     /// # Safety
-    /// `args` and `len` must be what the library's routines were written to be given.
+    /// `args` and `len` must be what the library's routines were written to be given. Where payloads are the arguments as they
+    /// are, `args` must be valid for reads of `len` bytes.
     #[inline]
     pub unsafe fn payload_max_size_of(&self, args: *mut c_void, len: usize) -> usize {
-        // SAFETY: the arguments are as the caller vouches, and the routine keeps to what the type's docs ask of it.
+        // SAFETY: the arguments are as the caller vouches, and the routine keeps to what `Library::load` asks of it.
         unsafe { (self.0.max_size)(args, len) }
     }
 
-    /// Has `NAME_payload_init` (or `NAME_payload_init_shrink`) write the payload made of `args` into `room`, and returns
+    /// Copies the arguments, or has `NAME_payload_init` (or `NAME_payload_init_shrink`) write the payload made of `args` into `room`, and returns
     /// its length in bytes: `max` after `payload_init`, what the routine says after `payload_init_shrink`, or after a
     /// `payload_init` beside `payload_bound`. Nothing is allocated or locked here unless it fails. The error is boxed so that the length travels in a register.
     ///
     /// # Errors
-    /// [`Error::PayloadInit`] with what the routine returned if that is not 0, and [`Error::PayloadOverrun`] if it gives
+    /// [`Error::NotLoaded`] where the routine is not loaded, [`Error::PayloadInit`] with what it returned if that is not 0, and [`Error::PayloadOverrun`] if it gives
     /// back a length above `max`. The room then holds garbage. A routine that wrote past the room without saying so is
     /// not noticed here.
     ///
@@ -271,12 +392,13 @@ impl Library {
         len: usize,
     ) -> Result<usize, Box<Error>> {
         let mut used = max;
-        // SAFETY: room and arguments are as the caller vouches, and the routine keeps to what the type's docs ask of it.
+        // SAFETY: room and arguments are as the caller vouches, and the routine keeps to what `Library::load` asks of it.
         let value = unsafe {
             match self.0.init {
                 Init::Exact(init) => init(room.cast(), max, args, len),
                 Init::Shrink(init) => init(room.cast(), &raw mut used, args, len),
                 Init::ArgsFirst(init) => init(args, len, room.cast(), &raw mut used),
+                Init::Missing => return Err(self.not_loaded()),
             }
         };
         if value != 0 {
@@ -286,6 +408,11 @@ impl Library {
             return Err(self.init_overran(used, max));
         }
         Ok(used)
+    }
+
+    #[cold]
+    fn not_loaded(&self) -> Box<Error> {
+        Box::new(Error::NotLoaded { name: self.name().to_owned(), path: self.path().to_owned() })
     }
 
     #[cold]
@@ -309,22 +436,49 @@ impl fmt::Debug for Library {
     }
 }
 
-/// Looks at the start of the file, because what the dynamic linker says about files that are no libraries helps nobody.
-fn check_elf(path: &Path) -> Result<(), Error> {
+/// A bare file name is one of the current directory.
+fn in_folder(path: &Path) -> PathBuf {
+    if path.as_os_str().as_encoded_bytes().contains(&b'/') {
+        path.to_path_buf()
+    } else {
+        Path::new(".").join(path)
+    }
+}
+
+/// Reads the first `most` bytes of the file at `path`, and looks at its start: what parsers and the dynamic linker say about files
+/// that are no libraries helps nobody. With [`HEAD_LEN`] the start is all that is read.
+fn read_elf(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => Error::NoSuchFile { path: path.to_path_buf() },
         _ => Error::Unreadable { path: path.to_path_buf(), source },
     };
-    let other = |found| Err(Error::NotALibrary { path: path.to_path_buf(), found });
-    // Before it is opened: opening a pipe would wait for a writer.
-    if !path.metadata().map_err(failed)?.is_file() {
-        return other("a directory or a device");
+    // Opening a pipe would wait for a writer otherwise.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(Error::NotALibrary { path: path.to_path_buf(), found: "a directory or a device" });
     }
-    let mut head = Vec::with_capacity(20);
-    File::open(path).and_then(|file| file.take(20).read_to_end(&mut head)).map_err(failed)?;
-    match head[..] {
+    let too_long = || Error::TooLong { path: path.to_path_buf(), max: MAX_FILE };
+    if metadata.len() > MAX_FILE {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::new();
+    // The file may grow or shrink meanwhile: what was read is what counts.
+    file.take(most).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(too_long());
+    }
+    check_head(path, &bytes)?;
+    Ok(bytes)
+}
+
+fn check_head(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let other = |found| Err(Error::NotALibrary { path: path.to_path_buf(), found });
+    let head = &bytes[..bytes.len().min(HEAD_LEN as usize)];
+    match *head {
         [0x7f, b'E', b'L', b'F', class, order, .., type_low, type_high, machine_low, machine_high]
-            if head.len() == 20 =>
+            if head.len() as u64 == HEAD_LEN =>
         {
             if (class, order) != (2, 1) {
                 return other("an ELF file, but not a 64-bit little-endian one");
@@ -345,28 +499,59 @@ fn check_elf(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The bundle in a library. The lifetime is the library's: the caller keeps what it makes of it inside [`Opened`].
-fn find_bundle(loaded: &Loaded) -> Result<Option<Bundle<'static>>, BundleError> {
+/// The bytes of the bundle that `found` starts with.
+fn whole_bundle(found: &[u8]) -> Result<&[u8], BundleError> {
+    let len = found.len() as u64;
+    let prefix = found.first_chunk().ok_or(BundleError::Truncated { needed: 8, found: len })?;
+    let needed = Bundle::total_len(prefix)?;
+    found.get(..needed).ok_or(BundleError::Truncated { needed: needed as u64, found: len })
+}
+
+/// A copy of the bundle in a library.
+fn copy_bundle(loaded: &Loaded) -> Result<Option<Vec<u8>>, BundleError> {
     let Some(start) = loaded.symbol(bundle::SYMBOL) else { return Ok(None) };
     let found = loaded.bytes_from(start);
     let start = start.cast::<u8>();
     let prefix = (found >= 8).then(|| {
         // SAFETY: at least eight bytes of the library's loaded segments lie here.
-        unsafe { start.cast::<[u8; 8]>().read() }
+        unsafe { start.cast::<[u8; 8]>().read_unaligned() }
     });
     let prefix = prefix.ok_or(BundleError::Truncated { needed: 8, found: found as u64 })?;
     let needed = Bundle::total_len(&prefix)?;
     if needed > found {
         return Err(BundleError::Truncated { needed: needed as u64, found: found as u64 });
     }
-    // SAFETY: `needed` bytes from `start` on lie inside the library, which is loaded as long as `Opened` lives; they are
-    // in a read-only section, so nothing changes them.
-    let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), needed) };
-    Bundle::parse(bytes).map(Some)
+    let mut copy = vec![0; needed];
+    // SAFETY: `needed` bytes from `start` on lie inside the library, which is loaded, and the copy has as many.
+    unsafe { start.copy_to_nonoverlapping(NonNull::from(&mut copy[..]).cast(), needed) };
+    Ok(Some(copy))
 }
 
-fn check_images(bundle: &Bundle<'static>, path: &Path) -> Result<Vec<LibraryImage>, Error> {
-    let check = |(index, image): (usize, &bundle::BundleImage<'static>)| {
+/// The routines in place of the author's, where payloads are the arguments as they are: those of `FARJUMP_COPY_ARGS`.
+extern "C" fn len_of_args(_: *mut c_void, len: usize) -> usize {
+    len
+}
+
+/// # Safety
+/// `room` must be valid for writes of `max` bytes, and `args` for reads of `len`; they do not overlap.
+unsafe extern "C" fn copy_args(room: *mut c_void, max: usize, args: *mut c_void, len: usize) -> c_int {
+    if max < len {
+        return -1;
+    }
+    if len != 0 {
+        // SAFETY: the caller's promise. Where there are no bytes either pointer may be null.
+        unsafe { ptr::copy_nonoverlapping(args.cast::<u8>(), room.cast::<u8>(), len) };
+    }
+    0
+}
+
+/// In place of the author's routine, which is not loaded: no room is enough.
+extern "C" fn no_routine(_: *mut c_void, _: usize) -> usize {
+    usize::MAX
+}
+
+fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<LibraryImage>, Error> {
+    let check = |(index, image): (usize, &bundle::BundleImage<'_>)| {
         let view = ImageView::new_checked(image.bytes).map_err(|source| Error::Image {
             path: path.to_path_buf(),
             index,
@@ -378,51 +563,74 @@ fn check_images(bundle: &Bundle<'static>, path: &Path) -> Result<Vec<LibraryImag
             sizes: image.sizes,
             payload_align_log2: view.payload_align_log2(),
             span2_len: view.span2_len(),
-            bytes: image.bytes,
+            bytes: Lines::copy_of(image.bytes),
         })
     };
     bundle.images.iter().enumerate().map(check).collect()
 }
 
-fn find_routines(
+/// The suffixes of a library's routines.
+struct Routines {
+    max_size: &'static str,
+    init: &'static str,
+}
+
+/// Which routines the library of `name` has, where `has` tells of one.
+fn check_routines(name: &str, path: &Path, has: impl Fn(&str) -> bool) -> Result<Routines, Error> {
+    let missing = |routine: &str| Error::MissingRoutine {
+        path: path.to_path_buf(),
+        routine: format!("{name}_{routine}"),
+    };
+    let has = |suffix: &str| has(&format!("{name}{suffix}"));
+    if !has("_main") {
+        return Err(missing("main"));
+    }
+    // Three-Chains renamed the one and turned the other's arguments around: the name tells which order it is.
+    let max_size = match (has("_payload_get_max_size"), has("_payload_bound")) {
+        (true, _) => "_payload_get_max_size",
+        (false, true) => "_payload_bound",
+        (false, false) => return Err(missing("payload_get_max_size")),
+    };
+    let init = match (has("_payload_init"), has("_payload_init_shrink")) {
+        (true, false) => "_payload_init",
+        (false, true) => "_payload_init_shrink",
+        (false, false) => return Err(missing(&format!("payload_init` or `{name}_payload_init_shrink"))),
+        (true, true) => return Err(Error::TwoInits { path: path.to_path_buf(), name: name.to_owned() }),
+    };
+    Ok(Routines { max_size, init })
+}
+
+/// # Safety
+/// The library's routines have the types of `farjump_ifunc.h`, or beside `payload_bound` those of Three-Chains.
+unsafe fn find_routines(
     loaded: &Loaded,
     name: &str,
     path: &Path,
 ) -> Result<(MaxSizeRoutine, Init, MainRoutine), Error> {
+    let routines = check_routines(name, path, |routine| loaded.symbol(routine).is_some())?;
     let missing = |routine: String| Error::MissingRoutine { path: path.to_path_buf(), routine };
-    let find = |suffix: &str| loaded.symbol(&format!("{name}{suffix}"));
-    let need = |suffix: &str| find(suffix).ok_or_else(|| missing(format!("{name}{suffix}")));
-    let main = need("_main")?;
-    // Three-Chains renamed the one and turned the other's arguments around: the name tells which order it is.
-    let (max_size, args_first) = match (find("_payload_get_max_size"), find("_payload_bound")) {
-        (Some(max_size), _) => (max_size, false),
-        (None, Some(bound)) => (bound, true),
-        (None, None) => return Err(missing(format!("{name}_payload_get_max_size"))),
+    let need = |suffix: &str| {
+        let routine = format!("{name}{suffix}");
+        loaded.symbol(&routine).ok_or_else(|| missing(routine))
     };
-    // SAFETY: a function of this name has this signature; it is the convention of ifunc libraries (farjump_ifunc.h
-    // declares it so), and this library carries images, so it was built to that convention.
+    let (main, max_size, init) = (need("_main")?, need(routines.max_size)?, need(routines.init)?);
+    // SAFETY: a function of this name has this type, by the caller's promise.
     let (main, max_size) = unsafe {
         (
             std::mem::transmute::<NonNull<c_void>, MainRoutine>(main),
             std::mem::transmute::<NonNull<c_void>, MaxSizeRoutine>(max_size),
         )
     };
-    let init = match (find("_payload_init"), find("_payload_init_shrink")) {
-        (Some(init), None) if args_first => {
-            // SAFETY: as above; the header of Three-Chains declares it so beside `payload_bound`.
-            Init::ArgsFirst(unsafe { std::mem::transmute::<NonNull<c_void>, ArgsFirstRoutine>(init) })
-        }
-        (Some(init), None) => {
-            // SAFETY: as above.
-            Init::Exact(unsafe { std::mem::transmute::<NonNull<c_void>, InitRoutine>(init) })
-        }
-        (None, Some(init)) => {
-            // SAFETY: as above.
-            Init::Shrink(unsafe { std::mem::transmute::<NonNull<c_void>, ShrinkRoutine>(init) })
-        }
-        (None, None) => return Err(missing(format!("{name}_payload_init` or `{name}_payload_init_shrink"))),
-        (Some(_), Some(_)) => {
-            return Err(Error::TwoInits { path: path.to_path_buf(), name: name.to_owned() });
+    // SAFETY: as above, and which type it is the names say.
+    let init = unsafe {
+        match (routines.init, routines.max_size) {
+            ("_payload_init_shrink", _) => {
+                Init::Shrink(std::mem::transmute::<NonNull<c_void>, ShrinkRoutine>(init))
+            }
+            (_, "_payload_bound") => {
+                Init::ArgsFirst(std::mem::transmute::<NonNull<c_void>, ArgsFirstRoutine>(init))
+            }
+            _ => Init::Exact(std::mem::transmute::<NonNull<c_void>, InitRoutine>(init)),
         }
     };
     Ok((max_size, init, main))

@@ -438,7 +438,8 @@ fn a_source_written_for_three_chains_is_built_as_it_is() {
         int later_payload_init(void *args, size_t len, void *payload, size_t *size) { *size = len; return 0; }
         void later_main(void *payload, size_t size, void *target_args) { ++*(int *)target_args; }";
     let report = workshop.c("later", source).unwrap();
-    let library = Library::open(&report.library).unwrap();
+    // SAFETY: built above.
+    let library = unsafe { Library::load(&report.library) }.unwrap();
     assert_eq!((library.images().len(), library.payload_max_size(b"abc")), (1, 8));
     let mut room = [0; 8];
     // SAFETY: the room is as long as said.

@@ -189,17 +189,23 @@ fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload(
         let name = file.split(['/', '.']).nth(1).unwrap();
         let report = build(&workshop.options(name, &[sample(&file)])).unwrap();
         // Neither farjump_reply nor farjump_panic is anywhere in this process for the dynamic linker to find.
-        let library = Library::open(&report.library).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(library.name(), name);
-        assert_eq!(library.images()[0].id(), report.id);
-        assert_eq!(library.images()[0].bytes(), report.image);
-        for args in [&b""[..], b"some arguments"] {
-            assert_eq!(library.payload_max_size(args), args.len());
-            let mut room = vec![0xaa; args.len() + 8];
-            // SAFETY: the room is as long as said.
-            let used = unsafe { library.payload_init(room.as_mut_ptr(), args.len(), args) }.unwrap();
-            assert_eq!(&room[..used], args);
-            assert_eq!(room[used..], [0xaa; 8]);
+        let opened = Library::open(&report.library).unwrap_or_else(|error| panic!("{error}"));
+        // SAFETY: built above.
+        let loaded = unsafe { Library::load(&report.library) }.unwrap_or_else(|error| panic!("{error}"));
+        assert!(report.payload_is_args && opened.main().is_none() && loaded.main().is_some());
+        for library in [opened, loaded] {
+            library.check_payload().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(library.name(), name);
+            assert_eq!(library.images()[0].id(), report.id);
+            assert_eq!(library.images()[0].bytes(), report.image);
+            for args in [&b""[..], b"some arguments"] {
+                assert_eq!(library.payload_max_size(args), args.len());
+                let mut room = vec![0xaa; args.len() + 8];
+                // SAFETY: the room is as long as said.
+                let used = unsafe { library.payload_init(room.as_mut_ptr(), args.len(), args) }.unwrap();
+                assert_eq!(&room[..used], args);
+                assert_eq!(room[used..], [0xaa; 8]);
+            }
         }
     }
 }
@@ -298,7 +304,9 @@ pub fn words(room: &mut [u8], args: &[u8]) -> Result<usize, i32> {
     );
     for input in [workshop.path("sum"), manifest] {
         let report = build(&workshop.options("sum", &[input])).unwrap_or_else(|error| panic!("{error}"));
-        let library = Library::open(&report.library).unwrap();
+        // SAFETY: built above.
+        let library = unsafe { Library::load(&report.library) }.unwrap();
+        assert!(!report.payload_is_args);
         assert_eq!(library.images()[0].payload_align_log2(), 9);
         assert!(report.image.len() < 512, "parsing travels too: {} bytes", report.image.len());
         let mut room = vec![0; library.payload_max_size(b"1 2 39")];

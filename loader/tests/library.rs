@@ -89,6 +89,16 @@ fn refused(made: &Made) -> Error {
     Library::open(&made.path).unwrap_err()
 }
 
+fn load(path: &Path) -> Result<Library, Error> {
+    // SAFETY: the libraries of these tests keep to what is asked of them; what is no library does not load.
+    unsafe { Library::load(path) }
+}
+
+fn named(path: &Path, name: &str) -> Result<Library, Error> {
+    // SAFETY: as in `load`.
+    unsafe { Library::load_named(path, name) }
+}
+
 fn init(library: &Library, room: &mut [u8], args: &[u8]) -> Result<usize, Error> {
     // SAFETY: the room is a slice.
     unsafe { library.payload_init(room.as_mut_ptr(), room.len(), args) }.map_err(|error| *error)
@@ -125,7 +135,7 @@ fn a_library_without_an_image_for_the_target_says_which_it_has() {
 #[test]
 fn payload_init_fills_all_of_the_room() {
     let made = good(INIT);
-    let library = Library::open(&made.path).unwrap();
+    let library = load(&made.path).unwrap();
     assert_eq!(library.payload_max_size(b"abc"), 10);
     let mut room = [0; 10];
     assert_eq!(init(&library, &mut room, b"abc").unwrap(), 10);
@@ -141,7 +151,7 @@ fn a_library_with_the_bound_of_three_chains_has_its_init_called_with_the_argumen
         *size = len;\n\
         return 0; }\n";
     let made = make(&[MAIN, &bound, init_of], &bundle_of(&[&image(&INCREMENT)]));
-    let library = Library::open(&made.path).unwrap();
+    let library = load(&made.path).unwrap();
     assert_eq!(library.payload_max_size(b"abc"), 10);
     let mut room = [9; 10];
     assert_eq!(init(&library, &mut room, b"abc").unwrap(), 3);
@@ -153,22 +163,22 @@ fn a_library_of_any_compiler_can_be_opened_by_the_name_of_its_ifunc_and_has_no_i
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sum.so");
     compile(&path, &[MAIN, MAX_SIZE, INIT].concat(), &[]);
-    let library = Library::open_named(&path, "sum").unwrap();
+    let library = named(&path, "sum").unwrap();
     assert_eq!((library.name(), library.images().len()), ("sum", 0));
     assert_eq!(library.payload_max_size(b"abc"), 10);
     assert!(matches!(library.image_for(Machine::X86_64), Err(Error::NoImage { .. })));
     assert!(matches!(Library::open(&path), Err(Error::NoBundle { .. })));
-    assert!(matches!(Library::open_named(&path, "other"), Err(Error::MissingRoutine { .. })));
-    assert!(matches!(Library::open_named(&path, "../sum"), Err(Error::Bundle { .. })));
+    assert!(matches!(named(&path, "other"), Err(Error::MissingRoutine { .. })));
+    assert!(matches!(named(&path, "../sum"), Err(Error::Bundle { .. })));
     // One that carries images has them, if they are of this ifunc.
     let made = good(INIT);
-    assert_eq!(Library::open_named(&made.path, "sum").unwrap().images().len(), 1);
+    assert_eq!(named(&made.path, "sum").unwrap().images().len(), 1);
 }
 
 #[test]
 fn payload_init_shrink_says_how_much_of_the_room_it_took() {
     let made = good(SHRINK);
-    let library = Library::open(&made.path).unwrap();
+    let library = load(&made.path).unwrap();
     let mut room = [9; 10];
     assert_eq!(init(&library, &mut room, b"abc").unwrap(), 3);
     assert_eq!(&room, b"cba\x09\x09\x09\x09\x09\x09\x09");
@@ -179,7 +189,7 @@ fn payload_init_shrink_says_how_much_of_the_room_it_took() {
 fn a_payload_routine_that_fails_is_named_with_what_it_returned() {
     for routine in [INIT, SHRINK] {
         let made = good(routine);
-        let error = init(&Library::open(&made.path).unwrap(), &mut [0; 10], b"!\x05").unwrap_err();
+        let error = init(&load(&made.path).unwrap(), &mut [0; 10], b"!\x05").unwrap_err();
         assert!(matches!(&error, Error::PayloadInit { name, value: 5 } if name == "sum"));
         assert_eq!(error.to_string(), "the payload routine of `sum` failed with 5: nothing was sent");
     }
@@ -188,19 +198,19 @@ fn a_payload_routine_that_fails_is_named_with_what_it_returned() {
 #[test]
 fn a_payload_routine_that_says_it_took_more_than_the_room_is_an_error() {
     let made = good(SHRINK);
-    let error = init(&Library::open(&made.path).unwrap(), &mut [0; 10], b"+").unwrap_err();
+    let error = init(&load(&made.path).unwrap(), &mut [0; 10], b"+").unwrap_err();
     assert!(matches!(error, Error::PayloadOverrun { used: 11, room: 10, .. }));
 }
 
 #[test]
 fn what_the_library_carries_can_be_placed_and_equals_its_own_function() {
     let made = good(INIT);
-    let library = Library::open(&made.path).unwrap();
+    let library = load(&made.path).unwrap();
     let image = library.image_for(Machine::X86_64).unwrap();
     let mut store = Store::new(farjump_loader::Arena::new(4096).unwrap());
     let linked = store.insert(image.bytes(), image.id(), library.name(), &Resolver::default()).unwrap();
     let mut number = 0_u64;
-    for main in [library.main(), linked.main()] {
+    for main in [library.main().unwrap(), linked.main()] {
         // SAFETY: both add one to the word that their arguments point at.
         unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
     }
@@ -210,7 +220,7 @@ fn what_the_library_carries_can_be_placed_and_equals_its_own_function() {
 #[test]
 fn a_clone_keeps_the_library_open_and_works_on_another_thread() {
     let made = good(INIT);
-    let library = Library::open(&made.path).unwrap();
+    let library = load(&made.path).unwrap();
     let clone = library.clone();
     drop(library);
     let answer = std::thread::spawn(move || {
@@ -221,10 +231,87 @@ fn a_clone_keeps_the_library_open_and_works_on_another_thread() {
 }
 
 #[test]
+fn opening_a_library_runs_nothing_of_it_and_maps_nothing() {
+    let witness = tempfile::NamedTempFile::new().unwrap();
+    let constructor = format!(
+        "#include <stdio.h>\n\
+         __attribute__((constructor)) static void made(void) {{\n\
+         FILE *file = fopen(\"{}\", \"w\"); fputs(\"ran\", file); fclose(file); }}\n",
+        witness.path().display()
+    );
+    let made = make(&[&constructor, MAIN, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT)]));
+    let ran = || std::fs::read_to_string(witness.path()).unwrap();
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(made.path.to_str().unwrap());
+    let library = Library::open(&made.path).unwrap();
+    assert_eq!(library.images()[0].bytes(), image(&INCREMENT));
+    assert!(ran().is_empty() && !mapped(), "opening it runs its constructor");
+    drop(load(&made.path).unwrap());
+    assert_eq!(ran(), "ran", "the constructor shows nothing");
+}
+
+#[test]
+fn a_library_with_payload_routines_of_its_own_makes_payloads_once_it_is_loaded() {
+    let made = good(INIT);
+    let library = Library::open(&made.path).unwrap();
+    assert!(library.main().is_none());
+    assert_eq!(library.payload_max_size(b"abc"), usize::MAX, "no room is enough");
+    for error in [library.check_payload().unwrap_err(), init(&library, &mut [0; 10], b"abc").unwrap_err()] {
+        assert!(matches!(&error, Error::NotLoaded { name, .. } if name == "sum"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("`sum` (`/") && text.contains("unsafe { Library::load(..) }"), "{text}");
+        assert!(text.contains("farjump_library_load()"), "{text}");
+    }
+    load(&made.path).unwrap().check_payload().unwrap();
+}
+
+#[test]
+fn what_is_opened_stays_as_it_was_whatever_becomes_of_the_file() {
+    let made = good(INIT);
+    let opened = Library::open(&made.path).unwrap();
+    // In place, where a mapping would change or fault.
+    std::fs::File::options().write(true).open(&made.path).unwrap().set_len(0).unwrap();
+    assert_eq!(opened.images()[0].bytes(), image(&INCREMENT));
+    assert!(matches!(refused(&made), Error::NotALibrary { found: "an empty file", .. }));
+}
+
+#[test]
+fn a_library_that_is_cut_short_anywhere_is_refused_in_words_and_a_spoilt_one_never_worse() {
+    let elf = std::fs::read(good(INIT).path).unwrap();
+    let made = write("libsum.so", &elf);
+    for len in (0..elf.len()).step_by(61) {
+        std::fs::write(&made.path, &elf[..len]).unwrap();
+        let said = Library::open(&made.path).map(drop).map_err(|error| error.to_string());
+        assert!(said.is_err_and(|text| text.contains("libsum.so")), "{len} of {} bytes are one", elf.len());
+    }
+    let mut seed = 7_u64;
+    let mut dice = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    for _ in 0..2000 {
+        let mut spoilt = elf.clone();
+        for _ in 0..1 + dice(4) {
+            spoilt[dice(elf.len())] = dice(256) as u8;
+        }
+        std::fs::write(&made.path, &spoilt).unwrap();
+        // What is spoilt where nobody looks is none the worse for it.
+        let _ = Library::open(&made.path);
+    }
+}
+
+#[test]
+fn a_file_that_is_too_long_is_not_read() {
+    let made = good(INIT);
+    std::fs::File::options().write(true).open(&made.path).unwrap().set_len((256 << 20) + 1).unwrap();
+    let error = refused(&made);
+    assert!(matches!(error, Error::TooLong { max: 268_435_456, .. }), "{error}");
+}
+
+#[test]
 fn a_library_that_is_dropped_is_unloaded() {
     let made = good(INIT);
     let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(made.path.to_str().unwrap());
-    let library = Library::open(&made.path).unwrap();
+    let library = load(&made.path).unwrap();
     assert!(mapped());
     drop(library);
     assert!(!mapped());
@@ -375,7 +462,7 @@ fn what_the_dynamic_linker_refuses_is_refused_in_its_words() {
     let needs =
         "void absent_function(void); void sum_main(void *p, long n, void *a) { absent_function(); }\n";
     let made = make(&[needs, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT)]));
-    let error = refused(&made);
+    let error = load(&made.path).unwrap_err();
     assert!(matches!(error, Error::Load { .. }));
     let text = error.to_string();
     assert!(text.starts_with("cannot load `/") && text.contains("absent_function"), "{text}");

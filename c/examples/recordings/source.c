@@ -117,7 +117,8 @@ int main(int argc, char **argv)
     farjump_link_stats_t stats;
     int ended = 1;
 
-    if (farjump_library_open("libcodec.so", &codec) != FARJUMP_OK
+    /* The codec's payload routine runs here, so its library is loaded; the other's file is only read. */
+    if (farjump_library_load("libcodec.so", &codec) != FARJUMP_OK
         || farjump_library_open("liblevels.so", &levels) != FARJUMP_OK || farjump_bytes_new(&reply) != FARJUMP_OK) {
         failed("", farjump_last_error());
     } else if (connect_to_target(argc, argv, &link) == 0) {

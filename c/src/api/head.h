@@ -2,8 +2,9 @@
  *
  * Made by cbindgen from the Rust module `api` (c/src/api): change that, not this.
  *
- * A source opens an ifunc library (farjump_library_open), connects to a target (farjump_link_connect), injects
- * (farjump_link_inject) and waits for the reply (farjump_pending_wait). A target says what it offers
+ * A source opens an ifunc library (farjump_library_open, or farjump_library_load where it has payload routines of its own),
+ * connects to a target (farjump_link_connect), injects (farjump_link_inject) and waits for the reply
+ * (farjump_pending_wait). A target says what it offers
  * (farjump_target_options_new), listens (farjump_target_listen), and is polled (farjump_target_poll), run
  * (farjump_target_run) or handed to a thread (farjump_target_spawn). farjump_ifunc.h is for the functions themselves.
  *

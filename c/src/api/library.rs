@@ -8,7 +8,7 @@ use crate::api::status::farjump_status_t::{self, *};
 use crate::boundary::{c_text, give, guarded, object, path, place, take, text, value, variable};
 use crate::failure::Failure;
 
-/// An ifunc library that is open: code to inject, and the routines that make its payload. Any number of threads may use it at
+/// An ifunc library that is open or loaded: code to inject, and how its payload is made. Any number of threads may use it at
 /// once.
 #[derive(Debug)]
 pub struct farjump_library_t {
@@ -39,10 +39,11 @@ pub struct farjump_code_id_t {
 }
 
 /// Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the current directory.
-/// This runs the library's constructors, if it has any. farjump_library_close() ends it; links and targets that were given it
-/// keep what they need.
+/// The file is read, and nothing of it runs: payloads are the arguments as they are (FARJUMP_COPY_ARGS). A library with payload
+/// routines of its own has to be loaded, by farjump_library_load(); if it was only opened, calls of its function fail with
+/// FARJUMP_ERROR_LIBRARY. farjump_library_close() ends it; links and targets that were given it keep what they need.
 ///
-/// FARJUMP_ERROR_LIBRARY for a file that is not there, cannot be loaded, or is no such library.
+/// FARJUMP_ERROR_LIBRARY for a file that is not there, cannot be read, or is no such library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_library_open(
     path: *const c_char,
@@ -51,11 +52,32 @@ pub unsafe extern "C" fn farjump_library_open(
     guarded(|| {
         // SAFETY: the header asks for a place for a pointer, and for a text.
         let (opened, path) = unsafe { (variable(library, "library")?, self::path(path, "path")?) };
-        let library = Library::open(path).map_err(farjump::Error::from)?;
-        let (name, path) = (c_text(library.name()), c_text(&library.path().to_string_lossy()));
-        *opened = give(farjump_library_t { library, name, path });
+        *opened = given(Library::open(path).map_err(farjump::Error::from)?);
         Ok(FARJUMP_OK)
     })
+}
+
+/// Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its payload routines with
+/// each call, so load what you trust. Otherwise as farjump_library_open().
+///
+/// FARJUMP_ERROR_LIBRARY for a file that is not there, cannot be loaded, or is no such library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_library_load(
+    path: *const c_char,
+    library: *mut *mut farjump_library_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header asks for a place for a pointer, and for a text.
+        let (loaded, path) = unsafe { (variable(library, "library")?, self::path(path, "path")?) };
+        // SAFETY: the header says that it is loaded, by whoever named it.
+        *loaded = given(unsafe { Library::load(path) }.map_err(farjump::Error::from)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+fn given(library: Library) -> *mut farjump_library_t {
+    let (name, path) = (c_text(library.name()), c_text(&library.path().to_string_lossy()));
+    give(farjump_library_t { library, name, path })
 }
 
 /// Closes it, and sets the variable to NULL. One that is NULL already is none to be closed, and no error. No other thread may

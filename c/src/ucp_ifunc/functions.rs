@@ -170,7 +170,7 @@ pub(super) fn named(name: &str) -> Option<&'static Function> {
 /// [`UCS_ERR_CANCELED`] where it is not what it claims to be, or is not in the directory.
 pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refused> {
     // Opened before the lock is taken: a library's constructors may do anything.
-    let local = if key.is_name() { Some(ifunc::from_directory(part.name)?) } else { None };
+    let local = if key.is_name() { Some(Local::load(part.name)?) } else { None };
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let all = match &mut *all {
         Some(all) => all,
@@ -180,9 +180,9 @@ pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refu
         return Ok(function);
     }
     let function = match local {
-        Some(library) => Function {
+        Some(Local { library, main }) => Function {
             key,
-            main: library.main(),
+            main,
             align: 1 << INLINE_ALIGN_LOG2,
             wants_services: false,
             code: Code::Local(library),
@@ -195,6 +195,21 @@ pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refu
         all.by_name.entry(part.name.to_owned()).or_insert(function);
     }
     Ok(function)
+}
+
+/// A library that is loaded here.
+struct Local {
+    library: Library,
+    main: MainRoutine,
+}
+
+impl Local {
+    fn load(name: &str) -> Result<Local, Refused> {
+        let library = ifunc::from_directory(name)?;
+        let missing = || Refused::new(UCS_ERR_CANCELED, format!("the library of `{name}` is not loaded"));
+        let main = library.main().ok_or_else(missing)?;
+        Ok(Local { library, main })
+    }
 }
 
 impl All {

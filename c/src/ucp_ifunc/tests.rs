@@ -59,7 +59,10 @@ fn ifunc(name: &str, source: &str) -> Option<Ifunc> {
     let (input, output) = (folder.path().join(format!("{name}.c")), folder.path().join(format!("{name}.so")));
     std::fs::write(&input, source).unwrap();
     build(&Options { inputs: vec![input], output: output.clone(), ..Options::default() }).unwrap();
-    Some(Ifunc::new(name, Source::Library(Library::open_named(&output, name).unwrap())))
+    Some(Ifunc::new(name, {
+        // SAFETY: built above.
+        Source::Library(unsafe { Library::load_named(&output, name) }.unwrap())
+    }))
 }
 
 /// Memory for slots.

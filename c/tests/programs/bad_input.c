@@ -40,6 +40,8 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
 
     IS_NULL("library", farjump_library_open("x", NULL));
     IS_NULL("path", farjump_library_open(NULL, &library));
+    IS_NULL("library", farjump_library_load("x", NULL));
+    IS_NULL("path", farjump_library_load(NULL, &library));
     CHECK(library == NULL);
     CHECK(farjump_library_name(NULL) == NULL && farjump_library_path(NULL) == NULL);
     IS_NULL("library", farjump_library_code_id(NULL, &id));
@@ -277,6 +279,7 @@ static void names_of_all_kinds(const char *empty_folder)
         /* Libraries of that name. */
         snprintf(path, sizeof path, "%s/lib%s.so", empty_folder, name);
         GIVES(FARJUMP_ERROR_LIBRARY, farjump_library_open(path, &library));
+        GIVES(FARJUMP_ERROR_LIBRARY, farjump_library_load(path, &library));
         CHECK(library == NULL);
         /* Sockets of that name. */
         snprintf(path, sizeof path, "unix:%s%s", length == 0 ? "" : "/nowhere/", name);
@@ -329,9 +332,15 @@ static void calls_from_inside(const char *folder)
 {
     farjump_library_t *visit = open_library(folder, "visit");
     int (*call)(void) = visited_source;
+    farjump_library_t *opened;
     farjump_bytes_t *reply;
     farjump_pending_t pending;
     int status, said;
+    /* Its payload routine is its own: opened, and nothing run of it, it makes no payload. */
+    WORKS(farjump_library_open(farjump_library_path(visit), &opened));
+    FAILS(FARJUMP_ERROR_LIBRARY, "farjump_library_load()",
+          farjump_link_inject(link_, opened, &call, sizeof call, &pending));
+    WORKS(farjump_library_close(&opened));
     WORKS(farjump_bytes_new(&reply));
     WORKS(farjump_link_inject(link_, visit, &call, sizeof call, &pending));
     while ((status = farjump_pending_poll(link_, pending, reply)) == FARJUMP_NOT_YET)

@@ -40,13 +40,13 @@
         CHECK(strstr(farjump_last_error(), words) != NULL); \
     } while (0)
 
-/* The library NAME in the folder of ifunc libraries. */
+/* The library NAME in the folder of ifunc libraries, loaded: some have payload routines of their own. */
 static inline farjump_library_t *open_library(const char *folder, const char *name)
 {
     char path[4096];
     farjump_library_t *library;
     snprintf(path, sizeof path, "%s/lib%s.so", folder, name);
-    WORKS(farjump_library_open(path, &library));
+    WORKS(farjump_library_load(path, &library));
     return library;
 }
 

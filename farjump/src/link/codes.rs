@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use farjump_core::channel::Stamp;
 use farjump_core::image::{CodeId, Machine};
-use farjump_loader::{Library, Linked};
+use farjump_loader::{Library, LibraryIdentity, LibraryImage, Linked};
 use farjump_transports::meet::MAX_CODE;
 
-use super::send::image_of;
 use crate::{Error, Mode};
 
 /// The code that a link has used. The position is the code index; indices are never reused within a link, and the target
@@ -20,9 +19,9 @@ pub(crate) struct Codes {
     by_id: HashMap<CodeId, u16>,
     /// The library used last with its index, if calls of it need nothing but the index: a program that injects one function
     /// again and again pays one comparison.
-    quick: Option<(Library, u16)>,
+    quick: Option<(LibraryIdentity, u16)>,
     /// The library used last with its index, whatever calls of it need.
-    recent: Option<(Library, u16)>,
+    recent: Option<(LibraryIdentity, u16)>,
 }
 
 #[derive(Debug)]
@@ -40,8 +39,8 @@ pub(crate) struct Code {
 /// Where the image of a code is: the target may ask for it again at any time.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// In a library, which is kept in memory.
-    Library(Library),
+    /// Of a library: the ifunc's name and the image, which is kept in memory. The library is not kept.
+    Library(Box<str>, LibraryImage),
     /// In this process's own store, as long as that holds it: a target forwards what came to it.
     Held(Weak<Linked>, Box<str>),
 }
@@ -50,8 +49,7 @@ impl Code {
     /// The ifunc's name.
     pub(crate) fn name(&self) -> &str {
         match &self.origin {
-            Origin::Library(library) => library.name(),
-            Origin::Held(_, name) => name,
+            Origin::Library(name, _) | Origin::Held(_, name) => name,
         }
     }
 
@@ -59,7 +57,7 @@ impl Code {
     pub(crate) fn image(&self) -> Option<Vec<u8>> {
         let copy = |image: &[u8]| (image.len() <= MAX_CODE).then(|| image.to_vec());
         match &self.origin {
-            Origin::Library(library) => copy(image_of(library, &self.id)),
+            Origin::Library(_, image) => copy(image.bytes()),
             Origin::Held(linked, _) => copy(linked.upgrade()?.image()),
         }
     }
@@ -80,26 +78,32 @@ impl Codes {
     /// The index of the code in `library` for `machine`.
     ///
     /// # Errors
-    /// When the library has no image for the target's machine, or all indices are taken.
+    /// When the library has payload routines that are not loaded, or no image for the target's machine, or all indices are
+    /// taken.
     pub(crate) fn index(&mut self, library: &Library, machine: Machine) -> Result<u16, Error> {
         if let Some((_, index)) = self.recent.as_ref().filter(|(recent, _)| recent.is(library)) {
             return Ok(*index);
         }
+        library.check_payload()?;
         let image = library.image_for(machine)?;
         let id = image.id();
         let index = match self.by_id.get(&id) {
             Some(&index) => index,
-            None => self.add(id, Origin::Library(library.clone()), image.payload_align_log2())?,
+            None => {
+                let origin = Origin::Library(library.name().into(), image.clone());
+                self.add(id, origin, image.payload_align_log2())?
+            }
         };
         // Of several copies of a library with the same code it is the one at hand whose payload routines are to run.
-        self.recent = Some((library.clone(), index));
+        self.recent = Some((library.identity(), index));
         Ok(index)
     }
 
     /// The next call of `library`'s code, which has this index, may go the quick way if it needs nothing but the index.
     pub(crate) fn warm(&mut self, library: &Library, index: u16) {
         let code = &self.entries[usize::from(index)];
-        self.quick = (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.clone(), index));
+        self.quick =
+            (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.identity(), index));
     }
 
     /// The index of code that this process holds for others.

@@ -21,6 +21,7 @@ mod lower_floor;
 mod lying;
 mod misled;
 mod modes;
+mod opening;
 mod panicking;
 mod payloads;
 mod policy;

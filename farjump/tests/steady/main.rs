@@ -5,6 +5,7 @@
 mod counting;
 mod peers;
 mod refused;
+mod released;
 #[path = "../support/mod.rs"]
 mod support;
 mod system_calls;

@@ -80,6 +80,12 @@ macro_rules! ifunc {
 macro_rules! __ifunc_payload {
     ($name:ident) => {
         const _: () = {
+            #[used]
+            #[unsafe(export_name = concat!(stringify!($name), "_copy_args"))]
+            #[unsafe(link_section = ".farjump.copy_args")]
+            static COPY_ARGS: u32 = 1;
+        };
+        const _: () = {
             #[unsafe(export_name = concat!(stringify!($name), "_payload_get_max_size"))]
             extern "C" fn max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
                 let _ = args;

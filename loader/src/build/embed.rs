@@ -18,6 +18,7 @@ use super::objects::{LITTLE, read};
 use super::symbols::{self, Table};
 use super::{Options, Scratch, scratch, tool};
 use crate::bundle::{self, Bundle};
+use crate::carried::IS_ARGS;
 
 const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
 /// The personality routine that Rust's core names in tables of landing pads. With panic=abort nothing ever calls it.
@@ -30,6 +31,16 @@ pub(super) struct Carried<'a> {
     pub(super) id: CodeId,
     /// What that was before it became an image, for debuggers: an ELF file.
     pub(super) linked: &'a [u8],
+    /// The payload is the arguments as they are, and the library says so.
+    pub(super) payload_is_args: bool,
+}
+
+impl Carried<'_> {
+    /// The data symbols that it is found by, and that say what is to be said of it. All are at its start.
+    fn symbols(&self) -> Vec<String> {
+        let is_args = self.payload_is_args.then(|| format!("{}{IS_ARGS}", self.bundle.name));
+        [bundle::SYMBOL.to_owned()].into_iter().chain(is_args).collect()
+    }
 }
 
 /// Links `files` into the shared library `options.output`, which exports `routines`, and has it carry `carried`. `imports`
@@ -49,7 +60,8 @@ pub(super) fn write_library(
     let carrier = folder.write("bundle.o", &carrier(carried, rules)?)?;
     let versions = folder.write(
         "library.map",
-        format!("{{ global: {}; {}; local: *; }};\n", routines.join("; "), bundle::SYMBOL).as_bytes(),
+        format!("{{ global: {}; {}; local: *; }};\n", routines.join("; "), carried.symbols().join("; "))
+            .as_bytes(),
     )?;
     let library = folder.path("library.so");
     let cc = compile::cc(options);
@@ -82,16 +94,18 @@ fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> 
         SectionFlags::Elf { sh_type: elf::SHT_PROGBITS, sh_flags: elf::SHF_ALLOC | elf::SHF_GNU_RETAIN };
     let len = bytes.len() as u64;
     object.set_section_data(home, bytes, bundle::ALIGN as u64);
-    object.add_symbol(Symbol {
-        name: bundle::SYMBOL.into(),
-        value: 0,
-        size: len,
-        kind: SymbolKind::Data,
-        scope: SymbolScope::Dynamic,
-        weak: false,
-        section: SymbolSection::Section(home),
-        flags: SymbolFlags::None,
-    });
+    for symbol in carried.symbols() {
+        object.add_symbol(Symbol {
+            name: symbol.into_bytes(),
+            value: 0,
+            size: len,
+            kind: SymbolKind::Data,
+            scope: SymbolScope::Dynamic,
+            weak: false,
+            section: SymbolSection::Section(home),
+            flags: SymbolFlags::None,
+        });
+    }
     let name = format!("{}{}", bundle::SYMBOLS_SECTION, carried.id);
     let beside = object.add_section(Vec::new(), name.into_bytes(), SectionKind::Metadata);
     // Not allocated: it is for those who have the file, and costs a process that opens the library nothing.

@@ -12,6 +12,7 @@ use super::error::BuildError;
 use super::machine::{Relocation, Rules};
 use super::objects::{Elf, LITTLE, section_name, symbol_name};
 use crate::bundle::Sizes;
+use crate::carried::COPY_ARGS;
 
 /// Where the linker script puts what does not travel.
 const META: u64 = 0x5000_0000;
@@ -28,6 +29,8 @@ pub(super) struct Extracted {
     pub(super) sizes: Sizes,
     /// Names of the imports, each once.
     pub(super) imports: Vec<String>,
+    /// The payload is the arguments as they are: the payload routines are farjump's.
+    pub(super) payload_is_args: bool,
 }
 
 /// Makes the image of `name` from what the linker made.
@@ -82,7 +85,12 @@ pub(super) fn extract(bytes: &[u8], name: &str, rules: &Rules) -> Result<Extract
         imports,
         relatives,
     };
-    Ok(Extracted { image: parts.encode()?, sizes: sizes(&sections, &data, span2_len), imports: names })
+    Ok(Extracted {
+        image: parts.encode()?,
+        sizes: sizes(&sections, &data, span2_len),
+        imports: names,
+        payload_is_args: linked.symbol(&format!("{name}{COPY_ARGS}")).is_some(),
+    })
 }
 
 struct Linked<'a> {

@@ -71,6 +71,8 @@ pub struct BuildReport {
     pub sizes: Sizes,
     /// The image's identity.
     pub id: CodeId,
+    /// The payload is the arguments as they are. If not, a source has to load the library.
+    pub payload_is_args: bool,
     /// The linker that made the image, as it calls itself.
     pub linker: String,
     /// What compilers and linkers said, warnings usually. Empty if nothing.
@@ -105,12 +107,14 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let image = BundleImage { sizes: extracted.sizes, bytes: &extracted.image };
     let id = code_id(&extracted.image);
     let bundle = Bundle { name: &name, images: vec![image] };
-    let carried = embed::Carried { bundle: &bundle, id, linked: &linked };
+    let payload_is_args = extracted.payload_is_args;
+    let carried = embed::Carried { bundle: &bundle, id, linked: &linked, payload_is_args };
     embed::write_library(options, &mut compiled, &routines, &carried, &extracted.imports, rules, &scratch)?;
     Ok(BuildReport {
         library: options.output.clone(),
         sizes: extracted.sizes,
         id,
+        payload_is_args,
         linker: linker.version,
         messages: compiled.messages,
         image: extracted.image,

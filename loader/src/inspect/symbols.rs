@@ -39,7 +39,7 @@ pub fn symbols(path: impl AsRef<Path>) -> Result<Vec<Symbols>, InspectError> {
             let view = ImageView::new_checked(image.bytes).map_err(damaged(path, index))?;
             let id = code_id(image.bytes).to_string();
             // Whoever opens the file trusts it to be one.
-            let kept = section(library, &format!("{SYMBOLS_SECTION}{id}"))
+            let kept = section(library.elf(), &format!("{SYMBOLS_SECTION}{id}"))
                 .filter(|bytes| ElfFile64::<LittleEndian>::parse(*bytes).is_ok());
             let missing = || InspectError::NoSymbols { path: path.to_owned(), id: id.clone() };
             let elf = kept.ok_or_else(missing)?.to_vec();

@@ -194,7 +194,7 @@ pub(crate) struct Serve {
     /// The file that injected functions work on
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
-    /// A shared library whose symbols are offered, by path or soname; may be repeated
+    /// A shared library to load, whose symbols are offered, by path or soname; may be repeated
     #[arg(long = "export", value_name = "LIB.so")]
     pub(crate) exports: Vec<PathBuf>,
     /// What those may do who may connect, separated by commas: observe (stats, store), call (functions that are here), inject
@@ -275,7 +275,7 @@ Examples:
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
   echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --timeout 500ms")]
 pub(crate) struct Inject {
-    /// The library
+    /// The library. It is only read, unless it has payload routines of its own, which then run in this process (farjump inspect)
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
     /// The target: unix:PATH or tcp:HOST:PORT

@@ -7,6 +7,7 @@ use std::process::{Child, Stdio};
 use farjump::Library;
 
 use crate::failure::Failure;
+use crate::routines;
 use crate::stage::{self, Stage};
 
 /// A source in C, and NAME of the routines in it.
@@ -32,7 +33,7 @@ pub(crate) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
             if !status.success() {
                 return Err(failed(*source, said.strip_prefix("error: ").unwrap_or(&said)));
             }
-            Ok(Library::open(library(*source, stage.folder()))?)
+            routines::open(library(*source, stage.folder()))
         })
         .collect();
     // Only now, when none runs any more.
@@ -44,8 +45,7 @@ pub(crate) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
 /// # Errors
 /// One that is not there, or is no such library.
 pub(crate) fn open(sources: &[Source<'_>], folder: &Path) -> Result<Vec<Library>, Failure> {
-    let libraries = sources.iter().map(|source| Ok(Library::open(library(*source, folder))?));
-    libraries.collect()
+    sources.iter().map(|source| routines::open(library(*source, folder))).collect()
 }
 
 fn start(source: Source<'_>, stage: &Stage) -> Result<Child, Failure> {

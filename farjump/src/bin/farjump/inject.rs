@@ -6,20 +6,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farjump::{Library, Link, LinkStats, Mode, PeerIdentity};
+use farjump::{Link, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
 use crate::arguments::Inject;
 use crate::failure::Failure;
 use crate::output;
 use crate::quantity::{median, microseconds, show_count, show_duration};
+use crate::routines;
 
 /// How long the target's report of its linking may be behind the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
 
 /// Injects.
 pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
-    let library = Library::open(&arguments.library)?;
+    let library = routines::open(&arguments.library)?;
     let args = source_args(arguments)?;
     let mut builder = Link::builder(&arguments.to)
         .mode(arguments.mode)

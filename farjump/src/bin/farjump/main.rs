@@ -21,6 +21,7 @@ mod perf;
 #[cfg(feature = "verbs")]
 mod ports;
 mod quantity;
+mod routines;
 mod serve;
 #[cfg(feature = "build")]
 mod stage;

@@ -77,7 +77,7 @@ fn open_counter(path: &Path, metric: Metric) -> Result<(Library, PathBuf), Failu
             metric.name()
         )));
     }
-    let library = Library::open(path)?;
+    let library = crate::routines::open(path)?;
     if library.name() != "counter" {
         return Err(Failure::new(format!(
             "{} has the function `{}`, and `counter` is what is measured",

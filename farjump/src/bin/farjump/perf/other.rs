@@ -62,7 +62,7 @@ enum End {
 
 fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<End, Failure> {
     pin(set.cpu)?;
-    let counter = Library::open(&set.counter)?;
+    let counter = crate::routines::open(&set.counter)?;
     let mut sides = Vec::new();
     let mut offers = Vec::new();
     for subject in &set.subjects {

@@ -80,7 +80,7 @@ pub(in crate::perf) fn source(
     let keeps = Keeps(RefCell::new(Vec::with_capacity(longest)));
     let messages = Messages::join(opening, offer, longest, keeps)?;
     let lanes = messages.lanes();
-    let library = Library::open(&task.library)?;
+    let library = crate::routines::open(&task.library)?;
     let asks = Asks { messages, library, payload: vec![0; longest].leak() };
     Ok((Box::new(Asking::new(task.function, asks, task.longest)), lanes))
 }

@@ -1,0 +1,70 @@
+//! Libraries that are opened, loaded, and gone.
+
+use std::fs::read_to_string;
+
+use farjump::buffer::{AlignedBuffer, FrameWriter};
+use farjump::core::signal::LinkKey;
+use farjump::{Error, Library};
+
+use crate::support::{Pair, Place, answer, library, library_path, words};
+
+/// What `shrinking` is asked to do: say that it needs 8 bytes, write 8, and say that it used 8.
+fn wish() -> Vec<u8> {
+    words(&[8, 8, 8, 0])
+}
+
+#[test]
+fn a_library_with_payload_routines_of_its_own_is_refused_by_every_way_to_call_until_it_is_loaded() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let opened = Library::open(library_path("shrinking")).unwrap();
+    let (echo, wish) = (library("echo"), wish());
+    // Also where another library was called the quick way before.
+    for _ in 0..2 {
+        let mut writer = FrameWriter::new(LinkKey::from_bytes([7; 16]), 1);
+        let errors = [
+            pair.link.inject(&opened, &wish).map(drop).unwrap_err(),
+            pair.link.try_inject(&opened, &wish).map(drop).unwrap_err(),
+            pair.link.send(&opened, &wish).unwrap_err(),
+            pair.link.try_send(&opened, &wish).unwrap_err(),
+            pair.link.batch().send(&opened, &wish).unwrap_err(),
+            writer.write(&mut AlignedBuffer::new(4096), &opened, &wish).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, Error::Library(_)), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("`shrinking` (`"), "{text}");
+            assert!(text.contains("payload routines of its own"), "{text}");
+            assert!(text.contains("unsafe { Library::load(..) }"), "{text}");
+        }
+        assert_eq!(*pair.call(&echo, b"bytes").unwrap(), *b"bytes");
+        assert_eq!(*pair.call(&echo, b"more bytes").unwrap(), *b"more bytes");
+    }
+    let loaded = library("shrinking");
+    assert_eq!(*pair.call(&loaded, &wish).unwrap(), words(&[8])[..]);
+    // The same code, by a handle whose routines are not loaded.
+    assert!(pair.link.send(&opened, &wish).is_err());
+    assert_eq!(*pair.call(&loaded, &wish).unwrap(), words(&[8])[..]);
+}
+
+#[test]
+fn a_link_keeps_no_library_loaded_that_it_has_called_and_its_code_can_be_asked_for_still() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let path = library_path("shrinking");
+    let mapped = || read_to_string("/proc/self/maps").unwrap().contains(path.to_str().unwrap());
+    // SAFETY: built from a source of these tests.
+    let loaded = unsafe { Library::load(&path) }.unwrap();
+    for _ in 0..3 {
+        assert_eq!(*pair.call(&loaded, &wish()).unwrap(), words(&[8])[..]);
+    }
+    let id = loaded.images()[0].id();
+    // Under way when the last handle goes, and asked for again.
+    assert!(pair.target.forget(&id));
+    let mut pending = pair.link.inject(&loaded, &wish()).unwrap();
+    assert!(mapped());
+    drop(loaded);
+    assert!(!mapped(), "the link keeps the library loaded");
+    let reply = answer(&mut pair.target, &mut pending).unwrap();
+    assert_eq!(*reply, words(&[8])[..]);
+}

@@ -1,0 +1,37 @@
+//! What is gone releases all that it held.
+
+use std::fs::read_to_string;
+
+use farjump::Library;
+
+use crate::counting::held;
+use crate::support::{PATIENCE, Place, library_path, words};
+
+#[test]
+fn a_link_and_a_library_that_are_gone_hold_nothing() {
+    let place = Place::new();
+    let target = place.target().build().unwrap().spawn().unwrap();
+    let path = library_path("shrinking");
+    let mapped = || read_to_string("/proc/self/maps").unwrap().contains(path.to_str().unwrap());
+    let wish = words(&[8, 8, 8, 0]);
+    let turn = || {
+        let echo = Library::open(library_path("echo")).unwrap();
+        // SAFETY: built from a source of these tests.
+        let shrinking = unsafe { Library::load(&path) }.unwrap();
+        let link = place.link().connect().unwrap();
+        for _ in 0..3 {
+            assert_eq!(*link.inject(&echo, b"bytes").unwrap().wait(PATIENCE).unwrap(), *b"bytes");
+            assert_eq!(*link.inject(&shrinking, &wish).unwrap().wait(PATIENCE).unwrap(), words(&[8])[..]);
+        }
+        assert!(mapped());
+    };
+    // What the process makes once: files of the tests, tables of the dynamic linker.
+    (0..3).for_each(|_| turn());
+    let before = held();
+    for round in 0..10 {
+        turn();
+        assert_eq!(held(), before, "bytes are held after round {round}");
+        assert!(!mapped(), "the library is loaded after round {round}");
+    }
+    drop(target.stop().unwrap());
+}

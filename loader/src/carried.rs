@@ -1,0 +1,87 @@
+//! What an ifunc library carries, found in the bytes of its file: nothing is mapped, and nothing runs.
+
+use object::read::elf::{ElfFile64, ProgramHeader, Sym};
+use object::{LittleEndian, elf};
+
+use crate::bundle;
+
+/// What follows NAME in the symbols of routines, in the order in which they are listed.
+const ROUTINES: [&str; 5] =
+    ["_main", "_payload_get_max_size", "_payload_bound", "_payload_init", "_payload_init_shrink"];
+/// What follows NAME in the symbol by which the author's objects say that their payload routines are farjump's.
+#[cfg(feature = "build")]
+pub(crate) const COPY_ARGS: &str = "_copy_args";
+/// What follows NAME in the symbol by which a library says that its payloads are the arguments as they are: its payload
+/// routines are those of `FARJUMP_COPY_ARGS`, or of `ifunc!` without `payload:`.
+pub(crate) const IS_ARGS: &str = "_payload_is_args";
+
+/// A shared library that is read and not loaded.
+pub(crate) struct Carrier<'a>(ElfFile64<'a, LittleEndian>);
+
+impl<'a> Carrier<'a> {
+    /// # Errors
+    /// What makes the bytes no shared library for a 64-bit little-endian machine.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Carrier<'a>, String> {
+        ElfFile64::parse(bytes).map(Carrier).map_err(|error| error.to_string())
+    }
+
+    #[cfg(feature = "build")]
+    pub(crate) fn elf(&self) -> &ElfFile64<'a, LittleEndian> {
+        &self.0
+    }
+
+    /// The bytes from the bundle's symbol up to the end of the segment that they are loaded with; `None` without one.
+    ///
+    /// # Errors
+    /// A segment that lies outside the file.
+    pub(crate) fn bundle(&self) -> Result<Option<&'a [u8]>, String> {
+        let Some(symbol) = self.symbol(bundle::SYMBOL) else { return Ok(None) };
+        let address = symbol.st_value(LittleEndian);
+        for segment in self.0.elf_program_headers() {
+            let (start, len) = (segment.p_vaddr(LittleEndian), segment.p_filesz(LittleEndian));
+            if segment.p_type(LittleEndian) != elf::PT_LOAD
+                || !(start..start.saturating_add(len)).contains(&address)
+            {
+                continue;
+            }
+            let outside = |()| "a segment lies outside the file".to_owned();
+            let contents = segment.data(LittleEndian, self.0.data()).map_err(outside)?;
+            return Ok(Some(contents.get((address - start) as usize..).unwrap_or_default()));
+        }
+        Ok(None)
+    }
+
+    /// The bytes of the bundle as the symbol states them, as far as they are there.
+    ///
+    /// # Errors
+    /// As of [`Carrier::bundle`].
+    #[cfg(feature = "build")]
+    pub(crate) fn stated_bundle(&self) -> Result<Option<&'a [u8]>, String> {
+        let stated = self.symbol(bundle::SYMBOL).map_or(0, |symbol| symbol.st_size(LittleEndian));
+        Ok(self.bundle()?.map(|rest| rest.get(..stated as usize).unwrap_or(rest)))
+    }
+
+    /// The routines of this name that it exports, in the order of [`ROUTINES`].
+    pub(crate) fn routines(&self, name: &str) -> Vec<String> {
+        let routines = ROUTINES.map(|routine| format!("{name}{routine}"));
+        routines.into_iter().filter(|routine| self.exports(routine)).collect()
+    }
+
+    /// Whether it says that the payloads of the ifunc of this name are the arguments as they are.
+    pub(crate) fn payload_is_args(&self, name: &str) -> bool {
+        self.exports(&format!("{name}{IS_ARGS}"))
+    }
+
+    fn exports(&self, name: &str) -> bool {
+        self.symbol(name).is_some()
+    }
+
+    /// The symbol of this name that it defines for others.
+    fn symbol(&self, name: &str) -> Option<&'a elf::Sym64<LittleEndian>> {
+        let symbols = self.0.elf_dynamic_symbol_table();
+        symbols.iter().find(|symbol| {
+            !symbol.is_undefined(LittleEndian)
+                && symbols.symbol_name(LittleEndian, symbol) == Ok(name.as_bytes())
+        })
+    }
+}
