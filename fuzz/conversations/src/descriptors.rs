@@ -1,0 +1,116 @@
+//! Descriptors of every kind, to be passed where others are expected.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use fastrand::Rng;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
+
+/// Descriptors that may be passed, and what has to stay open for as long as they matter.
+#[derive(Debug, Default)]
+pub struct Odd {
+    /// To be passed.
+    pub passed: Vec<OwnedFd>,
+    /// Other ends, which stay here.
+    pub kept: Vec<OwnedFd>,
+}
+
+impl Odd {
+    /// Some by the seed, in place of those of an address with a region of `len` bytes.
+    pub fn some(seed: u64, len: u64) -> Odd {
+        let mut rng = Rng::with_seed(seed);
+        let mut odd = Odd::default();
+        let count = [0, 1, 2, 2, 2, 2, 3, 8][rng.usize(..8)];
+        for _ in 0..count {
+            odd.add(&mut rng, len);
+        }
+        odd
+    }
+
+    /// What is to be passed, borrowed.
+    pub fn borrowed(&self) -> Vec<BorrowedFd<'_>> {
+        self.passed.iter().map(AsFd::as_fd).collect()
+    }
+
+    fn add(&mut self, rng: &mut Rng, len: u64) {
+        let descriptor = match rng.u8(..16) {
+            0 => memory(len, true, SealFlags::SHRINK),
+            1 => memory(len, true, SealFlags::empty()),
+            2 => memory(len, false, SealFlags::SHRINK),
+            3 => memory(len / 2, true, SealFlags::SHRINK),
+            4 => memory(0, true, SealFlags::SHRINK),
+            5 => memory(len, true, SealFlags::SHRINK | SealFlags::WRITE),
+            6 => memory(len + 4096, true, SealFlags::SHRINK | SealFlags::GROW),
+            7 => eventfd(rng.u32(..3), EventfdFlags::NONBLOCK).ok(),
+            8 => eventfd(0, if MAY_BLOCK { EventfdFlags::empty() } else { EventfdFlags::NONBLOCK }).ok(),
+            9 => self.pair(rng.bool()),
+            10 => self.lingering(),
+            11 => File::open("/dev/null").ok().map(OwnedFd::from),
+            12 => File::open("/proc/self").ok().map(OwnedFd::from),
+            13 => epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
+            14 => rustix::pipe::pipe().ok().map(|(reader, writer)| {
+                self.kept.push(reader);
+                writer
+            }),
+            _ => File::open("/proc/self/exe").ok().map(OwnedFd::from),
+        };
+        self.passed.extend(descriptor);
+    }
+
+    /// A socket whose queue is full, or is not.
+    fn pair(&mut self, full: bool) -> Option<OwnedFd> {
+        let (one, other) = UnixStream::pair().ok()?;
+        one.set_nonblocking(true).ok()?;
+        if full {
+            while (&one).write(&[0; 4096]).is_ok() {}
+        }
+        if MAY_BLOCK {
+            one.set_nonblocking(false).ok()?;
+        }
+        self.kept.push(other.into());
+        Some(one.into())
+    }
+
+    /// A socket that waits, when it is closed, until what it has sent is read, which nobody does.
+    fn lingering(&mut self) -> Option<OwnedFd> {
+        let listener = TcpListener::bind("127.0.0.1:0").ok()?;
+        let stream = TcpStream::connect(listener.local_addr().ok()?).ok()?;
+        let (accepted, _) = listener.accept().ok()?;
+        stream.set_nonblocking(true).ok()?;
+        while (&stream).write(&[0; 65536]).is_ok() {}
+        if MAY_LINGER {
+            let long = std::time::Duration::from_secs(LINGER);
+            rustix::net::sockopt::set_socket_linger(&stream, Some(long)).ok()?;
+        }
+        self.kept.push(accepted.into());
+        Some(stream.into())
+    }
+}
+
+/// How long closing may take, in seconds.
+const LINGER: u64 = 20;
+
+/// Whether descriptors whose reading or writing blocks are passed, and made so while they are used.
+pub const MAY_BLOCK: bool = false;
+/// Whether descriptors whose closing blocks are passed.
+pub const MAY_LINGER: bool = false;
+
+fn memory(len: u64, allocated: bool, seals: SealFlags) -> Option<OwnedFd> {
+    let name = CString::new("farjump").ok()?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+    // Sums of what peers say are not to fill this machine's memory.
+    let len = len.min(1 << 24);
+    ftruncate(&file, len).ok()?;
+    if allocated && len > 0 {
+        fallocate(&file, FallocateFlags::empty(), 0, len).ok()?;
+    }
+    fcntl_add_seals(&file, seals).ok()?;
+    Some(file)
+}

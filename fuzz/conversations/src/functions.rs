@@ -1,0 +1,133 @@
+//! The functions that conversations are about, built once for each process.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use farjump::build::{Options, build};
+use farjump::{CodeId, Library};
+use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place, Relative};
+use farjump_fuzz::Mutator;
+use farjump_loader::code_id;
+use fastrand::Rng;
+use tempfile::TempDir;
+
+/// Those that hostile ends send. Each does no harm, whatever its payload is.
+pub const NAMES: [&str; 9] =
+    ["echo", "tally", "pure", "aligned", "talker", "onward", "bulky", "lookup", "system"];
+/// Where in [`NAMES`] the one is that asks for its payload at whole pages.
+pub const ALIGNED: usize = 3;
+/// The one without statics.
+pub const PURE: usize = 2;
+
+/// A function, as its author built it.
+#[derive(Debug)]
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// The library.
+    pub library: Library,
+    /// The library's file.
+    pub file: Vec<u8>,
+}
+
+impl Function {
+    /// The image for this machine.
+    pub fn image(&self) -> &[u8] {
+        self.library.images()[0].bytes()
+    }
+
+    /// What identifies it.
+    pub fn id(&self) -> CodeId {
+        self.library.images()[0].id()
+    }
+}
+
+fn built(name: &'static str, folder: &Path) -> Function {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("ifuncs");
+    let options = Options {
+        inputs: vec![sources.join(format!("{name}.c"))],
+        output: folder.join(format!("lib{name}.so")),
+        ..Options::default()
+    };
+    let path = build(&options).unwrap_or_else(|error| panic!("{name}: {error}")).library;
+    let library = Library::open(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let file = std::fs::read(&path).expect("what was just built");
+    Function { name, library, file }
+}
+
+/// All of [`NAMES`], and the honest one last.
+pub fn functions() -> &'static [Function] {
+    static FUNCTIONS: OnceLock<Vec<Function>> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| {
+        let folder = TempDir::new().expect("a folder to build in");
+        NAMES.into_iter().chain(["honest"]).map(|name| built(name, folder.path())).collect()
+    })
+}
+
+/// The one that only honest links call.
+pub fn honest() -> &'static Function {
+    functions().last().expect("it is the last")
+}
+
+/// An image that does nothing, in one of many ways: lengths, alignments, sites and names by the seed. If it is `spoilt`, it may
+/// be none.
+pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {
+    let mut rng = Rng::with_seed(seed);
+    // Wherever it begins it returns.
+    let text = 8 * rng.usize(1..24);
+    let mut span1 = vec![0xc3; text];
+    let sites = rng.usize(..6);
+    span1.resize(text + 8 * sites, 0);
+    let data = vec![0; 8 * rng.usize(..5)];
+    let offered = [
+        "farjump_reply",
+        "memcpy",
+        "fuzz_twice",
+        "fuzz_version",
+        "getpid",
+        "fuzz_nowhere",
+        "farjump_forward",
+    ];
+    let (mut imports, mut relatives) = (Vec::new(), Vec::new());
+    for site in 0..sites {
+        let site = Place::Span1((text + 8 * site) as u32);
+        match rng.bool() {
+            true => imports.push(Import {
+                site,
+                name: offered[rng.usize(..offered.len())],
+                addend: rng.i64(-64..64),
+                weak: rng.bool(),
+            }),
+            false => relatives.push(Relative { site, to: Place::Span1(rng.u32(..text as u32)) }),
+        }
+    }
+    if !data.is_empty() && rng.bool() {
+        relatives.push(Relative { site: Place::Span2(0), to: Place::Span1(0) });
+    }
+    let parts = ImageParts {
+        align_log2: rng.u8(..8),
+        payload_align_log2: [0, 3, 6, 12][rng.usize(..4)],
+        entry: rng.u32(..text as u32),
+        data: &data,
+        bss_len: if rng.u8(..4) == 0 { rng.u32(..1 << 18) } else { rng.u32(..256) },
+        imports,
+        relatives,
+        ..ImageParts::text(Machine::native().unwrap_or(Machine::X86_64), &span1)
+    };
+    let image = parts.encode().unwrap_or_default();
+    if !spoilt {
+        return image;
+    }
+    let mut other = image.clone();
+    Mutator::new(seed).mutate(&mut other, 64, 1 << 16);
+    // What is an image after all is run: it must be as harmless as the first.
+    match ImageView::new_checked(&other) {
+        Ok(_) => image,
+        Err(_) => other,
+    }
+}
+
+/// The identity of an image.
+pub fn id_of(image: &[u8]) -> CodeId {
+    code_id(image)
+}

@@ -1,0 +1,586 @@
+//! A hostile source: carries out steps, with messages, frames and descriptors of its own making.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use farjump_core::frame::{Kind, Messages, Plan, PlanCode};
+use farjump_core::image::{CodeId, Machine};
+use farjump_core::mailbox::region_len;
+use farjump_core::transport::{OpenRequest, Transport};
+use farjump_transports::meet::{
+    Control, End, Message, PeerAddress, Question, SecondEnd, TcpOptions, ask_with,
+};
+use fastrand::Rng;
+
+use crate::descriptors::{MAY_BLOCK, Odd};
+use crate::functions::{ALIGNED, NAMES, functions, id_of, made_up};
+use crate::spoken;
+use crate::step::{Code, Epoch, FrameStep, Index, Meeting, Parting, Saying, Settings};
+use crate::wire::{Came, Wire};
+
+/// How long an answer of the target is waited for, in turns of it.
+const TURNS: usize = 400;
+
+/// A source that keeps to no rule.
+pub struct Hostile<'s> {
+    settings: &'s Settings,
+    address: PeerAddress,
+    tcp: TcpOptions,
+    transport: Box<dyn Transport>,
+    control: Option<Control>,
+    link: Option<Linked>,
+    /// What has to stay open.
+    kept: Vec<OwnedFd>,
+    /// Memory whose connection is closed.
+    memories: Vec<Linked>,
+    /// Replies that were seen.
+    pub replies: u64,
+    /// Links that were made.
+    pub links: u64,
+}
+
+/// What there is once both have met.
+struct Linked {
+    wire: Wire,
+    bigger: Option<Wire>,
+    epoch: u64,
+    offer: Option<(End, Vec<OwnedFd>)>,
+    /// The code that the target waits for.
+    needed: Option<CodeId>,
+    /// The images that were named last, whether they travelled or not.
+    named: VecDeque<(CodeId, Vec<u8>)>,
+    token: u32,
+}
+
+impl<'s> Hostile<'s> {
+    /// One that has not connected yet.
+    pub fn new(
+        settings: &'s Settings,
+        address: PeerAddress,
+        tcp: TcpOptions,
+        transport: Box<dyn Transport>,
+    ) -> Self {
+        Hostile {
+            settings,
+            address,
+            tcp,
+            transport,
+            control: None,
+            link: None,
+            kept: Vec::new(),
+            memories: Vec::new(),
+            replies: 0,
+            links: 0,
+        }
+    }
+
+    /// Connects, and meets as far as the step says. `turn` gives the target a turn.
+    pub fn connect(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) {
+        self.part(Parting::Drop);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // A target that is full, or closing, does not listen to everybody.
+        let Ok(control) = Control::connect_with(&self.address, &self.tcp, deadline) else { return };
+        self.control = Some(control);
+        if let Some(linked) = self.meet(meeting, turn) {
+            self.link = Some(linked);
+            self.links += 1;
+        }
+    }
+
+    fn meet(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) -> Option<Linked> {
+        let control = self.control.as_mut()?;
+        let own = Machine::native().map_or(62, |machine| machine.0);
+        let hello = Message::Hello {
+            machine: own,
+            pid: std::process::id(),
+            program: "hostile".into(),
+            transports: vec![self.transport.name().to_owned()],
+        };
+        match meeting {
+            Meeting::Stops(0) => return None,
+            Meeting::Bytes(seed) => {
+                let mut rng = Rng::with_seed(seed);
+                let bytes: Vec<u8> = (0..rng.usize(1..500)).map(|_| rng.u8(..)).collect();
+                spoken::write(control, &bytes, &[]);
+            }
+            Meeting::Undue(0, kind) => {
+                let message = spoken::any(kind, functions()[0].id(), functions()[0].image());
+                let _ = control.send(&message, &[]);
+            }
+            Meeting::Spoilt(seed) if seed % 2 == 0 => {
+                spoken::write(control, &spoken::spoilt(&hello, seed), &[])
+            }
+            Meeting::DescriptorsWithHello(seed) if control.carries_descriptors() => {
+                let odd = Odd::some(seed, 8192);
+                let _ = control.flush();
+                spoken::write(control, &spoken::bytes_of(&hello), &odd.borrowed());
+                self.kept.extend(odd.kept);
+            }
+            _ => drop(control.send(&hello, &[])),
+        }
+        let (welcome, descriptors) = await_message(control, turn)?;
+        let Message::Welcome { epoch, end: theirs, .. } = welcome else { return None };
+        match meeting {
+            Meeting::Stops(_) => return None,
+            Meeting::Undue(_, kind) => {
+                let message = spoken::any(kind, functions()[0].id(), functions()[0].image());
+                let _ = control.send(&message, &[]);
+            }
+            _ => {}
+        }
+        let request = OpenRequest::new(region_len(4096), 4096);
+        let mut own = SecondEnd::open(self.transport.as_mut(), &request).ok()?;
+        own.answers(control.peer(), &theirs).ok()?;
+        let kept = &mut self.kept;
+        own.tell(|end, borrowed| match meeting {
+            Meeting::OddEnd(seed) => {
+                let _ = control.send(&Message::Ready { end: changed(end, seed) }, borrowed);
+            }
+            Meeting::OddDescriptors(seed) if control.carries_descriptors() => {
+                let odd = Odd::some(seed, end.region_len);
+                let _ = control.send(&Message::Ready { end }, &odd.borrowed());
+                kept.extend(odd.kept);
+            }
+            Meeting::Spoilt(seed) => {
+                let bytes = spoken::spoilt(&Message::Ready { end }, seed);
+                spoken::write(control, &bytes, borrowed);
+            }
+            _ => drop(control.send(&Message::Ready { end }, borrowed)),
+        });
+        let copies = descriptors.iter().filter_map(|descriptor| descriptor.try_clone().ok());
+        kept.extend(copies);
+        let joined =
+            own.join(control.peer(), theirs, descriptors, Instant::now() + Duration::from_secs(5)).ok()?;
+        let wire = Wire::new(joined)?;
+        loop {
+            match await_message(control, turn)?.0 {
+                Message::Go => break,
+                Message::Refuse { .. } | Message::Closing { .. } => return None,
+                // What it takes, and what may be done there.
+                _ => {}
+            }
+        }
+        Some(Linked {
+            wire,
+            bigger: None,
+            epoch,
+            offer: None,
+            needed: None,
+            named: VecDeque::new(),
+            token: 0,
+        })
+    }
+
+    /// Whether it has a link, as far as it knows.
+    pub fn is_linked(&self) -> bool {
+        self.link.is_some() && self.control.is_some()
+    }
+
+    /// Reads what has come, of both kinds.
+    pub fn listen(&mut self) {
+        let Some(control) = &mut self.control else { return };
+        for _ in 0..64 {
+            match control.recv() {
+                Ok(Some((message, descriptors))) => match (&mut self.link, message) {
+                    (Some(link), Message::NeedCode { id, .. }) => link.needed = Some(CodeId(id)),
+                    (Some(link), Message::Offer { end }) => link.offer = Some((end, descriptors)),
+                    _ => {}
+                },
+                Ok(None) => break,
+                Err(_) => {
+                    self.part(Parting::KeepMemory);
+                    return;
+                }
+            }
+        }
+        let _ = control.flush();
+        let Some(link) = &mut self.link else { return };
+        for came in link.wire.poll() {
+            self.replies += 1;
+            check(&came, self.settings);
+        }
+        if let Some(bigger) = &mut link.bigger {
+            bigger.poll();
+        }
+    }
+
+    /// Sends a frame.
+    pub fn frame(&mut self, step: &FrameStep) {
+        let Some(link) = &mut self.link else { return };
+        let (image, id, name, own) = match step.code {
+            Code::Function(function) => {
+                let it = &functions()[function];
+                (it.image().to_vec(), it.id(), it.name, function as u16)
+            }
+            Code::MadeUp(seed) => {
+                let image = made_up(seed, false);
+                let id = id_of(&image);
+                (image, id, "made_up", 100 + (seed % 64) as u16)
+            }
+            Code::Spoilt(seed) => {
+                let image = made_up(seed, true);
+                let id = id_of(&image);
+                (image, id, "spoilt", 200)
+            }
+            Code::Mismatched(function) => {
+                let (it, other) = (&functions()[function], &functions()[(function + 1) % NAMES.len()]);
+                (it.image().to_vec(), other.id(), it.name, function as u16)
+            }
+        };
+        link.named.push_front((id, image.clone()));
+        link.named.truncate(8);
+        let aligned = step.code == Code::Function(ALIGNED);
+        let code = PlanCode {
+            image: if step.kind.carries_image() { &image } else { &[] },
+            id: if step.kind == Kind::CallLocal { CodeId([0; 16]) } else { id },
+            epoch: match step.epoch {
+                Epoch::Right => link.epoch,
+                Epoch::Wrong => link.epoch ^ 1,
+            },
+            name,
+        };
+        link.token = link.token.wrapping_add(1);
+        let plan = Plan {
+            kind: step.kind,
+            wants_reply: step.wants_reply,
+            alone: step.seed.is_multiple_of(3),
+            index: match step.index {
+                Index::Own => own,
+                Index::Of(index) | Index::Any(index) => index,
+            },
+            token: link.token,
+            align_log2: if aligned { 12 } else { 0 },
+            code: step.kind.names_code().then_some(code),
+        };
+        let payload = payload(step, name);
+        let spoil = step.spoil.map(|seed| (seed, self.settings.in_place));
+        if !step.bigger {
+            link.wire.send(&plan, &payload, spoil, step.signal);
+            return;
+        }
+        let Some(bigger) = &mut link.bigger else { return };
+        if bigger.send(&plan, &payload, spoil, step.signal) {
+            let switch = Plan { kind: Kind::Switch, wants_reply: false, align_log2: 0, code: None, ..plan };
+            link.wire.send(&switch, &[], None, step.signal);
+        }
+    }
+
+    /// Changes bytes of the mailbox, or of both.
+    pub fn rewrite(&mut self, seed: u64, waiting: bool) {
+        // What runs in place is whatever lies there.
+        if self.settings.in_place {
+            return;
+        }
+        let Some(link) = &mut self.link else { return };
+        if waiting && seed.is_multiple_of(4) {
+            link.wire.rename_last(["echo", "pure", "aligned"][(seed >> 8) as usize % 3], 1000);
+        } else if seed.is_multiple_of(3)
+            && let Some(bigger) = &mut link.bigger
+        {
+            bigger.rewrite(seed, waiting);
+        } else {
+            link.wire.rewrite(seed, waiting);
+        }
+    }
+
+    /// Writes a return line.
+    pub fn write_return_line(&mut self, seed: u64) {
+        let Some(link) = &mut self.link else { return };
+        link.wire.write_return_line(seed);
+        if seed.is_multiple_of(5) {
+            link.wire.doze();
+        }
+        if seed.is_multiple_of(7) {
+            let _ = link.wire.channel().call_attention();
+        }
+    }
+
+    /// Says something on the control connection.
+    pub fn say(&mut self, saying: Saying) {
+        let Some(control) = &mut self.control else { return };
+        let needed = self.link.as_ref().and_then(|link| link.needed);
+        let named = self.link.iter().flat_map(|link| &link.named);
+        let image = needed.and_then(|needed| named.into_iter().find(|(id, _)| *id == needed));
+        let image = image.map(|(_, image)| image.clone());
+        let echo = &functions()[0];
+        match saying {
+            Saying::Code | Saying::NoCode if needed.is_none() => {}
+            Saying::Code => {
+                let id = needed.unwrap_or(echo.id());
+                let image = image.unwrap_or_default();
+                let _ = control.send(&Message::Code { id: id.0, image }, &[]);
+            }
+            Saying::NoCode => {
+                let _ = control.send(&Message::NoCode { id: needed.unwrap_or(echo.id()).0 }, &[]);
+            }
+            Saying::OtherCode(function) => {
+                let image = functions()[function].image().to_vec();
+                let _ = control.send(&Message::Code { id: needed.unwrap_or(echo.id()).0, image }, &[]);
+            }
+            Saying::Enlarge(frame, payload) => drop(control.send(&Message::Enlarge { frame, payload }, &[])),
+            Saying::Accept => self.accept(None),
+            Saying::OddAccept(seed) => self.accept(Some(seed)),
+            Saying::Shrink => {
+                let _ = control.send(&Message::Shrink, &[]);
+                if let Some(link) = &mut self.link {
+                    link.bigger = None;
+                }
+            }
+            Saying::Bye => drop(control.send(&Message::Bye, &[])),
+            Saying::Undue(kind) => drop(control.send(&spoken::any(kind, echo.id(), echo.image()), &[])),
+            Saying::Spoilt(kind, seed) => {
+                let bytes = spoken::spoilt(&spoken::any(kind, echo.id(), echo.image()), seed);
+                spoken::write(control, &bytes, &[]);
+            }
+            Saying::Bytes(seed, len) => {
+                let mut rng = Rng::with_seed(seed);
+                let bytes: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
+                spoken::write(control, &bytes, &[]);
+            }
+            Saying::Often(kind, times) => {
+                // What asks for mailboxes and what answers nothing come in numbers.
+                let message = match kind % 4 {
+                    0 => Message::Enlarge { frame: u64::MAX, payload: 1 },
+                    1 => Message::NoCode { id: echo.id().0 },
+                    2 => Message::Code { id: echo.id().0, image: echo.image().to_vec() },
+                    _ => Message::Enlarge { frame: 5000, payload: 4000 },
+                };
+                for _ in 0..times {
+                    if control.wants_write() || control.send(&message, &[]).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the offer of a bigger mailbox, or something like it.
+    fn accept(&mut self, odd: Option<u64>) {
+        let (Some(control), Some(link)) = (&mut self.control, &mut self.link) else { return };
+        let request = OpenRequest::new(region_len(4096), 4096);
+        let Ok(own) = SecondEnd::open(self.transport.as_mut(), &request) else { return };
+        let kept = &mut self.kept;
+        own.tell(|end, borrowed| match odd {
+            Some(seed) if seed.is_multiple_of(2) && control.carries_descriptors() => {
+                let odd = Odd::some(seed, end.region_len);
+                let _ = control.send(&Message::Accept { end }, &odd.borrowed());
+                kept.extend(odd.kept);
+            }
+            Some(seed) => drop(control.send(&Message::Accept { end: changed(end, seed) }, borrowed)),
+            None => drop(control.send(&Message::Accept { end }, borrowed)),
+        });
+        let Some((end, descriptors)) = link.offer.take() else { return };
+        let joined = own.join(control.peer(), end, descriptors, Instant::now() + Duration::from_secs(5));
+        link.bigger = joined.ok().and_then(Wire::new);
+    }
+
+    /// Sends a message with descriptors of any kind beside it.
+    pub fn say_with(&mut self, kind: u8, seed: u64) {
+        let Some(control) = &mut self.control else { return };
+        if !control.carries_descriptors() {
+            return;
+        }
+        let odd = Odd::some(seed, 8192);
+        let echo = &functions()[0];
+        let kinds = [2, 8, 9, 10, 13, 15, 15, 17];
+        let message = spoken::any(kinds[usize::from(kind) % kinds.len()], echo.id(), echo.image());
+        let mut bytes = spoken::bytes_of(&message);
+        let body = bytes.split_off(8);
+        let claimed = if seed.is_multiple_of(5) { (seed >> 16) as usize % 20 } else { odd.passed.len() };
+        let whole = [&spoken::head(body.len(), claimed)[..], &body].concat();
+        spoken::write(control, &whole, &odd.borrowed());
+        self.kept.extend(odd.kept);
+    }
+
+    /// Does something to the descriptors that were passed between both.
+    pub fn tamper(&mut self, seed: u64) {
+        let mut rng = Rng::with_seed(seed);
+        if self.kept.is_empty() {
+            return;
+        }
+        let descriptor = self.kept[rng.usize(..self.kept.len())].as_fd();
+        match rng.u8(..4) {
+            0 => {
+                let _ = rustix::fs::ftruncate(descriptor, rng.u64(..1 << 20));
+            }
+            1 => {
+                let _ = rustix::fs::fcntl_add_seals(descriptor, rustix::fs::SealFlags::SEAL);
+            }
+            2 => {
+                // Reads or rings the doorbell of the other side.
+                let mut bytes = [0; 8];
+                if !is_blocking(descriptor) {
+                    let _ = rustix::io::read(descriptor, &mut bytes);
+                    let _ = rustix::io::write(descriptor, &u64::MAX.wrapping_sub(1).to_ne_bytes());
+                }
+            }
+            _ if MAY_BLOCK => {
+                let _ = rustix::fs::fcntl_setfl(descriptor, rustix::fs::OFlags::empty());
+            }
+            _ => {}
+        }
+    }
+
+    /// What asks properly, from another connection, and waits for the answer.
+    pub fn question(&self, kind: u8) -> impl FnOnce() -> Result<(), String> + Send + 'static {
+        let function = &functions()[usize::from(kind / 8) % NAMES.len()];
+        let question = match kind % 6 {
+            0 | 1 => Question::Store,
+            2 => Question::Stats,
+            3 => Question::Drop { id: function.id().0 },
+            4 => Question::DropAll,
+            // Its constructors do nothing. Half of it is no library.
+            _ => {
+                let len = if kind >= 128 { function.file.len() } else { function.file.len() / 2 };
+                Question::Export { name: "fuzz".into(), library: function.file[..len].to_vec() }
+            }
+        };
+        let (address, tcp) = (self.address.clone(), self.tcp.clone());
+        move || match ask_with(&address, &tcp, question, Instant::now() + Duration::from_secs(20)) {
+            Err(farjump_transports::Error::TooLate { .. }) => Err("a question was not answered".to_owned()),
+            // A target may be full, or refuse.
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks in some other way, and goes.
+    pub fn odd_ask(&mut self, seed: u64) {
+        let mut rng = Rng::with_seed(seed);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let Ok(mut control) = Control::connect_with(&self.address, &self.tcp, deadline) else { return };
+        let ask = Message::Ask(Question::Store);
+        match rng.u8(..5) {
+            0 => {
+                let _ = control.send(&ask, &[]);
+                let _ = control.send(&ask, &[]);
+            }
+            1 => {
+                let _ = control.flush();
+                spoken::write(&control, &spoken::spoilt(&ask, seed), &[]);
+            }
+            2 => {
+                let _ = control.flush();
+                let bytes = spoken::bytes_of(&ask);
+                spoken::write(&control, &bytes[..bytes.len() / 2], &[]);
+            }
+            3 => {
+                let library = vec![0x7f; 70_000];
+                let _ = control.send(&Message::Ask(Question::Export { name: "none".into(), library }), &[]);
+            }
+            _ => drop(control.send(&ask, &[])),
+        }
+        // It stays for the rest of the conversation, or goes without the answer.
+        if rng.bool()
+            && let Ok(descriptor) = control.as_fd().try_clone_to_owned()
+        {
+            self.kept.push(descriptor);
+        }
+    }
+
+    /// Goes.
+    pub fn part(&mut self, parting: Parting) {
+        match parting {
+            Parting::Half => {
+                if let Some(control) = &self.control {
+                    let _ = rustix::net::shutdown(control, rustix::net::Shutdown::Write);
+                }
+                return;
+            }
+            Parting::Bye => {
+                if let Some(control) = &mut self.control {
+                    let _ = control.send(&Message::Bye, &[]);
+                }
+            }
+            Parting::KeepMemory => self.memories.extend(self.link.take()),
+            Parting::Drop => {}
+        }
+        self.control = None;
+        self.link = None;
+        self.kept.clear();
+    }
+}
+
+fn is_blocking(descriptor: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+/// The next message, for which the target gets some turns.
+fn await_message(control: &mut Control, turn: &mut dyn FnMut()) -> Option<(Message, Vec<OwnedFd>)> {
+    for _ in 0..TURNS {
+        turn();
+        if let Some(came) = control.recv().ok()? {
+            return Some(came);
+        }
+        let _ = control.flush();
+    }
+    None
+}
+
+/// An end of which something is changed.
+pub(crate) fn changed(mut end: End, seed: u64) -> End {
+    let mut rng = Rng::with_seed(seed);
+    match rng.u8(..8) {
+        0 => end.region_len = [0, 4096, 8192, 1 << 20, 1 << 40, u64::MAX][rng.usize(..6)],
+        1 => end.max_frame = [0, 1, 63, 64, u32::MAX][rng.usize(..5)],
+        2 => end.rules = rng.u8(..),
+        3 => {
+            end.transport =
+                ["", "shm", "ucx", "a transport with much too long a name for one"][rng.usize(..4)].into()
+        }
+        4 => end.line_whole = !end.line_whole,
+        5 => end.address.truncate(rng.usize(..=end.address.len())),
+        _ if end.address.is_empty() => {}
+        _ => {
+            let at = rng.usize(..end.address.len());
+            end.address[at] = rng.u8(..);
+        }
+    }
+    end
+}
+
+/// What a function gets. No eight bytes of it look like an address.
+fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
+    let mut rng = Rng::with_seed(step.seed);
+    let mut bytes: Vec<u8> = (0..step.len).map(|_| rng.u8(0x40..0x60)).collect();
+    let mut put = |at: usize, part: &[u8]| {
+        if let Some(room) = bytes.get_mut(at..at + part.len()) {
+            room.copy_from_slice(part);
+        }
+    };
+    match name {
+        _ if step.kind == Kind::Calls => {
+            let len = rng.u32(..60);
+            let most = step.len.saturating_sub(8) / Messages::stride(len as usize).max(1);
+            let count = match rng.u8(..6) {
+                0 => rng.u32(..),
+                _ => most.max(1) as u32,
+            };
+            put(0, &Messages { len, count }.to_word().to_le_bytes());
+        }
+        "onward" => {
+            let peer = ["next", "gone", "nobody"][rng.usize(..3)];
+            let longer = [&[peer.len() as u8][..], peer.as_bytes()].concat();
+            put(0, &longer);
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// Nothing of the target's memory is in what it sends.
+fn check(came: &Came, settings: &Settings) {
+    let header = &came.header;
+    // Where code runs in place its sites are patched in the mailbox: what lies there may come back.
+    if header.kind != Kind::Reply || settings.in_place {
+        return;
+    }
+    for word in came.payload.chunks_exact(8) {
+        let word = u64::from_ne_bytes(word.try_into().unwrap_or_default());
+        let looks_like_an_address = matches!(word >> 40, 0x55 | 0x56 | 0x7f) && word & 0xffff_0000 != 0;
+        assert!(
+            !looks_like_an_address,
+            "a reply holds {word:#x}, an address of the target's memory: {header:?}"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Messages as bytes, to be changed before they are sent, and bytes with descriptors.
+
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use farjump_core::image::CodeId;
+use farjump_fuzz::Mutator;
+use farjump_transports::meet::{
+    Control, End, Limits, MeetRefusal, Message, PREFIX_LEN, Question, RefusalCause,
+};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// A message of some kind, whole and with nothing in it that anybody waits for.
+pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
+    let text = String::from("by the fuzzer");
+    let end = End {
+        transport: "shm".into(),
+        address: vec![1; 16],
+        key: [3; 16],
+        rules: 0xff,
+        line_whole: true,
+        max_frame: 4096,
+        region_len: 8192,
+    };
+    match kind % 20 {
+        0 => Message::Hello { machine: 62, pid: 1, program: text, transports: vec!["shm".into()] },
+        1 => Message::Welcome { epoch: 1, machine: 62, pid: 1, program: text, end },
+        2 => Message::Ready { end },
+        3 => Message::Go,
+        4 => Message::Refuse { cause: MeetRefusal::Failed, text },
+        5 => Message::Refused { token: 0x8000, cause: RefusalCause::Policy, text },
+        6 => Message::NeedCode { index: 1, id: code.0 },
+        7 => Message::Closing { text },
+        8 => Message::Code { id: code.0, image: image.to_vec() },
+        9 => Message::NoCode { id: code.0 },
+        10 => Message::Bye,
+        11 => Message::Linked { index: 1, nanoseconds: u64::MAX },
+        12 => Message::Limits(Limits::default()),
+        13 => Message::Enlarge { frame: 1 << 16, payload: 1 << 15 },
+        14 => Message::Offer { end },
+        15 => Message::Accept { end },
+        16 => Message::Decline { cause: RefusalCause::NoRoom, text },
+        17 => Message::Shrink,
+        18 => Message::Ask(Question::Stats),
+        _ => Message::Answer { bytes: vec![1, 1, 0] },
+    }
+}
+
+/// A message as it travels, without the prefix.
+pub fn bytes_of(message: &Message) -> Vec<u8> {
+    let (mut reader, own) = UnixStream::pair().expect("a pair of sockets");
+    let mut control = Control::from_stream(own).expect("a connection to this process");
+    // What is too long for a connection that has not met is nothing here.
+    if control.send(message, &[]).is_err() || control.wants_write() {
+        return vec![0; 8];
+    }
+    drop(control);
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).expect("what was sent");
+    bytes.split_off(PREFIX_LEN)
+}
+
+/// The same, changed.
+pub fn spoilt(message: &Message, seed: u64) -> Vec<u8> {
+    let mut bytes = bytes_of(message);
+    Mutator::new(seed).mutate(&mut bytes, 64, 1 << 16);
+    bytes
+}
+
+/// Writes bytes past everything, with descriptors beside the first. What does not fit is not written.
+pub fn write(control: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors[..descriptors.len().min(16)]));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    // A socket that is full or closed is as good as any.
+    let _ = sendmsg(control.as_fd(), &[IoSlice::new(bytes)], &mut ancillary, flags);
+}
+
+/// The head of a message with a body of `len` bytes and so many descriptors.
+pub fn head(len: usize, descriptors: usize) -> [u8; 8] {
+    let [a, b, c, d] = (len as u32).to_le_bytes();
+    [a, b, c, d, descriptors as u8, 0, 0, 0]
+}

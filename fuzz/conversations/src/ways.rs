@@ -1,0 +1,51 @@
+//! The transports over which conversations go.
+
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport,
+    TransportError,
+};
+use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
+use farjump_transports::shm::Shm;
+
+use crate::step::Way;
+
+/// An end's transport. The seed decides how those move bytes that move them in pieces.
+pub fn transport(way: Way, seed: u64) -> Box<dyn Transport> {
+    match way {
+        Way::Shared => Box::new(Shm::new()),
+        Way::SharedChecked => Box::new(Checked(Shm::new())),
+        Way::Puts(rule) | Way::PutsByTcp(rule) => Box::new(FakeOneSided::new(Rule::ALL[rule], seed)),
+        Way::Messages => Box::new(FakeTwoSided::new(seed)),
+    }
+}
+
+/// Shared memory that offers checked frames and nothing else.
+struct Checked(Shm);
+
+impl Transport for Checked {
+    fn name(&self) -> &str {
+        "checked"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.arrival &= ArrivalRules::CHECKED;
+        capabilities
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        Ok(Box::new(CheckedOpening(self.0.open(request)?)))
+    }
+}
+
+struct CheckedOpening(Box<dyn Opening>);
+
+impl Opening for CheckedOpening {
+    fn address(&self) -> LocalAddress<'_> {
+        self.0.address()
+    }
+
+    fn connect(self: Box<Self>, peer: Address, timeout_ms: u32) -> Result<Endpoint, TransportError> {
+        self.0.connect(peer, timeout_ms)
+    }
+}

@@ -1,0 +1,199 @@
+//! Conversations from seeds, in processes of their own: one that crashes, hangs or fails is told with its seed and with the steps that
+//! it takes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use farjump_conversations::misled::{Scene, talk_to_source};
+use farjump_conversations::stage::{Holdings, talk_to_target};
+use farjump_conversations::step::{Settings, steps};
+use farjump_fuzz::allocation::{Counting, is_counting, most_at_once};
+use fastrand::Rng;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// The first seed: a number. Another one for each run unless it is set.
+const SEED: &str = "FARJUMP_FUZZ_SEED";
+/// How many conversations: a number.
+const RUNS: &str = "FARJUMP_FUZZ_RUNS";
+/// Has conversations carried out in this process, for debuggers: a list of the steps that are left out, or nothing.
+const HERE: &str = "FARJUMP_FUZZ_HERE";
+/// How long one conversation may take before it hangs. It takes some hundredths of a second.
+const LONGEST: Duration = Duration::from_secs(120);
+/// How long finding out which steps are needed may take.
+const SHRINKING: Duration = Duration::from_secs(60);
+/// Most memory of the heap that the thread of a conversation holds at once, the hostile end's included.
+const MOST_MEMORY: usize = 32 << 20;
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is {value:?}: it must be a number")))
+}
+
+/// Carries out the conversation of a seed without some of its steps.
+fn to_target(seed: u64, left_out: &[usize], told: bool) -> String {
+    let mut rng = Rng::with_seed(seed);
+    let settings = Settings::new(&mut rng);
+    let all = steps(&mut rng, &settings);
+    let steps: Vec<_> =
+        all.iter().enumerate().filter(|(at, _)| !left_out.contains(at)).map(|(_, step)| *step).collect();
+    if told {
+        println!("{settings:?}");
+        steps.iter().for_each(|step| println!("    {step:?}"));
+    }
+    let (outcome, memory) = most_at_once(|| talk_to_target(seed, &settings, &steps));
+    assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
+    format!("{} steps, {outcome:?}", steps.len())
+}
+
+fn to_source(seed: u64, left_out: &[usize], told: bool) -> String {
+    let mut scene = Scene::new(&mut Rng::with_seed(seed));
+    let mut at = 0;
+    scene.turns.retain(|_| {
+        at += 1;
+        !left_out.contains(&(at - 1))
+    });
+    if told {
+        println!("{scene:?}");
+    }
+    let ((well, ill), memory) = most_at_once(|| talk_to_source(seed, &scene));
+    assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
+    format!("{} turns, {well} acts went well and {ill} did not", scene.turns.len())
+}
+
+type Carry = fn(u64, &[usize], bool) -> String;
+
+/// As the child: carries out `runs` conversations, and says on standard output how far it is.
+fn play(carry: Carry, left_out: &str) {
+    assert!(is_counting(), "memory is not counted");
+    let (seed, runs) = (number(SEED).unwrap_or(0), number(RUNS).unwrap_or(1));
+    let left_out: Vec<usize> = left_out.split(',').filter_map(|step| step.parse().ok()).collect();
+    // What is made once stays: the functions, and what the library of C keeps.
+    carry(seed, &left_out, runs == 1);
+    let before = Holdings::now();
+    for seed in seed..seed + runs {
+        println!("\nseed {seed}");
+        let said = carry(seed, &left_out, false);
+        assert_eq!(Holdings::now(), before, "something of the conversation is left: {:?}", Holdings::open());
+        println!("\ndone {seed}: {said}");
+    }
+}
+
+/// How a child fared.
+enum Fared {
+    Well(Vec<String>),
+    /// The seed, and what it said last.
+    Ill(u64, String),
+}
+
+fn child(test: &str, seed: u64, runs: u64, left_out: &str) -> Fared {
+    let program = std::env::current_exe().expect("this program");
+    let mut child = Killed(
+        Command::new(program)
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
+            .env(SEED, seed.to_string())
+            .env(RUNS, runs.to_string())
+            .env(HERE, left_out)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a process"),
+    );
+    let (lines, came) = mpsc::channel();
+    let outputs: [Box<dyn std::io::Read + Send>; 2] =
+        [Box::new(child.0.stdout.take().expect("piped")), Box::new(child.0.stderr.take().expect("piped"))];
+    for output in outputs {
+        let lines = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    drop(lines);
+    let (mut now, mut said, mut done) = (seed, Vec::new(), Vec::new());
+    loop {
+        match came.recv_timeout(LONGEST) {
+            Ok(line) => {
+                if let Some(seed) = line.strip_prefix("seed ").and_then(|seed| seed.parse().ok()) {
+                    (now, said) = (seed, Vec::new());
+                } else if line.starts_with("done ") {
+                    done.push(line);
+                } else if !line.is_empty() {
+                    said.push(line);
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                return Fared::Ill(now, format!("it hangs\n{}", said.join("\n")));
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let status = child.0.wait().expect("it was started");
+    match status.success() && done.len() as u64 == runs {
+        true => Fared::Well(done),
+        false => Fared::Ill(now, format!("{status}\n{}", said.join("\n"))),
+    }
+}
+
+/// A child that does not outlive this.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn fuzz(test: &str, carry: Carry, runs: u64) {
+    if let Ok(left_out) = std::env::var(HERE) {
+        return play(carry, &left_out);
+    }
+    let seed = number(SEED).unwrap_or_else(|| fastrand::u64(..1 << 48));
+    println!("{SEED}={seed}");
+    let (seed, why) = match child(test, seed, number(RUNS).unwrap_or(runs), "") {
+        Fared::Well(done) => return println!("{}", done.join("\n")),
+        Fared::Ill(seed, why) => (seed, why),
+    };
+    // Fewer steps, as long as it goes wrong: first many at a time, then one.
+    let begun = Instant::now();
+    let (mut left_out, mut told, mut width): (Vec<usize>, _, _) = (Vec::new(), why.clone(), 16);
+    while width > 0 {
+        for start in (0..160).step_by(width) {
+            let more: Vec<_> = left_out.iter().copied().chain(start..start + width).collect();
+            if begun.elapsed() > SHRINKING {
+                break;
+            }
+            if let Fared::Ill(_, why) = child(test, seed, 1, &list(&more)) {
+                (left_out, told) = (more, why);
+            }
+        }
+        width /= 4;
+    }
+    panic!(
+        "the conversation of {SEED}={seed} fails: {why}\n\nwith fewer steps: {told}\n\nto see it again: {HERE}={} {SEED}={seed} {RUNS}=1 \
+         cargo test -p farjump-conversations --test conversations {test} -- --nocapture",
+        list(&left_out)
+    );
+}
+
+fn list(steps: &[usize]) -> String {
+    steps.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn a_target_stands_whatever_a_source_does_and_an_honest_link_beside_it_loses_nothing() {
+    fuzz("a_target_stands_whatever_a_source_does_and_an_honest_link_beside_it_loses_nothing", to_target, 200);
+}
+
+#[test]
+fn every_wait_of_a_source_ends_whatever_its_target_does() {
+    fuzz("every_wait_of_a_source_ends_whatever_its_target_does", to_source, 40);
+}
