@@ -7,6 +7,7 @@ use crate::checks::{
     without_ucx::{self, Seen},
 };
 use crate::child::{Failed, Interrupt, Run};
+use crate::coverage;
 use crate::guard;
 use crate::install;
 use crate::packages;
@@ -88,6 +89,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         Ok(format!("{word:6}  {name} ({} s): {said}", begun.elapsed().as_secs()))
     };
     lines.push(tried("hot path", hot_path)?);
+    lines.push(tried("reach of the fuzzers", coverage::check)?);
     let begun = Instant::now();
     let mut tally: Tally = test::all(&[], None, interrupt)?;
     test::charge(&mut tally, &lacking);

@@ -3,6 +3,7 @@
 mod checks;
 mod child;
 mod ci;
+mod coverage;
 mod figures;
 mod guard;
 mod install;
@@ -51,6 +52,12 @@ enum Chore {
     /// no time is measured. Fails where more than a few instructions or a line came to be needed, and says which; tells what
     /// became less. docs/decisions/hot-path-guard.md has more.
     Guard(guard::Options),
+    /// Measures how much of what peers can reach the fuzzers execute, of core, loader, meeting, shared memory, target and link.
+    ///
+    /// Builds the fuzzers once more, such that they count, runs them alone and from fixed seeds, and prints a table. The last line is
+    /// `reach: NN.N %`. What does not count is in fuzz/unreached, with its reasons. Reads the profiles with LLVM's tools: those of rustup's component llvm-tools where
+    /// that is installed, otherwise pip installs them into the target folder. Exits with 1 if less than 75 % are reached.
+    Coverage(coverage::Options),
     /// Installs the C library with its headers, what pkg-config and CMake read, and the program farjump.
     ///
     /// Builds them for release first. `libfarjump.so` is linked by the C compiler from the archive that cargo makes, so that its name
@@ -74,6 +81,7 @@ fn main() -> ExitCode {
         Chore::Ci(options) => ci::run(&options, &interrupt),
         Chore::VmTest(options) => vm::run(&options, &interrupt),
         Chore::Install(options) => install::run(&options, &interrupt),
+        Chore::Coverage(options) => coverage::run(&options, &interrupt),
         Chore::Guard(options) => guard::run(&options, &interrupt),
         Chore::Figures(options) => figures::run(&options, &interrupt),
     });

@@ -97,9 +97,11 @@ impl Odd {
 /// How long closing may take, in seconds.
 const LINGER: u64 = 20;
 
-/// Whether descriptors whose reading or writing blocks are passed, and made so while they are used.
+/// Whether descriptors are passed whose reading or writing blocks, and made so while they are used. To be set once doorbells are such that
+/// each call says itself that it does not block: an eventfd blocks for both sides if one of them says so.
 pub const MAY_BLOCK: bool = false;
-/// Whether descriptors whose closing blocks are passed.
+/// Whether descriptors are passed whose closing blocks. To be set once a source that gets one while it connects keeps its deadline: the
+/// conversation with a source of seed 36772141035023 shows that it waits for the close.
 pub const MAY_LINGER: bool = false;
 
 fn memory(len: u64, allocated: bool, seals: SealFlags) -> Option<OwnedFd> {

@@ -9,7 +9,7 @@ use farjump_core::image::{CodeId, Machine};
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::meet::{
-    Control, End, Message, PeerAddress, Question, SecondEnd, TcpOptions, ask_with,
+    Control, DeferredFd, End, Message, PeerAddress, Question, SecondEnd, TcpOptions, ask_with,
 };
 use fastrand::Rng;
 
@@ -45,7 +45,7 @@ struct Linked {
     wire: Wire,
     bigger: Option<Wire>,
     epoch: u64,
-    offer: Option<(End, Vec<OwnedFd>)>,
+    offer: Option<(End, Vec<DeferredFd>)>,
     /// The code that the target waits for.
     needed: Option<CodeId>,
     /// The images that were named last, whether they travelled or not.
@@ -148,7 +148,7 @@ impl<'s> Hostile<'s> {
             }
             _ => drop(control.send(&Message::Ready { end }, borrowed)),
         });
-        let copies = descriptors.iter().filter_map(|descriptor| descriptor.try_clone().ok());
+        let copies = descriptors.iter().filter_map(|descriptor| descriptor.as_fd().try_clone_to_owned().ok());
         kept.extend(copies);
         let joined =
             own.join(control.peer(), theirs, descriptors, Instant::now() + Duration::from_secs(5)).ok()?;
@@ -506,7 +506,7 @@ fn is_blocking(descriptor: BorrowedFd<'_>) -> bool {
 }
 
 /// The next message, for which the target gets some turns.
-fn await_message(control: &mut Control, turn: &mut dyn FnMut()) -> Option<(Message, Vec<OwnedFd>)> {
+fn await_message(control: &mut Control, turn: &mut dyn FnMut()) -> Option<(Message, Vec<DeferredFd>)> {
     for _ in 0..TURNS {
         turn();
         if let Some(came) = control.recv().ok()? {

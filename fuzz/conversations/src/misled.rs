@@ -11,7 +11,8 @@ use farjump_core::image::Machine;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::meet::{
-    Answer, Control, Dropped, End, Key, Listener, Message, PeerAddress, RefusalCause, SecondEnd, TcpOptions,
+    Answer, Control, DeferredFd, Dropped, End, Key, Listener, Message, PeerAddress, RefusalCause, SecondEnd,
+    TcpOptions,
 };
 use fastrand::Rng;
 use tempfile::TempDir;
@@ -540,7 +541,7 @@ impl<'s> Liar<'s> {
     }
 }
 
-fn await_message(control: &mut Control) -> Option<(Message, Vec<OwnedFd>)> {
+fn await_message(control: &mut Control) -> Option<(Message, Vec<DeferredFd>)> {
     let until = Instant::now() + CONNECTING;
     while Instant::now() < until {
         if let Some(came) = control.recv().ok()? {

@@ -1,0 +1,232 @@
+//! `cargo xtask coverage`: how much of what peers can reach the fuzzers execute.
+
+mod left_out;
+mod tools;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::tally::last;
+use crate::workspace::{Workspace, root};
+use left_out::LeftOut;
+use tools::Tools;
+
+/// Least share of the lines that must be reached, in percent.
+const GOAL: f64 = 75.0;
+/// How long building may take, and running.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+/// Seed of every fuzzer, so that two runs reach the same but for what depends on time.
+const SEED: &str = "22";
+/// Counts what a crate executes. Names stay as they are: the tools that PyPI has are built without zlib.
+const WRAPPER: &str =
+    "#!/bin/sh\nexec \"$@\" -C instrument-coverage -C llvm-args=-enable-name-compression=false\n";
+/// The packages whose tests are the fuzzers.
+const FUZZERS: [&str; 2] = ["farjump-fuzz", "farjump-conversations"];
+
+/// Parts of the project, each with the folder of its sources and what of it is not counted.
+const PARTS: [Part; 7] = [
+    // Models run under loom alone; middleware is for tests and for people who look.
+    Part { name: "core", folder: "core/src/", without: &["core/src/middleware/", "core/src/mailbox/model"] },
+    // Images are built by their author, of files of his own.
+    Part { name: "loader", folder: "loader/src/", without: &["loader/src/build/"] },
+    Part { name: "meet", folder: "transports/src/meet/", without: &[] },
+    Part { name: "shm", folder: "transports/src/shm/", without: &[] },
+    Part { name: "target", folder: "farjump/src/target/", without: &[] },
+    Part { name: "execute", folder: "farjump/src/execute/", without: &[] },
+    Part { name: "link", folder: "farjump/src/link/", without: &[] },
+];
+
+struct Part {
+    name: &'static str,
+    folder: &'static str,
+    without: &'static [&'static str],
+}
+
+impl Part {
+    fn has(&self, file: &str) -> bool {
+        file.starts_with(self.folder) && !self.without.iter().any(|without| file.starts_with(without))
+    }
+}
+
+/// How to run it.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Options {
+    /// Lists the lines that no fuzzer reached, too, of the files whose path contains this; an empty text stands for all.
+    #[arg(long, value_name = "PATH")]
+    unreached: Option<String>,
+}
+
+/// What came of it.
+pub(crate) enum Seen {
+    /// The share that was reached, in percent.
+    Reached(f64),
+    /// Nothing can be measured on this machine, and why.
+    NotHere(String),
+}
+
+/// Measures, for `cargo xtask coverage`; `true` if enough is reached.
+///
+/// # Errors
+/// A fuzzer failed, the list of what is left out does not fit, or nothing can be measured on this machine.
+pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    match measure(options, interrupt)? {
+        Seen::Reached(percent) => Ok(percent >= GOAL),
+        Seen::NotHere(why) => Err(Failed::Because(why)),
+    }
+}
+
+/// As [`run`], as a step of `cargo xtask ci`.
+///
+/// # Errors
+/// As for [`run`], and when too little is reached.
+pub(crate) fn check(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
+    Ok(match measure(&Options { unreached: None }, interrupt)? {
+        Seen::Reached(percent) if percent >= GOAL => ("ok", format!("the fuzzers reach {percent:.1} %")),
+        Seen::Reached(percent) => {
+            ("FAILED", format!("the fuzzers reach {percent:.1} %, and {GOAL:.0} % is the least"))
+        }
+        Seen::NotHere(why) => ("skipped", why),
+    })
+}
+
+fn measure(options: &Options, interrupt: &Interrupt) -> Result<Seen, Failed> {
+    // Before anything is built: a list that does not fit is found in a second.
+    let left_out = LeftOut::read(Path::new("fuzz/unreached"))?;
+    let target = Workspace::load(false, interrupt)?.target();
+    let tools = match Tools::find(&target, interrupt)? {
+        Ok(tools) => tools,
+        Err(why) => return Ok(Seen::NotHere(why)),
+    };
+    let folder = target.join("coverage");
+    let programs = build(&folder, interrupt)?;
+    let profile = execute(&folder, &programs, &tools, interrupt)?;
+    let lines = tools.lines(&profile, &programs, interrupt)?;
+    Ok(Seen::Reached(report(&lines, &left_out, options)?))
+}
+
+/// Builds the fuzzers such that they count what they execute, and returns their programs.
+fn build(folder: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
+    let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", folder.display()));
+    fs::create_dir_all(folder).map_err(failed)?;
+    // Dependencies count nothing: cargo calls this for the crates of the workspace alone.
+    let wrapper = folder.join("rustc");
+    fs::write(&wrapper, WRAPPER).map_err(failed)?;
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+
+    let mut args = vec!["test", "--no-run", "--tests", "--message-format=json"];
+    args.extend(FUZZERS.iter().flat_map(|package| ["--package", package]));
+    let ended = Run::cargo(interrupt)
+        .args(args)
+        .directory(root())
+        .env("CARGO_TARGET_DIR", folder.join("build"))
+        .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
+        .env("CARGO_ENCODED_RUSTFLAGS", "")
+        // Build scripts and macros of the workspace's own would leave profiles where they ran.
+        .env("LLVM_PROFILE_FILE", "/dev/null")
+        .limit(LIMIT)
+        .quiet()
+        .run()?;
+    if !ended.status.success() {
+        let said: Vec<_> = ended.output.lines().filter(|line| !line.starts_with('{')).collect();
+        return Err(Failed::Because(format!("building the fuzzers failed:\n{}", said.join("\n"))));
+    }
+    let built = ended.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let tests = built.filter(|artifact| artifact["target"]["kind"][0] == "test");
+    let programs: Vec<_> = tests.filter_map(|test| test["executable"].as_str().map(PathBuf::from)).collect();
+    match programs.is_empty() {
+        true => Err(Failed::Because("cargo built no fuzzer".to_owned())),
+        false => Ok(programs),
+    }
+}
+
+/// Runs the fuzzers, and returns what all of them executed as one profile.
+fn execute(
+    folder: &Path,
+    programs: &[PathBuf],
+    tools: &Tools,
+    interrupt: &Interrupt,
+) -> Result<PathBuf, Failed> {
+    let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", folder.display()));
+    let profiles = folder.join("profiles");
+    if profiles.exists() {
+        fs::remove_dir_all(&profiles).map_err(failed)?;
+    }
+    fs::create_dir_all(&profiles).map_err(failed)?;
+    for program in programs {
+        // Processes of one program share a file.
+        let ended = Run::new(program, interrupt)
+            .directory(root())
+            .env("LLVM_PROFILE_FILE", profiles.join("%4m.profraw"))
+            .env("FARJUMP_FUZZ_SEED", SEED)
+            .limit(LIMIT)
+            .run()?;
+        if !ended.status.success() {
+            let said = last(&ended.output).join("\n    ");
+            return Err(Failed::Because(format!("{} failed\n    {said}", program.display())));
+        }
+    }
+    let raw = fs::read_dir(&profiles).map_err(failed)?.filter_map(|entry| Some(entry.ok()?.path()));
+    tools.merge(raw.collect(), &folder.join("fuzzers.profdata"), interrupt)
+}
+
+/// How often each line of a file was executed, by the path of the file in the workspace.
+type Lines = BTreeMap<String, BTreeMap<usize, u64>>;
+
+/// Prints the table, and returns the share of all lines.
+fn report(lines: &Lines, left_out: &LeftOut, options: &Options) -> Result<f64, Failed> {
+    let mut rows = Vec::new();
+    let (mut all, mut all_reached, mut all_left_out) = (0, 0, 0);
+    let mut unreached = String::new();
+    for part in &PARTS {
+        let (mut of_part, mut part_reached, mut files) = (0, 0, Vec::new());
+        for (file, lines) in lines.iter().filter(|(file, _)| part.has(file)) {
+            let out = left_out.of(file);
+            let counted: Vec<_> = lines.iter().filter(|(line, _)| !out.contains(line)).collect();
+            all_left_out += lines.len() - counted.len();
+            let reached = counted.iter().filter(|&&(_, count)| *count > 0).count();
+            (of_part, part_reached) = (of_part + counted.len(), part_reached + reached);
+            files.push((file.as_str(), reached, counted.len()));
+            if options.unreached.as_ref().is_some_and(|path| file.contains(path.as_str())) {
+                list(
+                    &mut unreached,
+                    file,
+                    counted.iter().filter(|(_, count)| **count == 0).map(|(line, _)| **line),
+                );
+            }
+        }
+        if of_part == 0 {
+            return Err(Failed::Because(format!("nothing of {} is in what the fuzzers linked", part.folder)));
+        }
+        rows.push((part.name, part_reached, of_part));
+        rows.extend(files);
+        (all, all_reached) = (all + of_part, all_reached + part_reached);
+    }
+    print!("{unreached}");
+    println!("{:48} {:>7} {:>7} {:>7}", "", "reached", "lines", "%");
+    for (name, reached, lines) in rows {
+        let name = if name.contains('/') { format!("  {name}") } else { name.to_owned() };
+        println!("{name:48} {reached:>7} {lines:>7} {:>7.1}", percent(reached, lines));
+    }
+    println!("{all_left_out} lines are left out, for the reasons in fuzz/unreached");
+    println!("reach: {:.1} %", percent(all_reached, all));
+    Ok(percent(all_reached, all))
+}
+
+/// Lines with their text, as compilers show them.
+fn list(to: &mut String, file: &str, lines: impl Iterator<Item = usize>) {
+    let text = fs::read_to_string(root().join(file)).unwrap_or_default();
+    for line in lines {
+        let _ = writeln!(to, "{file}:{line}: {}", text.lines().nth(line - 1).unwrap_or("").trim());
+    }
+}
+
+fn percent(part: usize, of: usize) -> f64 {
+    if of == 0 { 100.0 } else { 100.0 * part as f64 / of as f64 }
+}
