@@ -10,6 +10,29 @@ pub fn code_id(image: &[u8]) -> CodeId {
     CodeId(id)
 }
 
+/// Computes an identity of bytes that come piece by piece.
+#[derive(Clone, Debug, Default)]
+pub struct CodeHasher(blake3::Hasher);
+
+impl CodeHasher {
+    /// One that no bytes were given to.
+    pub fn new() -> CodeHasher {
+        CodeHasher::default()
+    }
+
+    /// Adds the bytes that follow.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The identity of all bytes so far: the same as [`code_id`] of them.
+    pub fn finish(&self) -> CodeId {
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.0.finalize().as_bytes()[..16]);
+        CodeId(id)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,6 +50,16 @@ mod tests {
             let mut other = image.clone();
             other[at] ^= 1;
             assert_ne!(code_id(&other), code_id(&image), "{at}");
+        }
+    }
+
+    #[test]
+    fn an_identity_computed_piece_by_piece_is_the_same() {
+        let bytes: Vec<u8> = (0..10_000_u32).map(|at| at as u8).collect();
+        for piece in [1, 7, 1024, 4096, 10_000] {
+            let mut hasher = CodeHasher::new();
+            bytes.chunks(piece).for_each(|bytes| hasher.update(bytes));
+            assert_eq!(hasher.finish(), code_id(&bytes), "{piece}");
         }
     }
 }

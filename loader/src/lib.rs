@@ -46,7 +46,7 @@ pub mod usage;
 
 pub use arena::Arena;
 pub use capacity::{Capacity, Need};
-pub use code_id::code_id;
+pub use code_id::{CodeHasher, code_id};
 pub use error::Error;
 pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage};

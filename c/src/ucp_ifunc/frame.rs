@@ -218,7 +218,11 @@ impl<'a> Part<'a> {
 
 /// The first word of a check: of a frame's bytes from offset 8 up to it.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
-    let CodeId([a, b, c, d, e, f, g, h, ..]) = code_id(bytes);
+    check_word(code_id(bytes))
+}
+
+/// The same, from the identity of these bytes.
+pub(super) fn check_word(CodeId([a, b, c, d, e, f, g, h, ..]): CodeId) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use farjump_loader::CodeHasher;
 use farjump_ucx_sys::{
     UCS_ERR_CANCELED, UCS_ERR_INVALID_ADDR, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_ELEM, UCS_ERR_NO_MESSAGE,
     UCS_ERR_TIMED_OUT, UCS_OK, ucs_status_t,
@@ -22,6 +23,12 @@ use super::functions::{self, Function};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A slot that was not polled for so long is not waited for any more.
 const FORGOTTEN: Duration = Duration::from_secs(60);
+/// Most bytes of a checked frame that one poll computes the hash of. One that is no longer is taken by the poll that finds it whole.
+const AT_ONCE: usize = 64 << 10;
+/// What a poll that finds a frame not whole saves up for the next hash of it, in bytes.
+const SAVED: usize = 4 << 10;
+/// Bytes of a frame that are copied before they are hashed.
+const PIECE: usize = 4 << 10;
 
 /// Runs the frame at the start of a slot, if one is there and whole; [`UCS_ERR_NO_MESSAGE`] otherwise. Never waits.
 ///
@@ -129,7 +136,7 @@ impl Slot<'_> {
     ) -> Result<ucs_status_t, Refused> {
         let head = match Head::checked(words, room, CHECK) {
             // SAFETY: the head was checked against the slot.
-            Ok(head) if unsafe { self.is_whole(&head) } => head,
+            Ok(head) if unsafe { self.is_whole(&head, words) } => head,
             Ok(_) => return self.wait_for_end(words, None, room),
             Err(bad) => return self.wait_for_end(words, Some(bad), room),
         };
@@ -169,23 +176,73 @@ impl Slot<'_> {
     }
 
     /// Whether all bytes of a checked frame are there. If they are, its last word is gone, so that it does not stand for the
-    /// end of the next frame.
+    /// end of the next frame. Of a long frame it may be a later poll that finds this.
     ///
     /// # Safety
     /// As for [`Slot::run`].
-    unsafe fn is_whole(&self, head: &Head) -> bool {
+    unsafe fn is_whole(&self, head: &Head, words: [u64; 2]) -> bool {
         // SAFETY: a checked frame's last two words lie in the slot, whose start and whose frame's length are multiples of 8.
         let [check, trailer] = unsafe { &*self.start.add(head.end).cast::<[AtomicU64; CHECK / 8]>() };
         if trailer.load(Ordering::Acquire) != frame::trailer(self.address).to_le() {
             return false;
         }
-        let check = u64::from_le(check.load(Ordering::Relaxed));
-        // SAFETY: as above.
-        let is_whole = frame::hash(&unsafe { self.copy(8, head.end) }) == check;
+        // SAFETY: as the caller vouches.
+        let Some(hash) = (unsafe { self.hash(head.end, words) }) else { return false };
+        let is_whole = hash == u64::from_le(check.load(Ordering::Acquire));
         if is_whole {
             trailer.store(frame::NOTHING, Ordering::Relaxed);
         }
         is_whole
+    }
+
+    /// The hash of the frame up to `end`; `None` if it is not finished, or it is too early for another one. No poll takes longer for it
+    /// than [`AT_ONCE`] bytes do, and a frame that stays torn takes no more than two hashes, and [`SAVED`] bytes a poll from then on.
+    ///
+    /// # Safety
+    /// `end` must lie in the slot.
+    unsafe fn hash(&self, end: usize, words: [u64; 2]) -> Option<u64> {
+        let len = end - 8;
+        if len <= AT_ONCE && STALLED.load(Ordering::Relaxed) == 0 {
+            let mut hasher = CodeHasher::new();
+            // SAFETY: as the caller vouches.
+            unsafe { self.feed(&mut hasher, 8, end) };
+            return Some(frame::check_word(hasher.finish()));
+        }
+        let mut stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let stall = Stall::of(&mut stalls, self.address, words, Instant::now());
+        stall.saved = stall.saved.saturating_add(SAVED);
+        let (mut hasher, done) = match stall.hash.take() {
+            Some(begun) => begun,
+            None if !stall.is_new && stall.saved < len => return None,
+            None => {
+                (stall.is_new, stall.saved) = (false, 0);
+                (Box::default(), 0)
+            }
+        };
+        let to = len.min(done + AT_ONCE);
+        // SAFETY: as the caller vouches.
+        unsafe { self.feed(&mut hasher, 8 + done, 8 + to) };
+        if to < len {
+            stall.hash = Some((hasher, to));
+            return None;
+        }
+        Some(frame::check_word(hasher.finish()))
+    }
+
+    /// Adds what the slot holds there to a hash. It is copied first: others may write it meanwhile.
+    ///
+    /// # Safety
+    /// The range must lie in the slot.
+    unsafe fn feed(&self, hasher: &mut CodeHasher, from: usize, to: usize) {
+        #[cfg(test)]
+        HASHED.with(|hashed| hashed.set(hashed.get() + to - from));
+        let mut piece = [0; PIECE];
+        for start in (from..to).step_by(PIECE) {
+            let len = PIECE.min(to - start);
+            // SAFETY: the caller vouches for the range, and the piece is as long.
+            unsafe { ptr::copy_nonoverlapping(self.start.add(start), piece.as_mut_ptr(), len) };
+            hasher.update(&piece[..len]);
+        }
     }
 
     /// What the slot holds there. It may change meanwhile: what counts is the copy.
@@ -253,17 +310,12 @@ impl Slot<'_> {
     ) -> Result<ucs_status_t, Refused> {
         let now = Instant::now();
         let mut stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = stalls.iter().position(|stall| (stall.address, stall.words) == (self.address, words));
-        let Some(known) = known else {
-            stalls.retain(|stall| stall.address != self.address && now - stall.since < FORGOTTEN);
-            stalls.push(Stall { address: self.address, words, since: now });
-            STALLED.store(stalls.len(), Ordering::Relaxed);
-            return Ok(UCS_ERR_NO_MESSAGE);
-        };
-        if now - stalls[known].since < PATIENCE {
+        let stall = Stall::of(&mut stalls, self.address, words, now);
+        // A hash that is under way is work of ours, and no time of the sender's.
+        if now - stall.since < PATIENCE || stall.hash.is_some() {
             return Ok(UCS_ERR_NO_MESSAGE);
         }
-        stalls.swap_remove(known);
+        stalls.retain(|stall| stall.address != self.address);
         STALLED.store(stalls.len(), Ordering::Relaxed);
         if let Some(bad @ BadHead::PastSlot(_)) = bad {
             return Err(self.bad(bad, room));
@@ -281,13 +333,44 @@ impl Slot<'_> {
     }
 }
 
-/// A frame whose beginning is there, since when.
+/// A frame whose beginning is there.
 struct Stall {
     address: u64,
     words: [u64; 2],
     since: Instant,
+    /// The hash of it that is under way, and how many bytes it has.
+    hash: Option<(Box<CodeHasher>, usize)>,
+    /// None was begun, and the first one has nothing to wait for.
+    is_new: bool,
+    /// Bytes that may be hashed beyond the hash that is under way.
+    saved: usize,
+}
+
+impl Stall {
+    /// What is known of the frame with these words at `address`; from now on something is.
+    fn of(stalls: &mut Vec<Stall>, address: u64, words: [u64; 2], now: Instant) -> &mut Stall {
+        let known = stalls.iter().position(|stall| stall.address == address);
+        let at = known.unwrap_or_else(|| {
+            stalls.retain(|stall| now - stall.since < FORGOTTEN);
+            stalls.push(Stall { address, words, since: now, hash: None, is_new: true, saved: 0 });
+            STALLED.store(stalls.len(), Ordering::Relaxed);
+            stalls.len() - 1
+        });
+        let stall = &mut stalls[at];
+        if stall.words != words {
+            // Another header, and with it another frame, or the rest of this one's. What was saved is not saved anew.
+            *stall = Stall { words, since: now, hash: None, ..*stall };
+        }
+        stall
+    }
 }
 
 static STALLS: Mutex<Vec<Stall>> = Mutex::new(Vec::new());
 /// How many there are, to be looked at without the lock.
 static STALLED: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(test)]
+thread_local! {
+    /// Bytes of checked frames of which this thread has computed hashes.
+    pub(super) static HASHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}

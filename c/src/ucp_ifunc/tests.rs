@@ -250,6 +250,66 @@ fn a_frame_whose_end_does_not_come_is_given_up_with_a_status_and_the_slot_is_emp
     assert_eq!(seen, [0, 0]);
 }
 
+/// A slot of its own for a long frame.
+fn long(ifunc: &Ifunc, words: usize) -> (Vec<u64>, Vec<u64>) {
+    let made = Made::of(ifunc, &vec![1; words]);
+    let mut slot = vec![0_u64; words + 4096];
+    let frame = send::checked(slot.as_mut_ptr().addr() as u64, made.message()).unwrap();
+    slot[..frame.len()].copy_from_slice(&frame);
+    (slot, frame)
+}
+
+/// Polls the slot, and counts the bytes that were hashed for it.
+fn poll_long(slot: &mut [u64], seen: &mut [u64; 2]) -> (Result<ucs_status_t, ucs_status_t>, usize) {
+    let before = poll::HASHED.get();
+    let room = size_of_val(slot);
+    // SAFETY: the slot is as long as it is said to be, and this thread's alone; the function adds two words up.
+    let polled = unsafe { poll::poll(slot.as_mut_ptr().cast(), room, (&raw mut *seen).cast()) };
+    (polled.map_err(|refused| refused.status), poll::HASHED.get() - before)
+}
+
+/// Most bytes that a poll computes the hash of.
+const MOST_HASHED: usize = 64 << 10;
+
+#[test]
+fn a_long_checked_frame_costs_a_poll_a_bounded_number_of_bytes_and_runs() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let (mut slot, frame) = long(&sum, 1 << 18);
+    let mut seen = [0; 2];
+    let mut polls = 0;
+    loop {
+        let (polled, hashed) = poll_long(&mut slot, &mut seen);
+        assert!(hashed <= MOST_HASHED, "poll {polls} hashed {hashed} bytes");
+        polls += 1;
+        match polled {
+            Ok(UCS_OK) => break,
+            other => assert_eq!(other, Ok(UCS_ERR_NO_MESSAGE)),
+        }
+    }
+    assert_eq!(seen, [1, 1 << 18]);
+    assert_eq!(polls, (frame.len() * 8).div_ceil(MOST_HASHED));
+}
+
+#[test]
+fn a_long_frame_with_a_wrong_check_is_given_up_and_costs_each_poll_a_bounded_number_of_bytes() {
+    let Some(sum) = ifunc("sum", SUM) else { return };
+    let (mut slot, frame) = long(&sum, 1 << 20);
+    slot[1000] ^= 1;
+    let (mut seen, mut polls, mut total) = ([0; 2], 0, 0);
+    let status = loop {
+        let (polled, hashed) = poll_long(&mut slot, &mut seen);
+        assert!(hashed <= MOST_HASHED, "poll {polls} hashed {hashed} bytes");
+        (polls, total) = (polls + 1, total + hashed);
+        match polled {
+            Ok(UCS_ERR_NO_MESSAGE) => {}
+            other => break other,
+        }
+    };
+    assert_eq!((status, seen), (Err(UCS_ERR_TIMED_OUT), [0, 0]));
+    // Each hash but the first was saved up for, 4 KiB a poll.
+    assert!(total <= 2 * frame.len() * 8 + polls * (4 << 10), "{total} bytes in {polls} polls");
+}
+
 #[test]
 fn a_frame_longer_than_its_buffer_is_refused_and_gone() {
     let Some(sum) = ifunc("sum", SUM) else { return };
