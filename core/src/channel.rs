@@ -443,6 +443,22 @@ impl Channel {
         self.code.filter(|_| self.held.is_some())
     }
 
+    /// Whether a look now goes on with the checksum of a frame that is not known to be whole: then [`Polled::Partial`] does not mean
+    /// that the peer stalls.
+    pub fn is_summing(&self) -> bool {
+        matches!(&self.path, Path::OneSided(path) if path.inbound.is_summing())
+    }
+
+    /// Bytes of frames that a checksum was computed of since the link was made: none but under
+    /// [`ArrivalRules::CHECKED`]. A look computes it of 16 KiB at most, so that a frame that never becomes whole keeps nobody from
+    /// other work.
+    pub fn summed(&self) -> u64 {
+        match &self.path {
+            Path::OneSided(path) => path.inbound.summed(),
+            Path::TwoSided(_) => 0,
+        }
+    }
+
     /// Gives the frame's room back. What [`Received::payload`] pointed to may be overwritten from now on.
     ///
     /// # Errors

@@ -58,11 +58,34 @@ impl LinkKey {
     /// position to position. `words` are the frame's 64-bit words from the word after the header signal up to the
     /// trailer.
     pub fn checksum(self, position: u64, words: impl Iterator<Item = u64>) -> u64 {
-        let mut sum = self.trailer(position);
+        let mut sum = self.summing(position);
+        sum.add(words);
+        sum.value()
+    }
+
+    /// A checksum as [`LinkKey::checksum`] computes it, to which words are added bit by bit.
+    pub(crate) const fn summing(self, position: u64) -> Checksum {
+        Checksum { sum: self.trailer(position), key: self.header }
+    }
+}
+
+/// A checksum of the words so far.
+#[derive(Clone, Copy)]
+pub(crate) struct Checksum {
+    sum: u64,
+    key: u64,
+}
+
+impl Checksum {
+    /// Adds the words that follow.
+    pub(crate) fn add(&mut self, words: impl Iterator<Item = u64>) {
         for word in words {
-            sum = mix(sum ^ word, self.header);
+            self.sum = mix(self.sum ^ word, self.key);
         }
-        sum
+    }
+
+    pub(crate) const fn value(self) -> u64 {
+        self.sum
     }
 }
 

@@ -428,6 +428,9 @@ impl OneSided {
     pub(super) fn arm(&mut self, holds: bool) -> Result<Armed, TransportError> {
         self.holds = holds;
         self.work(true)?;
+        if self.inbound.is_summing() {
+            return Ok(Armed::Ready);
+        }
         Ok(match fall_asleep(self)? {
             Sleep::Awake => {
                 self.disarm()?;
@@ -472,6 +475,7 @@ impl Sleeper for OneSided {
             return Ok(Look::Something);
         }
         let position = self.inbound.position();
+        self.inbound.naps();
         let seen = self.poll()?;
         // The peer has rung for this sleep when it sent the skip, and will not for the frame that comes behind it.
         let skipped = self.inbound.position() != position;
@@ -481,7 +485,7 @@ impl Sleeper for OneSided {
         if fed {
             self.starved = None;
         }
-        if matches!(seen, Seen::Frame(..)) || skipped || called || fed {
+        if matches!(seen, Seen::Frame(..)) || self.inbound.is_summing() || skipped || called || fed {
             return Ok(Look::Something);
         }
         let under_way = seen == Seen::Partial

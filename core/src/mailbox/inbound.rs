@@ -1,5 +1,8 @@
 //! The receiving half of a ring.
 
+use alloc::boxed::Box;
+
+use super::summing::Summing;
 use crate::frame::{Flags, FrameError, Header, Kind, LINE, Parts, TRAILER_LEN, Template, Trailer};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
@@ -13,7 +16,6 @@ const TOLD_EVERY: u64 = 64 << 10;
 pub(crate) struct Inbound<M> {
     ring: M,
     key: LinkKey,
-    rule: ArrivalRules,
     trailer: Trailer,
     /// The signal is ordered behind all of the frame.
     signal_proves: bool,
@@ -30,6 +32,8 @@ pub(crate) struct Inbound<M> {
     told_every: u64,
     /// Frames and skips consumed, for the rule that counts completions.
     taken: u64,
+    /// Under the rule that has a checksum.
+    summing: Option<Box<Summing>>,
 }
 
 /// What a look at the ring found.
@@ -64,7 +68,6 @@ impl<M: Memory> Inbound<M> {
         Inbound {
             ring,
             key,
-            rule,
             trailer,
             signal_proves,
             limit,
@@ -74,6 +77,7 @@ impl<M: Memory> Inbound<M> {
             reported: 0,
             told_every: TOLD_EVERY.min(ring_len as u64 / 4),
             taken: 0,
+            summing: (rule == ArrivalRules::CHECKED).then(|| Box::new(Summing::new())),
         }
     }
 
@@ -158,13 +162,12 @@ impl<M: Memory> Inbound<M> {
     }
 
     /// Reads and checks the frame whose signal has been seen; `None` if its trailer is not there.
-    fn read(&self, at: usize) -> Result<Option<(Header, Parts)>, FrameError> {
+    fn read(&mut self, at: usize) -> Result<Option<(Header, Parts)>, FrameError> {
         let header = Header::from_words(self.header_words(at))?;
         if header.flags.contains(Flags::TRAILER) != self.expects_trailer(&header) {
             return Err(FrameError::Flags(header.flags.bits()));
         }
-        let code = || [24, 32, 40, 48, 56].map(|word| self.ring.load(at + word, Ordering::Relaxed));
-        let parts = header.check(at & 4095, self.ring.len() - at, self.limit, code)?;
+        let parts = self.check(at, &header)?;
         if self.trailer != Trailer::Never
             && header.flags.contains(Flags::TRAILER)
             && !self.arrived(at, &header)
@@ -173,9 +176,14 @@ impl<M: Memory> Inbound<M> {
         }
         if header.kind.names_code() && self.trailer == Trailer::Always {
             // What was read of the longer header may have been older than the trailer: read it again.
-            return Ok(Some((header, header.check(at & 4095, self.ring.len() - at, self.limit, code)?)));
+            return Ok(Some((header, self.check(at, &header)?)));
         }
         Ok(Some((header, parts)))
+    }
+
+    fn check(&self, at: usize, header: &Header) -> Result<Parts, FrameError> {
+        let code = || [24, 32, 40, 48, 56].map(|word| self.ring.load(at + word, Ordering::Relaxed));
+        header.check(at & 4095, self.ring.len() - at, self.limit, code)
     }
 
     #[inline(always)]
@@ -194,16 +202,32 @@ impl<M: Memory> Inbound<M> {
 
     /// Whether the trailer is this position's, and the header still reads as it did before the trailer was seen.
     #[cold]
-    fn arrived(&self, at: usize, header: &Header) -> bool {
-        let end = at + header.extent() - TRAILER_LEN;
-        let found = self.ring.load(end, Ordering::Acquire);
-        let due = if self.rule == ArrivalRules::CHECKED {
-            let words = (at + 8..end).step_by(8).map(|at| self.ring.load(at, Ordering::Relaxed));
-            self.key.checksum(self.position, words)
-        } else {
-            self.key.trailer(self.position)
+    fn arrived(&mut self, at: usize, header: &Header) -> bool {
+        let is_there = match &mut self.summing {
+            Some(summing) => summing.is_whole(&self.ring, self.key, self.position, at, header),
+            None => {
+                let end = at + header.extent() - TRAILER_LEN;
+                self.ring.load(end, Ordering::Acquire) == self.key.trailer(self.position)
+            }
         };
-        found == due && self.header_words(at) == header.to_words()
+        is_there && self.header_words(at) == header.to_words()
+    }
+
+    /// Whether a look now goes on with the checksum of a long frame, so that nothing is to be waited for.
+    pub(crate) fn is_summing(&self) -> bool {
+        self.summing.as_ref().is_some_and(|summing| summing.is_under_way(self.position))
+    }
+
+    /// The next look is one before a nap or behind it.
+    pub(crate) fn naps(&mut self) {
+        if let Some(summing) = &mut self.summing {
+            summing.save_by_nap();
+        }
+    }
+
+    /// Bytes of which checksums were computed since the link was made.
+    pub(crate) fn summed(&self) -> u64 {
+        self.summing.as_ref().map_or(0, |summing| summing.total())
     }
 
     /// Consumes the frame of `frame_len` bytes at the position.

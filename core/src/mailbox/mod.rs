@@ -21,6 +21,7 @@ mod inbound;
 #[cfg(all(test, loom))]
 mod model;
 mod outbound;
+mod summing;
 
 pub(crate) use doze::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
 pub(crate) use inbound::{Glance, Inbound, Seen};

@@ -248,6 +248,11 @@ impl Session {
         self.table.budget.give_back(std::mem::take(&mut self.bigger.price));
     }
 
+    /// Whether a look at the bigger mailbox now goes on with the checksum of a frame.
+    pub(super) fn sums_bigger(&self) -> bool {
+        matches!(&self.bigger.state, State::Open(bigger) if bigger.is_summing())
+    }
+
     /// Bytes of frames taken, from all mailboxes of the link.
     pub(super) fn received(&self) -> u64 {
         let bigger = match &self.bigger.state {
@@ -266,6 +271,9 @@ impl Session {
         let Polled::Frame(frame) = bigger.poll()? else {
             // What the transport still carries comes, if there is anything: the `Switch` overtakes it where each has a queue of
             // its own.
+            if bigger.is_summing() {
+                return Ok(None);
+            }
             self.stalled(shared.stall_limit + self.bigger.journey())?;
             return Ok(None);
         };

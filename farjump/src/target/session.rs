@@ -375,6 +375,9 @@ impl Session {
         if self.is_blocked() {
             self.progress(true, shared)?;
         }
+        if self.sums_bigger() {
+            return Ok(Rest::None);
+        }
         // Also where its frames are of no use now: what has rung for them goes silent.
         let armed = self.channel.arm()?;
         Ok(match (&self.waiting, armed) {
@@ -423,7 +426,9 @@ impl Session {
             Polled::Frame(frame) => frame,
             Polled::Nothing => return Ok(None),
             Polled::Partial => {
-                self.stalled(shared.stall_limit)?;
+                if !self.channel.is_summing() {
+                    self.stalled(shared.stall_limit)?;
+                }
                 return Ok(None);
             }
         };
