@@ -210,12 +210,23 @@ pub struct OpenRequest {
     pub region_len: usize,
     /// Largest frame that this side is willing to receive, in bytes, all included.
     pub max_frame: usize,
+    /// One-sided: as many bytes at the start of the region shall have memory when it is opened. Memory of the rest may come as it is
+    /// used, where the backend can do that: so that what opening costs is bounded where a peer says how long the region is.
+    /// All of it unless set.
+    pub at_once: usize,
 }
 
 impl OpenRequest {
     /// A request for a region of `region_len` bytes and frames of up to `max_frame` bytes.
     pub const fn new(region_len: usize, max_frame: usize) -> Self {
-        OpenRequest { region_len, max_frame }
+        OpenRequest { region_len, max_frame, at_once: usize::MAX }
+    }
+
+    /// The same, of whose region no more than `bytes` need have memory at once.
+    #[must_use]
+    pub const fn at_once(mut self, bytes: usize) -> Self {
+        self.at_once = bytes;
+        self
     }
 }
 

@@ -74,7 +74,8 @@ impl Limits {
         let longest_ring = most.next_power_of_two();
         let ring = frame.saturating_mul(2).max(mailbox::MIN_RING).min(longest_ring).next_power_of_two();
         let max_frame = if ring == longest_ring { most } else { ring / 2 };
-        OpenRequest::new(mailbox::region_len(ring), max_frame)
+        // Its memory comes as frames are written to it: a source that only asks costs this target little time.
+        OpenRequest::new(mailbox::region_len(ring), max_frame).at_once(0)
     }
 
     /// Refuses a payload of `len` bytes that is over the limit.

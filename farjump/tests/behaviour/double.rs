@@ -24,11 +24,20 @@ impl RawTarget {
         address: &str,
         act: impl FnOnce(RawTarget) -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        let listener = Listener::bind(&address.parse().unwrap()).unwrap();
-        thread::spawn(move || act(RawTarget::meet(&listener)))
+        RawTarget::start_by(address, Box::new(Shm::new()), act)
     }
 
-    fn meet(listener: &Listener) -> RawTarget {
+    /// The same, over `transport`.
+    pub(crate) fn start_by<T: Send + 'static>(
+        address: &str,
+        transport: Box<dyn Transport>,
+        act: impl FnOnce(RawTarget) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let listener = Listener::bind(&address.parse().unwrap()).unwrap();
+        thread::spawn(move || act(RawTarget::meet(&listener, transport)))
+    }
+
+    fn meet(listener: &Listener, transport: Box<dyn Transport>) -> RawTarget {
         let deadline = Instant::now() + PATIENCE;
         let wait = || {
             assert!(Instant::now() < deadline, "nobody connects");
@@ -42,7 +51,7 @@ impl RawTarget {
         };
         let request = OpenRequest::new(region_len(1 << 16), 1 << 16);
         let mut arrival = Arrival::new(control, ArrivalOptions::new("a raw target", 5, request));
-        let mut transports: [Box<dyn Transport>; 1] = [Box::new(Shm::new())];
+        let mut transports = [transport];
         loop {
             match arrival.advance(&mut transports).unwrap() {
                 Progress::Met(met) => return RawTarget::of(*met),

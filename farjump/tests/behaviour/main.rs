@@ -29,6 +29,7 @@ mod raw;
 mod rights;
 mod serving;
 mod sleeping;
+mod spoilt;
 #[path = "../support/mod.rs"]
 mod support;
 mod together;

@@ -108,8 +108,10 @@ impl OwnEnd {
             Ok(_) => return Err(Error::system("drawing a random key", rustix::io::Errno::IO)),
             Err(error) => return Err(Error::system("drawing a random key", error)),
         }
+        let mut within = *request;
+        within.max_frame = max_frame;
         Ok(OwnEnd {
-            opening: transport.open(&OpenRequest::new(request.region_len, max_frame))?,
+            opening: transport.open(&within)?,
             transport: transport.name().to_owned(),
             capabilities,
             rules: capabilities.arrival,

@@ -1,16 +1,16 @@
 //! `shm`: memory shared between two processes of one machine.
 //!
-//! Each side makes its own region in a memfd and hands it over the control connection together with an eventfd that wakes
+//! Each side makes its own region in a memfd and hands it over the control connection together with a socket that wakes
 //! it. Frames are plain stores, the signal last with release; nothing of the system is called while both sides are awake.
 //!
-//! An address is 16 bytes, little-endian: version (`u16`, 1), flags (`u16`: bit 0, barriers that others call reach this
+//! An address is 16 bytes, little-endian: version (`u16`, 2), flags (`u16`: bit 0, barriers that others call reach this
 //! process; bit 1, it calls one before it sleeps), zero (`u32`), length of the region (`u64`). Beside it go two
-//! descriptors: the region's memfd and the doorbell's eventfd.
+//! descriptors: the region's memfd and the socket by which the doorbell is rung.
 
 mod doorbell;
 mod region;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -21,10 +21,11 @@ use farjump_core::transport::{
     WakeSource,
 };
 
-use doorbell::Doorbell;
+use doorbell::{Button, Doorbell};
 use region::Region;
 
 use crate::barrier::{self, Barriers};
+use crate::closer::DeferredFd;
 use crate::twin::Twin;
 
 /// The backend's name.
@@ -34,7 +35,7 @@ pub const PAGE: usize = 4096;
 /// Longest region, in bytes: a control page, and a ring of the longest frame that the format can express.
 pub const MAX_REGION: usize = PAGE + MAX_FRAME;
 
-const ADDRESS_VERSION: u16 = 1;
+const ADDRESS_VERSION: u16 = 2;
 const ADDRESS_LEN: usize = 16;
 
 /// The backend. It holds nothing: all state is in the ends it makes.
@@ -52,7 +53,7 @@ impl Shm {
     /// # Errors
     /// A sentence for people.
     pub fn usable() -> Result<Capabilities, String> {
-        Region::create(PAGE).map(|_| Shm.capabilities()).map_err(|cause| {
+        Region::create(PAGE, PAGE).map(|_| Shm.capabilities()).map_err(|cause| {
             format!("{cause}: it needs Linux 3.17 or later and a sandbox that allows memfd_create and mmap")
         })
     }
@@ -85,7 +86,7 @@ impl Transport for Shm {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: max_frame }));
         }
         Ok(Box::new(ShmOpening {
-            region: Region::create(request.region_len).map_err(failed)?,
+            region: Region::create(request.region_len, request.at_once).map_err(failed)?,
             doorbell: Doorbell::create().map_err(failed)?,
             barriers: Barriers::of_this_process(),
         }))
@@ -105,21 +106,23 @@ impl Opening for ShmOpening {
         bytes[..2].copy_from_slice(&ADDRESS_VERSION.to_le_bytes());
         bytes[2..4].copy_from_slice(&self.barriers.bits().to_le_bytes());
         bytes[8..].copy_from_slice(&(self.region.len() as u64).to_le_bytes());
-        let descriptors = [self.region.memfd(), self.doorbell.descriptor()];
+        let descriptors = [self.region.memfd(), self.doorbell.button()];
         LocalAddress { bytes: bytes.to_vec(), descriptors: descriptors.to_vec() }
     }
 
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        // From here on, whatever fails: to close what a peer sent may take its time, and nobody waits for it.
+        let descriptors: Vec<DeferredFd> = peer.descriptors.into_iter().map(DeferredFd::from).collect();
         let failed = |cause| error(Operation::Connect, cause);
         let (len, theirs) = read_address(&peer.bytes).map_err(failed)?;
-        let count = peer.descriptors.len();
-        let [memfd, eventfd] = <[OwnedFd; 2]>::try_from(peer.descriptors).map_err(|_| {
+        let count = descriptors.len();
+        let [memfd, button] = <[DeferredFd; 2]>::try_from(descriptors).map_err(|_| {
             failed(Cause::Address(format!(
                 "{count} descriptors came with it and it has 2; it must come over a Unix socket"
             )))
         })?;
         let region = Region::of_peer(memfd, len).map_err(failed)?;
-        let bell = Doorbell::of_peer(eventfd).map_err(failed)?;
+        let bell = Button::of_peer(button).map_err(failed)?;
         let ours = self.barriers;
         Ok(Endpoint::OneSided {
             local: Box::new(ShmLocal {
@@ -137,7 +140,7 @@ impl Opening for ShmOpening {
 /// The peer's region, mapped here.
 struct ShmRemote {
     region: Region,
-    bell: Doorbell,
+    bell: Button,
     no_fence: bool,
 }
 
@@ -260,7 +263,6 @@ fn read_address(bytes: &[u8]) -> Result<(usize, Barriers), Cause> {
     }
     let len = u64::from_le_bytes([a, b, c, d, e, h, i, j]);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
-    region::check_len(len).map_err(|cause| Cause::Address(cause.to_string()))?;
     Ok((len, Barriers::from_bits_truncate(u16::from_le_bytes([f, g]))))
 }
 

@@ -1,17 +1,18 @@
 //! Regions: memfds mapped here, one's own and the peer's.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use farjump_core::transport::Cause;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{
-    FallocateFlags, FileType, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
-    fstatfs, ftruncate, memfd_create,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
+    ftruncate, memfd_create,
 };
 use rustix::io::Errno;
 
 use super::{MAX_REGION, PAGE};
+use crate::closer::DeferredFd;
 
 /// What `fstatfs` says of memory that is not made of huge pages (`TMPFS_MAGIC`, statfs(2)).
 const TMPFS: i64 = 0x0102_1994;
@@ -19,18 +20,24 @@ const TMPFS: i64 = 0x0102_1994;
 const HUGE: usize = 2 * 1024 * 1024;
 /// Unit of `st_blocks`, in bytes (stat(3type)).
 const BLOCK: u64 = 512;
+/// Most bytes of a region that are mapped page by page while two sides meet: so much takes well under a millisecond. The pages
+/// behind are mapped as they are used.
+const POPULATED: usize = 8 << 20;
+/// So many bytes at the start of a region have memory when it is handed over.
+pub(super) const ALLOCATED: usize = 64 << 10;
 
-/// Shared memory mapped here for reading and writing. It cannot shrink, so no access to it ever faults.
+/// Shared memory mapped here for reading and writing. It cannot shrink, so that no access to it lies behind its end.
 pub(super) struct Region {
     map: MmapRaw,
-    memfd: OwnedFd,
+    memfd: DeferredFd,
 }
 
 impl Region {
-    /// Makes a region of `len` bytes, zero and with all of its memory there: what is short is found out now, and not by a
-    /// signal that kills the process at the first write.
-    pub(super) fn create(len: usize) -> Result<Region, Cause> {
+    /// Makes a region of `len` bytes, zero and with the memory of the first `at_once` bytes there: what is short of these is found
+    /// out now, and not by a signal that kills the process at the first write.
+    pub(super) fn create(len: usize, at_once: usize) -> Result<Region, Cause> {
         check_len(len)?;
+        let at_once = at_once.max(ALLOCATED).min(len);
         let failed =
             |what: &str, errno: Errno| system(&format!("{what} shared memory of {len} bytes"), errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -41,44 +48,21 @@ impl Region {
         }
         .map_err(|errno| failed("making", errno))?;
         ftruncate(&memfd, len as u64).map_err(|errno| failed("sizing", errno))?;
-        let map = map(&memfd, len)?;
+        let map = map(memfd.as_fd(), len)?;
         // Before the memory is allocated, so that it can be in huge pages.
-        advise(&map, len, Advice::PopulateWrite);
-        fallocate(&memfd, FallocateFlags::empty(), 0, len as u64)
+        advise(&map, at_once, Advice::PopulateWrite);
+        fallocate(&memfd, FallocateFlags::empty(), 0, at_once as u64)
             .map_err(|errno| failed("allocating", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|errno| failed("sealing", errno))?;
-        Ok(Region { map, memfd })
+        Ok(Region { map, memfd: memfd.into() })
     }
 
     /// Maps a region of a peer, who says that it is `len` bytes long. Nothing that it says is believed.
-    pub(super) fn of_peer(memfd: OwnedFd, len: usize) -> Result<Region, Cause> {
-        let wrong = |what: String| Cause::Address(format!("its region {what}"));
-        let stat = fstat(&memfd).map_err(|errno| system("looking at the peer's region", errno))?;
-        let system_type = fstatfs(&memfd).map_err(|errno| system("looking at the peer's region", errno))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || system_type.f_type != TMPFS {
-            return Err(wrong("is no memfd".to_owned()));
-        }
-        // Only a memfd can have this seal: files of a mounted tmpfs take none.
-        let seals = fcntl_get_seals(&memfd).map_err(|errno| system("asking for the peer's seals", errno))?;
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(wrong(
-                "is not sealed against shrinking: reading it could fault at any time".to_owned(),
-            ));
-        }
-        // Looked at after the seal, which keeps it.
-        if u64::try_from(stat.st_size) != Ok(len as u64) {
-            return Err(wrong(format!("is stated to be {len} bytes long and is {}", stat.st_size)));
-        }
-        // A peer that gives pages back later (fallocate, punching holes) finds zeros in them and makes nobody fault.
-        if u64::try_from(stat.st_blocks).unwrap_or(0) < len as u64 / BLOCK {
-            return Err(wrong(format!(
-                "has memory for only {} of its {len} bytes",
-                stat.st_blocks as u64 * BLOCK
-            )));
-        }
-        let map = map(&memfd, len)?;
-        advise(&map, len, Advice::PopulateRead);
+    pub(super) fn of_peer(memfd: DeferredFd, len: usize) -> Result<Region, Cause> {
+        let allocated = check_peers(memfd.as_fd(), len, || ())?;
+        let map = map(memfd.as_fd(), len)?;
+        advise(&map, allocated, Advice::PopulateRead);
         Ok(Region { map, memfd })
     }
 
@@ -110,20 +94,62 @@ pub(super) fn check_len(len: usize) -> Result<(), Cause> {
     Ok(())
 }
 
-fn map(memfd: &OwnedFd, len: usize) -> Result<MmapRaw, Cause> {
+/// Checks that `memfd` is one, that it has `len` bytes, and that it keeps them. Returns of how many the memory is there. Its owner may change it at the same time;
+/// `between` is called wherever that matters.
+fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> Result<usize, Cause> {
+    let wrong = |what: String| Cause::Address(format!("its region {what}"));
+    check_len(len).map_err(|cause| wrong(format!("has an impossible length: {cause}")))?;
+    between();
+    // First of all the seals. Only a memfd has them, and to ask for them blocks on no descriptor, as to ask a file of a network or
+    // FUSE for its length may. What is looked at behind the seal against shrinking stays as long as it is seen to be.
+    let seals = match fcntl_get_seals(memfd) {
+        Ok(seals) => seals,
+        Err(Errno::INVAL | Errno::BADF) => return Err(wrong("is no memfd".to_owned())),
+        Err(errno) => return Err(system("asking for the peer's seals", errno)),
+    };
+    if !seals.contains(SealFlags::SHRINK) {
+        let what = "is not sealed against shrinking: reading it could fault at any time";
+        return Err(wrong(what.to_owned()));
+    }
+    if seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+        return Err(wrong("is sealed against writing: nothing could be put there".to_owned()));
+    }
+    between();
+    // Huge pages of hugetlbfs are no memory that can be counted on: a page that the peer gives back comes from a pool that may be empty.
+    let system_type = fstatfs(memfd).map_err(|errno| system("looking at the peer's region", errno))?;
+    if system_type.f_type != TMPFS {
+        return Err(wrong("is no memfd of ordinary pages".to_owned()));
+    }
+    between();
+    let stat = fstat(memfd).map_err(|errno| system("looking at the peer's region", errno))?;
+    if u64::try_from(stat.st_size) != Ok(len as u64) {
+        return Err(wrong(format!("is stated to be {len} bytes long and is {}", stat.st_size)));
+    }
+    // An honest mistake is found here. A peer can give pages back later (fallocate, punching holes): then there are zeros, in memory
+    // that the system finds when they are touched.
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
+    let needed = len.min(ALLOCATED) as u64;
+    if allocated < needed {
+        return Err(wrong(format!("has memory for only {allocated} of its first {needed} bytes")));
+    }
+    between();
+    Ok(usize::try_from(allocated).unwrap_or(usize::MAX).min(len))
+}
+
+fn map(memfd: BorrowedFd<'_>, len: usize) -> Result<MmapRaw, Cause> {
     MmapOptions::new()
         .len(len)
-        .map_raw(memfd)
+        .map_raw(&memfd)
         .map_err(|error| Cause::System(format!("mapping {len} bytes of shared memory failed: {error}")))
 }
 
-/// Has the pages mapped now rather than at first touch, large where that pays. Where the system knows neither (Linux before
-/// 5.14) the first lap is slower and nothing else is different, so failures are of no interest.
+/// Has the pages of the first `len` bytes mapped now rather than at first touch, but no more than [`POPULATED`]; large ones where that
+/// pays. Where the system knows neither (Linux before 5.14) the first lap is slower and nothing else is different, so failures are of no interest.
 fn advise(map: &MmapRaw, len: usize, populate: Advice) {
-    if len >= HUGE {
+    if map.len() >= HUGE {
         let _ = map.advise(Advice::HugePage);
     }
-    let _ = map.advise(populate);
+    let _ = map.advise_range(populate, 0, len.min(POPULATED));
 }
 
 fn system(doing: &str, errno: Errno) -> Cause {
@@ -132,8 +158,29 @@ fn system(doing: &str, errno: Errno) -> Cause {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
-    use rustix::fs::ftruncate;
+
+    /// A whole region of this length.
+    fn create(len: usize) -> Region {
+        Region::create(len, len).unwrap()
+    }
+
+    fn bytes_allocated(region: &Region) -> usize {
+        fstat(region.memfd()).unwrap().st_blocks as usize * BLOCK as usize
+    }
+
+    /// Bytes of the region's mapping that have a page, of the system's own account (proc_pid_smaps(5)).
+    fn bytes_mapped(region: &Region) -> usize {
+        let from = format!("{:x}-", region.base().addr());
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&from));
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).expect("the region is mapped");
+        rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
 
     /// A memfd of `len` bytes, allocated and sealed as asked.
     fn memfd(len: usize, allocated: bool, seals: SealFlags) -> OwnedFd {
@@ -147,7 +194,7 @@ mod tests {
     }
 
     fn refused(memfd: impl Into<OwnedFd>, len: usize) -> String {
-        match Region::of_peer(memfd.into(), len) {
+        match Region::of_peer(memfd.into().into(), len) {
             Err(Cause::Address(what)) => what,
             Err(other) => panic!("refused for another reason: {other}"),
             Ok(_) => panic!("taken"),
@@ -156,20 +203,20 @@ mod tests {
 
     #[test]
     fn a_region_cannot_change_its_length_and_has_all_its_memory() {
-        let region = Region::create(16 * PAGE).unwrap();
+        let region = create(16 * PAGE);
         assert_eq!(region.len(), 16 * PAGE);
         assert_eq!(region.base().as_ptr() as usize % PAGE, 0);
         for len in [0, 15 * PAGE, 17 * PAGE] {
             assert_eq!(ftruncate(region.memfd(), len as u64), Err(Errno::PERM));
         }
         assert_eq!(fcntl_add_seals(region.memfd(), SealFlags::WRITE), Err(Errno::PERM));
-        assert_eq!(fstat(region.memfd()).unwrap().st_blocks as u64 * BLOCK, 16 * PAGE as u64);
+        assert_eq!(bytes_allocated(&region), 16 * PAGE);
     }
 
     #[test]
     fn two_mappings_of_a_region_show_the_same_bytes() {
-        let ours = Region::create(PAGE).unwrap();
-        let theirs = Region::of_peer(ours.memfd().try_clone_to_owned().unwrap(), PAGE).unwrap();
+        let ours = create(PAGE);
+        let theirs = Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), PAGE).unwrap();
         assert_ne!(ours.base(), theirs.base());
         // SAFETY: both mappings are a page long, and only this thread uses them.
         unsafe {
@@ -195,7 +242,7 @@ mod tests {
     #[test]
     fn a_region_without_memory_behind_it_is_refused() {
         let what = refused(memfd(1 << 30, false, SealFlags::SHRINK), 1 << 30);
-        assert!(what.contains("0 of its 1073741824"), "{what}");
+        assert!(what.contains("0 of its first 65536"), "{what}");
     }
 
     #[test]
@@ -212,16 +259,144 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_may_not_be_written_is_refused() {
-        let memfd = memfd(PAGE, true, SealFlags::SHRINK | SealFlags::FUTURE_WRITE);
-        assert!(matches!(Region::of_peer(memfd, PAGE), Err(Cause::System(_))));
+    fn a_region_that_may_not_be_written_is_refused_in_words() {
+        for seal in [SealFlags::WRITE, SealFlags::FUTURE_WRITE] {
+            let what = refused(memfd(PAGE, true, SealFlags::SHRINK | seal), PAGE);
+            assert!(what.contains("sealed against writing"), "{what}");
+        }
+    }
+
+    /// Refused for what they are: memory from a pool that may be empty when a page is touched once more.
+    #[test]
+    fn a_region_in_pages_of_hugetlbfs_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let memfd = match memfd_create("test", flags) {
+            Ok(memfd) => memfd,
+            Err(errno) => return println!("SKIP: this system makes no memfd in huge pages: {errno}"),
+        };
+        ftruncate(&memfd, HUGE as u64).unwrap();
+        fcntl_add_seals(&memfd, SealFlags::SHRINK).unwrap();
+        assert_eq!(refused(memfd, HUGE), "its region is no memfd of ordinary pages");
+    }
+
+    #[test]
+    fn a_file_of_a_tmpfs_is_no_memfd() {
+        let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
+            return println!("SKIP: no file can be made in /dev/shm");
+        };
+        file.set_len(PAGE as u64).unwrap();
+        assert!(refused(file, PAGE).contains("not sealed against shrinking"));
+    }
+
+    /// Whenever its owner shortens a memfd and seals it then: what is taken has the length that was stated.
+    #[test]
+    fn a_length_that_changes_between_two_looks_is_never_taken() {
+        const LOOKS: usize = 4;
+        for before in 0..LOOKS {
+            let shrinking = memfd(PAGE, true, SealFlags::empty());
+            let mut look = 0;
+            let checked = check_peers(shrinking.as_fd(), PAGE, || {
+                if look == before {
+                    ftruncate(&shrinking, 0).unwrap();
+                    fcntl_add_seals(&shrinking, SealFlags::SHRINK).unwrap();
+                }
+                look += 1;
+            });
+            assert!(checked.is_err(), "shortened before look {before}, and taken");
+            // And the other way round: once it is sealed, no look makes it shorter.
+            let sealed = memfd(PAGE, true, SealFlags::SHRINK);
+            let shorten = || assert_eq!(ftruncate(&sealed, 0), Err(Errno::PERM));
+            check_peers(sealed.as_fd(), PAGE, shorten).unwrap();
+        }
+    }
+
+    /// The same by chance, as a peer would try.
+    #[test]
+    fn a_region_that_is_shortened_while_it_is_looked_at_is_never_taken_short() {
+        const TRIES: usize = 3000;
+        let turn = AtomicUsize::new(0);
+        let memfds: Vec<OwnedFd> = (0..TRIES).map(|_| memfd(PAGE, true, SealFlags::empty())).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (number, memfd) in memfds.iter().enumerate() {
+                    while turn.load(Ordering::Acquire) < number {
+                        std::hint::spin_loop();
+                    }
+                    // Later from try to try, so that it meets each place between the looks.
+                    for _ in 0..number % 200 {
+                        std::hint::spin_loop();
+                    }
+                    ftruncate(memfd, 0).unwrap();
+                    fcntl_add_seals(memfd, SealFlags::SHRINK).unwrap();
+                }
+            });
+            for (number, memfd) in memfds.iter().enumerate() {
+                turn.store(number, Ordering::Release);
+                let taken = check_peers(memfd.as_fd(), PAGE, || ());
+                let len = fstat(memfd).unwrap().st_size;
+                assert!(taken.is_err() || len == PAGE as i64, "taken with {len} bytes at try {number}");
+            }
+            turn.store(TRIES, Ordering::Release);
+        });
+    }
+
+    /// A page that its owner gives back reads as zero, and can be written.
+    #[test]
+    fn a_hole_that_the_peer_makes_later_reads_as_zeros() {
+        let ours = create(4 * PAGE);
+        let theirs = Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), 4 * PAGE).unwrap();
+        let last = 4 * PAGE - 1;
+        // SAFETY: inside both mappings, which only this thread uses.
+        unsafe { theirs.base().add(last).write_volatile(7) };
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(ours.memfd(), hole, 0, 4 * PAGE as u64).unwrap();
+        assert_eq!(bytes_allocated(&ours), 0);
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(theirs.base().add(last).read_volatile(), 0);
+            theirs.base().add(last).write_volatile(8);
+            assert_eq!(ours.base().add(last).read_volatile(), 8);
+        }
+    }
+
+    #[test]
+    fn no_more_than_a_bounded_part_of_a_peers_region_is_populated_when_it_connects() {
+        for len in [PAGE, 4 << 20, POPULATED, 256 << 20] {
+            let memfd = memfd(len, true, SealFlags::SHRINK);
+            let region = Region::of_peer(memfd.into(), len).unwrap();
+            let mapped = bytes_mapped(&region);
+            assert!(mapped <= POPULATED, "{mapped} of {len} bytes were mapped");
+            // An ordinary mailbox is there as a whole, where the system can do that.
+            let whole = len.min(POPULATED);
+            assert!(mapped == whole || mapped == 0, "{mapped} of {whole} bytes were mapped");
+        }
+    }
+
+    #[test]
+    fn a_region_that_need_not_be_there_at_once_has_memory_as_it_is_used() {
+        const LEN: usize = 256 << 20;
+        let region = Region::create(LEN, 0).unwrap();
+        // A huge page is the least that there is where these are used.
+        assert_eq!(region.len(), LEN);
+        assert!((ALLOCATED..=HUGE).contains(&bytes_allocated(&region)), "{}", bytes_allocated(&region));
+        let theirs = Region::of_peer(region.memfd().try_clone_to_owned().unwrap().into(), LEN).unwrap();
+        // SAFETY: inside both mappings, which only this thread uses.
+        unsafe {
+            theirs.base().add(LEN - 1).write_volatile(7);
+            assert_eq!(region.base().add(LEN - 1).read_volatile(), 7);
+        }
+        assert!(bytes_allocated(&region) <= 2 * HUGE, "{}", bytes_allocated(&region));
+        // One that shall be is, and no more of it is mapped than of a peer's.
+        let whole = create(64 << 20);
+        assert_eq!(bytes_allocated(&whole), 64 << 20);
+        assert!(bytes_mapped(&whole) <= POPULATED, "{}", bytes_mapped(&whole));
     }
 
     #[test]
     fn lengths_that_no_region_can_have_are_refused() {
         for len in [0, 1, PAGE - 1, PAGE + 1] {
-            assert!(matches!(Region::create(len), Err(Cause::System(_))), "{len}");
+            assert!(matches!(Region::create(len, len), Err(Cause::System(_))), "{len}");
         }
-        assert!(matches!(Region::create(MAX_REGION + PAGE), Err(Cause::TooLarge { max: MAX_REGION, .. })));
+        assert!(matches!(Region::create(MAX_REGION + PAGE, 0), Err(Cause::TooLarge { max: MAX_REGION, .. })));
     }
 }

@@ -66,7 +66,7 @@ fn the_address_is_the_same_each_time_and_as_documented() {
         |address: &LocalAddress<'_>| address.descriptors.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
     assert_eq!(numbers(&address), numbers(&again));
     assert_eq!(address.bytes.len(), 16);
-    assert_eq!(address.bytes[..2], [1, 0]);
+    assert_eq!(address.bytes[..2], [2, 0]);
     assert_eq!(address.bytes[4..8], [0; 4]);
     assert_eq!(address.bytes[8..], (LEN as u64).to_le_bytes());
     assert_eq!(address.descriptors.len(), 2);

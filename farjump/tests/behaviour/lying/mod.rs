@@ -2,6 +2,7 @@
 
 mod code;
 mod control;
+mod doorbells;
 mod enlarging;
 mod frames;
 mod mailbox;
