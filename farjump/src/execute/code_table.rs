@@ -229,6 +229,7 @@ impl From<Unbound> for Refusal {
 
 #[cfg(test)]
 mod tests {
+    use farjump_core::image::{ImageParts, Machine};
     use farjump_fuzz::allocation::{is_counting, most_at_once};
     use farjump_transports::meet::RefusalCause;
 
@@ -262,6 +263,29 @@ mod tests {
         for index in 0..=u16::MAX {
             table.bind(index, Binding::Nothing);
         }
+        assert_eq!(table.words, 0);
+    }
+
+    #[test]
+    fn code_that_is_forgotten_leaves_few_names_at_the_indices_that_it_had() {
+        let Some(machine) = Machine::native() else {
+            return eprintln!("skipped: no code is placed on this architecture");
+        };
+        let image = ImageParts::text(machine, &[0xc3; 16]).encode().unwrap();
+        let id = farjump_loader::code_id(&image);
+        let mut executor = crate::execute::Executor::builder().build().unwrap();
+        let (mut table, epoch) = (CodeTable::new(), executor.epoch());
+        let named = Named { id, epoch, name: &[b'n'; 255], image: &image, origin: &"a test" };
+        for index in 0..=u16::MAX {
+            assert_eq!(executor.bind(&mut table, index, &named), Ok(Ready::Yes));
+        }
+        let (_, most) = most_at_once(|| table.forget(&id));
+        assert!(most <= WORDS, "{most} bytes");
+        assert!(words(&table) > WORDS - 255 && words(&table) == table.words, "{}", table.words);
+        assert_eq!(executor.ready(&table, u16::MAX), Ok(Ready::Needs(id)));
+        // When the code comes again it has its name, and every index has the code.
+        assert_eq!(executor.supply(&mut table, id, &image, &"a test"), None);
+        assert!((0..=u16::MAX).all(|index| table.callable(index).is_some()));
         assert_eq!(table.words, 0);
     }
 
