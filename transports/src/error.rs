@@ -119,13 +119,23 @@ pub enum Error {
         /// How long it may be silent, in seconds.
         seconds: u32,
     },
-    /// A loopback connection without a key whose other end has no owner that the system tells of.
+    /// A connection without a key whose other end has no owner that the system tells of.
     #[error(
-        "the system does not say whose {peer} is, and there is no key: use unix:PATH, or give both sides a key (`farjump key FILE`, --key FILE)"
+        "the system does not say which user {peer} is, and there is no key: on one machine use unix:PATH, with both sides in a user namespace that maps their user; or over TCP give both a key (`farjump key FILE`, --key FILE)"
     )]
     OwnerUnknown {
         /// The peer.
         peer: String,
+    },
+    /// A connection without a key, and this process runs as the user that stands for all unknown ones.
+    #[error(
+        "{peer} cannot be told from other users: user {uid}, which this process runs as, stands for all that its user namespace does not map; run it as a user that the namespace maps, or over TCP give both sides a key (`farjump key FILE`, --key FILE)"
+    )]
+    OwnUserUnknown {
+        /// The peer.
+        peer: String,
+        /// The effective user id of this process: the overflow uid.
+        uid: u32,
     },
     /// A transport that hands over file descriptors, which TCP does not carry.
     #[error(

@@ -15,6 +15,7 @@ mod keyed;
 mod large;
 mod limiting;
 mod measuring;
+mod namespaces;
 mod networks;
 mod paths;
 mod plotting;

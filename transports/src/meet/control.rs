@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::address::PeerAddress;
-use super::identity::{PeerIdentity, admit, plain};
+use super::identity::{PeerIdentity, admit, overflow_uid, own_user, plain};
 use super::incoming::{Filled, Incoming};
 use super::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, MeetRefusal, Message};
 use super::outgoing::Outgoing;
@@ -231,7 +231,7 @@ impl Control {
     /// the system says whose a Unix socket is when it connects, and whose a loopback connection is once it is accepted.
     ///
     /// # Errors
-    /// [`Error::OtherUser`]; [`Error::OwnerUnknown`] where the system does not say.
+    /// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not say.
     pub(super) fn admit(&mut self) -> Result<(), Error> {
         if self.seal.is_some() {
             return Ok(());
@@ -239,12 +239,16 @@ impl Control {
         if self.peer.address.is_some() {
             self.peer.uid = tcp::owner_of_peer(&self.socket)?;
         }
-        let (peer, own) = (self.peer.to_string(), rustix::process::geteuid().as_raw());
-        match self.peer.uid {
-            None => Err(Error::OwnerUnknown { peer }),
-            Some(uid) if !admit(uid, own) => Err(Error::OtherUser { peer, uid, own }),
-            Some(_) => Ok(()),
+        let own = own_user();
+        if admit(self.peer.uid, own) {
+            return Ok(());
         }
+        let peer = self.peer.to_string();
+        Err(match (self.peer.uid, own) {
+            (_, None) => Error::OwnUserUnknown { peer, uid: overflow_uid() },
+            (None, _) => Error::OwnerUnknown { peer },
+            (Some(uid), Some(own)) => Error::OtherUser { peer, uid, own },
+        })
     }
 
     /// As [`Control::admit`], of the target that this side connected to. Before anything is said to it; on a Unix socket also before
@@ -376,7 +380,9 @@ impl AsFd for Control {
 pub(super) fn tell(control: Control, error: Error) -> Error {
     let cause = match &error {
         Error::Refused { .. } | Error::PeerGone { .. } | Error::CutShort { .. } => return error,
-        Error::OtherUser { .. } | Error::OwnerUnknown { .. } => MeetRefusal::OtherUser,
+        Error::OtherUser { .. } | Error::OwnerUnknown { .. } | Error::OwnUserUnknown { .. } => {
+            MeetRefusal::OtherUser
+        }
         Error::Full { .. } => MeetRefusal::Full,
         Error::NoCommonTransport { .. } => MeetRefusal::NoCommonTransport,
         Error::NoCommonRule { .. } => MeetRefusal::NoCommonRule,

@@ -7,6 +7,8 @@ use std::{fs, io, mem, ptr};
 
 use crate::Error;
 
+/// The overflow uid where the system does not say which it is.
+const DEFAULT_OVERFLOW_UID: u32 = 65_534;
 /// Longest name kept of a program, in characters.
 const MAX_NAME: usize = 64;
 
@@ -16,7 +18,8 @@ pub struct PeerIdentity {
     /// Process id when it connected or began to listen, as the system says; 0 where it has none in this process's PID
     /// namespace. Over TCP as the peer says, and 0 until it does.
     pub pid: u32,
-    /// Effective user id at that time, as the system says. `None` over TCP where the system does not know: between machines.
+    /// Effective user id at that time, as the system says. `None` where it does not: over TCP between machines, and for users that
+    /// this process's user namespace does not map.
     pub uid: Option<u32>,
     /// Its end of the connection, over TCP.
     pub address: Option<SocketAddr>,
@@ -32,7 +35,7 @@ impl PeerIdentity {
         let pid = u32::try_from(credentials.pid).unwrap_or(0);
         let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let mut identity =
-            PeerIdentity { pid, uid: Some(credentials.uid), address: None, name: String::new() };
+            PeerIdentity { pid, uid: known(credentials.uid), address: None, name: String::new() };
         identity.rename(String::from_utf8_lossy(&comm).trim_end());
         Ok(identity)
     }
@@ -61,10 +64,27 @@ impl fmt::Display for PeerIdentity {
     }
 }
 
-/// Whether a process of user `peer_uid` may meet one of user `own_uid` (effective user ids): only if they are the same.
-/// Root is no exception, in either role: injected code runs with the target's rights.
-pub const fn admit(peer_uid: u32, own_uid: u32) -> bool {
-    peer_uid == own_uid
+/// Whether a process of user `peer` may meet one of user `own` (effective user ids): only if both are known and the same. Root is
+/// no exception, in either role: injected code runs with the target's rights.
+pub fn admit(peer: Option<u32>, own: Option<u32>) -> bool {
+    peer.is_some() && peer == own
+}
+
+/// A user id that the system tells of, if it is that of a user. The overflow uid stands for all users that a user namespace does
+/// not map (user_namespaces(7)), so two processes that have it need not be of one user.
+pub(super) fn known(uid: u32) -> Option<u32> {
+    (uid != overflow_uid()).then_some(uid)
+}
+
+/// The effective user of this process, if it is known.
+pub(super) fn own_user() -> Option<u32> {
+    known(rustix::process::geteuid().as_raw())
+}
+
+/// The user id that stands for unknown users. An administrator can change it, so it is read each time.
+pub(super) fn overflow_uid() -> u32 {
+    let text = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW_UID)
 }
 
 /// `text` from a peer, made fit for a terminal or a log: at most `limit` characters, none of them a control character.
@@ -104,8 +124,18 @@ mod tests {
 
     #[test]
     fn only_the_same_user_is_admitted_and_root_is_no_exception() {
-        assert!(admit(1000, 1000) && admit(0, 0));
-        assert!(!admit(1000, 1001) && !admit(0, 1000) && !admit(1000, 0));
+        assert!(admit(Some(1000), Some(1000)) && admit(Some(0), Some(0)));
+        assert!(!admit(Some(1000), Some(1001)) && !admit(Some(0), Some(1000)) && !admit(Some(1000), Some(0)));
+    }
+
+    #[test]
+    fn an_unknown_user_is_not_even_its_own() {
+        let unknown = known(overflow_uid());
+        assert_eq!(unknown, None);
+        for other in [None, Some(0), Some(1000), Some(overflow_uid())] {
+            assert!(!admit(unknown, other) && !admit(other, unknown));
+        }
+        assert_eq!((known(0), known(1000)), (Some(0), Some(1000)));
     }
 
     #[test]
@@ -113,7 +143,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let identity = PeerIdentity::of(ours.as_fd()).unwrap();
         assert_eq!(identity.pid, std::process::id());
-        assert_eq!(identity.uid, Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(identity.uid, own_user());
         assert!(!identity.name.is_empty());
     }
 

@@ -136,7 +136,7 @@ impl Listener {
     ///
     /// # Errors
     /// The listener goes on after each. [`Error::OtherUser`] for a process that was refused, and told so, because it runs
-    /// as another user, and [`Error::OwnerUnknown`] where nobody knows as which. [`Error::System`], for example when
+    /// as another user, and [`Error::OwnerUnknown`] or [`Error::OwnUserUnknown`] where nobody knows as which. [`Error::System`], for example when
     /// this process has no file descriptors left, or cannot close those that others passed; then the listener stays readable.
     pub fn accept(&self) -> Result<Option<Control>, Error> {
         if self.file.is_some() && closer::is_clogged() {
@@ -170,10 +170,14 @@ impl Listener {
             Error::OtherUser { uid, own, .. } => {
                 format!("it runs as user {own} and admits processes of that user only; you are user {uid}")
             }
-            Error::OwnerUnknown { .. } => {
-                "it has no key, and does not see whose process you are: use a Unix socket, or a key"
-                    .to_owned()
-            }
+            Error::OwnerUnknown { .. } => "it does not see which user you are, and admits processes of its own user only: connect from a user \
+                 namespace whose users it knows, or over TCP give both sides a key"
+                .to_owned(),
+            Error::OwnUserUnknown { uid, .. } => format!(
+                "it does not know which user it is itself (user {uid} stands for all that its user namespace does not map), and admits \
+                 processes of its own user only: have it started as a user that the namespace maps, or over TCP give both sides \
+                 a key"
+            ),
             _ => return Err(error),
         };
         control.refuse(MeetRefusal::OtherUser, &text);

@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::identity::known;
+
 /// State of a connection that is established and that neither side has closed.
 const ESTABLISHED: &str = "01";
 
 /// The user id of the process that has the socket bound to `end` and connected to `other`; `None` if there is no such
 /// connection, or no process has its socket: it is not accepted yet, or closed already. Only then does the table say whose
-/// it is.
+/// it is. `None` too if the system does not know the user here.
 pub(super) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
     // Of this thread: another thread may be in another network namespace. A v4 connection is in the table of v6 where its
     // socket is for both. The tables are read in pieces, between which they change: what was missed is there the second time.
@@ -24,7 +26,7 @@ pub(super) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32
         };
         for line in BufReader::new(file).lines() {
             if let Some(uid) = owner_in(&line?, end, other) {
-                return Ok(Some(uid));
+                return Ok(known(uid));
             }
         }
     }
@@ -74,10 +76,10 @@ mod tests {
             };
             let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (near, far) = (ours.local_addr().unwrap(), ours.peer_addr().unwrap());
-            let own = rustix::process::geteuid().as_raw();
+            let own = super::super::identity::own_user();
             assert_eq!(owner(far, near).unwrap(), None, "nobody has accepted it");
             let (theirs, _) = listener.accept().unwrap();
-            assert_eq!((owner(far, near).unwrap(), owner(near, far).unwrap()), (Some(own), Some(own)));
+            assert_eq!((owner(far, near).unwrap(), owner(near, far).unwrap()), (own, own));
             drop(ours);
             assert_eq!(owner(near, far).unwrap(), None, "nobody has it any more");
             drop(theirs);

@@ -7,6 +7,7 @@ mod liars;
 mod listening;
 mod meeting;
 mod memory;
+mod namespaces;
 mod players;
 mod processes;
 mod seal;

@@ -20,7 +20,7 @@ use crate::stage::{Watchdog, accept, drive, far, meet, next, shm, source_options
 pub(crate) const QUESTION: Question = Question::DropAll;
 pub(crate) const ANSWER: Answer = Answer::Dropped(Dropped { images: 7, kept: 9 });
 /// A user that is not root.
-const NOBODY: u32 = 65_534;
+const OTHER: u32 = 1234;
 
 pub(crate) fn key(byte: u8) -> TcpOptions {
     TcpOptions::default().with_key(Some(Key::from_bytes([byte; 32])))
@@ -170,9 +170,9 @@ fn descriptors_are_not_sent_over_tcp() {
 }
 
 /// Runs `act` as another user, on a thread of its own.
-fn as_nobody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+fn as_other<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     let act = || {
-        rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).unwrap();
+        rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(OTHER)).unwrap();
         act()
     };
     thread::scope(|scope| scope.spawn(act).join().unwrap())
@@ -187,35 +187,35 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
     let plain = listener(&TcpOptions::default());
     thread::scope(|scope| {
         let source = scope.spawn(|| {
-            as_nobody(|| ask_with(plain.address(), &TcpOptions::default(), QUESTION, far()).unwrap_err())
+            as_other(|| ask_with(plain.address(), &TcpOptions::default(), QUESTION, far()).unwrap_err())
         });
         let error = accept(&plain).unwrap_err();
-        assert!(matches!(error, Error::OtherUser { uid: NOBODY, own: 0, .. }), "{error}");
+        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         // Both sides see it: which one is told depends on which was faster.
         let error = source.join().unwrap();
         let told = matches!(error, Error::Refused { cause: MeetRefusal::OtherUser, .. });
-        assert!(told || matches!(error, Error::OtherUser { uid: 0, own: NOBODY, .. }), "{error}");
+        assert!(told || matches!(error, Error::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
     });
 
     // A target of another user's, where ours was expected: it is not believed.
-    let theirs = as_nobody(|| listener(&TcpOptions::default()));
+    let theirs = as_other(|| listener(&TcpOptions::default()));
     let address = theirs.address().clone();
     thread::scope(|scope| {
         let target = scope.spawn(|| {
-            as_nobody(|| {
+            as_other(|| {
                 // It admits anybody: what a target checks is not what protects a source.
                 let (stream, _) = accept_raw(&theirs);
                 answer_raw(stream);
             });
         });
         let error = ask_with(&address, &TcpOptions::default(), QUESTION, far()).unwrap_err();
-        assert!(matches!(error, Error::OtherUser { uid: NOBODY, own: 0, .. }), "{error}");
+        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         target.join().unwrap();
     });
 
     let keyed = listener(&key(3));
     thread::scope(|scope| {
-        let source = scope.spawn(|| as_nobody(|| ask_with(keyed.address(), &key(3), QUESTION, far())));
+        let source = scope.spawn(|| as_other(|| ask_with(keyed.address(), &key(3), QUESTION, far())));
         answer_one(&keyed).unwrap();
         assert_eq!(source.join().unwrap().unwrap(), ANSWER);
     });

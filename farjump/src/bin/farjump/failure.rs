@@ -73,6 +73,7 @@ impl From<Error> for Failure {
                 MeetError::Refused { .. }
                 | MeetError::OtherUser { .. }
                 | MeetError::OwnerUnknown { .. }
+                | MeetError::OwnUserUnknown { .. }
                 | MeetError::Denied { .. }
                 | MeetError::KeyWanted { .. }
                 | MeetError::KeyUnknown { .. }

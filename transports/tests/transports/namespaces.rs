@@ -1,0 +1,206 @@
+//! Users that a user namespace hides: all of them have the overflow uid there, so who has it is nobody's own user.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::thread;
+
+use farjump_transports::Error;
+use farjump_transports::meet::{
+    Control, Listener, MAGIC, MeetRefusal, Message, PREFIX_LEN, PeerAddress, Question, VERSION, ask,
+};
+
+use crate::stage::{Place, accept, far, meet, next};
+
+/// A map in which no user of this machine is, and in which the overflow uid is a user.
+const MAP: &str = "0 100000 65536";
+/// A user that is neither root nor unknown.
+const OTHER: u32 = 1234;
+/// What a child exits with where the system makes no user namespace for it.
+const NO_NAMESPACE: i32 = 77;
+
+/// A child that does not outlive the test.
+struct Forked(libc::pid_t);
+
+impl Forked {
+    /// Runs `act` in a forked child that is in a user namespace of its own: without a map, as nobody that the namespace knows; or
+    /// with [`MAP`], as the user who has the overflow uid in it.
+    fn start(mapped: bool, act: impl FnOnce()) -> Forked {
+        let (mut ready, is_unshared) = std::io::pipe().unwrap();
+        let (go, mut is_mapped) = std::io::pipe().unwrap();
+        let (is_unshared, go) = (OwnedFd::from(is_unshared), OwnedFd::from(go));
+        // SAFETY: the child takes no lock that a thread of its parent could hold but the allocator's, which survives a fork, and
+        // ends without running what the test program does at its end.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let in_child = move || {
+                // SAFETY: both only change this process.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::alarm(100);
+                    if libc::unshare(libc::CLONE_NEWUSER) != 0 {
+                        return NO_NAMESPACE;
+                    }
+                }
+                drop(is_unshared);
+                if mapped {
+                    // Until the parent has written the map and closes its end.
+                    drop(is_mapped);
+                    assert_eq!(rustix::io::read(&go, &mut [0; 1]), Ok(1));
+                    // SAFETY: it only changes this process.
+                    assert_eq!(unsafe { libc::setresuid(65_534, 65_534, 65_534) }, 0);
+                }
+                act();
+                0
+            };
+            let code = catch_unwind(AssertUnwindSafe(in_child)).unwrap_or(101);
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(code) };
+        }
+        assert!(child > 0);
+        drop((is_unshared, go));
+        ready.read_to_end(&mut Vec::new()).unwrap();
+        if mapped {
+            // Fails where there is no namespace, which the child says.
+            let _ = fs::write(format!("/proc/{child}/uid_map"), MAP);
+            let _ = is_mapped.write(b"g");
+        }
+        Forked(child)
+    }
+
+    /// Waits for its end. `false` if there are no user namespaces here.
+    fn succeeds(mut self) -> bool {
+        let mut status = 0;
+        // SAFETY: `status` is valid to be written.
+        assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
+        self.0 = 0;
+        match libc::WEXITSTATUS(status) {
+            _ if !libc::WIFEXITED(status) => panic!("the child was killed: {status}"),
+            0 => true,
+            NO_NAMESPACE => {
+                println!("skipped: this process may make no user namespace");
+                false
+            }
+            code => panic!("the child failed: {code}"),
+        }
+    }
+}
+
+impl Drop for Forked {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            // SAFETY: the child is this process's and was not waited for.
+            unsafe { (libc::kill(self.0, libc::SIGKILL), libc::waitpid(self.0, std::ptr::null_mut(), 0)) };
+        }
+    }
+}
+
+/// Runs `act` as another user where this process may: what the namespace hides is that it is another one.
+fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let act = || {
+        if rustix::process::geteuid().is_root() {
+            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(OTHER)).unwrap();
+        }
+        act()
+    };
+    thread::scope(|scope| scope.spawn(act).join().unwrap())
+}
+
+fn open_for_all(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Whether namespaces without a map, and with one, are to be tried: only root may write a map of many users.
+fn ways() -> &'static [bool] {
+    match rustix::process::geteuid().is_root() {
+        true => &[false, true],
+        false => {
+            println!("skipped: only root can be another user, and map users");
+            &[false]
+        }
+    }
+}
+
+#[test]
+fn a_target_that_a_namespace_hides_users_from_meets_nobody_without_a_key() {
+    for mapped in ways() {
+        let place = Place::new();
+        open_for_all(place.folder.path(), 0o777);
+        for given in [place.address(), "tcp:127.0.0.1:0".parse().unwrap()] {
+            let (from_child, mut to_parent) = std::io::pipe().unwrap();
+            let path = place.path();
+            let child = Forked::start(*mapped, || {
+                let listener = Listener::bind(&given).unwrap();
+                if let PeerAddress::Unix(_) = given {
+                    open_for_all(&path, 0o666);
+                }
+                to_parent.write_all(format!("{}\n", listener.address()).as_bytes()).unwrap();
+                let error = accept(&listener).expect_err("it was admitted");
+                assert!(matches!(error, Error::OwnUserUnknown { uid: 65_534, .. }), "{error}");
+                assert!(error.to_string().contains("namespace does not map"), "{error}");
+            });
+            drop(to_parent);
+            let mut address = String::new();
+            BufReader::new(from_child).read_line(&mut address).unwrap();
+            if let Ok(address) = address.trim().parse::<PeerAddress>() {
+                let told = as_stranger(|| next(&mut Control::connect(&address, far()).unwrap()));
+                let Ok(Message::Refuse { cause: MeetRefusal::OtherUser, text }) = told else {
+                    panic!("{address}: {told:?}");
+                };
+                assert!(text.contains("namespace") && text.contains("key"), "{text}");
+            }
+            if !child.succeeds() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_that_a_namespace_hides_users_from_asks_nobody_without_a_key() {
+    for mapped in ways() {
+        let place = Place::new();
+        open_for_all(place.folder.path(), 0o777);
+        let unix = as_stranger(|| UnixListener::bind(place.path()).unwrap());
+        as_stranger(|| open_for_all(&place.path(), 0o666));
+        let tcp = as_stranger(|| TcpListener::bind("127.0.0.1:0").unwrap());
+        let at = format!("tcp:{}", tcp.local_addr().unwrap()).parse::<PeerAddress>().unwrap();
+        let addresses = [place.address(), at.clone()];
+        let child = Forked::start(*mapped, || {
+            for address in &addresses {
+                let error = ask(address, Question::Stats, far()).expect_err("it was answered");
+                assert!(matches!(error, Error::OwnUserUnknown { .. }), "{address}: {error}");
+            }
+            let error = meet(&addresses[0]).expect_err("it met");
+            assert!(matches!(error, Error::OwnUserUnknown { .. }), "{error}");
+        });
+        // The target introduces itself, for without that it is not known on loopback. It is asked nothing.
+        let heard = thread::scope(|scope| {
+            let prefix = [&MAGIC[..], &VERSION.to_le_bytes(), &[0, 0]].concat();
+            let target = scope.spawn(move || {
+                let (mut stream, _) = tcp.accept().unwrap();
+                stream.write_all(&prefix).unwrap();
+                let mut heard = Vec::new();
+                stream.read_to_end(&mut heard).unwrap();
+                heard
+            });
+            let worked = child.succeeds();
+            if !worked {
+                // Nobody else connects.
+                drop(Control::connect(&at, far()));
+            }
+            worked.then_some(target.join().unwrap())
+        });
+        let Some(heard) = heard else { return };
+        assert!(heard.len() <= PREFIX_LEN, "it said more than its prefix: {heard:?}");
+        let (mut stream, _) = unix.accept().unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        assert!(heard.len() <= PREFIX_LEN, "it said more than its prefix: {heard:?}");
+    }
+}
