@@ -15,7 +15,7 @@ use ends::Ends;
 use side::{Side, Step};
 
 /// Frames of one run. ThreadSanitizer takes some twenty times as long for each.
-const FRAMES: u32 = if cfg!(farjump_planted) { 20_000 } else { 60_000 };
+const FRAMES: u32 = if cfg!(farjump_planted) { 20_000 } else { 200_000 };
 /// Bytes of the ring to the right, to the left, and of the bigger mailbox.
 const RING: usize = 8192;
 const ANSWERS: usize = 4096;
