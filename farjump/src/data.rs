@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
 
@@ -15,7 +15,7 @@ use crate::Error;
 /// `struct farjump_data *` as its `target_args`. `farjump serve --data FILE` does so.
 ///
 /// The mapping is private and read-only: nothing that is injected can change the file, and code that tries ends the target
-/// with a fault instead of altering what later functions see. Who shortens the file while it is mapped makes the target
+/// with a fault instead of altering what later functions see. Who writes to the file may change what they see, and who shortens the file while it is mapped makes the target
 /// fail in the same way (mmap(2), `SIGBUS`).
 ///
 /// ```
@@ -37,14 +37,14 @@ pub struct Data {
     len: usize,
     path: *const c_char,
     // Owners of what the pointers point to; moving them moves no byte of it.
-    mapping: Option<Mmap>,
+    _mapping: Option<MmapRaw>,
     name: CString,
 }
 
 /// Length of the C structure, in bytes; later versions may only append to it.
 const SIZE: u32 = 32;
 
-// SAFETY: the pointers go to memory that the value owns and nobody writes.
+// SAFETY: the pointers go to memory that the value owns, and that no thread writes.
 unsafe impl Send for Data {}
 // SAFETY: as above.
 unsafe impl Sync for Data {}
@@ -63,9 +63,10 @@ impl Data {
         }
         let file = File::open(path).map_err(failed)?;
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.into()))?;
-        // SAFETY: the pages are private; that nobody shortens the file meanwhile is asked for in the type's docs, and
-        // who does ends the process with a signal, which is no undefined behaviour of ours.
+        // SAFETY: no reference is made to the pages, which others may change by writing the file. Who shortens it ends the process
+        // with a signal, as the type's docs say.
         let mapping = unsafe { MmapOptions::new().map_copy_read_only(&file) }.map_err(failed)?;
+        let mapping = MmapRaw::from(mapping);
         Ok(Data::new(Some(mapping), name))
     }
 
@@ -74,15 +75,38 @@ impl Data {
         Data::new(None, CString::default())
     }
 
-    fn new(mapping: Option<Mmap>, name: CString) -> Data {
-        let bytes: &[u8] = mapping.as_deref().unwrap_or_default();
-        let (bytes, len) = (bytes.as_ptr(), bytes.len());
-        Data { size: SIZE, reserved: 0, bytes, len, path: name.as_ptr(), mapping, name }
+    fn new(mapping: Option<MmapRaw>, name: CString) -> Data {
+        // The address of no bytes is none that may be read, and not null.
+        let nothing = (std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const(), 0);
+        let (bytes, len) = mapping.as_ref().map_or(nothing, |mapping| (mapping.as_ptr(), mapping.len()));
+        Data { size: SIZE, reserved: 0, bytes, len, path: name.as_ptr(), _mapping: mapping, name }
     }
 
-    /// The contents of the file.
-    pub fn bytes(&self) -> &[u8] {
-        self.mapping.as_deref().unwrap_or_default()
+    /// How many bytes are mapped: as many as the file had when it was opened.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where they are: [`Data::len`] bytes, valid for reads as long as the value. Whoever writes the file changes them meanwhile, so
+    /// there is no slice of them.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.bytes
+    }
+
+    /// Copies from the bytes at `at` to the start of `into`, as many as fit and are there, and returns how many that is. Each is
+    /// read once.
+    pub fn copy_to(&self, at: usize, into: &mut [u8]) -> usize {
+        let len = self.len.saturating_sub(at).min(into.len());
+        for (byte, to) in into[..len].iter_mut().enumerate() {
+            // SAFETY: the sum is less than `self.len`, and so many bytes are mapped. Volatile, because others may write them.
+            *to = unsafe { self.bytes.add(at + byte).read_volatile() };
+        }
+        len
     }
 
     /// The path, as it was given.
@@ -146,7 +170,13 @@ mod tests {
         // SAFETY: the fields are what injected code is promised.
         let (bytes, name) =
             unsafe { (std::slice::from_raw_parts(data.bytes, data.len), CStr::from_ptr(data.path)) };
-        assert_eq!((bytes, name), (data.bytes(), data.path()));
+        let mut copy = [0; 9];
+        assert_eq!((data.copy_to(0, &mut copy), &copy), (8, b"contents\0"));
+        assert_eq!(
+            (data.copy_to(6, &mut copy), data.copy_to(8, &mut copy), data.copy_to(usize::MAX, &mut copy)),
+            (2, 0, 0)
+        );
+        assert_eq!((bytes.len(), name), (data.len(), data.path()));
         assert_eq!((bytes, name.to_bytes()), (&b"contents"[..], path.as_os_str().as_bytes()));
         assert_eq!((data.size, data.reserved), (SIZE, 0));
     }
@@ -158,7 +188,7 @@ mod tests {
         File::create(&path).unwrap();
         for data in [Data::empty(), Data::open(&path).unwrap()] {
             assert!(!data.bytes.is_null() && !data.path.is_null());
-            assert_eq!((data.len, data.bytes()), (0, &b""[..]));
+            assert!(data.is_empty() && data.copy_to(0, &mut [7; 3]) == 0);
         }
     }
 

@@ -67,6 +67,17 @@
 //! drop(end);
 //! ```
 //!
+//! # A slice of a file that others may write
+//! ```compile_fail,E0599
+//! # use farjump::Data;
+//! let bytes: &[u8] = Data::empty().bytes();
+//! ```
+//! ```
+//! # use farjump::Data;
+//! let mut copy = [0; 16];
+//! let len: usize = Data::empty().copy_to(0, &mut copy);
+//! ```
+//!
 //! # Running any bytes
 //! ```compile_fail,E0133
 //! # use farjump::Executor;

@@ -6,6 +6,9 @@ use core::fmt;
 use crate::TargetArgs;
 
 /// A file of the target's, mapped read-only for as long as the target runs.
+///
+/// The function cannot write it, but others may change the file meanwhile: so there is no slice of it. [`Data::iter`] and
+/// [`Data::chunks`] read each byte once and hand out copies, [`Data::copy_to`] copies, and [`Data::as_ptr`] is for unsafe code.
 #[repr(C)]
 pub struct Data {
     size: u32,
@@ -22,7 +25,7 @@ impl Data {
     /// For targets: what they pass to ifuncs that want data.
     ///
     /// # Safety
-    /// `bytes` and `path` stay valid and unchanged for as long as the value is used, by anybody.
+    /// `bytes` stay valid for reads, and `path` unchanged, for as long as the value is used, by anybody.
     pub const unsafe fn new(bytes: &[u8], path: &CStr) -> Data {
         Data {
             size: size_of::<Data>() as u32,
@@ -33,11 +36,64 @@ impl Data {
         }
     }
 
-    /// The contents of the file.
+    /// How many bytes the file has.
     #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the target maps `len` bytes there, read-only, for longer than any call lasts (`Data::new`).
-        unsafe { core::slice::from_raw_parts(self.bytes, self.len) }
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the file has none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the contents are: [`Data::len`] bytes, valid for reads until the call ends, which others may write meanwhile.
+    #[inline]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.bytes
+    }
+
+    /// The bytes of the file, each read once.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u8> + '_ {
+        (0..self.len).map(|at| self.read(at))
+    }
+
+    /// As many whole arrays of `N` bytes as the file has, each byte read once. What is left at the end [`Data::rest`] has. `N` is
+    /// not 0.
+    #[inline]
+    pub fn chunks<const N: usize>(&self) -> impl ExactSizeIterator<Item = [u8; N]> + '_ {
+        const { assert!(N != 0, "arrays of no bytes do not end") };
+        (0..self.len / N).map(|chunk| core::array::from_fn(|byte| self.read(chunk * N + byte)))
+    }
+
+    /// The bytes behind the last whole array of `N`: fewer than that. `N` is not 0.
+    #[inline]
+    pub fn rest<const N: usize>(&self) -> impl ExactSizeIterator<Item = u8> + '_ {
+        const { assert!(N != 0, "arrays of no bytes do not end") };
+        (self.len - self.len % N..self.len).map(|at| self.read(at))
+    }
+
+    /// Copies from the bytes at `at` to the start of `into`, as many as fit and are there, and returns how many that is.
+    #[inline]
+    pub fn copy_to(&self, at: usize, into: &mut [u8]) -> usize {
+        let len = self.len.saturating_sub(at).min(into.len());
+        for (byte, to) in into.iter_mut().enumerate().take(len) {
+            *to = self.read(at + byte);
+        }
+        len
+    }
+
+    /// The byte at `at`, which is less than the length; 0 behind the end.
+    #[inline(always)]
+    fn read(&self, at: usize) -> u8 {
+        if at >= self.len {
+            return 0;
+        }
+        // SAFETY: the target maps `len` bytes there for longer than any call lasts (`Data::new`), and `at` is one of them.
+        // Volatile, because others may write it: it is read once.
+        unsafe { self.bytes.add(at).read_volatile() }
     }
 
     /// The path of the file, as the target was given it.
@@ -71,7 +127,14 @@ mod tests {
     fn it_gives_back_what_it_was_made_of() {
         // SAFETY: both are static.
         let data = unsafe { Data::new(b"contents", c"/some/file") };
-        assert_eq!(data.bytes(), b"contents");
+        let all: std::vec::Vec<u8> = data.iter().collect();
+        assert_eq!((&all[..], data.len(), data.is_empty()), (&b"contents"[..], 8, false));
+        assert_eq!(data.chunks::<3>().collect::<std::vec::Vec<_>>(), [*b"con", *b"ten"]);
+        assert_eq!(data.rest::<3>().collect::<std::vec::Vec<_>>(), b"ts");
+        let mut four = [0; 4];
+        assert_eq!((data.copy_to(2, &mut four), four), (4, *b"nten"));
+        assert_eq!((data.copy_to(6, &mut four), four), (2, *b"tsen"));
+        assert_eq!((data.copy_to(9, &mut four), data.copy_to(usize::MAX, &mut four)), (0, 0));
         assert_eq!(data.path(), c"/some/file");
         assert_eq!((data.size, data.reserved), (32, 0));
     }

@@ -18,7 +18,7 @@
 //!
 //! /// Replies how many bytes of the target's data are zero.
 //! fn count_zeroes(_payload: &[u8], data: &Data) {
-//!     let zeroes = data.bytes().iter().filter(|&&byte| byte == 0).count() as u64;
+//!     let zeroes = data.iter().filter(|&byte| byte == 0).count() as u64;
 //!     let _ = reply(&zeroes.to_le_bytes());
 //! }
 //! # fn main() {}

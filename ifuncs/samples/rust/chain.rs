@@ -36,7 +36,7 @@ fn begin(room: &mut [u8], args: &[u8]) -> Result<usize, i32> {
 }
 
 fn visit(payload: &mut [u8], data: &Data) {
-    let len = (data.bytes().len() as u64).to_le_bytes();
+    let len = (data.len() as u64).to_le_bytes();
     let (words, []) = payload.as_chunks_mut::<WORD>() else {
         fail("the payload is no journey: it is not a row of 64-bit numbers")
     };

@@ -17,9 +17,8 @@ const POLYNOMIAL: u32 = 0xedb8_8320;
 fn crc32(_payload: &[u8], data: &Data) {
     let tables = tables();
     let [t0, t1, t2, t3, t4, t5, t6, t7] = &tables;
-    let (words, rest) = data.bytes().as_chunks::<8>();
     let mut crc = !0_u32;
-    for &word in words {
+    for word in data.chunks::<8>() {
         let [a, b, c, d, e, f, g, h] = (u64::from_le_bytes(word) ^ u64::from(crc)).to_le_bytes();
         crc = t7[usize::from(a)]
             ^ t6[usize::from(b)]
@@ -30,7 +29,7 @@ fn crc32(_payload: &[u8], data: &Data) {
             ^ t1[usize::from(g)]
             ^ t0[usize::from(h)];
     }
-    for &byte in rest {
+    for byte in data.rest::<8>() {
         crc = crc >> 8 ^ t0[usize::from(crc as u8 ^ byte)];
     }
     // One that is too long for the target is none: the source sees an empty reply.

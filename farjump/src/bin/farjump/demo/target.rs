@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     let failed = |error| Failure::new(format!("the demo's target cannot start: {error}"));
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let mut data = Data::open(&arguments.data)?;
-    let moved = Data::open(&arguments.data)?;
+    let moved = fs::read(&arguments.data).map_err(failed)?;
     let mut builder = Target::listen(&arguments.listen).args(&mut data);
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
         .name("farjump-demo-file".into())
         .spawn(move || {
             // Its end is the demo's; how it ended is of no interest.
-            let _ = send_file(stream, &address, moved.bytes());
+            let _ = send_file(stream, &address, &moved);
             end(&stopper, &folder);
         })
         .map_err(failed)?;
