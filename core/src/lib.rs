@@ -35,6 +35,7 @@ pub mod image;
 pub mod mailbox;
 mod memory;
 pub mod middleware;
+pub mod shared;
 pub mod signal;
 mod sync;
 pub mod transport;

@@ -1,4 +1,4 @@
-//! Memory that another process writes at the same time: the only place in core that touches raw bytes.
+//! Memory that another process writes at the same time: the only place in core that touches raw bytes, beside [`crate::shared`].
 //!
 //! Everything the protocol reads, it reads once through here into a value of its own. Words that both sides touch are
 //! atomic; the rest of a frame is ordered by its signal (or, where the peer lies, may be any bytes: nothing read this way is

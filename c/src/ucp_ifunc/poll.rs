@@ -4,11 +4,11 @@
 //! the slot holds a receipt by then, so the function may have the next frame sent there.
 
 use std::ffi::c_void;
-use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use farjump_core::shared::copy_out;
 use farjump_loader::CodeHasher;
 use farjump_ucx_sys::{
     UCS_ERR_CANCELED, UCS_ERR_INVALID_ADDR, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_ELEM, UCS_ERR_NO_MESSAGE,
@@ -240,7 +240,7 @@ impl Slot<'_> {
         for start in (from..to).step_by(PIECE) {
             let len = PIECE.min(to - start);
             // SAFETY: the caller vouches for the range, and the piece is as long.
-            unsafe { ptr::copy_nonoverlapping(self.start.add(start), piece.as_mut_ptr(), len) };
+            unsafe { copy_out(self.start.add(start), piece.as_mut_ptr(), len) };
             hasher.update(&piece[..len]);
         }
     }
@@ -253,7 +253,7 @@ impl Slot<'_> {
         let mut bytes = Vec::with_capacity(to - from);
         // SAFETY: the caller vouches for the range, and there is room for it.
         unsafe {
-            ptr::copy_nonoverlapping(self.start.add(from), bytes.as_mut_ptr(), to - from);
+            copy_out(self.start.add(from), bytes.as_mut_ptr(), to - from);
             bytes.set_len(to - from);
         }
         bytes
