@@ -51,7 +51,8 @@ impl Odd {
             7 => eventfd(rng.u32(..3), EventfdFlags::NONBLOCK).ok(),
             8 => eventfd(0, if MAY_BLOCK { EventfdFlags::empty() } else { EventfdFlags::NONBLOCK }).ok(),
             9 => self.pair(rng.bool()),
-            10 => self.lingering(),
+            // Seldom: where the other side is done with it first, it is this side that waits.
+            10 if rng.u8(..4) == 0 => self.lingering(),
             11 => File::open("/dev/null").ok().map(OwnedFd::from),
             12 => File::open("/proc/self").ok().map(OwnedFd::from),
             13 => epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
@@ -97,12 +98,10 @@ impl Odd {
 /// How long closing may take, in seconds.
 const LINGER: u64 = 20;
 
-/// Whether descriptors are passed whose reading or writing blocks, and made so while they are used. To be set once doorbells are such that
-/// each call says itself that it does not block: an eventfd blocks for both sides if one of them says so.
-pub const MAY_BLOCK: bool = false;
-/// Whether descriptors are passed whose closing blocks. To be set once a source that gets one while it connects keeps its deadline: the
-/// conversation with a source of seed 36772141035023 shows that it waits for the close.
-pub const MAY_LINGER: bool = false;
+/// Whether descriptors are passed whose reading or writing blocks, and made so while they are used.
+pub const MAY_BLOCK: bool = true;
+/// Whether descriptors are passed whose closing blocks.
+pub const MAY_LINGER: bool = true;
 
 fn memory(len: u64, allocated: bool, seals: SealFlags) -> Option<OwnedFd> {
     let name = CString::new("farjump").ok()?;

@@ -16,6 +16,8 @@ use crate::ways::transport;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the rest of a frame may take, and a meeting.
 const LIMITS: (Duration, Duration) = (Duration::from_millis(15), Duration::from_millis(400));
+/// How long the rest of a frame may take where an honest one comes in pieces too, whose sender may have to wait for a processor.
+const STALL: Duration = Duration::from_secs(10);
 /// What a target says that has as many sources as it takes.
 const FULL: &str = "has as many";
 
@@ -60,6 +62,11 @@ impl Holdings {
     pub fn open() -> Vec<String> {
         let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string())).collect()
+    }
+
+    /// Whether there is no more of anything than `before`.
+    pub fn is_within(self, before: Holdings) -> bool {
+        self.descriptors <= before.descriptors && self.shared <= before.shared
     }
 
     /// As the system says.
@@ -149,7 +156,7 @@ impl<'s> Stage<'s> {
             .mailbox(settings.mailbox)
             .code_room(settings.code_room)
             .store_capacity(2 * settings.code_room, settings.images)
-            .stall_limit(LIMITS.0)
+            .stall_limit(if settings.way == Way::Shared { LIMITS.0 } else { STALL })
             .meeting_limit(LIMITS.1)
             .control_interval(Duration::ZERO)
             .max_sources(settings.sources)

@@ -75,16 +75,22 @@ fn play(carry: Carry, left_out: &str) {
     let left_out: Vec<usize> = left_out.split(',').filter_map(|step| step.parse().ok()).collect();
     // What is made once stays: the functions, and what the library of C keeps.
     carry(seed, &left_out, runs == 1);
+    // What peers passed is closed by threads of its own, which are done in a moment.
+    std::thread::sleep(Duration::from_millis(200));
     let before = Holdings::now();
     for seed in seed..seed + runs {
         println!("\nseed {seed}");
         let said = carry(seed, &left_out, false);
-        // What peers passed is closed by threads of its own, for it may take its time.
         let until = Instant::now() + CLOSING;
-        while Holdings::now() != before && Instant::now() < until {
+        while !Holdings::now().is_within(before) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(Holdings::now(), before, "something of the conversation is left: {:?}", Holdings::open());
+        let after = Holdings::now();
+        assert!(
+            after.is_within(before),
+            "something of the conversation is left: {after:?} after {before:?}: {:?}",
+            Holdings::open()
+        );
         println!("\ndone {seed}: {said}");
     }
 }
