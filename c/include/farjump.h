@@ -399,9 +399,13 @@ typedef struct {
      */
     const char *name;
     /**
-     * Who it is, in words: name, process id, address.
+     * Who it is, in words: name, process id, address, key.
      */
     const char *text;
+    /**
+     * At a target, what its operator calls the key by which a source came; NULL if it needed none, or one that has no name.
+     */
+    const char *key;
 } farjump_peer_t;
 
 /**
@@ -1247,11 +1251,14 @@ farjump_status_t farjump_target_options_set_key(farjump_target_options_t *option
                                                 const uint8_t *key);
 
 /**
- * As farjump_target_options_set_key(), from a file as `farjump key` makes it, which is read now.
+ * The keys that sources have, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each with a name and rights of
+ * its own if it has some. It is read now, and again and again while the target runs: what changes counts within about a second, and a key that is taken out
+ * ends its links. If it holds one key alone, peers are met with that.
  *
- * FARJUMP_ERROR_CONNECT for a file that is no key, or that others than this user may read or write.
+ * FARJUMP_ERROR_CONNECT for a file that holds no key, or that others than this user may read or write.
  */
-farjump_status_t farjump_target_options_set_key_file(farjump_target_options_t *options, const char *path);
+farjump_status_t farjump_target_options_set_key_file(farjump_target_options_t *options,
+                                                     const char *path);
 
 /**
  * How long a source's machine, or a peer's, may be silent before it is taken for gone, over TCP, in nanoseconds. 10 seconds unless

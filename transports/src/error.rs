@@ -55,14 +55,14 @@ pub enum Error {
     },
     /// A file that is no key.
     #[error(
-        "{} is no key: {len} bytes instead of 64 hexadecimal digits, or 32 bytes as they are; make one with `farjump key FILE`",
+        "{} cannot be used as a key: {what}; a key file has a line of 64 hexadecimal digits for each key (`farjump key --help`)",
         path.display()
     )]
     KeyFile {
         /// The file.
         path: PathBuf,
-        /// How many bytes it has; of a long one, as many as were read.
-        len: usize,
+        /// What is wrong with it, or where.
+        what: String,
     },
     /// A key that others may read or write, or that is another user's.
     #[error(

@@ -172,15 +172,17 @@ pub struct farjump_peer_t {
     pub uid: u32,
     /// Name of the program. For people: the peer chose it.
     pub name: *const c_char,
-    /// Who it is, in words: name, process id, address.
+    /// Who it is, in words: name, process id, address, key.
     pub text: *const c_char,
+    /// At a target, what its operator calls the key by which a source came; NULL if it needed none, or one that has no name.
+    pub key: *const c_char,
 }
 
 /// A peer's identity with its texts as C wants them.
 #[derive(Debug)]
 pub(crate) struct Peer {
     told: farjump_peer_t,
-    _texts: [CString; 2],
+    _texts: ([CString; 2], Option<CString>),
 }
 
 // SAFETY: the pointers are to texts that it owns itself, and that nothing changes.
@@ -193,8 +195,10 @@ impl Peer {
         // The heap holds the texts: they stay where they are when the whole moves.
         let texts = [c_text(&identity.name), c_text(&identity.to_string())];
         let [name, text] = [texts[0].as_ptr(), texts[1].as_ptr()];
+        let own = identity.key.as_deref().map(c_text);
+        let key = own.as_ref().map_or(std::ptr::null(), |key| key.as_ptr());
         let uid = identity.uid.unwrap_or(u32::MAX);
-        Peer { told: farjump_peer_t { pid: identity.pid, uid, name, text }, _texts: texts }
+        Peer { told: farjump_peer_t { pid: identity.pid, uid, name, text, key }, _texts: (texts, own) }
     }
 
     pub(crate) fn told(&self) -> &farjump_peer_t {

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_char, c_int};
 
-use farjump::CodeId;
+use farjump::{CodeId, Keys};
 
-use crate::api::choices::{change, farjump_mode_t, farjump_wait_policy_t, key_in, key_of, rights_of};
+use crate::api::choices::{change, farjump_mode_t, farjump_wait_policy_t, key_of, rights_of};
 use crate::api::library::farjump_code_id_t;
 use crate::api::status::farjump_status_t;
 use crate::api::target_options::farjump_target_options_t;
-use crate::boundary::{object, text};
+use crate::boundary::{object, path as path_of, text};
+use crate::failure::Failure;
 
 /// Allows these modes and no others: some of FARJUMP_MODE_CACHED and its kin, or-ed together. All but FARJUMP_MODE_IN_PLACE unless set.
 #[unsafe(no_mangle)]
@@ -273,15 +274,17 @@ pub unsafe extern "C" fn farjump_target_options_set_key(
     // SAFETY: the header asks for options that nobody else uses, and for 32 bytes.
     unsafe {
         change(options, |options| {
-            options.key = Some(key_of(key)?);
+            (options.key, options.key_file) = (Some(key_of(key)?), None);
             Ok(())
         })
     }
 }
 
-/// As farjump_target_options_set_key(), from a file as `farjump key` makes it, which is read now.
+/// The keys that sources have, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each with a name and rights of
+/// its own if it has some. It is read now, and again and again while the target runs: what changes counts within about a second, and a key that is taken out
+/// ends its links. If it holds one key alone, peers are met with that.
 ///
-/// FARJUMP_ERROR_CONNECT for a file that is no key, or that others than this user may read or write.
+/// FARJUMP_ERROR_CONNECT for a file that holds no key, or that others than this user may read or write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_key_file(
     options: *mut farjump_target_options_t,
@@ -290,7 +293,9 @@ pub unsafe extern "C" fn farjump_target_options_set_key_file(
     // SAFETY: the header asks for options that nobody else uses, and for texts.
     unsafe {
         change(options, |options| {
-            options.key = Some(key_in(path)?);
+            let file = path_of(path, "path")?;
+            Keys::read(file).map_err(|error| Failure::from(farjump::Error::from(error)))?;
+            (options.key, options.key_file) = (None, Some(file.to_owned()));
             Ok(())
         })
     }

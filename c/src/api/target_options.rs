@@ -73,6 +73,7 @@ pub struct farjump_target_options_t {
     pub(crate) transport: Option<String>,
     peers: Vec<(String, String)>,
     pub(crate) key: Option<Key>,
+    pub(crate) key_file: Option<PathBuf>,
     pub(crate) peer_timeout: Option<u64>,
     on_refused:
         Option<(unsafe extern "C" fn(*mut c_void, *const farjump_peer_t, c_int, *const c_char), User)>,
@@ -126,6 +127,7 @@ impl farjump_target_options_t {
         let builder = set(builder, self.transport.as_deref(), TargetBuilder::transport);
         let builder = self.peers.iter().fold(builder, |builder, (name, at)| builder.peer(name, at));
         let builder = set(builder, self.key.clone(), TargetBuilder::key);
+        let builder = set(builder, self.key_file.as_deref(), TargetBuilder::key_file);
         let builder = set(builder, self.peer_timeout.map(duration), TargetBuilder::peer_timeout);
         self.callbacks(builder)
     }

@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farjump_core::frame::{LINE, MAX_FRAME};
@@ -12,7 +12,7 @@ use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::meet::{
-    ArrivalOptions, Key, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions,
+    ArrivalOptions, Key, KeyFile, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions,
 };
 
 use super::Target;
@@ -61,7 +61,10 @@ impl Handlers {
     }
 
     pub(super) fn peer_joined(&mut self, peer: &PeerIdentity) {
-        log::debug!("{peer} has connected");
+        match &peer.key {
+            Some(_) => log::info!("{peer} has connected"),
+            None => log::debug!("{peer} has connected"),
+        }
         if let Some(handler) = &mut self.peer_joined {
             handler(peer);
         }
@@ -87,6 +90,8 @@ pub struct TargetBuilder<'a> {
     only: Option<String>,
     peers: Vec<(String, String)>,
     tcp: TcpOptions,
+    key_file: Option<PathBuf>,
+    peer_key: Option<Key>,
     args: PhantomData<&'a mut ()>,
 }
 
@@ -186,6 +191,8 @@ impl<'a> TargetBuilder<'a> {
             only: None,
             peers: Vec::new(),
             tcp: TcpOptions::default(),
+            key_file: None,
+            peer_key: None,
             args: PhantomData,
         }
     }
@@ -439,6 +446,23 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// The keys that sources have, for a target at `tcp:HOST:PORT`, in a file with a line for each: 64 at most, each with a name and
+    /// rights of its own if it has some ([`TargetBuilder::rights`] otherwise; `docs/operations.md`). The file is looked at while the target runs:
+    /// what changes counts within about a second. A key that is taken out of it ends its links, and one whose rights change does;
+    /// their sources are told why. While the file cannot be read or makes no sense, what was in force stays so. If it is gone, or holds
+    /// none, all links by its keys end. It goes before [`TargetBuilder::key`], and if it holds one key alone, peers at such addresses
+    /// are met with that ([`TargetBuilder::peer_key`] otherwise). Not read unless the target listens at such an address.
+    pub fn key_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.key_file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// The key that peers at `tcp:HOST:PORT` are met with ([`TargetBuilder::peer`]): that of [`TargetBuilder::key`] unless set.
+    pub fn peer_key(mut self, key: Key) -> Self {
+        self.peer_key = Some(key);
+        self
+    }
+
     /// How long a source's machine, or a peer's, may be silent before it is taken for gone, over TCP. 10 seconds unless set;
     /// from 1 second to 32,767. A source whose machine answers may leave its link alone for as long as it likes.
     pub fn peer_timeout(mut self, timeout: Duration) -> Self {
@@ -484,14 +508,25 @@ impl<'a> TargetBuilder<'a> {
     /// a source needs.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
         let built_in = |name: &String| self.transports.iter().all(|own| own.name() != name);
+        let address: PeerAddress = self.address.parse()?;
+        let mut key_file = None;
+        if let (Some(path), PeerAddress::Tcp { .. }) = (&self.key_file, &address) {
+            let (file, keys) = KeyFile::open(path)?;
+            self.tcp.key = keys.only().cloned().or(self.tcp.key);
+            self.tcp.keys = Some(keys);
+            key_file = Some(file);
+        }
+        // Nothing of a key stays in the way to peers that is a source's to have.
+        let mut peers_tcp = self.tcp.clone();
+        peers_tcp.keys = None;
+        peers_tcp.key = self.peer_key.take().or(peers_tcp.key);
         let choices = Choices {
             transport: self.only.clone().filter(built_in),
             room: ring_len("a mailbox", self.settings.mailbox)?,
             patience: self.settings.meeting_limit,
             program: self.settings.program.clone(),
-            tcp: self.tcp.clone(),
+            tcp: peers_tcp,
         };
-        let address: PeerAddress = self.address.parse()?;
         let chosen = farjump_transports::transports_for(&address, self.only.as_deref(), self.transports)?;
         self.transports = chosen.transports;
         self.settings.mailbox = choices.room;
@@ -507,6 +542,7 @@ impl<'a> TargetBuilder<'a> {
         let (settings, handlers) = (self.settings, self.handlers);
         let mut target =
             Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;
+        target.key_file = key_file;
         for (name, address) in &self.peers {
             target.set_peer(name, address)?;
         }

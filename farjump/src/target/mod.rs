@@ -3,6 +3,7 @@
 mod bigger;
 mod builder;
 mod forwards;
+mod keys;
 mod questions;
 mod session;
 mod sessions;
@@ -21,7 +22,9 @@ use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
 use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Arrival, Asker, Joined, Listener, MeetRefusal, Message, Met, Progress};
+use farjump_transports::meet::{
+    Arrival, Asker, Joined, KeyFile, Listener, MeetRefusal, Message, Met, Progress,
+};
 
 pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
@@ -87,6 +90,8 @@ pub struct Target<'a> {
     /// Until when connections wait, because the system could not give one more.
     deaf_until: Option<Instant>,
     listener: Listener,
+    /// Where the keys of sources are, if that may change.
+    key_file: Option<KeyFile>,
     arrivals: Vec<(u64, Arrival)>,
     askers: Vec<(u64, Asker)>,
     watch: Watch,
@@ -147,6 +152,7 @@ impl<'a> Target<'a> {
             nap: NAPS.0,
             deaf_until: None,
             listener,
+            key_file: None,
             arrivals: Vec::new(),
             askers: Vec::new(),
             watch,
@@ -288,7 +294,10 @@ impl<'a> Target<'a> {
             Rest::Nap => longest = longest.min(self.nap),
         }
         let deadlines = self.arrivals.iter().map(|(_, arrival)| arrival.deadline());
-        if let Some(deadline) = deadlines.chain(self.deaf_until).chain(self.askers_deadline()).min() {
+        let due = self.key_file.as_ref().map(KeyFile::due);
+        if let Some(deadline) =
+            deadlines.chain(self.deaf_until).chain(self.askers_deadline()).chain(due).min()
+        {
             longest = longest.min(deadline.saturating_duration_since(Instant::now()));
         }
         self.nap = (self.nap * 2).min(NAPS.1);
@@ -502,6 +511,7 @@ impl<'a> Target<'a> {
     fn serve(&mut self, events: &[Event]) -> Result<(), Error> {
         let now = Instant::now();
         self.last_control = Some(now);
+        self.look_at_keys(now);
         if self.deaf_until.is_some_and(|until| until <= now) {
             self.deaf_until = None;
             self.watch.listen(self.listener.as_fd(), true)?;
@@ -746,11 +756,16 @@ impl<'a> Target<'a> {
                 }
             }
         };
+        self.discard(index, &why);
+    }
+
+    /// Forgets a link that has ended.
+    fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
         self.watch.remove_session(&session);
         self.shared.executor.stats.bytes += session.received();
         self.shared.executor.stats.links_ended += 1;
-        self.shared.handlers.peer_gone(&session.peer, &why);
+        self.shared.handlers.peer_gone(&session.peer, why);
     }
 }
 

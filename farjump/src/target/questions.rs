@@ -166,6 +166,7 @@ impl Target<'_> {
             memory: session.memory().map(|(used, limit)| Memory { used: used as u64, limit: limit as u64 }),
             waits: session.is_blocked(),
             rights: session.rights,
+            key: session.peer.key.clone(),
         };
         sessions.into_iter().take(MAX_LISTED).map(describe).collect()
     }

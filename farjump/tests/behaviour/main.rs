@@ -16,6 +16,7 @@ mod forwarding;
 mod fuzzed;
 mod in_place;
 mod isolated;
+mod keyed;
 mod large;
 mod lower_floor;
 mod lying;

@@ -80,7 +80,7 @@ fn what_a_target_or_source_cannot_do_over_tcp_is_told_with_what_to_do() {
         (inject("tcp:127.0.0.1:1", &["--transport", "shm"]), "only a Unix socket carries"),
         (serve("tcp:0.0.0.0:0", &["--key", "open.key"]), "chmod 600 open.key"),
         (inject("tcp:127.0.0.1:1", &["--key", "open.key"]), "chmod 600 open.key"),
-        (serve("tcp:0.0.0.0:0", &["--key", "no.key"]), "no.key is no key: 9 bytes"),
+        (serve("tcp:0.0.0.0:0", &["--key", "no.key"]), "no.key cannot be used as a key: line 1"),
         (serve("tcp:0.0.0.0:0", &["--key", "missing"]), "reading the key missing"),
         (serve("tcp:node7", &[]), "tcp:HOST:PORT"),
     ] {
@@ -160,6 +160,62 @@ fn who_has_no_key_or_another_one_is_refused_and_the_targets_log_says_who_it_was(
     open.stop().worked();
     // And nobody there any more.
     assert!(inject(&bench, &address, &[]).error(5).contains("refuses connections"));
+}
+
+/// The line of this key in a file, in a file of its own.
+fn hand_over(bench: &Workbench, file: &str, name: &str) {
+    let text = fs::read_to_string(bench.path(file)).expect("it is there");
+    let line = text.lines().find(|line| line.contains(&format!(" {name}"))).expect("its line");
+    fs::write(bench.path(name), line).expect("the folder can be written");
+    fs::set_permissions(bench.path(name), fs::Permissions::from_mode(0o600)).expect("it is ours");
+}
+
+#[test]
+fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_with_the_reason() {
+    if !has_ucx() {
+        return;
+    }
+    let bench = Workbench::new();
+    bench.library("echo", ECHO);
+    bench.run(["key", "farm", "--name", "maker"]).worked();
+    let done = bench.run(["key", "farm", "--name", "caller", "--allow", "observe,call"]).worked();
+    assert!(done.err.contains("added `caller`"), "{}", done.err);
+    assert!(bench.run(["key", "farm", "--name", "caller"]).error(1).contains("`caller` already"));
+    assert_eq!(mode(&bench.path("farm")), 0o600);
+    hand_over(&bench, "farm", "maker");
+    hand_over(&bench, "farm", "caller");
+    assert!(
+        bench.run(["stats", "--to", "tcp:127.0.0.1:1", "--key", "farm"]).error(1).contains("holds 2 of them")
+    );
+
+    let (serving, address) = serve(&bench, &["--key", "farm"]);
+    let refused = inject(&bench, &address, &["--key", "caller"]);
+    assert!(refused.error(3).contains("the right `inject`"), "{}", refused.err);
+    let repeat = ["--args", "x", "--repeat", "10000000", "--transport", "ucx-am", "--key", "maker"];
+    let mut command = over_tcp(&bench, &[&["inject", "libecho.so", "--to", &address], &repeat[..]].concat());
+    let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let stats = || -> Value {
+        let done = bench.run(["stats", "--to", &address, "--key", "caller", "--json"]).worked();
+        serde_json::from_slice(&done.out).expect("it is JSON")
+    };
+    wait_for("calls", || (stats()["calls"].as_u64() > Some(0)).then_some(()));
+    assert_eq!(stats()["sources"][0]["key"], "maker");
+    // What is held may be called by its id.
+    inject(&bench, &address, &["--key", "caller"]).worked();
+
+    fs::copy(bench.path("caller"), bench.path("farm")).expect("it can be written");
+    let done = source.finish();
+    assert!(done.error(5).contains("its key `maker` was taken out of the target's key file"), "{}", done.err);
+    assert!(inject(&bench, &address, &["--key", "maker"]).error(3).contains("another key"));
+    inject(&bench, &address, &["--key", "caller"]).worked();
+    let log = serving.stop().worked().err;
+    for words in [
+        "key `maker`) has connected",
+        "key `caller`) has connected",
+        "keys that count from now on (1): caller",
+    ] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
 }
 
 #[test]

@@ -9,12 +9,14 @@ use farjump_core::transport::{InboxKind, OpenRequest, Transport};
 use super::asking::Asker;
 use super::control::{Control, Role, tell};
 use super::identity::{PeerIdentity, plain};
-use super::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
+use super::keys::Keys;
+use super::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, MeetRefusal, Message};
 use super::question::Question;
 use super::rights::Rights;
 use super::source::{out_of_order, refused};
 use super::terms::{Connect, Met, OwnEnd, own_machine};
 use crate::Error;
+use crate::closer::DeferredFd;
 
 /// What a target tells each source that it meets.
 #[derive(Clone, Debug)]
@@ -34,7 +36,7 @@ pub struct ArrivalOptions {
     /// What is taken of the source besides frames of the request's length. Everything unless set.
     pub limits: Limits,
     /// What the process may do. Where that is to export, what it sends pins as much memory as an image ([`Question::Export`]).
-    /// To observe, call and inject unless set.
+    /// To observe, call and inject unless set. A key that has rights of its own gives those instead.
     pub rights: Rights,
 }
 
@@ -131,7 +133,7 @@ impl Arrival {
     /// Begins to meet the process behind `control`, which must have come from [`super::Listener::accept`] or be trusted
     /// otherwise: who may connect is decided there.
     pub fn new(mut control: Control, options: ArrivalOptions) -> Arrival {
-        if options.rights.contains(Rights::EXPORT) {
+        if !control.awaits_key() && options.rights.contains(Rights::EXPORT) {
             control.is_asked_at_length();
         }
         let deadline = Instant::now() + options.patience;
@@ -163,7 +165,7 @@ impl Arrival {
             }
             Ok(Some(Outcome::Connect(connect))) => {
                 let mut met = connect.run(control)?;
-                (met.limits, met.rights) = (self.options.limits, self.options.rights);
+                (met.limits, met.rights) = (self.options.limits, self.rights(&met.control));
                 // No code comes from a source that may bring none.
                 let brings = met.rights.contains(Rights::INJECT);
                 met.control.limit_code(if brings { met.limits.image } else { Some(0) });
@@ -177,7 +179,7 @@ impl Arrival {
             // Nothing else that is due has such a length.
             Err(Error::MessageTooLong { len: ..=MAX_MESSAGE, .. })
                 if matches!(self.state, State::Connected)
-                    && let Err(missing) = self.may(Rights::EXPORT) =>
+                    && let Err(missing) = self.may(&control, Rights::EXPORT) =>
             {
                 Err(tell(control, missing))
             }
@@ -223,7 +225,7 @@ impl Arrival {
         transports: &mut [Box<dyn Transport>],
     ) -> Result<Option<Outcome>, Error> {
         control.flush()?;
-        while let Some((message, descriptors)) = control.recv()? {
+        while let Some((message, descriptors)) = self.recv(control)? {
             if let Message::Refuse { cause, text } = &message {
                 return Err(refused(control, *cause, text));
             }
@@ -231,7 +233,7 @@ impl Arrival {
                 (State::Connected, Message::Hello { machine, pid, program, transports: offered }) => {
                     control.introduce(&program, pid);
                     self.peer = control.peer().clone();
-                    self.may(Rights::CALL)?;
+                    self.may(control, Rights::CALL)?;
                     if let Some(reason) = self.full.take() {
                         return Err(Error::Full { reason });
                     }
@@ -253,7 +255,7 @@ impl Arrival {
                     }))));
                 }
                 (State::Connected, Message::Ask(question)) => {
-                    self.may(question.needs())?;
+                    self.may(control, question.needs())?;
                     return match control.recv()? {
                         None => Ok(Some(Outcome::Ask(question))),
                         Some((second, _)) => Err(out_of_order(control, "nothing more", &second)),
@@ -273,9 +275,42 @@ impl Arrival {
         Ok(None)
     }
 
+    /// The target takes other keys from now on. Why the process may stay no longer, if so: then refuse it.
+    pub fn rekey(&mut self, keys: &Keys) -> Option<String> {
+        let rights = self.options.rights;
+        let control = self.control.as_mut()?;
+        control.try_keys(keys);
+        keys.revokes(control.key()?, rights)
+    }
+
+    /// Ends the meeting, and says why.
+    pub fn refuse(self, text: &str) {
+        if let Some(control) = self.control {
+            control.refuse(MeetRefusal::Rights, text);
+        }
+    }
+
+    /// The next message. What it may be like is said as soon as it is known whose it is.
+    fn recv(&self, control: &mut Control) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
+        let awaited = control.awaits_key();
+        let received = control.recv()?;
+        if !awaited || control.awaits_key() {
+            return Ok(received);
+        }
+        if matches!(self.state, State::Connected) && self.rights(control).contains(Rights::EXPORT) {
+            control.is_asked_at_length();
+        }
+        control.recv()
+    }
+
+    /// What the process may do, once it is known who it is.
+    fn rights(&self, control: &Control) -> Rights {
+        control.key().and_then(|key| key.rights).unwrap_or(self.options.rights)
+    }
+
     /// Whether the process has these rights.
-    fn may(&self, needed: Rights) -> Result<(), Error> {
-        match self.options.rights.lacks(needed) {
+    fn may(&self, control: &Control, needed: Rights) -> Result<(), Error> {
+        match self.rights(control).lacks(needed) {
             None => Ok(()),
             Some(what) => Err(Error::MissingRight { what }),
         }

@@ -4,11 +4,13 @@
 //! not read.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::address::PeerAddress;
 use super::control::Control;
 use super::identity::PeerIdentity;
+use super::keys::NamedKey;
 use super::message::{MeetRefusal, Message};
 use super::question::{Answer, Question};
 use super::source::{out_of_order, refused};
@@ -38,6 +40,11 @@ impl Asker {
     /// Who asks.
     pub fn peer(&self) -> &PeerIdentity {
         self.control.peer()
+    }
+
+    /// The key by which it came, if it needed one.
+    pub fn key(&self) -> Option<&Arc<NamedKey>> {
+        self.control.key()
     }
 
     /// Until when the answer must have been taken. [`Asker::advance`] after it fails.

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,6 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use super::address::PeerAddress;
 use super::identity::{PeerIdentity, admit, overflow_uid, own_user, plain};
 use super::incoming::{Filled, Incoming};
+use super::keys::{Keys, NamedKey};
 use super::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, MeetRefusal, Message};
 use super::outgoing::Outgoing;
 use super::prefix::{Security, prefix};
@@ -133,16 +135,19 @@ impl Control {
         let socket = ControlSocket::tcp(socket);
         let name = if role == Role::Source { "the target" } else { "a process" };
         let peer = PeerIdentity::at(tcp::peer_of(&socket)?, name);
-        let Some(key) = &options.key else { return Ok(Control::plain(socket, peer)) };
         let mut outgoing = Outgoing::new();
         let seal = match role {
-            Role::Target => Seal::target(key.clone()),
-            Role::Source => {
-                let (seal, first) = Seal::source(key)?;
-                outgoing.push_raw(first);
-                seal
-            }
+            Role::Target => options.taken().map(Seal::target),
+            Role::Source => match &options.key {
+                None => None,
+                Some(key) => {
+                    let (seal, first) = Seal::source(key)?;
+                    outgoing.push_raw(first);
+                    Some(seal)
+                }
+            },
         };
+        let Some(seal) = seal else { return Ok(Control::plain(socket, peer)) };
         Ok(Control { socket, peer, incoming: Incoming::sealed(), outgoing, seal: Some(Box::new(seal)) })
     }
 
@@ -199,11 +204,31 @@ impl Control {
             if let Some(message) = self.incoming.next(&self.peer)? {
                 return Ok(Some(message));
             }
+            let was_known = self.key().is_some();
             match self.fill()? {
+                // What who has this key may send is the caller's to say first. The rest is read the next time.
+                Filled::Some if self.key().is_some() != was_known => return Ok(None),
                 Filled::Some => {}
                 Filled::Nothing => return Ok(None),
                 Filled::End => return Err(self.end()),
             }
+        }
+    }
+
+    /// The key by which the source at the other end came, once a target knows; `None` on connections that need none.
+    pub fn key(&self) -> Option<&Arc<NamedKey>> {
+        self.seal.as_ref()?.key()
+    }
+
+    /// Whether the source has yet to show which key it has.
+    pub(super) fn awaits_key(&self) -> bool {
+        self.seal.as_ref().is_some_and(|seal| seal.key().is_none())
+    }
+
+    /// A target takes these keys from now on: what has not shown which one it has is tried with them.
+    pub(super) fn try_keys(&mut self, keys: &Keys) {
+        if let Some(seal) = &mut self.seal {
+            seal.try_keys(keys);
         }
     }
 
@@ -212,6 +237,11 @@ impl Control {
         let (socket, incoming, peer) = (self.socket.as_fd(), &mut self.incoming, &self.peer);
         let Some(seal) = &mut self.seal else { return incoming.fill(socket, peer) };
         let filled = seal.fill(socket, incoming, &mut self.outgoing, peer);
+        if let Some(key) = seal.key()
+            && self.peer.key.is_none()
+        {
+            self.peer.key.clone_from(&key.name);
+        }
         // What the handshake answers is sent before anybody thinks of waiting. If that fails, reading says why.
         if let Err(error) = self.flush() {
             log::debug!("{}: answering its handshake: {error}", self.peer);

@@ -25,6 +25,8 @@ pub struct PeerIdentity {
     pub address: Option<SocketAddr>,
     /// Name of the program, without control characters. For people: the peer chose it.
     pub name: String,
+    /// At a target, what its operator calls the key that a source came with, if it has a name.
+    pub key: Option<String>,
 }
 
 impl PeerIdentity {
@@ -35,14 +37,14 @@ impl PeerIdentity {
         let pid = u32::try_from(credentials.pid).unwrap_or(0);
         let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let mut identity =
-            PeerIdentity { pid, uid: known(credentials.uid), address: None, name: String::new() };
+            PeerIdentity { pid, uid: known(credentials.uid), address: None, name: String::new(), key: None };
         identity.rename(String::from_utf8_lossy(&comm).trim_end());
         Ok(identity)
     }
 
     /// Somebody at the other end of a TCP connection, of whom nothing is known yet but this.
     pub(super) fn at(address: SocketAddr, name: &str) -> PeerIdentity {
-        PeerIdentity { pid: 0, uid: None, address: Some(address), name: name.to_owned() }
+        PeerIdentity { pid: 0, uid: None, address: Some(address), name: name.to_owned(), key: None }
     }
 
     /// Takes the name that the peer gives itself.
@@ -57,9 +59,13 @@ impl PeerIdentity {
 impl fmt::Display for PeerIdentity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.address, self.pid) {
-            (None, pid) => write!(out, "{} (pid {pid})", self.name),
-            (Some(address), 0) => write!(out, "{} ({address})", self.name),
-            (Some(address), pid) => write!(out, "{} (pid {pid}, {address})", self.name),
+            (None, pid) => write!(out, "{} (pid {pid}", self.name),
+            (Some(address), 0) => write!(out, "{} ({address}", self.name),
+            (Some(address), pid) => write!(out, "{} (pid {pid}, {address}", self.name),
+        }?;
+        match &self.key {
+            None => out.write_str(")"),
+            Some(key) => write!(out, ", key `{key}`)"),
         }
     }
 }
@@ -154,11 +160,14 @@ mod tests {
         identity.rename("sum");
         identity.pid = 12;
         assert_eq!(identity.to_string(), "sum (pid 12, 10.0.0.7:53412)");
+        identity.key = Some("node7".to_owned());
+        assert_eq!(identity.to_string(), "sum (pid 12, 10.0.0.7:53412, key `node7`)");
     }
 
     #[test]
     fn a_name_cannot_write_to_the_terminal() {
-        let mut identity = PeerIdentity { pid: 1, uid: Some(1), address: None, name: String::new() };
+        let mut identity =
+            PeerIdentity { pid: 1, uid: Some(1), address: None, name: String::new(), key: None };
         identity.rename("\x1b[2Jevil\nname");
         assert_eq!(identity.to_string(), "?[2Jevil?name (pid 1)");
         identity.rename(&"x".repeat(1000));

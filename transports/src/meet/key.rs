@@ -1,34 +1,48 @@
 //! The key that two processes on different machines share, and the file that it is kept in.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
+use super::keys::Keys;
 use crate::Error;
-
-/// Bits of a file's mode that let others than its owner at it.
-const OTHERS: u32 = 0o077;
-/// Longest file that is looked at, in bytes: 64 digits and some white space.
-const MAX_FILE: usize = 4096;
 
 /// A key of 256 bits. Who has it may do anything that the targets that have it may do.
 ///
-/// It wipes itself from memory when it is dropped, and nothing shows it.
+/// It is in memory once, however often it is copied, wipes itself there when the last copy is dropped, and nothing shows it.
 #[derive(Clone)]
-pub struct Key([u8; Key::LEN]);
+pub struct Key(Arc<Secret>);
+
+/// The bytes of a key. They stay where they are: what moves leaves what it was behind.
+struct Secret([u8; Key::LEN]);
 
 impl Key {
     /// Length in bytes.
     pub const LEN: usize = 32;
 
-    /// The key that these bytes are. They must be as hard to guess as random ones: no password.
-    pub fn from_bytes(bytes: [u8; Key::LEN]) -> Key {
-        Key(bytes)
+    /// The key that these bytes are. They must be as hard to guess as random ones: no password. What the caller has of them is
+    /// the caller's to wipe.
+    pub fn from_bytes(mut bytes: [u8; Key::LEN]) -> Key {
+        let mut key = Key::blank();
+        key.fill(|own| own.copy_from_slice(&bytes));
+        bytes.zeroize();
+        key
+    }
+
+    /// One that is filled in where it lies.
+    pub(super) fn blank() -> Key {
+        Key(Arc::new(Secret([0; Key::LEN])))
+    }
+
+    /// Has `write` fill in a key that is nobody else's yet.
+    pub(super) fn fill<T>(&mut self, write: impl FnOnce(&mut [u8; Key::LEN]) -> T) -> Option<T> {
+        Arc::get_mut(&mut self.0).map(|own| write(&mut own.0))
     }
 
     /// Draws a key from the system's generator.
@@ -36,32 +50,27 @@ impl Key {
     /// # Errors
     /// [`Error::System`] where it gives none.
     pub fn draw() -> Result<Key, Error> {
-        let mut key = Key([0; Key::LEN]);
-        match getrandom(&mut key.0[..], GetRandomFlags::empty()) {
-            Ok(Key::LEN) => Ok(key),
-            Ok(_) => Err(Error::system("drawing a key", rustix::io::Errno::IO)),
-            Err(error) => Err(Error::system("drawing a key", error)),
+        let mut key = Key::blank();
+        match key.fill(|own| getrandom(&mut own[..], GetRandomFlags::empty())) {
+            Some(Ok(Key::LEN)) => Ok(key),
+            Some(Err(error)) => Err(Error::system("drawing a key", error)),
+            _ => Err(Error::system("drawing a key", rustix::io::Errno::IO)),
         }
     }
 
-    /// Reads a key from the file at `path`: 64 hexadecimal digits with white space around them, or 32 bytes as they are.
+    /// Reads the key in the file at `path`, which holds one and no more ([`Keys::read`] says how).
     ///
     /// # Errors
-    /// [`Error::KeyFileMode`] when others than the file's owner may read or write it, or another user than this process's
-    /// owns it; [`Error::KeyFile`] when it holds something else; [`Error::System`] when it cannot be read.
+    /// As [`Keys::read`]; [`Error::KeyFile`] also for a file that holds several keys, or none.
     pub fn read(path: &Path) -> Result<Key, Error> {
-        let failed = |error: io::Error| Error::system(format!("reading the key {}", path.display()), error);
-        let file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        let own = rustix::process::geteuid().as_raw();
-        if metadata.mode() & OTHERS != 0 || metadata.uid() != own {
-            let (path, mode, uid) = (path.to_owned(), metadata.mode() & 0o7777, metadata.uid());
-            return Err(Error::KeyFileMode { path, mode, uid, own });
-        }
-        // One allocation, which no growth leaves a copy of behind.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE + 1));
-        file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-        Key::parse(&bytes).ok_or_else(|| Error::KeyFile { path: path.to_owned(), len: bytes.len() })
+        let keys = Keys::read(path)?;
+        keys.only().cloned().ok_or_else(|| {
+            let what = match keys.len() {
+                0 => "it holds none: make one with `farjump key FILE`".to_owned(),
+                count => format!("it holds {count} of them, and one is to be used here: put that line into a file of its own"),
+            };
+            Error::KeyFile { path: path.to_owned(), what }
+        })
     }
 
     /// Draws a key and writes it to a new file at `path`, as 64 hexadecimal digits and a line's end, for its owner alone.
@@ -90,7 +99,7 @@ impl Key {
     /// The key as it is written to a file: 64 hexadecimal digits and a line's end.
     pub fn digits(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(2 * Key::LEN + 1));
-        for byte in self.0 {
+        for byte in self.0.0 {
             for nibble in [byte >> 4, byte & 15] {
                 text.push(char::from_digit(nibble.into(), 16).unwrap_or('0'));
             }
@@ -101,30 +110,33 @@ impl Key {
 
     /// Its bytes.
     pub(super) fn bytes(&self) -> &[u8; Key::LEN] {
-        &self.0
+        &self.0.0
     }
 
-    fn parse(bytes: &[u8]) -> Option<Key> {
-        let digits = bytes.trim_ascii();
-        if digits.len() == 2 * Key::LEN {
-            let mut key = Key([0; Key::LEN]);
-            let digit = |byte: u8| char::from(byte).to_digit(16);
-            for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
+    /// The key that 64 hexadecimal digits are.
+    pub(super) fn from_digits(digits: &[u8]) -> Option<Key> {
+        if digits.len() != 2 * Key::LEN {
+            return None;
+        }
+        let mut key = Key::blank();
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        key.fill(|own| {
+            for (byte, pair) in own.iter_mut().zip(digits.chunks_exact(2)) {
                 *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
             }
-            return Some(key);
-        }
-        // Bytes as they are: white space among them means something.
-        bytes.try_into().ok().map(Key)
+            Some(())
+        })??;
+        Some(key)
     }
 }
 
-impl Drop for Key {
+impl Drop for Secret {
     fn drop(&mut self) {
         self.0.zeroize();
     }
 }
 
+impl ZeroizeOnDrop for Secret {}
 impl ZeroizeOnDrop for Key {}
 
 impl fmt::Debug for Key {
@@ -137,7 +149,7 @@ impl fmt::Debug for Key {
 mod tests {
     use super::*;
     use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     fn write(path: &Path, bytes: &[u8], mode: u32) {
         let _ = fs::remove_file(path);
@@ -152,10 +164,10 @@ mod tests {
         let made = Key::create(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(fs::read_to_string(&path).unwrap().len(), 65);
-        assert_eq!(Key::read(&path).unwrap().0, made.0);
-        assert_ne!(Key::draw().unwrap().0, made.0);
+        assert_eq!(Key::read(&path).unwrap().bytes(), made.bytes());
+        assert_ne!(Key::draw().unwrap().bytes(), made.bytes());
         assert!(matches!(Key::create(&path), Err(Error::KeyFileExists { .. })));
-        assert_eq!(Key::read(&path).unwrap().0, made.0, "it was overwritten");
+        assert_eq!(Key::read(&path).unwrap().bytes(), made.bytes(), "it was overwritten");
     }
 
     #[test]
@@ -167,9 +179,9 @@ mod tests {
         for good in [&raw[..], digits.as_bytes(), digits.trim().as_bytes(), digits.to_uppercase().as_bytes()]
         {
             write(&path, good, 0o400);
-            assert_eq!(Key::read(&path).unwrap().0, raw);
+            assert_eq!(Key::read(&path).unwrap().bytes(), &raw);
         }
-        let long = "0".repeat(5000);
+        let long = "0".repeat(70_000);
         for wrong in ["", "password", &"g".repeat(64), &digits[..63], &"0".repeat(65), &long] {
             write(&path, wrong.as_bytes(), 0o600);
             let error = Key::read(&path).unwrap_err();

@@ -17,6 +17,7 @@ use rustix::net::{
 
 use super::address::PeerAddress;
 use super::control::{Control, Role};
+use super::keys::Keys;
 use super::message::MeetRefusal;
 use super::socket::ControlSocket;
 use super::tcp::{self, TcpOptions};
@@ -182,6 +183,11 @@ impl Listener {
         };
         control.refuse(MeetRefusal::OtherUser, &text);
         Err(error)
+    }
+
+    /// Takes these keys from now on and no others, of sources that connect over TCP.
+    pub fn take_keys(&mut self, keys: Keys) {
+        self.options.keys = Some(keys);
     }
 
     /// Where it listens: as given, with the port that the system chose where that was left to it.

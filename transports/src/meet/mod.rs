@@ -31,6 +31,8 @@ mod control;
 mod identity;
 mod incoming;
 mod key;
+mod key_file;
+mod keys;
 mod listener;
 mod message;
 mod outgoing;
@@ -52,6 +54,8 @@ pub use asking::{Asker, ask, ask_with};
 pub use control::Control;
 pub use identity::{PeerIdentity, admit, plain};
 pub use key::Key;
+pub use key_file::KeyFile;
+pub use keys::{Keys, MAX_KEYS, NamedKey};
 pub use listener::Listener;
 pub use message::{
     End, HEAD_LEN, Limits, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORT_NAME,

@@ -206,6 +206,8 @@ pub struct SourceFigures {
     pub waits: bool,
     /// What it may do.
     pub rights: Rights,
+    /// What the target's operator calls the key by which it came; `None` where that needed none, or one that has no name.
+    pub key: Option<String>,
 }
 
 /// Memory of a target that is a source's to take.
@@ -253,6 +255,7 @@ mod tests {
             memory,
             waits: false,
             rights: Rights::CALL,
+            key: None,
         };
         let stats = TargetStats {
             program: "t".into(),
@@ -278,12 +281,15 @@ mod tests {
                 room_used: 20,
                 room: 21,
             },
-            sources: vec![source(None), source(Some(Memory { used: 22, limit: 23 }))],
+            sources: vec![
+                source(None),
+                SourceFigures { key: Some("k".into()), ..source(Some(Memory { used: 22, limit: 23 })) },
+            ],
         };
         let stats_bytes = [
             &[2, 1, b't', 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2, 13, 14][..],
             &[15, 16, 1, 17, 0, 19, 20, 21],
-            &[2, 1, b's', 7, 0x80, 1, 0, 0, 2, 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2],
+            &[2, 1, b's', 7, 0x80, 1, 0, 0, 2, 0, 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2, 1, 1, b'k'],
         ];
         let answers = [
             (

@@ -15,13 +15,16 @@
 //! connection, cut where a packet is full.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use snow::{Builder, HandshakeState, TransportState};
+use zeroize::Zeroize;
 
 use super::identity::PeerIdentity;
 use super::incoming::{Filled, Incoming};
 use super::key::Key;
+use super::keys::{Keys, NamedKey};
 use super::outgoing::Outgoing;
 use super::prefix::{PREFIX_LEN, Security, prefix, read_prefix};
 use super::tcp;
@@ -41,6 +44,8 @@ const HANDSHAKES: (usize, usize) = (EPHEMERAL + TAG, EPHEMERAL + TAG + PREFIX_LE
 const HEAD: usize = 2;
 /// Longest packet in bytes, its head not counted: Noise has no longer messages.
 const MAX_PACKET: usize = 65_535;
+/// Bytes of dead stack that are overwritten behind what has worked with a key: a multiple of what it reaches down.
+const SCRUBBED: usize = 64 << 10;
 /// Least bytes that are read at once after the handshake.
 const READ: usize = 4096;
 
@@ -51,12 +56,14 @@ pub(super) struct Seal {
     raw: Vec<u8>,
     /// The peer's prefix came and was right.
     greeted: bool,
+    /// At a target, the key that the source has.
+    key: Option<Arc<NamedKey>>,
 }
 
 enum State {
-    /// A target's, before the source's prefix came.
-    Waiting(Key),
-    /// The peer's part of the handshake is due.
+    /// A target's: the source's part of the handshake is due, which tells which of these keys it has.
+    Waiting(Keys),
+    /// A source's: the target's part of the handshake is due.
     Shaking(Box<HandshakeState>),
     /// Both sides have the key.
     Open(Box<TransportState>),
@@ -72,8 +79,20 @@ impl std::fmt::Debug for Seal {
 
 impl Seal {
     /// A target's. It says nothing before a source has.
-    pub(super) fn target(key: Key) -> Seal {
-        Seal { state: State::Waiting(key), raw: Vec::new(), greeted: false }
+    pub(super) fn target(keys: Keys) -> Seal {
+        Seal { state: State::Waiting(keys), raw: Vec::new(), greeted: false, key: None }
+    }
+
+    /// The key that the source has, once a target knows.
+    pub(super) fn key(&self) -> Option<&Arc<NamedKey>> {
+        self.key.as_ref()
+    }
+
+    /// Tries these keys instead, unless the source's is known already.
+    pub(super) fn try_keys(&mut self, keys: &Keys) {
+        if let State::Waiting(waiting) = &mut self.state {
+            waiting.clone_from(keys);
+        }
     }
 
     /// A source's, and what it says first: prefix and handshake.
@@ -82,10 +101,13 @@ impl Seal {
     /// [`Error::System`] where there is no randomness.
     pub(super) fn source(key: &Key) -> Result<(Seal, Vec<u8>), Error> {
         let own = prefix(Security::Key);
-        let mut noise = builder(key, &prologue(&own)).and_then(Builder::build_initiator).map_err(broken)?;
         let mut first = own.to_vec();
-        shake(&mut noise, &[], &mut first)?;
-        Ok((Seal { state: State::Shaking(Box::new(noise)), raw: Vec::new(), greeted: false }, first))
+        let noise = scrubbed(|| {
+            let mut noise = builder(&prologue(&own)).and_then(Builder::build_initiator).map_err(broken)?;
+            with_key(&mut noise, key, |noise| shake(noise, &[], &mut first))?;
+            Ok::<_, Error>(Box::new(noise))
+        })?;
+        Ok((Seal { state: State::Shaking(noise), raw: Vec::new(), greeted: false, key: None }, first))
     }
 
     /// Whether the handshake is over and messages may travel.
@@ -188,14 +210,24 @@ impl Seal {
                     State::Open(noise)
                 }
                 State::Shaking(noise) => {
-                    check_handshake(len, noise.is_initiator(), peer)?;
+                    check_handshake(len, true, peer)?;
                     match rest.get(..len) {
                         None => State::Shaking(noise),
-                        Some(packet) => State::Open(Box::new(finish(*noise, packet, outgoing, peer)?)),
+                        Some(packet) => State::Open(Box::new(finish(*noise, packet, peer)?)),
                     }
                 }
-                // `greet` has left that state.
-                other => other,
+                State::Waiting(keys) => {
+                    check_handshake(len, false, peer)?;
+                    match rest.get(..len) {
+                        None => State::Waiting(keys),
+                        Some(packet) => {
+                            let (noise, key) = answer(&keys, packet, outgoing, peer)?;
+                            self.key = Some(key);
+                            State::Open(Box::new(noise))
+                        }
+                    }
+                }
+                State::Failed => State::Failed,
             };
             if rest.len() < len {
                 break;
@@ -218,11 +250,6 @@ impl Seal {
             Some(Security::Plain) => return Err(Error::KeyUnknown { peer: peer.to_string() }),
             Some(Security::Key) => {}
         }
-        if let State::Waiting(key) = &self.state {
-            let prologue = prologue(&self.raw[..PREFIX_LEN]);
-            let noise = builder(key, &prologue).and_then(Builder::build_responder).map_err(broken)?;
-            self.state = State::Shaking(Box::new(noise));
-        }
         Ok(true)
     }
 }
@@ -240,40 +267,96 @@ fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(
     }
 }
 
-/// Takes the peer's handshake; a target answers it.
-fn finish(
-    mut noise: HandshakeState,
+/// Takes the target's handshake.
+fn finish(mut noise: HandshakeState, packet: &[u8], peer: &PeerIdentity) -> Result<TransportState, Error> {
+    let mut payload = [0; PREFIX_LEN];
+    let read = noise.read_message(packet, &mut payload);
+    // The target has opened what this side sent, so it has the key: only on the way can this have been changed.
+    let authentic = read.is_ok() && payload == prefix(Security::Key);
+    if !authentic {
+        return Err(Error::Tampered { peer: peer.to_string() });
+    }
+    noise.into_transport_mode().map_err(broken)
+}
+
+/// Takes the source's handshake, and answers it by the key that it was made with.
+fn answer(
+    keys: &Keys,
     packet: &[u8],
     outgoing: &mut Outgoing,
     peer: &PeerIdentity,
-) -> Result<TransportState, Error> {
+) -> Result<(TransportState, Arc<NamedKey>), Error> {
+    // `read_prefix` has seen that it is this one, to the bit.
     let own = prefix(Security::Key);
-    let mut payload = [0; PREFIX_LEN];
-    let read = noise.read_message(packet, &mut payload);
-    if noise.is_initiator() {
-        // The target has opened what this side sent, so it has the key: only on the way can this have been changed.
-        let authentic = read.is_ok() && payload == own;
-        if !authentic {
-            return Err(Error::Tampered { peer: peer.to_string() });
+    let Some((mut noise, key)) = find(keys, &prologue(&own), packet)? else {
+        outgoing.push_raw(vec![0; HEAD]);
+        return Err(Error::WrongKey { peer: peer.to_string() });
+    };
+    let mut answer = Vec::with_capacity(HEAD + HANDSHAKES.1);
+    shake(&mut noise, &own, &mut answer)?;
+    outgoing.push_raw(answer);
+    Ok((noise.into_transport_mode().map_err(broken)?, key))
+}
+
+/// A state of Noise that has opened a source's handshake, and the key that did.
+type Opened = (Box<HandshakeState>, Arc<NamedKey>);
+
+/// The key that opens the source's handshake, and the state of Noise that has. All are tried, whichever does, so that the time that
+/// takes says nothing of them but how many there are; none takes arithmetic on the curve.
+fn find(keys: &Keys, prologue: &[u8], packet: &[u8]) -> Result<Option<Opened>, Error> {
+    scrubbed(|| {
+        let mut found = None;
+        for key in keys.iter() {
+            let mut noise = builder(prologue).and_then(Builder::build_responder).map_err(broken)?;
+            let opened = with_key(&mut noise, &key.key, |noise| noise.read_message(packet, &mut []).is_ok());
+            if opened && found.is_none() {
+                found = Some((Box::new(noise), Arc::clone(key)));
+            }
         }
-    } else {
-        let mut answer = Vec::with_capacity(HEAD + HANDSHAKES.1);
-        if read.is_err() {
-            outgoing.push_raw(vec![0; HEAD]);
-            return Err(Error::WrongKey { peer: peer.to_string() });
-        }
-        shake(&mut noise, &own, &mut answer)?;
-        outgoing.push_raw(answer);
-    }
-    noise.into_transport_mode().map_err(broken)
+        Ok(found)
+    })
 }
 
 fn prologue(source_prefix: &[u8]) -> Vec<u8> {
     [PROLOGUE, source_prefix].concat()
 }
 
-fn builder<'key>(key: &'key Key, prologue: &'key [u8]) -> Result<Builder<'key>, snow::Error> {
-    Builder::new(NOISE.parse()?).psk(0, key.bytes())?.prologue(prologue)
+/// A state of Noise to be built, without the key: it would be copied along with it.
+fn builder(prologue: &[u8]) -> Result<Builder<'_>, snow::Error> {
+    Builder::new(NOISE.parse()?).prologue(prologue)
+}
+
+/// Has `noise` know the key while `step` works with it: the first message of the handshake is all that takes it.
+fn with_key<T>(noise: &mut HandshakeState, key: &Key, step: impl FnOnce(&mut HandshakeState) -> T) -> T {
+    // It has the length that is asked for, and the place is there.
+    let known = noise.set_psk(0, key.bytes());
+    debug_assert!(known.is_ok(), "the pattern has one key");
+    let done = step(noise);
+    drop(noise.set_psk(0, &[0; Key::LEN]));
+    // That nobody reads it any more is no reason not to write it.
+    std::hint::black_box(noise);
+    done
+}
+
+/// Does what works with keys, and then overwrites the stack below this function's caller: whatever was put there meanwhile is gone.
+fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
+    let done = apart(work);
+    scrub();
+    done
+}
+
+/// Keeps all that `work` puts on the stack below the caller.
+#[inline(never)]
+fn apart<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
+/// Overwrites [`SCRUBBED`] bytes of stack below the caller.
+#[inline(never)]
+fn scrub() {
+    let mut dead = [0_u64; SCRUBBED / size_of::<u64>()];
+    dead.zeroize();
+    std::hint::black_box(&mut dead);
 }
 
 /// Appends this side's handshake to `to`, as a packet.
@@ -293,9 +376,19 @@ fn broken(error: snow::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meet::MAX_KEYS;
 
     fn peer() -> PeerIdentity {
         PeerIdentity::at("127.0.0.1:1".parse().unwrap(), "a process")
+    }
+
+    /// A source's state after its first message, and that message.
+    fn begun(key: &Key, prologue: &[u8]) -> (HandshakeState, Vec<u8>) {
+        let mut noise = builder(prologue).unwrap().build_initiator().unwrap();
+        let mut first = Vec::new();
+        with_key(&mut noise, key, |noise| shake(noise, &[], &mut first)).unwrap();
+        first.drain(..HEAD);
+        (noise, first)
     }
 
     /// The outcome of a handshake at the target and, if there is one, at the source, where the source binds one prefix and the
@@ -303,20 +396,17 @@ mod tests {
     fn shaken(bound: [&[u8]; 2], told: &[u8]) -> (Result<(), Error>, Option<Result<(), Error>>) {
         let key = Key::from_bytes([5; 32]);
         let [there, here] = bound.map(prologue);
-        let mut source = builder(&key, &there).unwrap().build_initiator().unwrap();
-        let mut target = builder(&key, &here).unwrap().build_responder().unwrap();
-        let mut first = Vec::new();
-        shake(&mut source, &[], &mut first).unwrap();
+        let (source, first) = begun(&key, &there);
+        let keys = Keys::from(key);
+        let found = find(&keys, &here, &first).unwrap();
         if told == prefix(Security::Key) {
-            let mut outgoing = Outgoing::new();
-            let outcome = finish(target, &first[HEAD..], &mut outgoing, &peer()).map(drop);
-            assert!(outgoing.wants_write(None), "the source is told nothing");
+            let outcome = found.map(drop).ok_or(Error::WrongKey { peer: peer().to_string() });
             return (outcome, None);
         }
-        target.read_message(&first[HEAD..], &mut []).unwrap();
+        let (mut target, _) = found.unwrap();
         let mut second = Vec::new();
         shake(&mut target, told, &mut second).unwrap();
-        (Ok(()), Some(finish(source, &second[HEAD..], &mut Outgoing::new(), &peer()).map(drop)))
+        (Ok(()), Some(finish(source, &second[HEAD..], &peer()).map(drop)))
     }
 
     #[test]
@@ -331,18 +421,37 @@ mod tests {
     }
 
     #[test]
+    fn of_many_keys_the_one_that_fits_is_found_wherever_it_is_and_no_other_fits() {
+        let own = prologue(&prefix(Security::Key));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("k");
+        let made: Vec<_> =
+            (0..MAX_KEYS).map(|number| Keys::add(&path, &format!("n{number}"), None).unwrap()).collect();
+        let keys = Keys::read(&path).unwrap();
+        for (number, key) in made.iter().enumerate() {
+            let (_, first) = begun(key, &own);
+            let (_, found) = find(&keys, &own, &first).unwrap().unwrap();
+            assert_eq!(found.name, Some(format!("n{number}")));
+        }
+        let (_, first) = begun(&Key::draw().unwrap(), &own);
+        assert!(find(&keys, &own, &first).unwrap().is_none());
+        assert!(find(&Keys::default(), &own, &first).unwrap().is_none());
+        let start = std::time::Instant::now();
+        (0..100).for_each(|_| drop(find(&keys, &own, &first).unwrap()));
+        println!("{:?} for {MAX_KEYS} keys", start.elapsed() / 100);
+    }
+
+    #[test]
     fn a_message_is_cut_into_packets_that_are_full_and_opens_whole() {
         let (key, own) = (Key::from_bytes([5; 32]), prologue(&prefix(Security::Key)));
-        let mut source = builder(&key, &own).unwrap().build_initiator().unwrap();
-        let mut target = builder(&key, &own).unwrap().build_responder().unwrap();
+        let (mut source, first) = begun(&key, &own);
+        let (mut target, _) = find(&Keys::from(key), &own, &first).unwrap().unwrap();
         let (mut message, mut nothing) = ([0; 100], [0; 100]);
-        let len = source.write_message(&[], &mut message).unwrap();
-        target.read_message(&message[..len], &mut nothing).unwrap();
         let len = target.write_message(&[], &mut message).unwrap();
         source.read_message(&message[..len], &mut nothing).unwrap();
         let open = |noise: HandshakeState| State::Open(Box::new(noise.into_transport_mode().unwrap()));
-        let mut source = Seal { state: open(source), raw: Vec::new(), greeted: true };
-        let mut target = Seal { state: open(target), raw: Vec::new(), greeted: true };
+        let seal = |state| Seal { state, raw: Vec::new(), greeted: true, key: None };
+        let (mut source, mut target) = (seal(open(source)), seal(open(*target)));
         for (len, packets) in [(1, 1), (65_519, 1), (65_520, 2), (200_000, 4)] {
             let sealed = source.close(&vec![7; len]).unwrap();
             assert_eq!(sealed.len(), len + packets * (HEAD + TAG));

@@ -16,6 +16,7 @@ use rustix::net::{
 use super::address::PeerAddress;
 use super::identity::PeerIdentity;
 use super::key::Key;
+use super::keys::Keys;
 use super::owner::owner;
 use crate::Error;
 
@@ -30,6 +31,8 @@ const PEER_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(1), Duration::f
 pub struct TcpOptions {
     /// The key that both sides have. Without one both must be on this machine's loopback, and of one user.
     pub key: Option<Key>,
+    /// The keys that a target takes of its sources: that one unless set. A source has no use for them.
+    pub keys: Option<Keys>,
     /// How long the peer's machine may be silent before it is taken for gone: what was sent to it unacknowledged, or an idle
     /// connection's probes unanswered. 10 seconds unless set; from 1 second to 32,767.
     pub peer_timeout: Duration,
@@ -37,7 +40,7 @@ pub struct TcpOptions {
 
 impl Default for TcpOptions {
     fn default() -> TcpOptions {
-        TcpOptions { key: None, peer_timeout: Duration::from_secs(10) }
+        TcpOptions { key: None, keys: None, peer_timeout: Duration::from_secs(10) }
     }
 }
 
@@ -49,9 +52,14 @@ impl TcpOptions {
         self
     }
 
+    /// The keys that a target takes; `None` if it has none.
+    pub(super) fn taken(&self) -> Option<Keys> {
+        self.keys.clone().or_else(|| self.key.clone().map(Keys::from))
+    }
+
     /// Whether the addresses of `host` may be used: all, with a key; loopback alone, without.
     pub(super) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), Error> {
-        match self.key.is_some() || all.iter().all(is_loopback) {
+        match self.key.is_some() || self.keys.is_some() || all.iter().all(is_loopback) {
             true => Ok(()),
             false => Err(Error::KeyMissing { address: address.clone() }),
         }
@@ -248,7 +256,7 @@ mod tests {
     fn the_system_is_told_how_long_a_machine_may_be_silent() {
         for (asked, silence, probe) in [(10, 10, 3), (0, 1, 1), (1 << 20, 32_767, 10_922)] {
             let socket = new_socket(&"127.0.0.1:1".parse().unwrap()).unwrap();
-            let options = TcpOptions { key: None, peer_timeout: Duration::from_secs(asked) };
+            let options = TcpOptions { peer_timeout: Duration::from_secs(asked), ..TcpOptions::default() };
             tune(&socket, &options).unwrap();
             assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), silence * 1000);
             assert!(sockopt::socket_keepalive(&socket).unwrap() && sockopt::tcp_nodelay(&socket).unwrap());

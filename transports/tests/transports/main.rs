@@ -17,3 +17,4 @@ mod tcp;
 mod ucx;
 #[cfg(feature = "ucx")]
 mod ucx_addresses;
+mod wiped;

@@ -189,6 +189,9 @@ pub(crate) struct Serve {
     pub(crate) listen: String,
     #[command(flatten)]
     pub(crate) key: KeyFile,
+    /// The key for peers at tcp: addresses [default: that of --key, if its file holds one alone]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) peer_key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) peer_timeout: PeerTimeout,
     /// The file that injected functions work on
@@ -417,7 +420,7 @@ pub(crate) struct Transports {
 
 /// Make a key for meeting over TCP
 ///
-/// Both sides have a copy of it, and who has one may do anything that the targets that have it may do. It authenticates both
+/// Both sides have a copy of it, and who has one may do what the targets that have it allow. It authenticates both
 /// and encrypts what is said on the control connection, code on request and reasons of refusals among it. What the transport
 /// carries, calls and replies, is not encrypted (docs/security.md).
 #[derive(Args, Debug)]
@@ -425,13 +428,26 @@ pub(crate) struct Transports {
 The file has mode 0600, and is not taken if others may read or write it, as ssh does with its keys.
 What is there already is not overwritten. Without FILE the key goes to standard output.
 
+A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each is a line: the key's digits, its
+name, and allow=RIGHT,… where what it lets do is not what `serve --allow` says for all. Lines that begin with # are for people. A
+source has the line of its own key, in a file of its own. A target looks at its file while it runs: take a line out, and the links by that
+key end within a second or so; change its rights, and they end and may be made anew with those.
+
 Examples:
   farjump key farm.key && scp -p farm.key node7:
+  farjump key farm.key --name node7 --allow observe,call     (one more, for node7)
+  grep ' node7' farm.key | ssh node7 'umask 077; cat > farm.key'     (its line, and no other, for node7)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am      (on node7)
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport ucx-am")]
 pub(crate) struct Key {
     /// The file to write
     pub(crate) file: Option<PathBuf>,
+    /// Add a key to FILE, or make it, under this name, by which the target's log and `farjump stats` call it
+    #[arg(long, value_name = "NAME", requires = "file")]
+    pub(crate) name: Option<String>,
+    /// What who has it may do at the targets that have FILE, separated by commas [default: what serve --allow says]
+    #[arg(long = "allow", value_name = "RIGHT,…", requires = "name")]
+    pub(crate) rights: Option<Rights>,
 }
 
 /// Say what on this machine would make farjump slow or impossible

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farjump::{Error, Key as Secret};
+use farjump::{Error, Key as Secret, Keys};
 
 use crate::arguments::Key;
 use crate::failure::Failure;
@@ -29,6 +29,11 @@ pub(crate) struct PeerTimeout {
 }
 
 impl KeyFile {
+    /// The file, for a target that listens at `address`, if that is one of TCP.
+    pub(crate) fn listening_at(&self, address: &str) -> Option<&PathBuf> {
+        self.file.as_ref().filter(|_| address.starts_with("tcp:"))
+    }
+
     /// The key, if one of `addresses` is one of TCP and there is a file.
     pub(crate) fn read<'a>(
         &self,
@@ -45,6 +50,15 @@ impl KeyFile {
 /// Makes a key.
 pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
     match &arguments.file {
+        Some(file) if let Some(name) = &arguments.name => {
+            Keys::add(file, name, arguments.rights).map_err(Error::from)?;
+            let file = file.display();
+            output::note(format_args!(
+                "added `{name}` to {file}, for targets: bring its line alone to the source, where nobody sees it \
+                 (grep ' {name}' {file} | ssh HOST 'umask 077; cat > FILE')"
+            ));
+            Ok(())
+        }
         Some(file) => {
             Secret::create(file).map_err(Error::from)?;
             let file = file.display();

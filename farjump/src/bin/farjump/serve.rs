@@ -10,6 +10,7 @@ use signal_hook::iterator::Signals;
 
 use crate::arguments::{Peer, Serve};
 use crate::failure::Failure;
+use crate::key::KeyFile;
 use crate::limits::limit;
 use crate::output;
 
@@ -49,9 +50,16 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }
-    let peers = arguments.peers.iter().map(|peer| peer.address.as_str());
-    if let Some(key) = arguments.key.read(peers.chain([arguments.listen.as_str()]))? {
-        builder = builder.key(key);
+    if let Some(file) = arguments.key.listening_at(&arguments.listen) {
+        builder = builder.key_file(file);
+    }
+    let peers = || arguments.peers.iter().map(|peer| peer.address.as_str());
+    let peer_key = match &arguments.peer_key {
+        Some(file) => KeyFile { file: Some(file.clone()) }.read(peers())?,
+        None => arguments.key.read(peers())?,
+    };
+    if let Some(key) = peer_key {
+        builder = builder.peer_key(key);
     }
     if let Some(time) = arguments.peer_timeout.time {
         builder = builder.peer_timeout(time);

@@ -65,7 +65,7 @@ fn as_text(stats: &TargetStats) -> String {
         rows.push(["sources".to_owned(), "none".to_owned()]);
         return output::table(&rows);
     }
-    let mut sources = vec![["source", "pid", "rights", "bytes", "memory", "state"].map(String::from)];
+    let mut sources = vec![["source", "pid", "key", "rights", "bytes", "memory", "state"].map(String::from)];
     sources.extend(stats.sources.iter().map(as_row));
     format!("{}\n{}", output::table(&rows), output::table(&sources))
 }
@@ -87,10 +87,11 @@ fn refusals(stats: &TargetStats) -> String {
     }
 }
 
-fn as_row(source: &SourceFigures) -> [String; 6] {
+fn as_row(source: &SourceFigures) -> [String; 7] {
     [
         source.program.clone(),
         source.pid.to_string(),
+        source.key.clone().unwrap_or_else(|| "-".to_owned()),
         source.rights.to_string(),
         show_count(source.bytes),
         match source.memory {
@@ -115,6 +116,7 @@ fn as_json(stats: &TargetStats) -> Value {
                 "memory_bytes": source.memory.map(|memory| memory.used),
                 "memory_limit_bytes": source.memory.map(|memory| memory.limit),
                 "waits": source.waits,
+                "key": source.key,
                 "rights": source.rights.names().collect::<Vec<_>>(),
             })
         })

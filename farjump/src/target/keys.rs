@@ -1,0 +1,64 @@
+//! Keys that come and go while a target runs.
+
+use std::time::Instant;
+
+use farjump_transports::meet::{Keys, Message};
+
+use super::Target;
+
+impl Target<'_> {
+    /// Looks whether the key file has changed, now and then, and does what follows from that.
+    pub(super) fn look_at_keys(&mut self, now: Instant) {
+        let keys = self.key_file.as_mut().and_then(|file| file.look(now));
+        if let Some(keys) = keys {
+            self.take_keys(&keys);
+        }
+    }
+
+    /// Takes these keys from now on. Links, meetings and answers by keys that are not among them end, and those by keys that let do
+    /// something else.
+    #[cold]
+    fn take_keys(&mut self, keys: &Keys) {
+        let names: Vec<_> = keys.iter().map(|key| key.name.as_deref().unwrap_or("(no name)")).collect();
+        log::info!("keys that count from now on ({}): {}", keys.len(), names.join(", "));
+        self.listener.take_keys(keys.clone());
+        let rights = self.settings.rights();
+        let mut index = 0;
+        while let Some(session) = self.sessions.get(index) {
+            let key = session.control.key();
+            match key.and_then(|key| keys.revokes(key, rights)) {
+                None => index += 1,
+                Some(why) => self.revoke(index, &why),
+            }
+        }
+        let mut index = 0;
+        while let Some((_, arrival)) = self.arrivals.get_mut(index) {
+            match arrival.rekey(keys) {
+                None => index += 1,
+                Some(why) => {
+                    let (_, arrival) = self.arrivals.swap_remove(index);
+                    log::info!("{}: no link was made: {why}", arrival.peer());
+                    arrival.refuse(&why);
+                }
+            }
+        }
+        // What of an answer has not left does not leave any more.
+        self.askers.retain(|(_, asker)| {
+            let why = asker.key().and_then(|key| keys.revokes(key, rights));
+            if let Some(why) = &why {
+                log::info!("{} was not answered: {why}", asker.peer());
+            }
+            why.is_none()
+        });
+    }
+
+    /// Ends a link whose key counts no more. What its source sent and has not run does not run.
+    fn revoke(&mut self, index: usize, why: &str) {
+        let session = &mut self.sessions[index];
+        log::info!("the link of {} ends: {why}", session.peer);
+        // Best effort: a source that does not read learns it from the end of the connection.
+        drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
+        drop(session.channel.call_attention());
+        self.discard(index, why);
+    }
+}

@@ -1,0 +1,211 @@
+//! Keys of a target that come and go while it runs: who has one is let in with its rights, and who had one is put out.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump::admin::Admin;
+use farjump::{Error, Key, Keys, Rights, Target, TargetBuilder, WaitPolicy};
+use farjump_transports::Error as MeetError;
+use farjump_transports::meet::{Control, MeetRefusal, Message, TcpOptions};
+
+use crate::support::{PATIENCE, Place};
+
+/// Longer than a target takes to notice that its file has changed, and shorter than anybody waits for.
+const A_WHILE: Duration = Duration::from_millis(1500);
+
+/// A target's key file, and the key of each source by its name.
+struct Ring {
+    place: Place,
+    lines: Vec<(String, String)>,
+}
+
+impl Ring {
+    /// Keys with these names and rights.
+    fn new(keys: &[(&str, Option<Rights>)]) -> Ring {
+        let place = Place::new();
+        let file = place.path("keys");
+        for (name, rights) in keys {
+            Keys::add(&file, name, *rights).unwrap();
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let lines =
+            text.lines().zip(keys).map(|(line, (name, _))| ((*name).to_owned(), line.to_owned())).collect();
+        Ring { place, lines }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.place.path("keys")
+    }
+
+    fn line(&self, name: &str) -> &str {
+        &self.lines.iter().find(|(own, _)| own == name).unwrap().1
+    }
+
+    /// The key that the source has which is called so, out of a file that holds its line.
+    fn key(&self, name: &str) -> Key {
+        let path = self.place.path(name);
+        write(&path, self.line(name));
+        Key::read(&path).unwrap()
+    }
+
+    /// The file from now on, as a whole.
+    fn put(&self, text: &str) {
+        let aside = self.place.path("aside");
+        write(&aside, text);
+        fs::rename(&aside, self.path()).unwrap();
+    }
+
+    /// A target on a port that the system chooses, which sleeps unless something comes.
+    fn target<'a>(&self) -> TargetBuilder<'a> {
+        Target::listen("tcp:127.0.0.1:0").key_file(self.path()).wait_policy(WaitPolicy::sleep_only())
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn asks(address: &str, key: Key) -> Admin {
+    Admin::new(address).unwrap().timeout(PATIENCE).key(key)
+}
+
+/// Asks until the answer is as it should be.
+#[track_caller]
+fn until<T: std::fmt::Debug>(ask: impl Fn() -> Result<T, Error>, right: impl Fn(&Result<T, Error>) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = ask();
+        if right(&answer) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{answer:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_unknown<T>(answer: &Result<T, Error>) -> bool {
+    matches!(answer, Err(Error::Meet(MeetError::WrongKey { .. })))
+}
+
+fn lacks<T>(answer: &Result<T, Error>, right: &str) -> bool {
+    let text = format!("the right `{right}`");
+    matches!(answer, Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Rights, text: told, .. })) if told.contains(&text))
+}
+
+#[test]
+fn each_key_has_its_own_rights_or_those_that_the_target_gives_to_all() {
+    let ring = Ring::new(&[
+        ("all", Some(Rights::all())),
+        ("none", Some(Rights::empty())),
+        ("drops", Some(Rights::DROP)),
+        ("plain", None),
+    ]);
+    let target = ring.target().rights(Rights::OBSERVE).build().unwrap();
+    let address = target.address();
+    let target = target.spawn().unwrap();
+    let may = |name: &str| {
+        let admin = asks(&address, ring.key(name));
+        // A long one is taken of who may, and of nobody else.
+        let exported = admin.export("libnone.so", &vec![7; 200_000]);
+        let let_in =
+            matches!(exported, Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Failed, .. })));
+        assert!(let_in || lacks(&exported, "export"), "{exported:?}");
+        [admin.stats().is_ok(), admin.drop_all().is_ok(), let_in]
+    };
+    assert_eq!(may("all"), [true, true, true]);
+    assert_eq!(may("none"), [false, false, false]);
+    assert_eq!(may("drops"), [false, true, false]);
+    assert_eq!(may("plain"), [true, false, false]);
+    assert!(is_unknown(&asks(&address, Key::draw().unwrap()).stats()));
+    target.stop().unwrap();
+}
+
+#[test]
+fn a_target_that_sleeps_notices_keys_that_come_and_go_and_rights_that_change() {
+    let ring = Ring::new(&[("a", None), ("b", None)]);
+    let target = ring.target().build().unwrap();
+    let address = target.address();
+    let target = target.spawn().unwrap();
+    let [a, b] = ["a", "b"].map(|name| asks(&address, ring.key(name)));
+    a.stats().unwrap();
+    b.stats().unwrap();
+    ring.put(ring.line("b"));
+    until(|| a.stats(), is_unknown);
+    b.stats().unwrap();
+    ring.put(&format!("{}\n{} allow=drop\n", ring.line("a"), ring.line("b")));
+    until(|| a.stats(), Result::is_ok);
+    until(|| b.stats(), |answer| lacks(answer, "observe"));
+    b.drop_all().unwrap();
+
+    // What makes no sense, and what others may read, changes nothing.
+    for spoil in [0, 1] {
+        match spoil {
+            0 => ring.put(&format!("{}\n{}", ring.line("a"), &ring.line("b")[..40])),
+            _ => fs::set_permissions(ring.path(), fs::Permissions::from_mode(0o640)).unwrap(),
+        }
+        let start = Instant::now();
+        while start.elapsed() < A_WHILE {
+            a.stats().unwrap();
+            b.drop_all().unwrap();
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+    fs::remove_file(ring.path()).unwrap();
+    until(|| a.stats(), is_unknown);
+    until(|| b.drop_all(), is_unknown);
+    ring.put(ring.line("a"));
+    until(|| a.stats(), Result::is_ok);
+    target.stop().unwrap();
+}
+
+#[test]
+fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() {
+    let ring = Ring::new(&[("a", None), ("b", None)]);
+    let target = ring.target().meeting_limit(PATIENCE).build().unwrap();
+    let address = target.address().parse().unwrap();
+    let target = target.spawn().unwrap();
+    let connected = |name: &str| {
+        let options = TcpOptions::default().with_key(Some(ring.key(name)));
+        Control::connect_with(&address, &options, Instant::now() + PATIENCE).unwrap()
+    };
+    let [mut a, mut b] = ["a", "b"].map(connected);
+    // Both have shown which key they have, and say nothing more.
+    for control in [&mut a, &mut b] {
+        let deadline = Instant::now() + A_WHILE / 5;
+        while Instant::now() < deadline {
+            assert!(control.recv().unwrap().is_none());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    ring.put(ring.line("b"));
+    let deadline = Instant::now() + PATIENCE;
+    let told = loop {
+        assert!(Instant::now() < deadline, "it is told nothing");
+        match a.recv().unwrap() {
+            Some((message, _)) => break message,
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let Message::Refuse { cause: MeetRefusal::Rights, text } = told else { panic!("{told:?}") };
+    assert_eq!(text, "its key `a` was taken out of the target's key file");
+    thread::sleep(A_WHILE / 5);
+    assert!(b.recv().unwrap().is_none(), "it is met still");
+    target.stop().unwrap();
+}
+
+#[test]
+fn a_file_that_is_no_good_when_a_target_starts_is_an_error_and_one_that_is_not_needed_is_not_read() {
+    let ring = Ring::new(&[("a", None)]);
+    for (text, words) in [("# none\n", "holds none"), ("no key", "line 1"), ("", "holds none")] {
+        ring.put(text);
+        let error = ring.target().build().unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    fs::remove_file(ring.path()).unwrap();
+    assert!(ring.target().build().unwrap_err().to_string().contains("keys"));
+    ring.place.target().key_file(ring.path()).build().unwrap();
+}

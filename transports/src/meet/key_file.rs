@@ -1,0 +1,185 @@
+//! A target's key file, and what becomes of it while the target runs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::keys::{Keys, Stamp};
+use crate::Error;
+
+/// How often the file is looked at.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How long a file that changed must have stayed as it is: what writes it in place leaves halves of it there meanwhile.
+const SETTLED: Duration = Duration::from_millis(150);
+
+/// A file of keys that is looked at again and again.
+#[derive(Debug)]
+pub struct KeyFile {
+    path: PathBuf,
+    /// The state that was last done justice to.
+    known: Option<State>,
+    /// Another one, that may yet change.
+    seen: Option<State>,
+    due: Instant,
+}
+
+/// A state of the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum State {
+    There(Stamp),
+    Gone,
+    /// The system does not say.
+    Unknown(io::ErrorKind),
+}
+
+impl KeyFile {
+    /// Reads the keys at `path`, and remembers where they are.
+    ///
+    /// # Errors
+    /// As [`Keys::read`]; [`Error::KeyFile`] also for a file that holds none.
+    pub fn open(path: &Path) -> Result<(KeyFile, Keys), Error> {
+        let keys = Keys::read(path)?;
+        if keys.is_empty() {
+            let what = "it holds none: make one with `farjump key FILE --name NAME`".to_owned();
+            return Err(Error::KeyFile { path: path.to_owned(), what });
+        }
+        // Looked at once more soon: it may have been changed again before its time of change could show that.
+        let due = Instant::now() + SETTLED;
+        Ok((KeyFile { path: path.to_owned(), known: None, seen: None, due }, keys))
+    }
+
+    /// When it is to be looked at next.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks whether the file has changed, if it is time for that: the keys that count from now on. None at all where it is gone or holds
+    /// none. `None` where what was in force stays so: also where the file cannot be read, or makes no sense, which the log says.
+    pub fn look(&mut self, now: Instant) -> Option<Keys> {
+        if now < self.due {
+            return None;
+        }
+        let state = match fs::metadata(&self.path) {
+            Ok(metadata) => State::There(Stamp::of(&metadata)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => State::Gone,
+            Err(error) => State::Unknown(error.kind()),
+        };
+        if self.known.as_ref() == Some(&state) {
+            (self.seen, self.due) = (None, now + INTERVAL);
+            return None;
+        }
+        self.due = now + SETTLED;
+        if self.seen.as_ref() != Some(&state) {
+            self.seen = Some(state);
+            return None;
+        }
+        let path = self.path.display();
+        let keys = match Keys::read_stamped(&self.path) {
+            // It changed meanwhile.
+            Ok((_, stamp)) if state != State::There(stamp) => {
+                self.seen = None;
+                return None;
+            }
+            Ok((keys, _)) if keys.is_empty() => {
+                log::warn!("{path} holds no keys any more: all links by its keys end");
+                Some(keys)
+            }
+            Ok((keys, _)) => Some(keys),
+            Err(_) if state == State::Gone => {
+                log::warn!(
+                    "{path} is gone: its keys count no more, all links by them end; put it back to let sources in again"
+                );
+                Some(Keys::default())
+            }
+            Err(error) => {
+                log::error!(
+                    "the keys that were in force STAY IN FORCE, none was added or taken out: {error}"
+                );
+                None
+            }
+        };
+        (self.known, self.seen, self.due) = (Some(state), None, now + INTERVAL);
+        keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meet::Key;
+    use std::fs::{File, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn write(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn line(byte: u8) -> String {
+        format!("{} n{byte}\n", Key::from_bytes([byte; 32]).digits().trim())
+    }
+
+    /// The names of the keys that count after so many looks, if any of them changed that.
+    fn looks(file: &mut KeyFile, count: usize) -> Option<Vec<String>> {
+        let names = |keys: &Keys| keys.iter().filter_map(|one| one.name.clone()).collect();
+        (0..count).filter_map(|_| file.look(file.due())).last().as_ref().map(names)
+    }
+
+    #[test]
+    fn what_changes_counts_once_it_has_settled_and_a_file_that_is_no_good_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("k"), folder.path().join("aside"));
+        write(&path, &line(1));
+        let (mut file, keys) = KeyFile::open(&path).unwrap();
+        assert_eq!(keys.len(), 1);
+        looks(&mut file, 2);
+        assert_eq!(looks(&mut file, 5), None, "nothing has changed");
+        assert!(file.look(file.due() - Duration::from_millis(1)).is_none(), "it is not time");
+
+        write(&path, &(line(1) + &line(2)));
+        assert_eq!(looks(&mut file, 1), None, "it may be half written");
+        write(&path, &(line(1) + &line(3)));
+        assert_eq!(looks(&mut file, 1), None, "as was");
+        assert_eq!(looks(&mut file, 1).unwrap(), ["n1", "n3"]);
+        // By a name that another file gets.
+        write(&aside, &line(4));
+        fs::rename(&aside, &path).unwrap();
+        assert_eq!(looks(&mut file, 2).unwrap(), ["n4"]);
+
+        for spoil in [
+            &(|path: &Path| write(path, &line(5)[..40])) as &dyn Fn(&Path),
+            &|path| write(path, "no key"),
+            &|path| write(path, &(line(5) + &line(5))),
+            &|path| fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap(),
+            &|path| {
+                fs::remove_file(path).unwrap();
+                fs::create_dir(path).unwrap();
+            },
+        ] {
+            write(&path, &line(4));
+            looks(&mut file, 3);
+            spoil(&path);
+            assert_eq!(looks(&mut file, 5), None, "it is no good");
+        }
+        fs::remove_dir(&path).unwrap();
+        assert_eq!(looks(&mut file, 3).unwrap(), [""; 0], "it is gone");
+        assert_eq!(looks(&mut file, 3), None);
+        write(&path, &line(6));
+        assert_eq!(looks(&mut file, 2).unwrap(), ["n6"]);
+        write(&path, "# none\n");
+        assert_eq!(looks(&mut file, 2).unwrap(), [""; 0]);
+        File::create(&path).unwrap();
+        assert_eq!(looks(&mut file, 2).unwrap(), [""; 0], "it is empty");
+    }
+
+    #[test]
+    fn a_target_does_not_begin_without_a_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("k");
+        assert!(matches!(KeyFile::open(&path), Err(Error::System { .. })));
+        write(&path, "# none\n");
+        let error = KeyFile::open(&path).unwrap_err().to_string();
+        assert!(error.contains("holds none"), "{error}");
+    }
+}

@@ -1,0 +1,382 @@
+//! The keys of a target: several, each with a name and rights, in one file.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+use super::key::Key;
+use super::rights::Rights;
+use crate::Error;
+
+/// Bits of a file's mode that let others than its owner at it.
+const OTHERS: u32 = 0o077;
+/// Longest file that is looked at, in bytes: [`MAX_KEYS`] lines, and as much again for people.
+const MAX_FILE: usize = 64 << 10;
+/// Most keys that a target has.
+pub const MAX_KEYS: usize = 64;
+/// Longest name of a key, in characters.
+const MAX_NAME: usize = 64;
+/// What stands before the rights of a key.
+const ALLOW: &str = "allow=";
+
+/// A key that a target takes.
+#[derive(Clone, Debug)]
+pub struct NamedKey {
+    /// The key.
+    pub key: Key,
+    /// What people call it, which never travels. That of its line in the file if it has no other; `None` for a key that came from no file.
+    pub name: Option<String>,
+    /// What who has it may do; as the target says for all if `None`.
+    pub rights: Option<Rights>,
+}
+
+/// The keys that a target takes, at most [`MAX_KEYS`]. Copies share them: each key is in memory once.
+#[derive(Clone, Debug, Default)]
+pub struct Keys(Arc<[Arc<NamedKey>]>);
+
+/// What the system says of a file that changes when the file does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stamp([i64; 9]);
+
+impl Stamp {
+    pub(super) fn of(metadata: &fs::Metadata) -> Stamp {
+        Stamp([
+            metadata.dev() as i64,
+            metadata.ino() as i64,
+            metadata.size() as i64,
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+            metadata.mode().into(),
+            metadata.uid().into(),
+        ])
+    }
+}
+
+impl From<Key> for Keys {
+    fn from(key: Key) -> Keys {
+        Keys([Arc::new(NamedKey { key, name: None, rights: None })].into())
+    }
+}
+
+impl Keys {
+    /// Reads the keys in the file at `path`: a line for each, of 64 hexadecimal digits, and behind them a name and
+    /// `allow=RIGHT,…`, neither of which need be there; lines that are empty or begin with `#` are for people. Or one key, as 32 bytes that are
+    /// no text. A file without a key is one without keys.
+    ///
+    /// # Errors
+    /// [`Error::KeyFileMode`] when others than the file's owner may read or write it, or another user than this process's
+    /// owns it; [`Error::KeyFile`] when it holds something else; [`Error::System`] when it cannot be read.
+    pub fn read(path: &Path) -> Result<Keys, Error> {
+        Keys::read_stamped(path).map(|(keys, _)| keys)
+    }
+
+    /// As [`Keys::read`]; also which state of the file that was.
+    pub(super) fn read_stamped(path: &Path) -> Result<(Keys, Stamp), Error> {
+        let (bytes, stamp) = read(path)?;
+        let keys = Keys::parse(&bytes).map_err(|what| Error::KeyFile { path: path.to_owned(), what })?;
+        Ok((keys, stamp))
+    }
+
+    /// Draws a key and writes it to the file at `path`, which is made for its owner alone if it is not there, under `name` and with
+    /// `rights`. What the file holds stays; it is replaced as a whole.
+    ///
+    /// # Errors
+    /// As [`Keys::read`]; [`Error::KeyFile`] also where the name is taken, or no name, or there are [`MAX_KEYS`] keys already.
+    pub fn add(path: &Path, name: &str, rights: Option<Rights>) -> Result<Key, Error> {
+        // A link stays one.
+        let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let wrong = |what: String| Error::KeyFile { path: path.clone(), what };
+        if !is_name(name) {
+            let what = format!(
+                "`{}` cannot be the name of a key: write up to {MAX_NAME} letters, digits, and any of `-_.@`",
+                name.escape_debug()
+            );
+            return Err(wrong(what));
+        }
+        let (before, there) = match read(path) {
+            Ok((bytes, _)) => (bytes, true),
+            Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                (Zeroizing::default(), false)
+            }
+            Err(error) => return Err(error),
+        };
+        let keys = Keys::parse(&before).map_err(&wrong)?;
+        if is_raw(&before) {
+            return Err(wrong(
+                "it holds a key as bytes, and a line of text does not fit behind them".to_owned(),
+            ));
+        }
+        if keys.iter().any(|one| one.name.as_deref() == Some(name)) {
+            return Err(wrong(format!("it holds a key called `{name}` already: choose another name")));
+        }
+        if keys.len() == MAX_KEYS {
+            return Err(wrong(format!(
+                "it holds {MAX_KEYS} keys, and no more are taken: take one out first"
+            )));
+        }
+        let key = Key::draw()?;
+        let digits = key.digits();
+        // One allocation, which no growth leaves a copy of behind.
+        let mut text = Zeroizing::new(String::with_capacity(before.len() + digits.len() + MAX_NAME + 64));
+        text.push_str(std::str::from_utf8(&before).map_err(|_| wrong("it is no text".to_owned()))?);
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(digits.trim_ascii_end());
+        let allowed = rights.map_or(String::new(), |rights| format!(" {ALLOW}{rights}"));
+        // Nothing fails in a string.
+        let _ = writeln!(text, " {name}{allowed}");
+        replace(path, text.as_bytes(), there)
+            .map_err(|error| Error::system(format!("writing the key {}", path.display()), error))?;
+        Ok(key)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none: then nobody is met.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The keys, in the order of their lines.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<NamedKey>> {
+        self.0.iter()
+    }
+
+    /// The only one; `None` if there are several or none.
+    pub fn only(&self) -> Option<&Key> {
+        match &self.0[..] {
+            [one] => Some(&one.key),
+            _ => None,
+        }
+    }
+
+    /// What became of a key that was taken once, for who came with it: `None` if it is taken still and lets do the same, where one that
+    /// says nothing itself gives the rights `otherwise`.
+    pub fn revokes(&self, before: &NamedKey, otherwise: Rights) -> Option<String> {
+        let name =
+            before.name.as_deref().map_or_else(|| "its key".to_owned(), |name| format!("its key `{name}`"));
+        let Some(now) = self.iter().find(|one| one.key.bytes() == before.key.bytes()) else {
+            return Some(format!("{name} was taken out of the target's key file"));
+        };
+        let [then, now] = [before.rights, now.rights].map(|rights| rights.unwrap_or(otherwise));
+        (then != now)
+            .then(|| format!("the rights of {name} were changed from `{then}` to `{now}`: connect again"))
+    }
+
+    /// # Errors
+    /// What is wrong, in words. No byte of the file is in them: it may be one of a key's.
+    fn parse(bytes: &[u8]) -> Result<Keys, String> {
+        if bytes.len() > MAX_FILE {
+            return Err(format!("it has more than {MAX_FILE} bytes"));
+        }
+        if is_raw(bytes) {
+            let mut key = Key::blank();
+            key.fill(|own| own.copy_from_slice(bytes));
+            return Ok(Keys([Arc::new(NamedKey { key, name: None, rights: None })].into()));
+        }
+        let mut keys: Vec<Arc<NamedKey>> = Vec::new();
+        for (line, number) in bytes.split(|byte| *byte == b'\n').zip(1_usize..) {
+            let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            let Some(digits) = words.next().filter(|first| !first.starts_with(b"#")) else { continue };
+            let wrong = |what: &str| format!("line {number} {what}");
+            let key = Key::from_digits(digits)
+                .ok_or_else(|| wrong("does not begin with the 64 hexadecimal digits of a key"))?;
+            let (mut name, mut rights) = (None, None);
+            for word in words {
+                let word = std::str::from_utf8(word).map_err(|_| wrong("is no text"))?;
+                match word.strip_prefix(ALLOW) {
+                    Some(list) if rights.is_none() => {
+                        let list: Rights =
+                            list.parse().map_err(|_| wrong("says `allow=` and no rights that there are"))?;
+                        rights = Some(list);
+                    }
+                    None if name.is_none() && rights.is_none() && is_name(word) => {
+                        name = Some(word.to_owned())
+                    }
+                    _ => return Err(wrong("has more behind the key than a name and `allow=RIGHT,…`")),
+                }
+            }
+            let name = name.unwrap_or_else(|| format!("line {number}"));
+            if keys.iter().any(|one| one.key.bytes() == key.bytes()) {
+                return Err(wrong("has a key that is there already"));
+            }
+            if keys.iter().any(|one| one.name.as_ref() == Some(&name)) {
+                return Err(wrong("has a name that is there already"));
+            }
+            if keys.len() == MAX_KEYS {
+                return Err(wrong(&format!("is one more than the {MAX_KEYS} keys that are taken")));
+            }
+            keys.push(Arc::new(NamedKey { key, name: Some(name), rights }));
+        }
+        Ok(Keys(keys.into()))
+    }
+}
+
+/// Whether these are the bytes of a key, and no text that is as long.
+fn is_raw(bytes: &[u8]) -> bool {
+    bytes.len() == Key::LEN && !bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
+}
+
+/// Bytes of a file that holds keys, one more than may be if there are more, and its state.
+fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), Error> {
+    let failed = |error: io::Error| Error::system(format!("reading the key {}", path.display()), error);
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    let own = rustix::process::geteuid().as_raw();
+    if metadata.mode() & OTHERS != 0 || metadata.uid() != own {
+        let (path, mode, uid) = (path.to_owned(), metadata.mode() & 0o7777, metadata.uid());
+        return Err(Error::KeyFileMode { path, mode, uid, own });
+    }
+    // Right into one allocation, which is wiped: what reads in pieces leaves some behind.
+    let mut bytes = Zeroizing::new(vec![0; MAX_FILE + 1]);
+    let mut len = 0;
+    loop {
+        match rustix::io::read(&file, &mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
+    bytes.truncate(len);
+    let after = file.metadata().map_err(failed)?;
+    Ok((bytes, Stamp::of(&after)))
+}
+
+/// Writes a file for its owner alone, as a whole: in the place of what is there, or where nothing is.
+fn replace(path: &Path, bytes: &[u8], there: bool) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let aside = path.with_file_name(name);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
+        // What came there meanwhile is somebody's key.
+        if there { fs::rename(&aside, path) } else { fs::hard_link(&aside, path) }
+    });
+    if written.is_err() || !there {
+        // It is in the way of nothing where this fails too.
+        drop(fs::remove_file(&aside));
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn digits(byte: u8) -> String {
+        Key::from_bytes([byte; Key::LEN]).digits().trim().to_owned()
+    }
+
+    fn shown(keys: &Keys) -> Vec<(u8, Option<&str>, Option<Rights>)> {
+        keys.iter().map(|one| (one.key.bytes()[0], one.name.as_deref(), one.rights)).collect()
+    }
+
+    #[test]
+    fn a_file_has_a_key_a_line_with_name_and_rights_and_lines_for_people() {
+        let [one, two, three] = [1, 2, 3].map(digits);
+        let text = format!(
+            "# ours\n\n{one}\n  {two}\tnode7   allow=observe,call\r\n{three} allow=none\n# {one}\n{} a@b.c",
+            digits(4)
+        );
+        let keys = Keys::parse(text.as_bytes()).unwrap();
+        let call = Rights::OBSERVE | Rights::CALL;
+        assert_eq!(
+            shown(&keys),
+            [
+                (1, Some("line 3"), None),
+                (2, Some("node7"), Some(call)),
+                (3, Some("line 5"), Some(Rights::empty())),
+                (4, Some("a@b.c"), None)
+            ]
+        );
+        assert!(keys.only().is_none());
+        assert!(Keys::parse(b"# none\n").unwrap().is_empty() && Keys::parse(b"").unwrap().is_empty());
+        // As `farjump key FILE` has always made it, and as bytes.
+        assert_eq!(Keys::parse(format!("{one}\n").as_bytes()).unwrap().only().unwrap().bytes(), &[1; 32]);
+        assert_eq!(shown(&Keys::parse(&[200; 32]).unwrap()), [(200, None, None)]);
+        assert!(Keys::parse(b"# 32 bytes of text are no key...").unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_its_line_and_nothing_of_the_file_is_in_the_words() {
+        let [one, two] = [0xab, 0xcd].map(digits);
+        let many: String = (0..=MAX_KEYS as u8).map(|byte| digits(byte) + "\n").collect();
+        for (text, words) in [
+            (one[..63].to_owned(), "line 1 does not begin with"),
+            (format!("{one}0"), "line 1 does not begin with"),
+            (format!("{one}\n{two}\n{} name", &two[1..]), "line 3 does not begin with"),
+            (format!("name {one}"), "line 1 does not begin with"),
+            (format!("{one} allow=observe,ca"), "line 1 says `allow=`"),
+            (format!("{one} allow="), "line 1 says `allow=`"),
+            (format!("{one} a b"), "line 1 has more behind"),
+            (format!("{one} allow=call name"), "line 1 has more behind"),
+            (format!("{one} allow=call allow=call"), "line 1 has more behind"),
+            (format!("{one} {}", "n".repeat(65)), "line 1 has more behind"),
+            (format!("{one} a\n{one} b"), "line 2 has a key that is there"),
+            (format!("{one} a\n{two} a"), "line 2 has a name that is there"),
+            (many, "line 65 is one more than the 64"),
+            ("x".repeat(MAX_FILE + 1), "more than 65536 bytes"),
+        ] {
+            let error = Keys::parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains(words), "{words}: {error}");
+            assert!(!error.contains("abab") && !error.contains("cdcd"), "{error}");
+        }
+    }
+
+    #[test]
+    fn keys_are_added_to_a_file_that_is_its_owners_alone_and_stays_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("k");
+        let first = Keys::add(&path, "a", None).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        fs::write(&path, format!("# mine\n{}", fs::read_to_string(&path).unwrap().trim())).unwrap();
+        let second = Keys::add(&path, "b", Some(Rights::CALL)).unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            format!("# mine\n{} a\n{} b allow=call\n", first.digits().trim(), second.digits().trim())
+        );
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        for wrong in ["a", "", "a b", "x=y", "ä"] {
+            assert!(matches!(Keys::add(&path, wrong, None), Err(Error::KeyFile { .. })), "{wrong}");
+        }
+        for number in 2..MAX_KEYS {
+            Keys::add(&path, &format!("n{number}"), None).unwrap();
+        }
+        let error = Keys::add(&path, "more", None).unwrap_err().to_string();
+        assert!(error.contains("64 keys"), "{error}");
+        assert_eq!(Keys::read(&path).unwrap().len(), MAX_KEYS);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something is left behind");
+    }
+
+    #[test]
+    fn a_key_is_revoked_when_it_is_gone_or_lets_do_something_else() {
+        let keys = |text: &str| Keys::parse(text.as_bytes()).unwrap();
+        let before = keys(&format!("{} a allow=call\n{} b", digits(1), digits(2)));
+        let of = |now: &Keys| -> Vec<_> {
+            before.iter().map(|one| now.revokes(one, Rights::CALL).unwrap_or_default()).collect()
+        };
+        assert_eq!(of(&before), ["", ""]);
+        assert_eq!(of(&keys(&format!("{} x allow=call\n{} y allow=call", digits(2), digits(1)))), ["", ""]);
+        let now = of(&keys(&format!("{} a allow=observe\n", digits(1))));
+        assert!(now[0].contains("`a` were changed from `call` to `observe`"), "{now:?}");
+        assert_eq!(now[1], "its key `b` was taken out of the target's key file");
+    }
+}

@@ -1,0 +1,168 @@
+//! What is left of a key in memory: nothing, once all that had it is dropped. Another process does what is done with keys, and then looks
+//! through all memory of its own that can be written.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio, exit};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump_transports::Error;
+use farjump_transports::meet::{Arrival, Key, KeyFile, Keys, Listener, TcpOptions, ask_with};
+
+use crate::processes::{CHILD, DONE, as_child};
+use crate::stage::{Place, accept, far, shm, target_options};
+use crate::tcp::{ANSWER, QUESTION, answer_one, listener};
+
+/// What the keys that are looked for are disguised by, so that the search itself has none of them in memory.
+const MASK: u8 = 0x5a;
+/// Bytes of a key that are a trace of it: half of it is enough.
+const TRACE: usize = 16;
+
+/// Where in this process's memory a trace is of one of `disguised`: of its bytes, or of its digits.
+fn traces(disguised: &[Vec<u8>]) -> Vec<String> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let memory = File::open("/proc/self/mem").unwrap();
+    let mut found = Vec::new();
+    for line in maps.lines().filter(|line| line.contains(" rw")) {
+        let (range, _) = line.split_once(' ').unwrap();
+        let (from, to) = range.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
+        let mut bytes = vec![0; (to - from) as usize];
+        // Some are the system's, and cannot be read.
+        if memory.read_exact_at(&mut bytes, from).is_err() {
+            continue;
+        }
+        for (number, key) in disguised.iter().enumerate() {
+            for trace in key.chunks_exact(TRACE) {
+                let same =
+                    |window: &[u8]| window.iter().zip(trace).all(|(byte, masked)| byte ^ MASK == *masked);
+                let first = trace[0] ^ MASK;
+                found.extend(
+                    bytes
+                        .windows(TRACE)
+                        .enumerate()
+                        .filter(|(_, window)| window[0] == first && same(window))
+                        .map(|(at, _)| format!("key {number}, {:#x} in {line}", from + at as u64)),
+                );
+            }
+        }
+        // Nothing found here is to be found once more.
+        bytes.fill(0);
+        std::hint::black_box(&mut bytes);
+    }
+    found
+}
+
+/// A target whose keys are in a file.
+fn serving(path: &Path) -> (Listener, KeyFile) {
+    let (file, keys) = KeyFile::open(path).unwrap();
+    let mut options = TcpOptions::default();
+    options.keys = Some(keys);
+    (listener(&options), file)
+}
+
+fn ask_by(listener: &Listener, key: &Path) -> (Result<(), Error>, Result<(), Error>) {
+    thread::scope(|scope| {
+        let source = scope.spawn(|| {
+            let options = TcpOptions::default().with_key(Some(Key::read(key).unwrap()));
+            ask_with(listener.address(), &options, QUESTION, far()).map(|answer| assert_eq!(answer, ANSWER))
+        });
+        let target = answer_one(listener);
+        (source.join().unwrap(), target)
+    })
+}
+
+/// What is done with keys: handshakes that succeed, fail, and end in the middle, and a file that changes.
+fn use_keys(folder: &Path) {
+    let [taken, other, file] = ["taken", "other", "file"].map(|name| folder.join(name));
+    let (mut listener, mut watched) = serving(&file);
+    for _ in 0..3 {
+        let (source, target) = ask_by(&listener, &taken);
+        source.unwrap();
+        target.unwrap();
+        let (source, target) = ask_by(&listener, &other);
+        assert!(matches!(source, Err(Error::WrongKey { .. })), "{source:?}");
+        assert!(matches!(target, Err(Error::WrongKey { .. })), "{target:?}");
+    }
+    // A source whose target says nothing, and a target whose source says half of what is due.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:{}", silent.local_addr().unwrap()).parse().unwrap();
+    let options = TcpOptions::default().with_key(Some(Key::read(&taken).unwrap()));
+    let soon = Instant::now() + Duration::from_millis(50);
+    assert!(matches!(ask_with(&address, &options, QUESTION, soon), Err(Error::TooLate { .. })));
+    let mut half = TcpStream::connect(&listener.address().to_string()["tcp:".len()..]).unwrap();
+    half.write_all(b"FARJUMP\0\x02\0\x01\0\x30\0half").unwrap();
+    let mut options = target_options();
+    options.patience = Duration::from_millis(50);
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
+    let late = loop {
+        if let Err(error) = arrival.advance(&mut shm()) {
+            break error;
+        }
+    };
+    assert!(matches!(late, Error::TooLate { .. }), "{late}");
+    // The file changes, is no good, and is gone.
+    for text in [fs::read(&other).unwrap(), b"no key".to_vec()] {
+        fs::write(&file, text).unwrap();
+        for _ in 0..4 {
+            if let Some(keys) = watched.look(watched.due()) {
+                assert!(arrival.rekey(&keys).is_none());
+                listener.take_keys(keys);
+            }
+        }
+    }
+    assert!(ask_by(&listener, &other).0.is_ok() && ask_by(&listener, &taken).0.is_err());
+    fs::remove_file(&file).unwrap();
+    assert!((0..4).filter_map(|_| watched.look(watched.due())).all(|keys| keys.is_empty()));
+    // One that is added to a file, and what is read wrongly.
+    Keys::add(&taken, "more", None).unwrap();
+    assert!(Key::read(&taken).is_err() && Keys::read(&taken).unwrap().len() == 2);
+}
+
+#[test]
+fn nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped() {
+    if let Some((folder, _watchdog)) = as_child() {
+        let mut disguised = Vec::new();
+        File::open(folder.join("disguised")).unwrap().read_to_end(&mut disguised).unwrap();
+        let disguised: Vec<_> = disguised
+            .chunks_exact(32 + 64)
+            .flat_map(|one| [one[..32].to_vec(), one[32..].to_vec()])
+            .collect();
+        let held = Key::read(&folder.join("taken")).unwrap();
+        assert_eq!(traces(&disguised).len(), 2, "one copy, of two halves: {:?}", traces(&disguised));
+        drop(held);
+        assert_eq!(traces(&disguised), [""; 0], "a key was read");
+        // On a stack that stays, and on one that goes on being used.
+        use_keys(&folder);
+        let found = traces(&disguised);
+        assert_eq!(found, [""; 0]);
+        exit(DONE);
+    }
+    let place = Place::new();
+    let folder = place.folder.path();
+    let mut disguised = Vec::new();
+    for (number, name) in ["taken", "other"].into_iter().enumerate() {
+        let key: [u8; 32] = std::array::from_fn(|at| (at as u8).wrapping_mul(37) ^ (91 + number as u8));
+        let digits = Key::from_bytes(key).digits();
+        disguised.extend(key.iter().chain(digits.trim().as_bytes()).map(|byte| byte ^ MASK));
+        for file in [name, "file"] {
+            fs::write(folder.join(file), digits.as_bytes()).unwrap();
+            fs::set_permissions(folder.join(file), fs::Permissions::from_mode(0o600)).unwrap();
+        }
+    }
+    fs::copy(folder.join("taken"), folder.join("file")).unwrap();
+    fs::write(folder.join("disguised"), disguised).unwrap();
+    let status = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "wiped::nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env(CHILD, folder)
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(DONE), "the child failed: {status}");
+}
