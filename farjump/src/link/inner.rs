@@ -42,6 +42,8 @@ fn one_way_token(index: u16) -> u32 {
 
 pub(super) struct Inner {
     pub(super) settings: Settings,
+    /// The process that made it.
+    process: u32,
     channel: Channel,
     control: Control,
     calls: Calls,
@@ -91,6 +93,7 @@ impl Inner {
         Ok(Inner {
             lull: Lull::of(&met.channel),
             refusals_read: 0,
+            process: std::process::id(),
             channel: met.channel,
             control: met.control,
             calls: Calls::default(),
@@ -442,6 +445,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.leave();
+        // A forked child has a copy, which shares the connection with its parent: it goes without a word.
+        if self.process == std::process::id() {
+            self.leave();
+        }
     }
 }

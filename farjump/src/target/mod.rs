@@ -89,6 +89,8 @@ pub struct Target<'a> {
     nap: Duration,
     /// Until when connections wait, because the system could not give one more.
     deaf_until: Option<Instant>,
+    /// The process that it was built in.
+    process: u32,
     listener: Listener,
     /// Where the keys of sources are, if that may change.
     key_file: Option<KeyFile>,
@@ -151,6 +153,7 @@ impl<'a> Target<'a> {
             last_control: None,
             nap: NAPS.0,
             deaf_until: None,
+            process: std::process::id(),
             listener,
             key_file: None,
             arrivals: Vec::new(),
@@ -522,10 +525,13 @@ impl<'a> Target<'a> {
                 Event::Arrival(id) => self.advance(id),
                 Event::Control(id) => {
                     self.nap = NAPS.0;
-                    if let Some(index) = self.sessions.iter().position(|session| session.id == id)
-                        && let Err(end) = self.with_session(index, Session::read_control)
-                    {
-                        self.end(index, end);
+                    if let Some(index) = self.sessions.iter().position(|session| session.id == id) {
+                        match self.with_session(index, Session::read_control) {
+                            // The rest of its messages has its turn soon.
+                            Ok(()) if self.sessions[index].unread => self.sessions.make_busy(index),
+                            Ok(()) => {}
+                            Err(end) => self.end(index, end),
+                        }
                     }
                 }
                 // A frame: the next poll finds it. A stop: `run` looks.
@@ -771,6 +777,9 @@ impl<'a> Target<'a> {
 
 impl Drop for Target<'_> {
     fn drop(&mut self) {
-        self.close("the target ended");
+        // A forked child has a copy, which shares connections and the epoll instance with its parent: it goes without a word.
+        if self.process == std::process::id() {
+            self.close("the target ended");
+        }
     }
 }

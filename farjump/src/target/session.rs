@@ -29,6 +29,8 @@ pub(super) use held::{Held, Mailbox};
 
 /// Frames that one source gets run before the next one's turn.
 const BATCH: usize = 64;
+/// Messages of its control connection that are taken from one source in a turn.
+const MESSAGES: usize = 8;
 /// Bytes of a frame that are not reply.
 const REPLY_OVERHEAD: usize = 128;
 
@@ -87,6 +89,8 @@ pub(super) struct Session {
     refusals_told: u64,
     /// What had come when it was last asked whether anything had.
     had_come: u64,
+    /// Messages of the control connection may be here that were not taken yet.
+    pub(super) unread: bool,
 }
 
 /// What keeps a session from taking its next frame.
@@ -224,6 +228,7 @@ impl Session {
             lull,
             refusals_told: 0,
             had_come: 0,
+            unread: false,
         }
     }
 
@@ -232,7 +237,7 @@ impl Session {
         let come = self.channel.received();
         let more = come != self.had_come;
         self.had_come = come;
-        more || self.is_blocked()
+        more || self.is_blocked() || self.unread
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
@@ -380,6 +385,9 @@ impl Session {
         }
         // Also where its frames are of no use now: what has rung for them goes silent.
         let armed = self.channel.arm()?;
+        if self.unread {
+            return Ok(Rest::None);
+        }
         Ok(match (&self.waiting, armed) {
             // Code comes on the control connection, which is watched in any case.
             (Waiting::Code(_), _) => Rest::Sleep,
@@ -785,14 +793,19 @@ impl Session {
         self.tell_link_times(shared)?;
         self.tend_bigger(shared)?;
         let idle = idle && self.lull.is_long(self.channel.received());
-        if self.channel.progress(idle)? { self.read_control(shared) } else { Ok(()) }
+        if self.channel.progress(idle)? || self.unread { self.read_control(shared) } else { Ok(()) }
     }
 
     /// Takes what has come on the control connection.
     pub(super) fn read_control(&mut self, shared: &mut Shared) -> Result<(), Stop> {
-        // It ends: code and ends come only when asked for, a source that asks for mailboxes over and over gets none, and
-        // anything else unasked cuts the link.
-        while let Some((message, descriptors)) = self.control.recv()? {
+        // Until there is none left: those that were read along with the last one taken are here, where no descriptor tells of
+        // them.
+        self.unread = true;
+        for _ in 0..MESSAGES {
+            let Some((message, descriptors)) = self.control.recv()? else {
+                self.unread = false;
+                break;
+            };
             match (message, &self.waiting) {
                 (Message::Code { id, image }, Waiting::Code(wanted)) if wanted.0 == id => {
                     self.waiting = Waiting::Turn(CodeId(id), image);

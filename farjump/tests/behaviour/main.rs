@@ -12,6 +12,7 @@ mod dying;
 mod embedded;
 mod evicting;
 mod exporting;
+mod forking;
 mod forwarding;
 mod fuzzed;
 mod in_place;

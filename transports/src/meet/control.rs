@@ -27,6 +27,8 @@ use crate::closer::DeferredFd;
 
 /// Longest text of a refusal, in characters.
 const MAX_TEXT: usize = 4096;
+/// Most reads in one [`Control::recv`]: a peer that sends without end, and never a whole message, does not keep its caller there.
+const READS: usize = 16;
 /// How long to wait before connecting again to a target whose queue of connections is full.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -190,7 +192,8 @@ impl Control {
         self.peer.address.is_none()
     }
 
-    /// The next message with its descriptors, which are the caller's; `None` if no whole one is here now. To close them may
+    /// The next message with its descriptors, which are the caller's; `None` if no whole one is here now, or after 16 reads that did
+    /// not make one whole: the connection is readable then. To close them may
     /// block, so they do not close in the caller's thread ([`DeferredFd`]).
     ///
     /// # Errors
@@ -200,7 +203,7 @@ impl Control {
     /// [`Error::KeyWanted`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`]. [`Error::Silent`] when the peer's
     /// machine is. [`Error::System`].
     pub fn recv(&mut self) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
-        loop {
+        for _ in 0..READS {
             if let Some(message) = self.incoming.next(&self.peer)? {
                 return Ok(Some(message));
             }
@@ -213,6 +216,8 @@ impl Control {
                 Filled::End => return Err(self.end()),
             }
         }
+        // What is left is in the socket, which stays readable.
+        self.incoming.next(&self.peer)
     }
 
     /// The key by which the source at the other end came, once a target knows; `None` on connections that need none.
@@ -391,6 +396,10 @@ impl Control {
         let mut events = PollFlags::IN;
         events.set(PollFlags::OUT, self.wants_write());
         let left = deadline.saturating_duration_since(Instant::now());
+        // Also where the peer sends all the time.
+        if left.is_zero() {
+            return Err(Error::TooLate { peer: self.peer.to_string(), waiting_for: expected });
+        }
         let timeout = Timespec::try_from(left).ok();
         match poll(&mut [PollFd::new(&self.socket, events)], timeout.as_ref()) {
             Ok(0) => Err(Error::TooLate { peer: self.peer.to_string(), waiting_for: expected }),

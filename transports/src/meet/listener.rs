@@ -58,6 +58,8 @@ struct SocketFile {
     path: PathBuf,
     /// Device and inode: another file at the path is not removed.
     id: (u64, u64),
+    /// The process that listens: a forked child that drops its copy leaves the file.
+    process: u32,
 }
 
 impl Listener {
@@ -126,7 +128,8 @@ impl Listener {
             Err(error) => return Err(system("listening on", error.into())),
         };
         let metadata = fs::symlink_metadata(path).map_err(|error| system("looking at", error))?;
-        let file = SocketFile { path: path.to_owned(), id: (metadata.dev(), metadata.ino()) };
+        let id = (metadata.dev(), metadata.ino());
+        let file = SocketFile { path: path.to_owned(), id, process: std::process::id() };
         let socket = ListeningSocket::new(socket, true);
         let listener = Listener { socket, address: address.clone(), file: Some(file), options };
         listen(&listener.socket, BACKLOG).map_err(|error| system("listening on", error.into()))?;
@@ -241,6 +244,9 @@ impl Drop for ListeningSocket {
 impl Drop for SocketFile {
     /// Removes it, if it is still this listener's.
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let same = fs::symlink_metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.id);
         if same && let Err(error) = fs::remove_file(&self.path) {

@@ -1,6 +1,6 @@
 //! Sources that ask for bigger mailboxes and do something else with them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farjump::RefusalCause;
 use farjump::core::frame::{Kind, Plan};
@@ -11,6 +11,7 @@ use farjump_transports::shm::Shm;
 
 use super::Scene;
 use crate::raw::{RawSource, Told, call};
+use crate::support::{Pair, Place, library, meanwhile, meet};
 
 fn ask(liar: &mut RawSource, frame: u64, payload: u64) {
     liar.control.send(&Message::Enlarge { frame, payload }, &[]).unwrap();
@@ -160,4 +161,36 @@ fn a_switch_that_leads_nowhere_cuts_the_link() {
     scene.cuts(liar, "its end did not within", "a mailbox with nothing in it");
     let stats = scene.end();
     assert_eq!((stats.refused(RefusalCause::BadFrame), stats.refused(RefusalCause::Stalled)), (1, 1));
+}
+
+#[test]
+fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
+    const REQUESTS: u64 = 200;
+    let place = Place::new();
+    let echo = library("echo");
+    let mut pair = Pair::new(&place);
+    let mut liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    for _ in 0..REQUESTS {
+        // Longer than any frame can be.
+        liar.control.send(&Message::Enlarge { frame: u64::MAX, payload: 1 }, &[]).unwrap();
+    }
+    assert!(!liar.control.wants_write(), "not all were sent");
+    let declined = |pair: &Pair<'_>| pair.target.stats().refused(RefusalCause::TooLarge);
+    let mut turns = 0;
+    while declined(&pair) < REQUESTS {
+        let before = declined(&pair);
+        pair.target.wait(Duration::from_millis(1)).unwrap();
+        // 8 when it is told by the system, and 8 when it looks by itself.
+        assert!(declined(&pair) - before <= 16, "{} in a turn", declined(&pair) - before);
+        assert_eq!(*pair.call(&echo, b"honest").unwrap(), *b"honest");
+        turns += 1;
+        assert!(turns < 100_000, "{} of {REQUESTS} were answered", declined(&pair));
+    }
+    for _ in 0..REQUESTS {
+        let told = meanwhile(&mut pair.target, || liar.told());
+        assert!(
+            matches!(told, Told::Message(Message::Decline { cause: RefusalCause::TooLarge, .. })),
+            "{told:?}"
+        );
+    }
 }

@@ -1,0 +1,37 @@
+//! A process that forks while it has a target and a link: what its child drops is the child's alone.
+
+use crate::support::{Pair, Place, library, meet};
+
+#[test]
+fn a_forked_child_that_drops_a_target_and_a_link_takes_nothing_from_its_parent() {
+    let place = Place::new();
+    let echo = library("echo");
+    let mut pair = Pair::new(&place);
+    assert_eq!(*pair.call(&echo, b"before").unwrap(), *b"before");
+    // SAFETY: the child drops and ends. The locks that it takes are the allocator's, which survives a fork, and its own.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it has the child ended if it hangs.
+        unsafe { libc::alarm(60) };
+        drop(pair);
+        // SAFETY: it ends the child without what the test program does at its end.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is valid to be written.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child failed");
+
+    // The link goes on, also where nothing but its descriptors can wake the target; and others find the target.
+    for _ in 0..3 {
+        assert_eq!(*pair.call(&echo, b"after").unwrap(), *b"after");
+        assert_eq!(pair.target.sources(), 1);
+    }
+    let other = meet(&mut pair.target, || place.link().connect().unwrap());
+    let replied = {
+        let mut pending = other.inject(&echo, b"new").unwrap();
+        crate::support::answer(&mut pair.target, &mut pending).unwrap()
+    };
+    assert_eq!(*replied, *b"new");
+    assert_eq!(pair.target.sources(), 2);
+}
