@@ -11,8 +11,9 @@ use crate::sync::{Ordering, fence};
 
 /// Most bytes that one look sums up. A frame that is no longer is taken by the look that finds it whole.
 pub(super) const AT_ONCE: usize = 16 << 10;
-/// What a look saves up for the next sum, in bytes: about as many as can be summed up in the time of a look that finds nothing.
-pub(super) const SAVED: usize = 256;
+/// What a look saves up for the next sum, in bytes: one look in four sums up [`AT_ONCE`] at most. Less would cost a lying peer's
+/// target less and make an honest long frame late, which was torn when it was summed up: one of 16 MiB waits for 4096 looks.
+pub(super) const SAVED: usize = 4 << 10;
 /// What a look saves up behind which the receiver naps.
 pub(super) const SAVED_BY_NAP: usize = 256 << 10;
 
