@@ -13,7 +13,7 @@ use farjump_core::image::{CodeId, ImageView, Machine};
 use rustix::fs::OFlags;
 
 use crate::bundle::{self, ALIGN, Bundle, BundleError, Sizes};
-use crate::carried::Carrier;
+use crate::carried::{Carrier, IS_ARGS};
 use crate::code_id::code_id;
 use crate::error::Error;
 use crate::loaded::Loaded;
@@ -66,6 +66,8 @@ impl fmt::Debug for LibraryIdentity {
 struct Opened {
     name: String,
     path: PathBuf,
+    /// The payload is the arguments as they are: neither of the two routines is called.
+    is_args: bool,
     max_size: MaxSizeRoutine,
     init: Init,
     /// The function itself, where the library is loaded.
@@ -190,11 +192,10 @@ impl Library {
         let name = bundle.name.to_owned();
         let exported = carrier.routines(&name);
         check_routines(&name, &path, |routine| exported.iter().any(|other| other == routine))?;
-        let (max_size, init): (MaxSizeRoutine, _) = match carrier.payload_is_args(&name) {
-            true => (len_of_args, Init::Exact(copy_args)),
-            false => (no_routine, Init::Missing),
-        };
-        Ok(Library(Arc::new(Opened { name, path, max_size, init, main: None, images, _loaded: None })))
+        let is_args = carrier.payload_is_args(&name);
+        let (max_size, init, main): (MaxSizeRoutine, _, _) = (no_routine, Init::Missing, None);
+        let opened = Opened { name, path, is_args, max_size, init, main, images, _loaded: None };
+        Ok(Library(Arc::new(opened)))
     }
 
     /// Loads the library at `path` into this process (`dlopen`, every symbol bound now, none offered to other libraries), finds
@@ -273,8 +274,9 @@ impl Library {
     ) -> Result<Library, Error> {
         // SAFETY: the caller's promise.
         let (max_size, init, main) = unsafe { find_routines(&loaded, &name, &path) }?;
-        let main = Some(main);
-        Ok(Library(Arc::new(Opened { name, path, max_size, init, main, images, _loaded: Some(loaded) })))
+        let (is_args, main) = (loaded.symbol(&format!("{name}{IS_ARGS}")).is_some(), Some(main));
+        let opened = Opened { name, path, is_args, max_size, init, main, images, _loaded: Some(loaded) };
+        Ok(Library(Arc::new(opened)))
     }
 
     /// NAME of the ifunc: that of its routines, whatever the file is called.
@@ -322,7 +324,7 @@ impl Library {
     #[inline]
     pub fn check_payload(&self) -> Result<(), Error> {
         match self.0.init {
-            Init::Missing => Err(*self.not_loaded()),
+            Init::Missing if !self.0.is_args => Err(*self.not_loaded()),
             _ => Ok(()),
         }
     }
@@ -355,12 +357,15 @@ impl Library {
     /// are, `args` must be valid for reads of `len` bytes.
     #[inline]
     pub unsafe fn payload_max_size_of(&self, args: *mut c_void, len: usize) -> usize {
+        if self.0.is_args {
+            return len;
+        }
         // SAFETY: the arguments are as the caller vouches, and the routine keeps to what `Library::load` asks of it.
         unsafe { (self.0.max_size)(args, len) }
     }
 
     /// Copies the arguments, or has `NAME_payload_init` (or `NAME_payload_init_shrink`) write the payload made of `args` into `room`, and returns
-    /// its length in bytes: `max` after `payload_init`, what the routine says after `payload_init_shrink`, or after a
+    /// its length in bytes: that of the arguments, `max` after `payload_init`, what the routine says after `payload_init_shrink`, or after a
     /// `payload_init` beside `payload_bound`. Nothing is allocated or locked here unless it fails. The error is boxed so that the length travels in a register.
     ///
     /// # Errors
@@ -391,6 +396,16 @@ impl Library {
         args: *mut c_void,
         len: usize,
     ) -> Result<usize, Box<Error>> {
+        if self.0.is_args {
+            if len > max {
+                return Err(self.init_failed(-1));
+            }
+            if len != 0 {
+                // SAFETY: the caller vouches for both, and the room is the caller's alone. Where there are no bytes either may be null.
+                unsafe { ptr::copy_nonoverlapping(args.cast::<u8>(), room, len) };
+            }
+            return Ok(len);
+        }
         let mut used = max;
         // SAFETY: room and arguments are as the caller vouches, and the routine keeps to what `Library::load` asks of it.
         let value = unsafe {
@@ -525,24 +540,6 @@ fn copy_bundle(loaded: &Loaded) -> Result<Option<Vec<u8>>, BundleError> {
     // SAFETY: `needed` bytes from `start` on lie inside the library, which is loaded, and the copy has as many.
     unsafe { start.copy_to_nonoverlapping(NonNull::from(&mut copy[..]).cast(), needed) };
     Ok(Some(copy))
-}
-
-/// The routines in place of the author's, where payloads are the arguments as they are: those of `FARJUMP_COPY_ARGS`.
-extern "C" fn len_of_args(_: *mut c_void, len: usize) -> usize {
-    len
-}
-
-/// # Safety
-/// `room` must be valid for writes of `max` bytes, and `args` for reads of `len`; they do not overlap.
-unsafe extern "C" fn copy_args(room: *mut c_void, max: usize, args: *mut c_void, len: usize) -> c_int {
-    if max < len {
-        return -1;
-    }
-    if len != 0 {
-        // SAFETY: the caller's promise. Where there are no bytes either pointer may be null.
-        unsafe { ptr::copy_nonoverlapping(args.cast::<u8>(), room.cast::<u8>(), len) };
-    }
-    0
 }
 
 /// In place of the author's routine, which is not loaded: no room is enough.
