@@ -433,3 +433,49 @@ pub(super) fn tell(control: Control, error: Error) -> Error {
     control.refuse(cause, &error.to_string());
     error
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meet::{Key, Listener};
+
+    /// Bytes that one call reads at most while packets are short.
+    const MOST: u64 = (READS * 4096) as u64;
+
+    #[test]
+    fn packets_without_a_message_in_them_keep_nobody_receiving() {
+        let options = TcpOptions::default().with_key(Some(Key::from_bytes([7; Key::LEN])));
+        let listener = Listener::bind_with(&"tcp:127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
+        // Room for more than one call reads, which a connection that has carried nothing yet would not have.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1 << 20).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut source = Control::connect_with(listener.address(), &options, deadline).unwrap();
+        source.flush().unwrap();
+        let mut target = loop {
+            if let Some(target) = listener.accept().unwrap() {
+                break target;
+            }
+        };
+        let is_open = |control: &Control| control.seal.as_ref().is_some_and(|seal| seal.is_open());
+        while !(is_open(&source) && is_open(&target)) {
+            assert!(target.recv().unwrap().is_none() && source.recv().unwrap().is_none());
+        }
+        let seal = source.seal.as_mut().unwrap();
+        let mut packets = Vec::new();
+        while packets.len() < 3 * MOST as usize {
+            packets.extend(seal.empty_packet());
+        }
+        let mut sent = 0;
+        while rustix::io::ioctl_fionread(&target.socket).unwrap() < 2 * MOST {
+            assert!(Instant::now() < deadline, "{sent} bytes were sent");
+            sent += rustix::io::write(&source.socket, &packets[sent..]).unwrap_or(0);
+        }
+        let before = rustix::io::ioctl_fionread(&target.socket).unwrap();
+        assert!(target.recv().unwrap().is_none());
+        let left = rustix::io::ioctl_fionread(&target.socket).unwrap();
+        // More may have come meanwhile.
+        assert!(left > 0 && before.saturating_sub(left) <= MOST, "{before} bytes, then {left}");
+        let error = target.recv_until(Instant::now(), "a message").unwrap_err();
+        assert!(matches!(error, Error::TooLate { .. }), "{error}");
+    }
+}

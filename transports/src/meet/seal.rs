@@ -167,6 +167,16 @@ impl Seal {
         }
     }
 
+    /// A packet with nothing in it, as no honest side sends one.
+    #[cfg(test)]
+    pub(super) fn empty_packet(&mut self) -> Vec<u8> {
+        let State::Open(noise) = &mut self.state else { panic!("it is not open") };
+        let mut packet = vec![0; HEAD + TAG];
+        packet[..HEAD].copy_from_slice(&(TAG as u16).to_le_bytes());
+        noise.write_message(&[], &mut packet[HEAD..]).unwrap();
+        packet
+    }
+
     /// What is wrong when the connection ends now, unless nothing of a packet or the prefix is here: how much of it came, and
     /// how much was due.
     pub(super) fn cut_short(&self) -> Option<(usize, usize)> {

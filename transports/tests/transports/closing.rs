@@ -85,7 +85,7 @@ fn hello() -> Message {
 fn end() -> End {
     End {
         transport: "shm".into(),
-        address: [&[1, 0, 0, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
+        address: [&[2, 0, 0, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
         key: [7; 16],
         rules: 1,
         line_whole: true,
@@ -264,6 +264,9 @@ fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_n
     assert!(matches!(error, Error::Descriptors { .. }), "{error}");
     let error = squatted(false, welcome("ucx-am"), meet_soon);
     assert!(matches!(error, Error::Terms { .. }), "{error}");
+    // In the place of a region and a doorbell.
+    let error = squatted(false, welcome("shm"), meet_soon);
+    assert!(matches!(error, Error::Transport(_)), "{error}");
 }
 
 /// In a process of its own: what is stuck there would be in the way of the other tests.
@@ -298,4 +301,23 @@ fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
         thread::sleep(Duration::from_millis(1));
     }
     exit(DONE);
+}
+
+#[test]
+fn a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_one_met() {
+    let place = Place::new();
+    let listener = place.listener();
+    thread::scope(|scope| {
+        let liar = scope.spawn(|| {
+            let stream = UnixStream::connect(place.path()).unwrap();
+            (&stream).write_all(&said(&hello(), 0)).unwrap();
+            let ready = said(&Message::Ready { end: end() }, 2)[PREFIX.len()..].to_vec();
+            let other = Stuck::new().pass(&stream, &ready, 2, SendFlags::empty());
+            (stream, other)
+        });
+        let error = arrive(&listener).expect_err("it was met");
+        assert!(matches!(error, Error::Transport(_)), "{error}");
+        met_over(&place, &listener);
+        drop(liar.join().unwrap());
+    });
 }
