@@ -15,6 +15,9 @@ pub struct Stats {
     pub frames: u64,
     /// Bytes that they took in their mailboxes: headers, code, payload, and what was left unused between them.
     pub bytes: u64,
+    /// Bytes of frames that checksums were computed of: none but under the arrival rule `checked`, where a look computes it of 16 KiB
+    /// at most.
+    pub summed: u64,
     /// Images placed.
     pub images_linked: u64,
     /// Time spent placing images.
@@ -59,6 +62,7 @@ impl Default for Stats {
             forwarded: 0,
             frames: 0,
             bytes: 0,
+            summed: 0,
             images_linked: 0,
             link_time: Duration::ZERO,
             links: 0,

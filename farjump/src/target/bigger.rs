@@ -47,6 +47,8 @@ pub(super) struct Bigger {
     price: usize,
     /// Bytes of frames that were taken from mailboxes before it.
     received: u64,
+    /// Bytes of frames that checksums were computed of, in those that there were before.
+    summed: u64,
 }
 
 enum State {
@@ -123,7 +125,7 @@ impl Limits {
 impl Bigger {
     /// None, on a link over the transport of this name.
     pub(super) fn absent(transport: String) -> Bigger {
-        Bigger { transport, state: State::Absent, last: None, price: 0, received: 0 }
+        Bigger { transport, state: State::Absent, last: None, price: 0, received: 0, summed: 0 }
     }
 
     /// Whether the source asks for no more than it was given, and that a moment ago.
@@ -245,6 +247,7 @@ impl Session {
     fn drop_bigger(&mut self) {
         if let State::Open(channel) = std::mem::replace(&mut self.bigger.state, State::Absent) {
             self.bigger.received += channel.received();
+            self.bigger.summed += channel.summed();
         }
         self.table.budget.give_back(std::mem::take(&mut self.bigger.price));
     }
@@ -261,6 +264,15 @@ impl Session {
             _ => 0,
         };
         self.channel.received() + self.bigger.received + bigger
+    }
+
+    /// Bytes of frames that checksums were computed of, in all mailboxes of the link.
+    pub(super) fn summed(&self) -> u64 {
+        let bigger = match &self.bigger.state {
+            State::Open(channel) => channel.summed(),
+            _ => 0,
+        };
+        self.channel.summed() + self.bigger.summed + bigger
     }
 
     /// A `Switch` is held: takes the frame that it stands for. Returns how many calls that was, or `None` if it is not whole.

@@ -364,6 +364,7 @@ impl<'a> Target<'a> {
         let mut stats = self.shared.executor.counted();
         stats.frames -= stats.waited;
         stats.bytes += self.sessions.iter().map(|session| session.received()).sum::<u64>();
+        stats.summed += self.sessions.iter().map(|session| session.summed()).sum::<u64>();
         stats
     }
 
@@ -461,6 +462,7 @@ impl<'a> Target<'a> {
             drop(session.channel.call_attention());
             self.watch.remove_session(&session);
             self.shared.executor.stats.bytes += session.received();
+            self.shared.executor.stats.summed += session.summed();
             self.shared.executor.stats.links_ended += 1;
         }
         for (_, arrival) in self.arrivals.drain(..) {
@@ -770,6 +772,7 @@ impl<'a> Target<'a> {
         let session = self.sessions.remove(index);
         self.watch.remove_session(&session);
         self.shared.executor.stats.bytes += session.received();
+        self.shared.executor.stats.summed += session.summed();
         self.shared.executor.stats.links_ended += 1;
         self.shared.handlers.peer_gone(&session.peer, why);
     }
