@@ -1,13 +1,12 @@
 //! The body for `farjump inspect`. Its input is a file.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use farjump_loader::bundle::is_name;
 use farjump_loader::inspect as inspector;
-use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::assert_words;
+use crate::{assert_words, file_of};
 
 /// Inspects a file, which never touches a disk.
 pub fn inspect(data: &[u8]) {
@@ -32,14 +31,4 @@ pub fn inspect(data: &[u8]) {
     let shown = report.to_string();
     let plain = |c: char| c == '\n' || c == ' ' || c.is_ascii_graphic();
     assert!(shown.chars().all(plain), "{shown:?} is not fit for a terminal");
-}
-
-fn file_of(data: &[u8]) -> OwnedFd {
-    let file = memfd_create("farjump-fuzz", MemfdFlags::CLOEXEC).expect("a file in memory");
-    let mut rest = data;
-    while !rest.is_empty() {
-        let written = rustix::io::write(&file, rest).expect("room for a file in memory");
-        rest = &rest[written..];
-    }
-    file
 }

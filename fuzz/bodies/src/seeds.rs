@@ -1,4 +1,5 @@
-//! What the kept corpus begins with: real frames, images, meetings and libraries, made by what makes them elsewhere.
+//! What the kept corpus begins with: real frames, images, meetings and libraries, made by what makes them elsewhere,
+//! and files of keys.
 //!
 //! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares what is there with them.
 
@@ -12,8 +13,33 @@ use farjump_transports::meet::{Control, End, Limits, MeetRefusal, Message, Quest
 pub type Seed = (&'static str, Vec<u8>);
 
 /// The seeds of each target.
-pub fn seeds() -> [(&'static str, Vec<Seed>); 4] {
-    [("frame", frames()), ("image", images()), ("meeting", meetings()), ("inspect", libraries())]
+pub fn seeds() -> [(&'static str, Vec<Seed>); 6] {
+    [
+        ("frame", frames()),
+        ("image", images()),
+        ("meeting", meetings()),
+        ("inspect", libraries()),
+        ("library", libraries()),
+        ("keys", files_of_keys()),
+    ]
+}
+
+/// Files of keys: one as bytes, one as a line, several with names and rights, and as many as may be.
+fn files_of_keys() -> Vec<Seed> {
+    let digits = |byte: u8| format!("{byte:02x}").repeat(32);
+    let several = format!(
+        "# Who may come.\n{} first\n\n{} second allow=observe,call\n{} allow=none\n",
+        digits(1),
+        digits(0xa2),
+        digits(0xff)
+    );
+    let most: String = (0..64).map(|byte| digits(byte) + "\n").collect();
+    vec![
+        ("bytes", vec![0x80; 32]),
+        ("one", (digits(7) + "\n").into_bytes()),
+        ("several", several.into_bytes()),
+        ("most", most.into_bytes()),
+    ]
 }
 
 /// Images: the two of `docs/protocol.md`, and one with all kinds of sites in both spans.
@@ -180,7 +206,7 @@ fn sent(pace: u8, messages: &[Message]) -> Vec<u8> {
     bytes
 }
 
-/// Libraries: as little of a file as `farjump inspect` reads, with images for one machine and for two.
+/// Libraries: as little of a file as `farjump inspect` and sources read, with images for one machine and for two.
 fn libraries() -> Vec<Seed> {
     let (one, two) = (sites(), all());
     let sizes = Sizes { text: 4, rodata: 12, got: 24, data: 20, bss: 28 };
@@ -191,13 +217,15 @@ fn libraries() -> Vec<Seed> {
     ]
 }
 
-/// A shared library with a table of dynamic symbols, and a section for the bundle; no code (System V gABI, chapters 4 and 5).
+/// A shared library with a table of dynamic symbols, and a section and a segment for the bundle; no code (System V gABI, chapters 4 and 5).
 fn library(name: &str, images: Vec<BundleImage<'_>>) -> Vec<u8> {
     const ADDRESS: u64 = 0x1000;
     const SECTIONS: [&str; 5] = ["", ".dynsym", ".dynstr", ".farjump", ".shstrtab"];
     let bundle = Bundle { name, images }.encode().expect("the seeds are bundles");
 
-    let symbols = [SYMBOL.to_owned(), format!("{name}_main"), format!("{name}_payload_init")];
+    let routines =
+        ["main", "payload_init", "payload_get_max_size"].map(|routine| format!("{name}_{routine}"));
+    let symbols: Vec<_> = [SYMBOL.to_owned()].into_iter().chain(routines).collect();
     let (mut names, mut dynsym) = (vec![0], vec![0; 24]);
     for (index, symbol) in symbols.iter().enumerate() {
         // st_name; st_info global: an object, or a function; st_shndx 3; st_value; st_size.
@@ -213,7 +241,8 @@ fn library(name: &str, images: Vec<BundleImage<'_>>) -> Vec<u8> {
         titles.extend([section.as_bytes(), b"\0"].concat());
     }
 
-    let mut file = vec![0; 64];
+    let mut file = vec![0; 64 + 56];
+    let mut bundle_at = 0;
     let mut headers = vec![0; 64];
     // sh_type, sh_flags, sh_addr, sh_link, sh_info, sh_entsize: symbols (their names are section 2), names, bytes, names.
     let sections = [
@@ -224,6 +253,9 @@ fn library(name: &str, images: Vec<BundleImage<'_>>) -> Vec<u8> {
     ];
     for (index, (kind, flags, address, link, info, entry, bytes)) in sections.into_iter().enumerate() {
         file.resize(file.len().next_multiple_of(8), 0);
+        if address != 0 {
+            bundle_at = file.len() as u64;
+        }
         headers.extend([title_at[index + 1], kind].map(u32::to_le_bytes).concat());
         let words = [flags, address, file.len() as u64, bytes.len() as u64];
         headers.extend(words.map(u64::to_le_bytes).concat());
@@ -234,11 +266,17 @@ fn library(name: &str, images: Vec<BundleImage<'_>>) -> Vec<u8> {
     file.resize(file.len().next_multiple_of(8), 0);
     let headers_at = file.len() as u64;
     file.extend(headers);
-    // 64 bits, little-endian; a shared library for x86-64; no segments, and where the sections are.
+    // p_type, p_flags; p_offset, p_vaddr, p_paddr, p_filesz, p_memsz, p_align.
+    let len = bundle.len() as u64;
+    file[64..72].copy_from_slice(&[1_u32, 4].map(u32::to_le_bytes).concat());
+    let words = [bundle_at, ADDRESS, ADDRESS, len, len, 8];
+    file[72..120].copy_from_slice(&words.map(u64::to_le_bytes).concat());
+    // 64 bits, little-endian; a shared library for x86-64; where its segment and its sections are.
     file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
     file[20] = 1;
+    file[32] = 64;
     file[40..48].copy_from_slice(&headers_at.to_le_bytes());
-    let halves = [64, 0, 0, 64, SECTIONS.len() as u16, SECTIONS.len() as u16 - 1];
+    let halves = [64, 56, 1, 64, SECTIONS.len() as u16, SECTIONS.len() as u16 - 1];
     file[52..64].copy_from_slice(&halves.map(u16::to_le_bytes).concat());
     file
 }

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use farjump_fuzz::allocation::{Counting, is_counting, most_at_once};
 use farjump_fuzz::{BODIES, Body, Mutator, seeds};
+use farjump_loader::{Library, inspect as inspector};
+use farjump_transports::meet::Keys;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -89,6 +93,37 @@ fn whoever_connects_and_sends_anything_gets_no_link_and_bounded_memory() {
 #[test]
 fn inspecting_any_file_ends_with_a_report_or_words() {
     fuzz("inspect", 20_000);
+}
+
+#[test]
+fn libraries_that_are_opened_hold_whole_images_whatever_the_file_is() {
+    fuzz("library", 20_000);
+}
+
+#[test]
+fn files_of_keys_hold_keys_apart_and_are_not_repeated_in_words() {
+    fuzz("keys", 20_000);
+}
+
+#[test]
+fn the_seeds_are_taken() {
+    for (target, seeds) in seeds::seeds() {
+        for (name, bytes) in seeds.into_iter().filter(|_| matches!(target, "inspect" | "library" | "keys")) {
+            let path =
+                std::env::temp_dir().join(format!("farjump-fuzz-{}-{target}-{name}", std::process::id()));
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o600).open(&path).unwrap();
+            file.write_all(&bytes).unwrap();
+            let taken = match target {
+                "inspect" => inspector::inspect(&path).map(drop).map_err(|error| error.to_string()),
+                "library" => Library::open(&path).map(drop).map_err(|error| error.to_string()),
+                _ => Keys::read(&path).map(drop).map_err(|error| error.to_string()),
+            };
+            fs::remove_file(&path).unwrap();
+            // They are for one machine.
+            assert!(taken.is_ok() || (target != "keys" && cfg!(not(target_arch = "x86_64"))), "{taken:?}");
+        }
+    }
 }
 
 /// What a message decodes to can be far larger than its bytes: an empty string is a byte there, and 24 in memory.
