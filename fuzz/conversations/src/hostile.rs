@@ -26,10 +26,11 @@ const TURNS: usize = 400;
 pub struct Hostile<'s> {
     settings: &'s Settings,
     address: PeerAddress,
-    tcp: TcpOptions,
+    /// What it connects with, in turn: one for each key.
+    tcps: Vec<TcpOptions>,
     transport: Box<dyn Transport>,
-    control: Option<Control>,
-    link: Option<Linked>,
+    pub(crate) control: Option<Control>,
+    pub(crate) link: Option<Linked>,
     /// What has to stay open.
     kept: Vec<OwnedFd>,
     /// Memory whose connection is closed.
@@ -41,10 +42,10 @@ pub struct Hostile<'s> {
 }
 
 /// What there is once both have met.
-struct Linked {
-    wire: Wire,
+pub(crate) struct Linked {
+    pub(crate) wire: Wire,
     bigger: Option<Wire>,
-    epoch: u64,
+    pub(crate) epoch: u64,
     offer: Option<(End, Vec<DeferredFd>)>,
     /// The code that the target waits for.
     needed: Option<CodeId>,
@@ -58,13 +59,13 @@ impl<'s> Hostile<'s> {
     pub fn new(
         settings: &'s Settings,
         address: PeerAddress,
-        tcp: TcpOptions,
+        tcps: Vec<TcpOptions>,
         transport: Box<dyn Transport>,
     ) -> Self {
         Hostile {
             settings,
             address,
-            tcp,
+            tcps,
             transport,
             control: None,
             link: None,
@@ -78,9 +79,10 @@ impl<'s> Hostile<'s> {
     /// Connects, and meets as far as the step says. `turn` gives the target a turn.
     pub fn connect(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) {
         self.part(Parting::Drop);
+        self.tcps.rotate_left(1);
         let deadline = Instant::now() + Duration::from_secs(10);
         // A target that is full, or closing, does not listen to everybody.
-        let Ok(control) = Control::connect_with(&self.address, &self.tcp, deadline) else { return };
+        let Ok(control) = Control::connect_with(&self.address, &self.tcps[0], deadline) else { return };
         self.control = Some(control);
         if let Some(linked) = self.meet(meeting, turn) {
             self.link = Some(linked);
@@ -383,7 +385,7 @@ impl<'s> Hostile<'s> {
         }
         let odd = Odd::some(seed, 8192);
         let echo = &functions()[0];
-        let kinds = [2, 8, 9, 10, 13, 15, 15, 17];
+        let kinds = [2, 8, 9, 10, 13, 15, 20, 17];
         let message = spoken::any(kinds[usize::from(kind) % kinds.len()], echo.id(), echo.image());
         let mut bytes = spoken::bytes_of(&message);
         let body = bytes.split_off(8);
@@ -422,8 +424,8 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// What asks properly, from another connection, and waits for the answer.
-    pub fn question(&self, kind: u8) -> impl FnOnce() -> Result<(), String> + Send + 'static {
+    /// What asks properly, from another connection, and waits for the answer; `true` if one came.
+    pub fn question(&self, kind: u8) -> impl FnOnce() -> Result<bool, String> + Send + 'static {
         let function = &functions()[usize::from(kind / 8) % NAMES.len()];
         let question = match kind % 6 {
             0 | 1 => Question::Store,
@@ -436,11 +438,11 @@ impl<'s> Hostile<'s> {
                 Question::Export { name: "fuzz".into(), library: function.file[..len].to_vec() }
             }
         };
-        let (address, tcp) = (self.address.clone(), self.tcp.clone());
+        let (address, tcp) = (self.address.clone(), self.tcps[0].clone());
         move || match ask_with(&address, &tcp, question, Instant::now() + Duration::from_secs(20)) {
             Err(farjump_transports::Error::TooLate { .. }) => Err("a question was not answered".to_owned()),
             // A target may be full, or refuse.
-            _ => Ok(()),
+            answer => Ok(answer.is_ok()),
         }
     }
 
@@ -448,7 +450,7 @@ impl<'s> Hostile<'s> {
     pub fn odd_ask(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed);
         let deadline = Instant::now() + Duration::from_secs(5);
-        let Ok(mut control) = Control::connect_with(&self.address, &self.tcp, deadline) else { return };
+        let Ok(mut control) = Control::connect_with(&self.address, &self.tcps[0], deadline) else { return };
         let ask = Message::Ask(Question::Store);
         match rng.u8(..5) {
             0 => {

@@ -6,6 +6,7 @@
 
 #![deny(missing_docs)]
 
+pub mod burst;
 pub mod descriptors;
 pub mod functions;
 pub mod hostile;

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use farjump_core::image::CodeId;
 use farjump_fuzz::Mutator;
 use farjump_transports::meet::{
-    Control, End, Limits, MeetRefusal, Message, PREFIX_LEN, Question, RefusalCause,
+    Control, End, Limits, MeetRefusal, Message, PREFIX_LEN, Question, RefusalCause, Rights,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
@@ -24,7 +24,7 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
         max_frame: 4096,
         region_len: 8192,
     };
-    match kind % 20 {
+    match kind % 21 {
         0 => Message::Hello { machine: 62, pid: 1, program: text, transports: vec!["shm".into()] },
         1 => Message::Welcome { epoch: 1, machine: 62, pid: 1, program: text, end },
         2 => Message::Ready { end },
@@ -44,7 +44,8 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
         16 => Message::Decline { cause: RefusalCause::NoRoom, text },
         17 => Message::Shrink,
         18 => Message::Ask(Question::Stats),
-        _ => Message::Answer { bytes: vec![1, 1, 0] },
+        19 => Message::Answer { bytes: vec![1, 1, 0] },
+        _ => Message::Rights(Rights::all()),
     }
 }
 

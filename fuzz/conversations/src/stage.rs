@@ -1,12 +1,15 @@
 //! A target, an honest link beside the hostile source, and what is asserted of them.
 
 use std::fs;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Link, LinkBuilder, Mode, Target, TargetThread, WaitPolicy};
+use farjump::{Error, Link, LinkBuilder, Mode, RefusalCause, Target, TargetThread, WaitPolicy};
 use farjump_transports::meet::{Key, TcpOptions};
 use tempfile::TempDir;
 
+use crate::burst;
 use crate::functions::{functions, honest};
 use crate::hostile::Hostile;
 use crate::step::{Meeting, Parting, Settings, Step, Way};
@@ -18,6 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LIMITS: (Duration, Duration) = (Duration::from_millis(15), Duration::from_millis(400));
 /// How long the rest of a frame may take where an honest one comes in pieces too, whose sender may have to wait for a processor.
 const STALL: Duration = Duration::from_secs(10);
+/// Most descriptors that a conversation has open at once, those of the hostile end and those that it passed included.
+const MOST_OPEN: usize = 256;
+/// Most bytes of shared memory that it has mapped at once, at both ends.
+const MOST_SHARED: u64 = 64 << 20;
 /// What a target says that has as many sources as it takes.
 const FULL: &str = "has as many";
 
@@ -98,6 +105,9 @@ struct Stage<'s> {
     sent: u64,
     /// Whether some are lost with a link that ended for a reason of its own.
     unsure: u64,
+    /// What there was before it.
+    before: Holdings,
+    outcome: Outcome,
     _folder: TempDir,
 }
 
@@ -114,6 +124,38 @@ pub struct Outcome {
     pub refused: u64,
     /// Calls of the honest link.
     pub honest: u64,
+    /// Images that the target placed.
+    pub placed: u64,
+    /// Questions that it answered.
+    pub answers: u64,
+    /// Messages of bursts that it took.
+    pub taken: u64,
+    /// Bytes of bursts that it computed checksums of.
+    pub summed: u64,
+    /// Refusals by cause: each is a bit.
+    pub causes: u64,
+    /// Most descriptors that were open after a step, and most bytes of shared memory, beyond those before the conversation.
+    pub most: (usize, u64),
+}
+
+impl Outcome {
+    /// That of several conversations.
+    #[must_use]
+    pub fn and(self, other: Outcome) -> Outcome {
+        Outcome {
+            links: self.links + other.links,
+            replies: self.replies + other.replies,
+            calls: self.calls + other.calls,
+            refused: self.refused + other.refused,
+            honest: self.honest + other.honest,
+            placed: self.placed + other.placed,
+            answers: self.answers + other.answers,
+            taken: self.taken + other.taken,
+            summed: self.summed + other.summed,
+            causes: self.causes | other.causes,
+            most: (self.most.0.max(other.most.0), self.most.1.max(other.most.1)),
+        }
+    }
 }
 
 /// Carries out a conversation with a target.
@@ -123,13 +165,16 @@ pub struct Outcome {
 pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome {
     let mut stage = Stage::new(seed, settings);
     let address = stage.address.parse().expect("an address");
-    let tcp = TcpOptions::default().with_key(stage.key.clone());
-    let mut hostile = Hostile::new(settings, address, tcp, transport(settings.way, seed ^ 1));
+    let further = (0..settings.further_keys.len()).map(|at| further_key(seed, at));
+    let keys = further.map(Some).chain([stage.key.clone()]);
+    let tcps = keys.map(|key| TcpOptions::default().with_key(key)).collect();
+    let mut hostile = Hostile::new(settings, address, tcps, transport(settings.way, seed ^ 1));
     stage.connect_honest();
     for step in steps {
         stage.carry_out(step, &mut hostile);
         if !matches!(step, Step::Frame(_)) {
             stage.turn();
+            stage.holds_little(step);
         }
         hostile.listen();
     }
@@ -144,8 +189,19 @@ pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome
     Outcome { links, replies, ..stage.end() }
 }
 
+/// The key with further rights at this place of the file.
+fn further_key(seed: u64, at: usize) -> Key {
+    Key::from_bytes([(seed as u8).wrapping_add(at as u8 + 1); 32])
+}
+
+/// What is in the file of a key that has 32 equal bytes.
+fn line(byte: u8) -> String {
+    format!("{byte:02x}").repeat(32)
+}
+
 impl<'s> Stage<'s> {
     fn new(seed: u64, settings: &'s Settings) -> Stage<'s> {
+        let before = Holdings::now();
         let folder = TempDir::new().expect("a folder");
         let unix = |name: &str| format!("unix:{}", folder.path().join(name).display());
         let key = settings.has_key.then(|| Key::from_bytes([seed as u8; 32]));
@@ -198,7 +254,16 @@ impl<'s> Stage<'s> {
         if let Some(bytes) = settings.memory {
             builder = builder.max_source_memory(bytes);
         }
-        if let Some(key) = &key {
+        if !settings.further_keys.is_empty() {
+            let further = settings.further_keys.iter().zip(1..).map(|(rights, at)| {
+                format!("{} further-{at} allow={rights}\n", line((seed as u8).wrapping_add(at)))
+            });
+            let file = folder.path().join("keys");
+            let lines: String = [line(seed as u8) + "\n"].into_iter().chain(further).collect();
+            fs::write(&file, lines).expect("a file of keys");
+            fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("its owner's alone");
+            builder = builder.key_file(&file);
+        } else if let Some(key) = &key {
             builder = builder.key(key.clone());
         }
         let mut peer = None;
@@ -224,6 +289,8 @@ impl<'s> Stage<'s> {
             seed,
             sent: 0,
             unsure: 0,
+            before,
+            outcome: Outcome::default(),
             _folder: folder,
         }
     }
@@ -409,8 +476,9 @@ impl<'s> Stage<'s> {
             Step::Ask(kind) => {
                 let asked = &*hostile;
                 let asked = asked.question(kind);
-                if let Err(what) = self.meanwhile(asked) {
-                    panic!("{what}");
+                match self.meanwhile(asked) {
+                    Ok(answered) => self.outcome.answers += u64::from(answered),
+                    Err(what) => panic!("{what}"),
                 }
             }
             Step::OddAsk(seed) => hostile.odd_ask(seed),
@@ -434,8 +502,32 @@ impl<'s> Stage<'s> {
             }
             Step::Descriptor(seed) => hostile.tamper(seed),
             Step::Owner(what) => self.owner(what),
+            Step::Burst(seed) => {
+                // Nothing of an older link is under way on a new one.
+                let victim = self.victim.as_mut().expect("it is there until the end");
+                hostile.connect(Meeting::Proper, &mut || victim.turn());
+                if let Victim::Here(target) = victim {
+                    let (taken, summed) = burst::bounded(target, hostile, seed);
+                    self.outcome.taken += taken;
+                    self.outcome.summed += summed;
+                }
+            }
             Step::Part(parting) => hostile.part(parting),
         }
+    }
+
+    /// What all sides hold together stays bounded during the conversation too.
+    fn holds_little(&mut self, step: &Step) {
+        let now = Holdings::now();
+        let descriptors = now.descriptors.saturating_sub(self.before.descriptors);
+        let shared = now.shared.saturating_sub(self.before.shared);
+        assert!(
+            descriptors <= MOST_OPEN && shared <= MOST_SHARED,
+            "after {step:?} there are {descriptors} descriptors and {shared} bytes of shared memory more than before: {:?}",
+            Holdings::open()
+        );
+        let (open, mapped) = self.outcome.most;
+        self.outcome.most = (open.max(descriptors), mapped.max(shared));
     }
 
     /// What the owner of a target does while it runs.
@@ -481,6 +573,14 @@ impl<'s> Stage<'s> {
         let stats = target.stats();
         drop(target);
         drop(self.peer.take());
-        Outcome { calls: stats.calls, refused: stats.refusals(), honest: self.sent, ..Outcome::default() }
+        let causes = RefusalCause::ALL.iter().enumerate();
+        Outcome {
+            calls: stats.calls,
+            refused: stats.refusals(),
+            honest: self.sent,
+            placed: stats.images_linked,
+            causes: causes.map(|(at, &cause)| u64::from(stats.refused(cause) != 0) << at).sum(),
+            ..self.outcome
+        }
     }
 }

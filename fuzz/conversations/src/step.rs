@@ -79,6 +79,8 @@ pub struct Settings {
     pub rights: Rights,
     /// Whether both sides have a key, over TCP.
     pub has_key: bool,
+    /// What each further key allows of a target that has several, in a file; the first key's are the [`Settings::rights`].
+    pub further_keys: Vec<Rights>,
     /// Whether it runs on a thread of its own, which sleeps.
     pub by_thread: bool,
     /// Whether it knows a peer, to which calls may go on.
@@ -93,6 +95,9 @@ impl Settings {
         // No other has a mailbox that is executable.
         let in_place = way.is_shared() && one_in(rng, 4);
         let small = one_in(rng, 3);
+        let has_key = way.is_tcp() && !one_in(rng, 3);
+        let count = if has_key && one_in(rng, 2) { rng.usize(1..6) } else { 0 };
+        let further_keys = (0..count).map(|_| Rights::from_bits_truncate(rng.u8(..))).collect();
         Settings {
             way,
             mailbox: 1 << rng.usize(12..18),
@@ -111,7 +116,8 @@ impl Settings {
             rights: Rights::CALL
                 | Rights::INJECT
                 | if rng.bool() { Rights::all() } else { Rights::from_bits_truncate(rng.u8(..)) },
-            has_key: way.is_tcp() && !one_in(rng, 3),
+            has_key,
+            further_keys,
             by_thread: one_in(rng, 4),
             has_peer: rng.bool(),
         }
@@ -283,6 +289,8 @@ pub enum Step {
     Descriptor(u64),
     /// The target's owner does something.
     Owner(u8),
+    /// A new link, and then more messages and a longer torn frame at once than the target takes in a turn.
+    Burst(u64),
     /// It goes.
     Part(Parting),
 }
@@ -365,8 +373,12 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
             59 => steps.push(Step::Descriptor(rng.u64(..))),
             60 => steps.push(Step::Part(parting(rng))),
             61 => steps.push(Step::Owner(rng.u8(..))),
+            62 => steps.push(Step::Burst(rng.u64(..))),
             _ => steps.push(Step::Connect(any_meeting(rng))),
         }
+    }
+    if settings.way == Way::SharedChecked || rng.bool() {
+        steps.push(Step::Burst(rng.u64(..)));
     }
     steps
 }

@@ -141,6 +141,11 @@ impl Wire {
         self.channel.call_attention().is_ok()
     }
 
+    /// Bytes of the peer's mailbox where it is mapped, else 0.
+    pub fn ring(&self) -> usize {
+        self.raw.as_ref().map_or(0, |raw| raw.ring)
+    }
+
     /// Changes words of the peer's mailbox: anywhere, or in the header of the oldest frame that waits.
     pub fn rewrite(&mut self, seed: u64, waiting: bool) {
         let Some(raw) = &self.raw else { return };
