@@ -624,9 +624,11 @@ impl Session {
                 // The frame stays where it is, and so do those behind it: their order is kept and none is lost.
                 self.waiting = Waiting::Code(id);
                 self.keep(*held);
-                shared.executor.stats.waited += 1;
                 shared.handlers.code_missing(&self.peer, &id);
-                self.tell(&Message::NeedCode { index: header.index, id: id.0 })
+                self.tell(&Message::NeedCode { index: header.index, id: id.0 })?;
+                // Only now: the frames of a poll that ends the link are not counted either.
+                shared.executor.stats.waited += 1;
+                Ok(())
             }
             Err(refusal) => self.refuse_frame(header.token, refusal, shared),
         }
