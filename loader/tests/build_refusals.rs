@@ -321,7 +321,7 @@ fn what_a_compiler_refuses_is_shown() {
     let rust = workshop.write("t.rs", "#![no_std]\nfn main() { let x: u8 = \"\"; }");
     let text = workshop.refusal(build(&workshop.options("t", &[rust])));
     assert!(text.contains("t.rs:2:"), "{text}");
-    let with_std = "farjump_ifunc::ifunc! { name: t, main: t }\nfn t(_payload: &[u8]) {}";
+    let with_std = "farjump_ifunc::ifunc! { name: t, main: t }\nfn t(_payload: &farjump_ifunc::Payload) {}";
     let text = workshop.refusal(build(&workshop.options("t", &[workshop.write("t.rs", with_std)])));
     assert!(text.contains("start the file with #![no_std]"), "{text}");
 }

@@ -232,11 +232,13 @@ farjump_ifunc::ifunc! {
     name: picky,
     main: picky,
 }
-fn picky(payload: &[u8]) {
-    match payload {
+fn picky(payload: &farjump_ifunc::Payload) {
+    let mut bytes = [0; 2];
+    let len = payload.copy_to(0, &mut bytes);
+    match bytes.get(..len).unwrap_or_default() {
         [] => panic!(\"nothing in it\"),
-        [0, ..] => { let _ = 1 / payload[0]; }
-        _ => { let _ = payload[payload[0] as usize]; }
+        [0, ..] => { let _ = 1 / bytes[0]; }
+        _ => { let _ = bytes[bytes[0] as usize]; }
     }
 }";
     let source = workshop.write("picky.rs", source);
@@ -246,9 +248,9 @@ fn picky(payload: &[u8]) {
     let (sender, panics) = channel();
     *PANICS.lock().unwrap() = Some(sender);
     let cases: [(&'static [u8], &str); 3] = [
-        (&[], "panicked at picky.rs:8: nothing in it"),
-        (&[0], "panicked at picky.rs:9: attempt to divide by zero"),
-        (&[9, 9], "panicked at picky.rs:10"),
+        (&[], "panicked at picky.rs:10: nothing in it"),
+        (&[0], "panicked at picky.rs:11: attempt to divide by zero"),
+        (&[9, 9], "panicked at picky.rs:12"),
     ];
     for (payload, expected) in cases {
         let linked = linked.clone();
@@ -275,7 +277,7 @@ fn a_crate_is_built_by_cargo_with_payload_routines_and_alignment_of_its_own() {
     workshop.write(
         "sum/src/lib.rs",
         "#![no_std]
-use farjump_ifunc::{ifunc, reply_value};
+use farjump_ifunc::{Payload, ifunc, reply_value};
 mod parse;
 ifunc! {
     name: sum,
@@ -283,21 +285,21 @@ ifunc! {
     payload: { max_size: parse::room, init: parse::words },
     payload_align: 512,
 }
-fn sum(payload: &[u8]) {
-    let sum: u64 = payload.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).fold(0, u64::wrapping_add);
+fn sum(payload: &Payload) {
+    let sum: u64 = payload.chunks().map(u64::from_le_bytes).fold(0, u64::wrapping_add);
     let _ = reply_value(&sum);
 }",
     );
     workshop.write(
         "sum/src/parse.rs",
-        "/// Words in decimal, separated by blanks.
+        "use farjump_ifunc::Payload;
+/// Words in decimal, separated by blanks.
 pub fn room(args: &[u8]) -> usize { args.len().div_ceil(2) * 8 }
-pub fn words(room: &mut [u8], args: &[u8]) -> Result<usize, i32> {
+pub fn words(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
     let mut used = 0;
     for word in str::from_utf8(args).map_err(|_| 7)?.split_whitespace() {
         let word: u64 = word.parse().map_err(|_| 8)?;
-        room.get_mut(used..used + 8).ok_or(9)?.copy_from_slice(&word.to_le_bytes());
-        used += 8;
+        used += room.write_at(used, &word.to_le_bytes());
     }
     Ok(used)
 }",

@@ -117,7 +117,10 @@ pub(crate) fn running() -> Option<u64> {
 }
 
 /// Appends to the reply of the call that runs on this thread. `false` if none runs or the reply gets too long.
-pub(super) fn append(bytes: &[u8]) -> bool {
+///
+/// # Safety
+/// `bytes` is valid for reads of `len` bytes. They may be the payload, which its source may write meanwhile.
+pub(super) unsafe fn append(bytes: *const u8, len: usize) -> bool {
     let context = CURRENT.get();
     if context.is_null() {
         return false;
@@ -125,23 +128,30 @@ pub(super) fn append(bytes: &[u8]) -> bool {
     // SAFETY: `CURRENT` is not null only inside `Context::call`, whose borrow of the context is idle meanwhile; a service
     // runs on the same thread and none calls another.
     let context = unsafe { &mut *context };
-    if context.diverted || bytes.len() > context.limit - context.reply.len() {
+    let before = context.reply.len();
+    if context.diverted || len > context.limit - before {
         context.diverted = true;
         return false;
     }
-    context.reply.extend_from_slice(bytes);
+    context.reply.reserve(len);
+    // SAFETY: the caller vouches for what is read. There is room for it behind what the reply has, which is this thread's alone, and
+    // it is there before the length says so.
+    unsafe {
+        bytes.copy_to_nonoverlapping(context.reply.as_mut_ptr().add(before), len);
+        context.reply.set_len(before + len);
+    }
     true
 }
 
-/// Has the call that runs on this thread forwarded to `peer`, once it returns.
-pub(super) fn forward(peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
+/// Has the call that runs on this thread forwarded to `peer`, once it returns, with the `len` bytes of which `copy` makes a copy.
+pub(super) fn forward(peer: &[u8], len: usize, copy: impl FnOnce() -> Vec<u8>) -> Result<(), NotForwarded> {
     let context = CURRENT.get();
     if context.is_null() {
         return Err(NotForwarded::Twice);
     }
     // SAFETY: as in `append`.
     let context = unsafe { &mut *context };
-    context.forwarding.ask(peer, payload)?;
+    context.forwarding.ask(peer, len, copy)?;
     context.diverted = true;
     Ok(())
 }

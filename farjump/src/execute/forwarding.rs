@@ -43,21 +43,26 @@ pub(crate) struct Forwarding {
 }
 
 impl Forwarding {
-    /// Notes that the call which runs is to be forwarded, when it returns.
-    pub(super) fn ask(&mut self, peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
+    /// Notes that the call which runs is to be forwarded, when it returns, with the `len` bytes of which `copy` makes a copy.
+    pub(super) fn ask(
+        &mut self,
+        peer: &[u8],
+        len: usize,
+        copy: impl FnOnce() -> Vec<u8>,
+    ) -> Result<(), NotForwarded> {
         if self.asked.is_some() {
             return Err(NotForwarded::Twice);
         }
         let found = self.gates.iter().position(|gate| gate.name.as_bytes() == peer);
         let peer = found.ok_or(NotForwarded::UnknownPeer)?;
         let gate = &self.gates[peer];
-        if payload.len() > gate.largest {
+        if len > gate.largest {
             return Err(NotForwarded::TooLarge);
         }
-        if gate.calls == 0 || gate.bytes.is_some_and(|bytes| bytes < payload.len()) {
+        if gate.calls == 0 || gate.bytes.is_some_and(|bytes| bytes < len) {
             return Err(NotForwarded::Busy);
         }
-        self.asked = Some(Asked { peer, payload: payload.to_vec() });
+        self.asked = Some(Asked { peer, payload: copy() });
         Ok(())
     }
 
@@ -83,17 +88,20 @@ mod tests {
 
     #[test]
     fn a_call_is_forwarded_once_to_a_peer_that_is_known_and_not_busy() {
+        let ask = |forwarding: &mut Forwarding, peer: &[u8], payload: &[u8]| {
+            forwarding.ask(peer, payload.len(), || payload.to_vec())
+        };
         let mut forwarding = to(1, None);
-        assert_eq!(forwarding.ask(b"nex", b""), Err(NotForwarded::UnknownPeer));
-        assert_eq!(forwarding.ask(b"next", &[0; 101]), Err(NotForwarded::TooLarge));
-        assert_eq!(forwarding.ask(b"next", &[7; 100]), Ok(()));
-        assert_eq!(forwarding.ask(b"first", b""), Err(NotForwarded::Twice));
+        assert_eq!(ask(&mut forwarding, b"nex", b""), Err(NotForwarded::UnknownPeer));
+        assert_eq!(ask(&mut forwarding, b"next", &[0; 101]), Err(NotForwarded::TooLarge));
+        assert_eq!(ask(&mut forwarding, b"next", &[7; 100]), Ok(()));
+        assert_eq!(ask(&mut forwarding, b"first", b""), Err(NotForwarded::Twice));
         let asked = forwarding.take().unwrap();
         assert_eq!((asked.peer, asked.payload), (1, vec![7; 100]));
-        assert_eq!(forwarding.ask(b"first", b""), Ok(()));
+        assert_eq!(ask(&mut forwarding, b"first", b""), Ok(()));
 
-        assert_eq!(to(0, None).ask(b"next", b""), Err(NotForwarded::Busy));
-        assert_eq!(to(1, Some(9)).ask(b"next", &[0; 10]), Err(NotForwarded::Busy));
-        assert_eq!(to(1, Some(10)).ask(b"next", &[0; 10]), Ok(()));
+        assert_eq!(ask(&mut to(0, None), b"next", b""), Err(NotForwarded::Busy));
+        assert_eq!(ask(&mut to(1, Some(9)), b"next", &[0; 10]), Err(NotForwarded::Busy));
+        assert_eq!(ask(&mut to(1, Some(10)), b"next", &[0; 10]), Ok(()));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use farjump_core::shared::copy_out;
 use farjump_loader::Exports;
 
 use super::context::{self, NotLeft};
@@ -37,8 +38,7 @@ unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
         return -1;
     }
     // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code is.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
-    if context::append(bytes) { 0 } else { -1 }
+    if unsafe { context::append(bytes.cast(), len) } { 0 } else { -1 }
 }
 
 /// Has this call forwarded, with this payload, to the peer that the target knows by `peer`. 0, or a [`NotForwarded`].
@@ -48,9 +48,20 @@ unsafe extern "C" fn farjump_forward(
     payload: *const c_void,
     payload_size: usize,
 ) -> c_int {
-    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as native code is.
-    let (peer, payload) = unsafe { (slice(peer.cast(), peer_len), slice(payload.cast(), payload_size)) };
-    match context::forward(peer, payload) {
+    // SAFETY: the header asks injected code for so many readable bytes; injected code is trusted as native code is.
+    let peer = unsafe { slice(peer.cast(), peer_len) };
+    let len = if payload.is_null() { 0 } else { payload_size };
+    // Often the payload that came, where its source may write: no slice is made of it.
+    let copy = || {
+        let mut bytes = Vec::with_capacity(len);
+        // SAFETY: as above, and there is room for them; they are there before the length says so.
+        unsafe {
+            copy_out(payload.cast(), bytes.as_mut_ptr(), len);
+            bytes.set_len(len);
+        }
+        bytes
+    };
+    match context::forward(peer, len, copy) {
         Ok(()) => 0,
         Err(why) => why as c_int,
     }

@@ -4,6 +4,7 @@ use core::ffi::{CStr, c_char};
 use core::fmt;
 
 use crate::TargetArgs;
+use crate::shared::Shared;
 
 /// A file of the target's, mapped read-only for as long as the target runs.
 ///
@@ -54,46 +55,35 @@ impl Data {
         self.bytes
     }
 
+    #[inline(always)]
+    fn shared(&self) -> Shared {
+        // SAFETY: the target maps `len` bytes there for longer than any call lasts (`Data::new`).
+        unsafe { Shared::new(self.bytes, self.len) }
+    }
+
     /// The bytes of the file, each read once.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u8> + '_ {
-        (0..self.len).map(|at| self.read(at))
+        self.shared().iter()
     }
 
     /// As many whole arrays of `N` bytes as the file has, each byte read once. What is left at the end [`Data::rest`] has. `N` is
     /// not 0.
     #[inline]
     pub fn chunks<const N: usize>(&self) -> impl ExactSizeIterator<Item = [u8; N]> + '_ {
-        const { assert!(N != 0, "arrays of no bytes do not end") };
-        (0..self.len / N).map(|chunk| core::array::from_fn(|byte| self.read(chunk * N + byte)))
+        self.shared().chunks()
     }
 
     /// The bytes behind the last whole array of `N`: fewer than that. `N` is not 0.
     #[inline]
     pub fn rest<const N: usize>(&self) -> impl ExactSizeIterator<Item = u8> + '_ {
-        const { assert!(N != 0, "arrays of no bytes do not end") };
-        (self.len - self.len % N..self.len).map(|at| self.read(at))
+        self.shared().rest::<N>()
     }
 
     /// Copies from the bytes at `at` to the start of `into`, as many as fit and are there, and returns how many that is.
     #[inline]
     pub fn copy_to(&self, at: usize, into: &mut [u8]) -> usize {
-        let len = self.len.saturating_sub(at).min(into.len());
-        for (byte, to) in into.iter_mut().enumerate().take(len) {
-            *to = self.read(at + byte);
-        }
-        len
-    }
-
-    /// The byte at `at`, which is less than the length; 0 behind the end.
-    #[inline(always)]
-    fn read(&self, at: usize) -> u8 {
-        if at >= self.len {
-            return 0;
-        }
-        // SAFETY: the target maps `len` bytes there for longer than any call lasts (`Data::new`), and `at` is one of them.
-        // Volatile, because others may write it: it is read once.
-        unsafe { self.bytes.add(at).read_volatile() }
+        self.shared().copy_to(at, into)
     }
 
     /// The path of the file, as the target was given it.

@@ -8,7 +8,7 @@
 //! # #[unsafe(no_mangle)] extern "C" fn farjump_reply(_: *const c_void, _: usize) -> c_int { 0 }
 //! # #[unsafe(no_mangle)] extern "C" fn farjump_panic(_: *const c_char, _: usize) -> ! { std::process::abort() }
 //! // #![no_std]
-//! use farjump_ifunc::{Data, ifunc, reply};
+//! use farjump_ifunc::{Data, Payload, ifunc, reply};
 //!
 //! ifunc! {
 //!     name: zeroes,
@@ -17,7 +17,7 @@
 //! }
 //!
 //! /// Replies how many bytes of the target's data are zero.
-//! fn count_zeroes(_payload: &[u8], data: &Data) {
+//! fn count_zeroes(_payload: &Payload, data: &Data) {
 //!     let zeroes = data.iter().filter(|&byte| byte == 0).count() as u64;
 //!     let _ = reply(&zeroes.to_le_bytes());
 //! }
@@ -47,6 +47,8 @@ extern crate std;
 mod data;
 mod macros;
 mod panic;
+mod payload;
+mod shared;
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -55,6 +57,7 @@ pub use data::Data;
 pub use macros::{filled, payload, source_args, target};
 #[doc(hidden)]
 pub use panic::panicked;
+pub use payload::Payload;
 
 // What every target offers, besides memcpy, memmove, memset and memcmp.
 unsafe extern "C" {
@@ -79,8 +82,16 @@ pub struct ReplyTooLong;
 /// The reply would be longer than the target allows; nothing was appended.
 #[inline]
 pub fn reply(bytes: &[u8]) -> Result<(), ReplyTooLong> {
-    // SAFETY: pointer and length are those of a slice, and the target only reads it.
-    match unsafe { farjump_reply(bytes.as_ptr().cast(), bytes.len()) } {
+    // SAFETY: pointer and length are those of a slice.
+    unsafe { reply_bytes(bytes.as_ptr(), bytes.len()) }
+}
+
+/// # Safety
+/// `bytes` is valid for reads of `len` bytes. Others may write them meanwhile.
+#[inline]
+unsafe fn reply_bytes(bytes: *const u8, len: usize) -> Result<(), ReplyTooLong> {
+    // SAFETY: the caller vouches for the bytes, and the target only copies them.
+    match unsafe { farjump_reply(bytes.cast(), len) } {
         0 => Ok(()),
         _ => Err(ReplyTooLong),
     }
@@ -120,7 +131,7 @@ pub enum NotForwarded {
 
 /// Has this call go on at another target: the function that is running is injected, with `payload` as it is, into the
 /// target that this one knows as `peer`. What it replies there, or forwards itself to from there, is the answer to this
-/// call; if the source wants none, nobody does. `payload` is copied, and the call goes on its way when the function
+/// call; if the source wants none, nobody does. [`Payload::forward`] does it with the payload that came. `payload` is copied, and the call goes on its way when the function
 /// returns: not if it panics. If it gets lost then, the source is told why. Never waits.
 ///
 /// Once it is to be forwarded [`reply`] fails, and what was replied before is dropped.
@@ -129,9 +140,16 @@ pub enum NotForwarded {
 /// The call is as it was: the function may reply, fail or try another peer.
 #[inline]
 pub fn forward(peer: &str, payload: &[u8]) -> Result<(), NotForwarded> {
-    // SAFETY: pointers and lengths are those of a str and of a slice, and the target only reads them.
-    match unsafe { farjump_forward(peer.as_ptr().cast(), peer.len(), payload.as_ptr().cast(), payload.len()) }
-    {
+    // SAFETY: pointer and length are those of a slice.
+    unsafe { forward_bytes(peer, payload.as_ptr(), payload.len()) }
+}
+
+/// # Safety
+/// `payload` is valid for reads of `len` bytes. Others may write them meanwhile.
+#[inline]
+unsafe fn forward_bytes(peer: &str, payload: *const u8, len: usize) -> Result<(), NotForwarded> {
+    // SAFETY: pointer and length of the peer's name are those of a str, the caller vouches for the others, and the target copies.
+    match unsafe { farjump_forward(peer.as_ptr().cast(), peer.len(), payload.cast(), len) } {
         0 => Ok(()),
         -1 => Err(NotForwarded::UnknownPeer),
         -2 => Err(NotForwarded::TooLarge),
@@ -236,11 +254,9 @@ mod tests {
     // SAFETY: the tests below pass a pointer to a Sum of their own.
     unsafe impl TargetArgs for Sum {}
 
-    fn add(payload: &mut [u8], sum: &mut Sum) {
-        for byte in payload {
-            sum.0 += u64::from(*byte);
-            *byte = 0;
-        }
+    fn add(payload: &mut Payload, sum: &mut Sum) {
+        sum.0 += payload.iter().map(u64::from).sum::<u64>();
+        payload.fill(0);
         let _ = reply_value(&[sum.0, 7]);
     }
 
@@ -256,18 +272,16 @@ mod tests {
         args.len() * 2
     }
 
-    fn double(room: &mut [u8], args: &[u8]) -> Result<usize, i32> {
+    fn double(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
         if args.contains(&0) {
             return Err(0);
         }
-        for (to, from) in room.iter_mut().zip(args.iter().chain(args)) {
-            *to = *from;
-        }
-        Ok(args.len() * 2)
+        let once = room.write_at(0, args);
+        Ok(once + room.write_at(once, args))
     }
 
-    fn touch(payload: &[u8]) {
-        let _ = reply(payload);
+    fn touch(payload: &Payload) {
+        let _ = payload.reply_from(0);
     }
 
     ifunc! {

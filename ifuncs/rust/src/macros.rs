@@ -1,25 +1,26 @@
 //! The macro that makes the three routines, and what its expansion calls.
 
 use core::ffi::c_void;
+use core::ptr::NonNull;
 
-use crate::{TargetArgs, fail};
+use crate::{Payload, TargetArgs, fail};
 
 /// Makes the routines of an ifunc out of ordinary functions. Once in a source file or crate.
 ///
 /// | field | what |
 /// |---|---|
 /// | `name:` | NAME of the routines: `NAME_main` and so on |
-/// | `main:` | path of `fn(payload: &mut [u8], target: TARGET)`, or of one that takes `&[u8]`; it runs at the target |
+/// | `main:` | path of `fn(payload: &mut Payload, target: TARGET)`, or of one that takes `&Payload` ([`Payload`](crate::Payload)); it runs at the target |
 /// | `target:` | optional: the type of `target_args`, `&T` or `&mut T` where `T` is [`TargetArgs`](crate::TargetArgs), or `*mut T` for any `T`. Without it `main` takes the payload alone |
-/// | `payload:` | optional: `{ max_size: path, init: path }`, of `fn(args: &[u8]) -> usize` and of `fn(room: &mut [u8], args: &[u8]) -> Result<usize, i32>`; they run at the source. Without it the payload is a copy of the arguments |
+/// | `payload:` | optional: `{ max_size: path, init: path }`, of `fn(args: &[u8]) -> usize` and of `fn(room: &mut Payload, args: &[u8]) -> Result<usize, i32>`; they run at the source. Without it the payload is a copy of the arguments |
 /// | `payload_align:` | optional: a power of two from 8 to 4096, the payload is placed at a multiple of it |
 ///
 /// The fields stand in this order. `init` returns how much of the room it used, or a number other than 0 that is reported
 /// as its failure (0 becomes −1). The room holds bytes of earlier payloads. A null `target_args` ends the call with a
 /// message where the target's type is a reference.
 ///
-/// The payload comes from another process, which may be able to write to it while `main` runs: code that must not trust
-/// its source copies what it checks.
+/// The payload comes from another process, which may be able to write to it while `main` runs: what is read of it is a copy, and
+/// code that does not trust its source reads once what it checks.
 ///
 /// While `farjump build` compiles (`--cfg farjump_ifunc`), the macro also brings the panic handler, which sends message
 /// and place of a panic to the source.
@@ -35,7 +36,7 @@ macro_rules! ifunc {
     ) => {
         const _: () = {
             #[unsafe(export_name = concat!(stringify!($name), "_main"))]
-            unsafe extern "C" fn main(
+            unsafe extern "C" fn ifunc_main(
                 payload: *mut ::core::ffi::c_void,
                 payload_size: usize,
                 target_args: *mut ::core::ffi::c_void,
@@ -43,7 +44,7 @@ macro_rules! ifunc {
                 let _ = target_args;
                 $main(
                     // SAFETY: farjump passes the payload's place and length; it is this call's until it returns.
-                    unsafe { $crate::payload(payload, payload_size) },
+                    &mut unsafe { $crate::payload(payload, payload_size) },
                     // SAFETY: the type's `TargetArgs` speaks for every target that this is sent to.
                     $(unsafe { $crate::target::<$target>(target_args) },)?
                 )
@@ -87,52 +88,46 @@ macro_rules! __ifunc_payload {
         };
         const _: () = {
             #[unsafe(export_name = concat!(stringify!($name), "_payload_get_max_size"))]
-            extern "C" fn max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
+            extern "C" fn ifunc_max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
                 let _ = args;
                 args_size
             }
 
             #[unsafe(export_name = concat!(stringify!($name), "_payload_init"))]
-            unsafe extern "C" fn init(
+            unsafe extern "C" fn ifunc_init(
                 payload: *mut ::core::ffi::c_void,
                 payload_size: usize,
                 args: *mut ::core::ffi::c_void,
                 args_size: usize,
             ) -> ::core::ffi::c_int {
                 // SAFETY: farjump passes the room and its length; it is this call's alone.
-                let room = unsafe { $crate::payload(payload, payload_size) };
+                let mut room = unsafe { $crate::payload(payload, payload_size) };
                 // SAFETY: farjump passes the arguments with their length.
                 let args = unsafe { $crate::source_args(args, args_size) };
-                match room.get_mut(..args.len()) {
-                    Some(room) => {
-                        room.copy_from_slice(args);
-                        0
-                    }
-                    None => -1,
-                }
+                if room.write_at(0, args) == args.len() { 0 } else { -1 }
             }
         };
     };
     ($name:ident $max_size:path, $init:path) => {
         const _: () = {
             #[unsafe(export_name = concat!(stringify!($name), "_payload_get_max_size"))]
-            unsafe extern "C" fn max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
+            unsafe extern "C" fn ifunc_max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
                 // SAFETY: farjump passes the arguments with their length.
                 $max_size(unsafe { $crate::source_args(args, args_size) })
             }
 
             #[unsafe(export_name = concat!(stringify!($name), "_payload_init_shrink"))]
-            unsafe extern "C" fn init(
+            unsafe extern "C" fn ifunc_init(
                 payload: *mut ::core::ffi::c_void,
                 payload_size: *mut usize,
                 args: *mut ::core::ffi::c_void,
                 args_size: usize,
             ) -> ::core::ffi::c_int {
                 // SAFETY: farjump passes room, its length behind a pointer, and arguments with their length.
-                let (room, args) = unsafe {
+                let (mut room, args) = unsafe {
                     ($crate::payload(payload, *payload_size), $crate::source_args(args, args_size))
                 };
-                match $crate::filled($init(room, args)) {
+                match $crate::filled($init(&mut room, args)) {
                     Ok(used) => {
                         // SAFETY: as above.
                         unsafe { *payload_size = used };
@@ -148,14 +143,13 @@ macro_rules! __ifunc_payload {
 /// The payload, or the room for one.
 ///
 /// # Safety
-/// `len` bytes from `at` on are readable and writable, and nobody else's, for `'a`; with a length of 0 `at` is not used.
+/// `len` bytes from `at` on are readable and writable as long as the value is used, and nobody in this process uses them meanwhile;
+/// with a length of 0 `at` is not used.
 #[inline]
-pub unsafe fn payload<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
-    if len == 0 {
-        return &mut [];
-    }
+pub unsafe fn payload(at: *mut c_void, len: usize) -> Payload {
+    let at = if len == 0 { NonNull::dangling().as_ptr() } else { at.cast() };
     // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts_mut(at.cast(), len) }
+    unsafe { Payload::new(at, len) }
 }
 
 /// The arguments at the source.

@@ -3,7 +3,7 @@
 
 #![no_std]
 
-use farjump_ifunc::{Data, NotForwarded, fail, forward, ifunc, reply};
+use farjump_ifunc::{Data, NotForwarded, Payload, fail, ifunc};
 
 ifunc! {
     name: chain,
@@ -29,30 +29,29 @@ fn room(args: &[u8]) -> usize {
     WORD + targets(args).unwrap_or(0) * WORD
 }
 
-fn begin(room: &mut [u8], args: &[u8]) -> Result<usize, i32> {
+fn begin(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
     targets(args).ok_or(1)?;
     room.fill(0);
     Ok(room.len())
 }
 
-fn visit(payload: &mut [u8], data: &Data) {
-    let len = (data.len() as u64).to_le_bytes();
-    let (words, []) = payload.as_chunks_mut::<WORD>() else {
+fn visit(payload: &mut Payload, data: &Data) {
+    let Some(visited) = payload.array_at(0).filter(|_| payload.len() % WORD == 0) else {
         fail("the payload is no journey: it is not a row of 64-bit numbers")
     };
-    let Some((visited, places)) = words.split_first_mut() else {
-        fail("the payload is no journey: it is not a row of 64-bit numbers")
-    };
-    let before = u64::from_le_bytes(*visited) as usize;
-    let Some(place) = places.get_mut(before) else { fail("the journey was over before") };
-    *place = len;
-    *visited = (before as u64 + 1).to_le_bytes();
-    if before + 1 == places.len() {
+    let before = u64::from_le_bytes(visited);
+    let places = (payload.len() / WORD - 1) as u64;
+    if before >= places {
+        fail("the journey was over before")
+    }
+    payload.write_at((before as usize + 1) * WORD, &(data.len() as u64).to_le_bytes());
+    payload.write_at(0, &(before + 1).to_le_bytes());
+    if before + 1 == places {
         // One that is too long for the target is none: the source sees an empty reply.
-        let _ = reply(places.as_flattened());
+        let _ = payload.reply_from(WORD);
         return;
     }
-    match forward("next", payload) {
+    match payload.forward("next") {
         Ok(()) => {}
         Err(NotForwarded::UnknownPeer) => fail("this target has no peer `next`, and there are more to visit"),
         Err(_) => fail("the peer `next` has too much to do: try again later"),

@@ -2,7 +2,7 @@
 
 #![no_std]
 
-use farjump_ifunc::{TargetArgs, ifunc};
+use farjump_ifunc::{Payload, TargetArgs, ifunc};
 
 ifunc! {
     name: counter,
@@ -16,6 +16,6 @@ struct Counter(u64);
 // SAFETY: this function is for targets that pass a 64-bit word of their own, which only injected code touches.
 unsafe impl TargetArgs for Counter {}
 
-fn count(_payload: &[u8], counter: &mut Counter) {
+fn count(_payload: &Payload, counter: &mut Counter) {
     counter.0 = counter.0.wrapping_add(1);
 }

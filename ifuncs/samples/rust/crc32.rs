@@ -3,7 +3,7 @@
 
 #![no_std]
 
-use farjump_ifunc::{Data, ifunc, reply_value};
+use farjump_ifunc::{Data, Payload, ifunc, reply_value};
 
 ifunc! {
     name: crc32,
@@ -14,7 +14,7 @@ ifunc! {
 /// Reflected: the lowest bit is the highest power.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
-fn crc32(_payload: &[u8], data: &Data) {
+fn crc32(_payload: &Payload, data: &Data) {
     let tables = tables();
     let [t0, t1, t2, t3, t4, t5, t6, t7] = &tables;
     let mut crc = !0_u32;

@@ -3,7 +3,7 @@
 
 #![no_std]
 
-use farjump_ifunc::{Data, ifunc, reply_value};
+use farjump_ifunc::{Data, Payload, ifunc, reply_value};
 
 ifunc! {
     name: histogram,
@@ -11,7 +11,7 @@ ifunc! {
     target: &Data,
 }
 
-fn count(_payload: &[u8], data: &Data) {
+fn count(_payload: &Payload, data: &Data) {
     // Four tables, as equal bytes in a row would otherwise wait for each other's count to be stored.
     let mut counts = [[0_u64; 256]; 4];
     let [first, second, third, fourth] = &mut counts;

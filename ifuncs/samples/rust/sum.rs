@@ -3,28 +3,28 @@
 
 #![no_std]
 
-use farjump_ifunc::{fail, ifunc, reply_value};
+use farjump_ifunc::{Payload, fail, ifunc, reply_value};
 
 ifunc! {
     name: sum,
     main: sum,
 }
 
-fn sum(payload: &[u8]) {
-    let (values, []) = payload.as_chunks::<4>() else {
+fn sum(payload: &Payload) {
+    if payload.len() % size_of::<f32>() != 0 {
         fail("the payload is no array of 32-bit floats: its length is no multiple of 4 bytes")
-    };
+    }
     // Four sums, as each addition would otherwise wait for the one before it.
     let mut sums = [0_f64; 4];
-    let (quads, rest) = values.as_chunks::<4>();
-    for quad in quads {
-        for (sum, value) in sums.iter_mut().zip(quad) {
-            *sum += f64::from(f32::from_le_bytes(*value));
+    let mut values = payload.chunks().map(f32::from_le_bytes);
+    while values.len() >= sums.len() {
+        for (sum, value) in sums.iter_mut().zip(&mut values) {
+            *sum += f64::from(value);
         }
     }
     let [mut first, second, third, fourth] = sums;
-    for value in rest {
-        first += f64::from(f32::from_le_bytes(*value));
+    for value in values {
+        first += f64::from(value);
     }
     // One that is too long for the target is none: the source sees an empty reply.
     let _ = reply_value(&((first + second) + (third + fourth)));

@@ -10,11 +10,13 @@ use super::error::BuildError;
 use super::{scratch, tool};
 
 /// The author crate, `farjump-ifunc`, as files of one folder.
-const AUTHOR_CRATE: [(&str, &str); 4] = [
+const AUTHOR_CRATE: [(&str, &str); 6] = [
     ("lib.rs", include_str!("../../../ifuncs/rust/src/lib.rs")),
     ("data.rs", include_str!("../../../ifuncs/rust/src/data.rs")),
     ("macros.rs", include_str!("../../../ifuncs/rust/src/macros.rs")),
     ("panic.rs", include_str!("../../../ifuncs/rust/src/panic.rs")),
+    ("payload.rs", include_str!("../../../ifuncs/rust/src/payload.rs")),
+    ("shared.rs", include_str!("../../../ifuncs/rust/src/shared.rs")),
 ];
 /// Set while an ifunc is compiled to be injected: the macro of the author crate then brings its panic handler.
 const CFG: &str = "farjump_ifunc";

@@ -1,0 +1,115 @@
+//! Bytes that others may write: each is read once, and what is handed out are copies.
+
+/// So many bytes at an address.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared {
+    at: *const u8,
+    len: usize,
+}
+
+/// A number at any address.
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+pub(crate) struct Unaligned<T>(pub(crate) T);
+
+impl Shared {
+    /// # Safety
+    /// `len` bytes from `at` on are valid for reads as long as the value, its copies and its iterators are used. With a length of 0
+    /// `at` may be anything.
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: *const u8, len: usize) -> Shared {
+        Shared { at, len }
+    }
+
+    #[inline(always)]
+    pub(crate) fn iter(self) -> impl ExactSizeIterator<Item = u8> {
+        // SAFETY: the range ends where the bytes do.
+        (0..self.len).map(move |at| unsafe { self.read(at) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn chunks<const N: usize>(self) -> impl ExactSizeIterator<Item = [u8; N]> {
+        const { assert!(N != 0, "arrays of no bytes do not end") };
+        // SAFETY: the range has the arrays that lie inside the bytes.
+        (0..self.len / N).map(move |chunk| unsafe { self.array(chunk * N) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn rest<const N: usize>(self) -> impl ExactSizeIterator<Item = u8> {
+        const { assert!(N != 0, "arrays of no bytes do not end") };
+        // SAFETY: the range ends where the bytes do.
+        (self.len - self.len % N..self.len).map(move |at| unsafe { self.read(at) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn array_at<const N: usize>(self, at: usize) -> Option<[u8; N]> {
+        if self.len.checked_sub(at)? < N {
+            return None;
+        }
+        // SAFETY: so many bytes are behind `at`, which is no farther than the end.
+        Some(unsafe { self.array(at) })
+    }
+
+    /// Not inlined: an image has it once.
+    #[inline(never)]
+    pub(crate) fn copy_to(self, at: usize, into: &mut [u8]) -> usize {
+        let len = self.len.saturating_sub(at).min(into.len());
+        let (words, rest) = into.get_mut(..len).unwrap_or_default().as_chunks_mut();
+        let mut at = at;
+        for word in words {
+            // SAFETY: so many bytes are behind `at`.
+            *word = u64::to_ne_bytes(unsafe { self.read(at) });
+            at += size_of::<u64>();
+        }
+        for byte in rest {
+            // SAFETY: as above.
+            *byte = unsafe { self.read(at) };
+            at += 1;
+        }
+        len
+    }
+
+    /// # Safety
+    /// `at` and `N` are no more than the length together.
+    #[inline(always)]
+    unsafe fn array<const N: usize>(self, at: usize) -> [u8; N] {
+        let mut array = [0; N];
+        // SAFETY: the caller's promise.
+        unsafe { self.fill(at, &mut array) };
+        array
+    }
+
+    /// Words first, as far as they go. The loops are none where the length is a constant.
+    ///
+    /// # Safety
+    /// `at` and the length of `into` are no more than the length together, unless `into` is empty.
+    #[inline(always)]
+    unsafe fn fill(self, mut at: usize, into: &mut [u8]) {
+        let (longs, rest) = into.as_chunks_mut();
+        for long in longs {
+            // SAFETY: the caller's promise.
+            *long = u64::to_ne_bytes(unsafe { self.read(at) });
+            at += size_of::<u64>();
+        }
+        let (words, rest) = rest.as_chunks_mut();
+        for word in words {
+            // SAFETY: as above.
+            *word = u32::to_ne_bytes(unsafe { self.read(at) });
+            at += size_of::<u32>();
+        }
+        for byte in rest {
+            // SAFETY: as above.
+            *byte = unsafe { self.read(at) };
+            at += 1;
+        }
+    }
+
+    /// # Safety
+    /// `at` and the size of `T`, a number, are no more than the length together.
+    #[inline(always)]
+    unsafe fn read<T: Copy>(self, at: usize) -> T {
+        // SAFETY: whoever made this vouches for the bytes (`new`), and the caller that these are some of them; any bytes are a
+        // number. Volatile, because others may write them: they are read once.
+        unsafe { self.at.add(at).cast::<Unaligned<T>>().read_volatile().0 }
+    }
+}
