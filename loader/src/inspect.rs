@@ -183,6 +183,12 @@ impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "{}", self.name)?;
         writeln!(out, "  routines  {}", self.routines.join("  "))?;
+        let payload = if self.payload_is_args {
+            "the arguments"
+        } else {
+            "made by routines of its own, for which a source has to load it"
+        };
+        writeln!(out, "  payload   {payload}")?;
         for image in &self.images {
             image.fmt(out)?;
         }

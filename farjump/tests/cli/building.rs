@@ -29,6 +29,29 @@ fn what_was_built_is_shown_as_inspect_shows_it() {
 }
 
 #[test]
+fn inspect_says_what_the_payload_is() {
+    let own = SUM.replace(
+        "FARJUMP_COPY_ARGS(sum)",
+        "FARJUMP_IFUNC size_t sum_payload_get_max_size(void *args, size_t size)
+         { (void)args; return size; }
+         FARJUMP_IFUNC int sum_payload_init(void *payload, size_t size, void *args, size_t args_size)
+         { (void)args_size; __builtin_memcpy(payload, args, size); return 0; }",
+    );
+    let line = |source: &str| {
+        let bench = Workbench::new();
+        bench.library("sum", source);
+        let shown = bench.run(["inspect", "libsum.so"]).worked().text().to_owned();
+        let report = bench.run(["inspect", "libsum.so", "--json"]).worked();
+        let report: Value = serde_json::from_slice(&report.out).expect("it is JSON");
+        let line = shown.lines().find_map(|line| line.strip_prefix("  payload   ")).map(str::to_owned);
+        (line, report["payload_is_args"].as_bool())
+    };
+    assert_eq!(line(SUM), (Some("the arguments".to_owned()), Some(true)));
+    let own_routines = "made by routines of its own, for which a source has to load it";
+    assert_eq!(line(&own), (Some(own_routines.to_owned()), Some(false)));
+}
+
+#[test]
 fn inspect_tells_programs_the_same() {
     let bench = Workbench::new();
     bench.library("sum", SUM);

@@ -129,7 +129,7 @@ pub(crate) struct Build {
 
 /// Show what an ifunc library carries
 ///
-/// Its images by architecture: sizes, code id, alignment, imports. The file is read, nothing in it is run.
+/// What its payloads are, and its images by architecture: sizes, code id, alignment, imports. The file is read, nothing in it is run.
 #[cfg(feature = "build")]
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
