@@ -325,13 +325,13 @@ impl Channel {
             && plan.align_log2 == 0
             && let Some(line) = self.line()
         {
-            // SAFETY: the line lends 40 bytes, which overlap nothing of the caller's.
+            // SAFETY: the line lends 40 bytes, aligned to 8, which overlap nothing of the caller's.
             unsafe { copy_few(bytes, line.payload()) };
             return Ok(line.send(plan, bytes.len())?);
         }
         let room = self.reserve(plan, bytes.len())?;
         // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which overlap nothing of the caller's.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), room.payload.as_ptr(), bytes.len()) };
+        unsafe { shared::copy_in(bytes.as_ptr(), room.payload.as_ptr(), bytes.len()) };
         self.commit(plan, &room, bytes.len())
     }
 
@@ -479,21 +479,25 @@ impl Channel {
 
     /// Appends the payload of the frame that `poll` returned last to `into`. Without one, or after its release, nothing.
     pub fn copy_payload(&self, into: &mut impl Extend<u8>) {
-        into.extend(self.payload_bytes().iter().copied());
+        let Some((from, len)) = self.payload_part() else { return };
+        let mut piece = [0; 256];
+        for at in (0..len).step_by(piece.len()) {
+            let piece = &mut piece[..(len - at).min(256)];
+            // SAFETY: as `part` says, and the piece is as long.
+            unsafe { shared::copy_out(from.add(at).as_ptr(), piece.as_mut_ptr(), piece.len()) };
+            into.extend(piece.iter().copied());
+        }
     }
 
     /// A copy of the image that travels in the frame that `poll` returned last, in memory that the peer cannot write;
     /// empty if none does.
     pub fn copy_image(&self, into: &mut Vec<u8>) {
         into.clear();
-        let (Some(frame), Some(code)) = (&self.held, self.code) else { return };
-        let len = code.image_len as usize;
+        let Some((image, len)) = self.image_part() else { return };
         into.reserve(len);
-        // SAFETY: the frame is held, so its bytes are lent, and the image was checked to lie inside it. The vector has room for so
-        // many bytes, which are written before its length says that they are there. In this process nobody writes the mailbox
-        // meanwhile: core does not while it copies.
+        // SAFETY: as `part` says. The vector has room for so many bytes, which are written before its length says that they are
+        // there.
         unsafe {
-            let image = frame.start.add(code.image_offset as usize);
             shared::copy_out(image.as_ptr(), into.as_mut_ptr(), len);
             into.set_len(len);
         }
@@ -502,14 +506,17 @@ impl Channel {
     /// Whether the image that travels in the frame that `poll` returned last is `image`, byte for byte. `false` if none does.
     pub fn image_is(&self, image: &[u8]) -> bool {
         // What the peer makes of these bytes after they were compared matters to nobody who goes on with `image`.
-        !image.is_empty() && self.image_bytes() == image
+        self.image_part().is_some_and(|(there, len)| {
+            // SAFETY: as `part` says, and `image` is as long.
+            !image.is_empty() && len == image.len() && unsafe { shared::equals(there.as_ptr(), image) }
+        })
     }
 
     /// Copies the name of the code that the frame names to the start of `into`, and returns how long it is; 0 if it names none.
     pub fn copy_name_to(&self, into: &mut [u8; MAX_NAME]) -> usize {
         // `Header::check` refuses longer ones.
         let part = |code: CodePart| (CODE_HEADER_LEN, usize::from(code.name_len).min(MAX_NAME));
-        copy_to(self.part(|_| self.code.map(part)), into)
+        copy_part(self.part(|_| self.code.map(part)), into)
     }
 
     /// Length in bytes of the payload of the frame that `poll` returned last; 0 without one.
@@ -522,7 +529,7 @@ impl Channel {
     /// how much that was. Quicker than [`Channel::copy_payload`] for a few bytes.
     #[inline]
     pub fn copy_payload_to(&self, into: &mut [u8]) -> usize {
-        copy_to(self.payload_bytes(), into)
+        copy_part(self.payload_part(), into)
     }
 
     /// The first 8 bytes of the payload of the frame that `poll` returned last, read once, as a little-endian word; 0 where there
@@ -530,31 +537,33 @@ impl Channel {
     #[inline]
     pub fn payload_word(&self) -> u64 {
         let mut word = [0; 8];
-        match self.copy_payload_to(&mut word) {
-            8 => u64::from_le_bytes(word),
-            _ => 0,
+        if let Some((from, 8..)) = self.payload_part() {
+            // SAFETY: as `part` says of so many bytes.
+            unsafe { shared::copy_out(from.as_ptr(), word.as_mut_ptr(), word.len()) };
         }
+        u64::from_le_bytes(word)
     }
 
     #[inline]
-    fn payload_bytes(&self) -> &[u8] {
+    fn payload_part(&self) -> Option<(NonNull<u8>, usize)> {
         self.part(|frame| Some((frame.payload as usize, frame.header().payload_len as usize)))
     }
 
     #[inline]
-    fn image_bytes(&self) -> &[u8] {
+    fn image_part(&self) -> Option<(NonNull<u8>, usize)> {
         self.part(|_| self.code.map(|code| (code.image_offset as usize, code.image_len as usize)))
     }
 
-    /// The bytes of the frame that is held of which `place` gives offset and length; none without a frame.
+    /// Where the bytes lie of which `place` gives offset and length in the frame that is held, and how many they are. The frame's parts
+    /// were checked to lie inside it, and its bytes are lent until it is released, so they are valid for reads. On a mapped ring a
+    /// peer that breaks the protocol may write meanwhile, so no slice is made of them: [`shared`] copies and compares. In this
+    /// process nobody writes there meanwhile: core does not, and injected code runs before or after.
     #[inline]
-    fn part(&self, place: impl FnOnce(&Received) -> Option<(usize, usize)>) -> &[u8] {
-        let Some(frame) = &self.held else { return &[] };
-        let Some((at, len)) = place(frame) else { return &[] };
-        // SAFETY: the frame is held, so its bytes are lent, and its parts were checked to lie inside it. On a mapped ring a
-        // peer that breaks the protocol may write meanwhile, and what was copied is then any bytes, which is why code is
-        // copied before it is checked.
-        unsafe { core::slice::from_raw_parts(frame.start.add(at).as_ptr(), len) }
+    fn part(&self, place: impl FnOnce(&Received) -> Option<(usize, usize)>) -> Option<(NonNull<u8>, usize)> {
+        let frame = self.held.as_ref()?;
+        let (at, len) = place(frame)?;
+        // SAFETY: inside the frame.
+        Some((unsafe { frame.start.add(at) }, len))
     }
 
     /// Lets the transport work, and tells the peer what has been consumed when `idle` (nothing was found for a while).
@@ -639,33 +648,40 @@ impl Channel {
     }
 }
 
-/// Copies as much of `from` as fits to the start of `into`, and returns how much that was.
+/// Copies as much as fits of the part of a frame to the start of `into`, and returns how much that was.
 #[inline]
-fn copy_to(from: &[u8], into: &mut [u8]) -> usize {
-    let len = from.len().min(into.len());
-    into[..len].copy_from_slice(&from[..len]);
+fn copy_part(part: Option<(NonNull<u8>, usize)>, into: &mut [u8]) -> usize {
+    let Some((from, len)) = part else { return 0 };
+    let len = len.min(into.len());
+    // SAFETY: as `Channel::part` says of what it returns, and `into` is the caller's and long enough.
+    unsafe { shared::copy_out(from.as_ptr(), into.as_mut_ptr(), len) };
     len
 }
 
-/// Copies up to 40 bytes; for so few a call of memcpy takes longer than the copy.
+/// Copies up to 40 bytes, by relaxed atomic stores; for so few a call of memcpy takes longer than the copy.
 ///
 /// # Safety
-/// `to` must be valid for writes of as many bytes, which `from` does not overlap.
+/// `to` must be aligned to 8 bytes and valid for writes of as many bytes, which `from` does not overlap. Nobody else of this process
+/// uses them meanwhile.
 #[inline(always)]
 unsafe fn copy_few(from: &[u8], to: NonNull<u8>) {
+    // Not those of `crate::sync`: loom has no atomics at an address.
+    use core::sync::atomic::{AtomicU8, AtomicU64};
+
     let chunks = from.chunks_exact(8);
     let rest = chunks.remainder();
     let mut to = to.as_ptr();
-    // SAFETY: what is written adds up to the length of `from`.
+    // SAFETY: what is written adds up to the length of `from`, and whole words come first.
     unsafe {
         for chunk in chunks {
-            to.cast::<[u8; 8]>().write_unaligned([
+            let word = u64::from_ne_bytes([
                 chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
             ]);
+            AtomicU64::from_ptr(to.cast()).store(word, Ordering::Relaxed);
             to = to.add(8);
         }
         for byte in rest {
-            to.write(*byte);
+            AtomicU8::from_ptr(to).store(*byte, Ordering::Relaxed);
             to = to.add(1);
         }
     }

@@ -18,7 +18,7 @@
 //! | [`wait`] | how long to spin, pause and yield before sleeping |
 //!
 //! # Unsafe
-//! Memory that a peer writes is touched in `memory` and `channel` alone.
+//! Memory that a peer writes is touched in `memory`, `shared` and `channel` alone.
 
 #![no_std]
 #![deny(missing_docs)]

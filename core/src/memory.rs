@@ -6,6 +6,7 @@
 
 use core::ptr::NonNull;
 
+use crate::shared;
 use crate::sync::{AtomicU64, Handover, Ordering, release};
 
 #[cfg(loom)]
@@ -72,7 +73,7 @@ impl Region {
     /// The bytes at `at`, as a slice.
     ///
     /// # Safety
-    /// Nobody writes them while the slice lives.
+    /// Nobody writes them while the slice lives, in this process or another: it is memory of this side's alone, as a staging ring is.
     pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
         let start = self.pointer(at, len);
         // SAFETY: in range by `pointer`; not written by the caller's promise.
@@ -151,9 +152,9 @@ impl Memory for Region {
         let to = self.pointer(at, from.len());
         #[cfg(loom)]
         mapping::writes(to, from.len());
-        // SAFETY: in range by `pointer`; `from` is a live slice elsewhere, and in this process nobody else writes here: a
-        // ring has one sender, which is the caller.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }
+        // SAFETY: in range by `pointer`; `from` is a live slice elsewhere, and in this process nobody else uses these bytes: a
+        // ring has one sender, which is the caller. What the peer does there meanwhile is its affair.
+        unsafe { shared::copy_in(from.as_ptr(), to.as_ptr(), from.len()) }
     }
 
     #[inline(always)]

@@ -1,82 +1,54 @@
-//! Copies out of memory that another process may write at the same time.
+//! Copies out of, copies into, and comparisons with memory that another process may write at the same time.
+//!
+//! None of these is an access of the language's to that memory, for which a reference, or a copy as `memcpy` makes it, would have to
+//! be the only one: the bytes are moved by instructions, or by relaxed atomic accesses where there are none for that
+//! (`docs/decisions/shared-bytes.md`). Both are also sound where the memory is this process's alone.
 
-use core::ptr;
+mod by_atomics;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg_attr(farjump_planted, allow(dead_code, reason = "tested everywhere"))]
+mod by_instructions;
+
+// ThreadSanitizer, which `farjump_planted` is for, sees atomic accesses and no instructions.
+#[cfg(not(all(target_arch = "x86_64", not(miri), not(farjump_planted))))]
+use by_atomics as means;
+#[cfg(all(target_arch = "x86_64", not(miri), not(farjump_planted)))]
+use by_instructions as means;
 
 /// Copies `len` bytes from memory that another process may write meanwhile, to memory that is the caller's alone. Each byte of the copy
 /// was there at some time during the call; what belongs together need not come from one time. Check the copy, and use it.
 ///
-/// This is no access of the language's to `from`, for which a reference, and a copy as `memcpy` makes it, would have to be the
-/// only one: the bytes are moved by an instruction, or by atomic loads where there is none for that
-/// (`docs/decisions/shared-bytes.md`).
-///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` bytes, and the two do not overlap. In this process nobody writes to `from`
 /// meanwhile but by atomic operations or by instructions as here.
+#[inline(always)]
 pub unsafe fn copy_out(from: *const u8, to: *mut u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction reads and writes just these bytes, upwards, as the direction flag is clear at every `asm!`. The caller
-    // vouches for both ranges.
-    unsafe {
-        core::arch::asm!(
-            "rep movsb",
-            inout("rcx") len => _,
-            inout("rdi") to => _,
-            inout("rsi") from => _,
-            options(nostack, preserves_flags)
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     // SAFETY: as the caller vouches.
-    unsafe {
-        copy_by_words(from, to, len);
-    }
+    unsafe { means::copy_out(from, to, len) }
 }
 
-/// The same by relaxed atomic loads: of words where `from` is aligned, and of bytes.
+/// Copies `len` bytes from memory that is the caller's alone, to memory that another process may read and write meanwhile. Nothing is
+/// said of the order in which they get there: what they mean is handed over behind them, by a store with release order.
 ///
 /// # Safety
-/// As of [`copy_out`].
-#[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(dead_code, reason = "tested everywhere"))]
-unsafe fn copy_by_words(from: *const u8, to: *mut u8, len: usize) {
-    use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+/// `from` is valid for reads and `to` for writes of `len` bytes, and the two do not overlap. In this process nobody reads or writes
+/// `to` meanwhile.
+#[inline(always)]
+pub unsafe fn copy_in(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: as the caller vouches.
+    unsafe { means::copy_in(from, to, len) }
+}
 
-    const WORD: usize = size_of::<u64>();
-    let head = from.align_offset(WORD).min(len);
-    let tail = head + (len - head) / WORD * WORD;
-    for at in (0..head).chain(tail..len) {
-        // SAFETY: inside both ranges. An atomic load writes nothing, so `from` need not be writable.
-        unsafe { to.add(at).write(AtomicU8::from_ptr(from.add(at).cast_mut()).load(Ordering::Relaxed)) };
-    }
-    for at in (head..tail).step_by(WORD) {
-        // SAFETY: as above, and `from.add(head)` is aligned.
-        let word = unsafe { AtomicU64::from_ptr(from.add(at).cast_mut().cast()) }.load(Ordering::Relaxed);
-        // SAFETY: inside the caller's range; `to` may have any alignment.
-        unsafe { ptr::write_unaligned(to.add(at).cast(), word) };
-    }
+/// Whether memory that another process may write meanwhile holds the bytes of `own`. `true` says that each of them was there at some
+/// time during the call, and nothing of what is there now: go on with `own`.
+///
+/// # Safety
+/// `shared` is valid for reads of as many bytes as `own` has. In this process nobody writes there meanwhile but by atomic operations
+/// or by instructions as here.
+pub unsafe fn equals(shared: *const u8, own: &[u8]) -> bool {
+    // SAFETY: as the caller vouches.
+    unsafe { means::equals(shared, own) }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::vec::Vec;
-
-    use super::*;
-
-    #[test]
-    fn what_is_copied_is_what_was_there_wherever_it_lies_and_nothing_beside_it_is_written() {
-        let there: Vec<u8> = (0..200_u8).collect();
-        for copy in [copy_out, copy_by_words] {
-            for from in 0..17 {
-                for len in (0..70).chain([150]) {
-                    let mut here = [0xff; 200];
-                    // SAFETY: both ranges lie inside their vectors, which are different ones.
-                    unsafe { copy(there[from..].as_ptr(), here[3..].as_mut_ptr(), len) };
-                    assert_eq!(here[3..3 + len], there[from..from + len], "{from} {len}");
-                    assert!(
-                        here[..3].iter().chain(&here[3 + len..]).all(|byte| *byte == 0xff),
-                        "{from} {len}"
-                    );
-                }
-            }
-        }
-    }
-}
+mod tests;

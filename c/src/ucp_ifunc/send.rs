@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farjump_core::shared::copy_in;
 use farjump_ucx_sys::{
     UCP_OP_ATTR_FIELD_CALLBACK, UCP_OP_ATTR_FIELD_USER_DATA, UCS_ERR_INVALID_ADDR, UCS_ERR_NO_MEMORY,
     UCS_ERR_NO_RESOURCE, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS, Ucx, ucp_ep_h,
@@ -113,19 +114,22 @@ fn fetch_to_write(slot: *mut u8) {
     let _ = slot;
 }
 
-/// Copies `len` bytes, a multiple of 8. What shares a line with the header is too short for a call.
+/// Copies `len` bytes, a multiple of 8, into a slot, which the target can read and write meanwhile. What shares a
+/// line with the header is too short for a call.
 ///
 /// # Safety
-/// `from` and `to` must be valid for that, and aligned to 8 bytes.
+/// `from` and `to` must be valid for that, and aligned to 8 bytes. No other thread of this process uses them meanwhile.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if len > frame::INLINE {
         // SAFETY: the caller's promise.
-        return unsafe { ptr::copy_nonoverlapping(from, to, len) };
+        return unsafe { copy_in(from, to, len) };
     }
     for word in 0..len / 8 {
         // SAFETY: the caller's promise.
-        unsafe { to.cast::<u64>().add(word).write(from.cast::<u64>().add(word).read()) };
+        let place = unsafe { AtomicU64::from_ptr(to.cast::<u64>().add(word)) };
+        // SAFETY: as above.
+        place.store(unsafe { from.cast::<u64>().add(word).read() }, Ordering::Relaxed);
     }
 }
 

@@ -261,7 +261,8 @@ impl OneSided {
             let cause = Cause::OutOfRegion { offset: ring_at, len: frame.len, region };
             return Err(failed(Operation::Put, cause).with_frame(frame.position).into());
         }
-        // SAFETY: the frame is finished: this side writes these bytes again only after the peer returned credit for them.
+        // SAFETY: a frame is pending only where the peer is not mapped (`send`), so this is the staging ring, which the peer never
+        // reaches. The frame is finished: this side writes these bytes again only after the peer returned credit for them.
         let bytes = unsafe { self.out.ring().slice(frame.at, frame.len) };
         let result = loop {
             let taken = match (self.rule, step) {

@@ -6,6 +6,7 @@ use std::ptr;
 
 use super::call::{self, Foreign, Main};
 use super::forwarding::{Forwarding, NotForwarded};
+use super::lent::Lent;
 
 thread_local! {
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
@@ -117,10 +118,7 @@ pub(crate) fn running() -> Option<u64> {
 }
 
 /// Appends to the reply of the call that runs on this thread. `false` if none runs or the reply gets too long.
-///
-/// # Safety
-/// `bytes` is valid for reads of `len` bytes. They may be the payload, which its source may write meanwhile.
-pub(super) unsafe fn append(bytes: *const u8, len: usize) -> bool {
+pub(super) fn append(bytes: Lent<'_>) -> bool {
     let context = CURRENT.get();
     if context.is_null() {
         return false;
@@ -128,30 +126,23 @@ pub(super) unsafe fn append(bytes: *const u8, len: usize) -> bool {
     // SAFETY: `CURRENT` is not null only inside `Context::call`, whose borrow of the context is idle meanwhile; a service
     // runs on the same thread and none calls another.
     let context = unsafe { &mut *context };
-    let before = context.reply.len();
-    if context.diverted || len > context.limit - before {
+    if context.diverted || bytes.len() > context.limit - context.reply.len() {
         context.diverted = true;
         return false;
     }
-    context.reply.reserve(len);
-    // SAFETY: the caller vouches for what is read. There is room for it behind what the reply has, which is this thread's alone, and
-    // it is there before the length says so.
-    unsafe {
-        bytes.copy_to_nonoverlapping(context.reply.as_mut_ptr().add(before), len);
-        context.reply.set_len(before + len);
-    }
+    bytes.append_to(&mut context.reply, usize::MAX);
     true
 }
 
-/// Has the call that runs on this thread forwarded to `peer`, once it returns, with the `len` bytes of which `copy` makes a copy.
-pub(super) fn forward(peer: &[u8], len: usize, copy: impl FnOnce() -> Vec<u8>) -> Result<(), NotForwarded> {
+/// Has the call that runs on this thread forwarded to `peer`, once it returns.
+pub(super) fn forward(peer: Lent<'_>, payload: Lent<'_>) -> Result<(), NotForwarded> {
     let context = CURRENT.get();
     if context.is_null() {
         return Err(NotForwarded::Twice);
     }
     // SAFETY: as in `append`.
     let context = unsafe { &mut *context };
-    context.forwarding.ask(peer, len, copy)?;
+    context.forwarding.ask(peer, payload)?;
     context.diverted = true;
     Ok(())
 }
@@ -166,7 +157,7 @@ pub(super) enum NotLeft {
 
 /// Ends the call that runs on this thread, with a message of which at most the limit is kept; returns only if it cannot. `slot` and
 /// `frame` say where the call of the service lies on the stack ([`call::foreign`]).
-pub(super) fn abandon(message: &[u8], slot: usize, frame: usize) -> NotLeft {
+pub(super) fn abandon(message: Lent<'_>, slot: usize, frame: usize) -> NotLeft {
     let context = CURRENT.get();
     if context.is_null() {
         return NotLeft::NoCall;
@@ -185,7 +176,7 @@ pub(super) fn abandon(message: &[u8], slot: usize, frame: usize) -> NotLeft {
     unsafe {
         let context = &mut *context;
         context.reply.clear();
-        context.reply.extend_from_slice(&message[..message.len().min(context.limit)]);
+        message.append_to(&mut context.reply, context.limit);
         context.panicked = true;
         call::leave(context.way_out)
     }

@@ -1,5 +1,7 @@
 //! What injected code may forward itself to, and what it asked for: a target's peers, as `farjump_forward` sees them.
 
+use super::lent::Lent;
+
 /// Why `farjump_forward` does not take a call over. The numbers are those of `farjump_ifunc.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
@@ -43,26 +45,21 @@ pub(crate) struct Forwarding {
 }
 
 impl Forwarding {
-    /// Notes that the call which runs is to be forwarded, when it returns, with the `len` bytes of which `copy` makes a copy.
-    pub(super) fn ask(
-        &mut self,
-        peer: &[u8],
-        len: usize,
-        copy: impl FnOnce() -> Vec<u8>,
-    ) -> Result<(), NotForwarded> {
+    /// Notes that the call which runs is to be forwarded, when it returns.
+    pub(super) fn ask(&mut self, peer: Lent<'_>, payload: Lent<'_>) -> Result<(), NotForwarded> {
         if self.asked.is_some() {
             return Err(NotForwarded::Twice);
         }
-        let found = self.gates.iter().position(|gate| gate.name.as_bytes() == peer);
+        let found = self.gates.iter().position(|gate| peer.are(gate.name.as_bytes()));
         let peer = found.ok_or(NotForwarded::UnknownPeer)?;
         let gate = &self.gates[peer];
-        if len > gate.largest {
+        if payload.len() > gate.largest {
             return Err(NotForwarded::TooLarge);
         }
-        if gate.calls == 0 || gate.bytes.is_some_and(|bytes| bytes < len) {
+        if gate.calls == 0 || gate.bytes.is_some_and(|bytes| bytes < payload.len()) {
             return Err(NotForwarded::Busy);
         }
-        self.asked = Some(Asked { peer, payload: copy() });
+        self.asked = Some(Asked { peer, payload: payload.to_vec() });
         Ok(())
     }
 
@@ -86,11 +83,12 @@ mod tests {
         Forwarding { gates: vec![gate("first"), gate("next")], asked: None }
     }
 
+    fn ask(forwarding: &mut Forwarding, peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
+        forwarding.ask(peer.into(), payload.into())
+    }
+
     #[test]
     fn a_call_is_forwarded_once_to_a_peer_that_is_known_and_not_busy() {
-        let ask = |forwarding: &mut Forwarding, peer: &[u8], payload: &[u8]| {
-            forwarding.ask(peer, payload.len(), || payload.to_vec())
-        };
         let mut forwarding = to(1, None);
         assert_eq!(ask(&mut forwarding, b"nex", b""), Err(NotForwarded::UnknownPeer));
         assert_eq!(ask(&mut forwarding, b"next", &[0; 101]), Err(NotForwarded::TooLarge));

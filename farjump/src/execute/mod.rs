@@ -10,6 +10,7 @@ mod context;
 mod executor;
 mod export;
 mod forwarding;
+mod lent;
 mod perf_map;
 mod services;
 

@@ -2,12 +2,12 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use farjump_core::shared::copy_out;
 use farjump_loader::Exports;
 
 use super::context::{self, NotLeft};
 #[cfg(doc)]
 use super::forwarding::NotForwarded;
+use super::lent::Lent;
 
 /// Whether every target offers something of this name, which safe code may take for what it is: the services, and the four
 /// functions that compilers call unasked.
@@ -38,7 +38,8 @@ unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
         return -1;
     }
     // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code is.
-    if unsafe { context::append(bytes.cast(), len) } { 0 } else { -1 }
+    let bytes = unsafe { Lent::new(bytes.cast(), len) };
+    if context::append(bytes) { 0 } else { -1 }
 }
 
 /// Has this call forwarded, with this payload, to the peer that the target knows by `peer`. 0, or a [`NotForwarded`].
@@ -48,35 +49,13 @@ unsafe extern "C" fn farjump_forward(
     payload: *const c_void,
     payload_size: usize,
 ) -> c_int {
-    // SAFETY: the header asks injected code for so many readable bytes; injected code is trusted as native code is.
-    let peer = unsafe { slice(peer.cast(), peer_len) };
-    let len = if payload.is_null() { 0 } else { payload_size };
-    // Often the payload that came, where its source may write: no slice is made of it.
-    let copy = || {
-        let mut bytes = Vec::with_capacity(len);
-        // SAFETY: as above, and there is room for them; they are there before the length says so.
-        unsafe {
-            copy_out(payload.cast(), bytes.as_mut_ptr(), len);
-            bytes.set_len(len);
-        }
-        bytes
-    };
-    match context::forward(peer, len, copy) {
+    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as native code is.
+    let (peer, payload) =
+        unsafe { (Lent::new(peer.cast(), peer_len), Lent::new(payload.cast(), payload_size)) };
+    match context::forward(peer, payload) {
         Ok(()) => 0,
         Err(why) => why as c_int,
     }
-}
-
-/// `len` bytes at `bytes`; none where there are none.
-///
-/// # Safety
-/// Where neither is zero, `bytes` must be valid for reads of `len` bytes as long as the result is used.
-unsafe fn slice<'a>(bytes: *const u8, len: usize) -> &'a [u8] {
-    if bytes.is_null() || len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(bytes, len) }
 }
 
 /// Ends this call; the source's wait fails with the message. Hands [`panic`] where this call of it lies on the stack.
@@ -95,14 +74,15 @@ unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
 
 /// `farjump_panic`, whose return address lies at `slot`, and which was called with `frame` in the register that points to frames.
 unsafe extern "C" fn panic(message: *const c_char, len: usize, slot: usize, frame: usize) -> ! {
-    let message: &[u8] = if message.is_null() || len == 0 {
-        b"(no message)"
-    } else {
-        // SAFETY: as in `farjump_reply`.
-        unsafe { std::slice::from_raw_parts(message.cast::<u8>(), len) }
-    };
-    let said = String::from_utf8_lossy(message);
-    match context::abandon(message, slot, frame) {
+    // SAFETY: as in `farjump_reply`.
+    let mut message = unsafe { Lent::new(message.cast(), len) };
+    if message.len() == 0 {
+        message = Lent::from(&b"(no message)"[..]);
+    }
+    let left = context::abandon(message, slot, frame);
+    let message = message.to_vec();
+    let said = String::from_utf8_lossy(&message);
+    match left {
         // The code called us from a thread of its own, and there is nothing to go back to.
         NotLeft::NoCall => eprintln!("farjump: injected code panicked outside a call: {said}"),
         NotLeft::Across(function) => eprintln!(

@@ -11,10 +11,11 @@ mod doorbell;
 mod region;
 
 use std::os::fd::BorrowedFd;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::shared::copy_in;
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress,
     LocalMemory, OpenRequest, Opening, Operation, RemoteMemory, Threading, Transport, TransportError,
@@ -175,7 +176,7 @@ unsafe impl RemoteMemory for ShmRemote {
         // SAFETY: `at` has checked that all of it lies in the mapping, and a mapping of another process's region does not
         // overlap memory that a slice of this one borrows. The peer may read or write the same bytes at any time; it
         // looks at them only behind a signal that `put_word` stores later with release.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        unsafe { copy_in(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use farjump_core::channel::{Reserved, SendError};
 use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages, Plan};
+use farjump_core::shared;
 use farjump_loader::Library;
 
 use super::super::codes::Known;
@@ -64,10 +65,12 @@ impl Inner {
                 return Ok(());
             }
             let mut made = [0; LONGEST];
-            // SAFETY: `len` is at most `max`, and so many bytes were just written there; nobody else writes them.
-            made[..len].copy_from_slice(unsafe { core::slice::from_raw_parts(at.as_ptr(), len) });
+            let own = &mut made[..len];
+            // SAFETY: `len` is at most `max`, and so many bytes were just written there. No thread of this process writes them
+            // meanwhile; the peer, if it breaks the protocol, gets what it wrote itself.
+            unsafe { shared::copy_out(at.as_ptr(), own.as_mut_ptr(), own.len()) };
             let index = several.index;
-            return self.inject_other(index, &made[..len]);
+            return self.inject_other(index, own);
         }
         self.inject_first(library, args, max)
     }
@@ -83,7 +86,7 @@ impl Inner {
         // SAFETY: `room_for_several` has made sure of so many bytes behind the head; they overlap nothing of the message.
         unsafe {
             let at = room.payload.add(MESSAGES_HEAD_LEN);
-            at.as_ptr().copy_from_nonoverlapping(message.as_ptr(), message.len());
+            shared::copy_in(message.as_ptr(), at.as_ptr(), message.len());
         }
         self.begin_several(room, index, message.len());
         Ok(())

@@ -1,0 +1,83 @@
+//! Bytes that injected code points to.
+
+use std::marker::PhantomData;
+use std::ptr;
+
+use farjump_core::shared;
+
+/// Bytes that injected code lends a service. They may lie in the payload, and so in a mailbox that the source can write at the same
+/// time: no slice is made of them.
+#[derive(Clone, Copy)]
+pub(super) struct Lent<'a> {
+    start: *const u8,
+    len: usize,
+    lent: PhantomData<&'a [u8]>,
+}
+
+impl Lent<'_> {
+    /// `len` bytes at `start`; none where there are none.
+    ///
+    /// # Safety
+    /// Where neither is zero, `start` must be valid for reads of `len` bytes as long as the result is used, and no thread of this
+    /// process writes there meanwhile.
+    pub(super) unsafe fn new(start: *const u8, len: usize) -> Self {
+        Lent { start, len: if start.is_null() { 0 } else { len }, lent: PhantomData }
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether they are these bytes.
+    pub(super) fn are(self, bytes: &[u8]) -> bool {
+        // SAFETY: as many bytes are valid for reads, as `new`'s caller vouches.
+        self.len == bytes.len() && unsafe { shared::equals(self.start, bytes) }
+    }
+
+    /// Appends a copy of the first `most` of them.
+    #[inline]
+    pub(super) fn append_to(self, into: &mut Vec<u8>, most: usize) {
+        let (had, len) = (into.len(), self.len.min(most));
+        into.reserve(len);
+        // SAFETY: so many bytes are valid for reads, as `new`'s caller vouches. The vector has room for them behind what it had, which
+        // is memory of its own, and they are written before its length says that they are there.
+        unsafe {
+            shared::copy_out(self.start, into.as_mut_ptr().add(had), len);
+            into.set_len(had + len);
+        }
+    }
+
+    /// A copy.
+    pub(super) fn to_vec(self) -> Vec<u8> {
+        let mut copy = Vec::new();
+        self.append_to(&mut copy, self.len);
+        copy
+    }
+}
+
+impl<'a> From<&'a [u8]> for Lent<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Lent { start: ptr::from_ref(bytes).cast(), len: bytes.len(), lent: PhantomData }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_is_copied_behind_what_is_there_and_compared_whole() {
+        let lent = Lent::from(&b"some bytes"[..]);
+        let mut copy = b"and ".to_vec();
+        lent.append_to(&mut copy, 4);
+        lent.append_to(&mut copy, usize::MAX);
+        assert_eq!(
+            (copy.as_slice(), lent.to_vec().as_slice()),
+            (&b"and somesome bytes"[..], &b"some bytes"[..])
+        );
+        assert!(lent.are(b"some bytes") && !lent.are(b"some byte") && !lent.are(b"same bytes"));
+        // SAFETY: nothing is lent.
+        let nothing = unsafe { [Lent::new(ptr::null(), 5), Lent::new(b"x".as_ptr(), 0)] };
+        assert!(nothing.iter().all(|none| none.len() == 0 && none.are(b"") && none.to_vec().is_empty()));
+    }
+}
