@@ -112,6 +112,17 @@ fn has_other_users() -> bool {
     root
 }
 
+/// Runs what the test `name` does in a process of its own: a process that another test started would get copies of what cannot be
+/// closed, and could not run its own program before it has closed them.
+fn alone(name: &str, test: impl FnOnce()) {
+    let Some((_path, _watchdog)) = as_child() else {
+        let place = Place::new();
+        return Guarded::start(&format!("closing::{name}"), &place.path()).succeeds();
+    };
+    test();
+    exit(DONE);
+}
+
 fn open_for_all(place: &Place) {
     for (path, mode) in [(place.folder.path().to_owned(), 0o755), (place.path(), 0o666)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -123,85 +134,106 @@ fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_s
     if !has_other_users() {
         return;
     }
-    let place = Place::new();
-    let listener = place.listener();
-    open_for_all(&place);
-    let (mut source, mut target) = met_over(&place, &listener);
-    for count in [1, 8, 253] {
-        let stuck = Stuck::new();
-        let (stream, _other) = as_other(|| {
-            let stream = UnixStream::connect(place.path()).unwrap();
-            let other = stuck.pass(&stream, &said(&hello(), 0), count, SendFlags::empty());
-            (stream, other)
-        });
-        let error = accept(&listener).unwrap_err();
-        assert!(matches!(error, Error::OtherUser { uid: OTHER, .. }), "{error}");
-        let mut told = Control::from_stream(stream).unwrap();
-        assert!(matches!(next(&mut told), Ok(Message::Refuse { cause: MeetRefusal::OtherUser, .. })));
-        met_over(&place, &listener);
-    }
-    source.control.send(&Message::Bye, &[]).unwrap();
-    assert_eq!(next(&mut target.control).unwrap(), Message::Bye);
+    alone(
+        "a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_source_is_met",
+        || {
+            let place = Place::new();
+            let listener = place.listener();
+            open_for_all(&place);
+            let (mut source, mut target) = met_over(&place, &listener);
+            for count in [1, 8, 253] {
+                let stuck = Stuck::new();
+                let (stream, _other) = as_other(|| {
+                    let stream = UnixStream::connect(place.path()).unwrap();
+                    let other = stuck.pass(&stream, &said(&hello(), 0), count, SendFlags::empty());
+                    (stream, other)
+                });
+                let error = accept(&listener).unwrap_err();
+                assert!(matches!(error, Error::OtherUser { uid: OTHER, .. }), "{error}");
+                let mut told = Control::from_stream(stream).unwrap();
+                assert!(matches!(next(&mut told), Ok(Message::Refuse { cause: MeetRefusal::OtherUser, .. })));
+                met_over(&place, &listener);
+            }
+            source.control.send(&Message::Bye, &[]).unwrap();
+            assert_eq!(next(&mut target.control).unwrap(), Message::Bye);
+        },
+    );
 }
 
 #[test]
 fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and_nobody_else_anything() {
-    let place = Place::new();
-    let listener = place.listener();
-    // With as many as a message may have, as the system delivers, and out of band, where receivers that do not look at it
-    // have the system close them.
-    let ways =
-        [(1, SendFlags::empty()), (8, SendFlags::empty()), (253, SendFlags::empty()), (1, SendFlags::OOB)];
-    for (count, flags) in ways {
-        for announced in [0, count.min(8) as u8] {
-            let stream = UnixStream::connect(place.path()).unwrap();
-            let other = match flags {
-                SendFlags::OOB => {
-                    // The last byte of what is sent is the one out of band.
-                    let other = Stuck::new().pass(&stream, &PREFIX[..1], 1, flags);
-                    (&stream).write_all(&said(&hello(), announced)[1..]).unwrap();
-                    other
+    alone(
+        "what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and_nobody_else_anything",
+        || {
+            let place = Place::new();
+            let listener = place.listener();
+            // With as many as a message may have, as the system delivers, and out of band, where receivers that do not look at it
+            // have the system close them.
+            let ways = [
+                (1, SendFlags::empty()),
+                (8, SendFlags::empty()),
+                (253, SendFlags::empty()),
+                (1, SendFlags::OOB),
+            ];
+            for (count, flags) in ways {
+                for announced in [0, count.min(8) as u8] {
+                    let stream = UnixStream::connect(place.path()).unwrap();
+                    let other = match flags {
+                        SendFlags::OOB => {
+                            // The last byte of what is sent is the one out of band.
+                            let other = Stuck::new().pass(&stream, &PREFIX[..1], 1, flags);
+                            (&stream).write_all(&said(&hello(), announced)[1..]).unwrap();
+                            other
+                        }
+                        _ => Stuck::new().pass(&stream, &said(&hello(), announced), count, flags),
+                    };
+                    let error = arrive(&listener).expect_err("it was met");
+                    assert!(
+                        matches!(error, Error::Descriptors { .. }),
+                        "{count}, {announced} announced: {error}"
+                    );
+                    met_over(&place, &listener);
+                    drop(other);
                 }
-                _ => Stuck::new().pass(&stream, &said(&hello(), announced), count, flags),
-            };
-            let error = arrive(&listener).expect_err("it was met");
-            assert!(matches!(error, Error::Descriptors { .. }), "{count}, {announced} announced: {error}");
-            met_over(&place, &listener);
-            drop(other);
-        }
-    }
+            }
+        },
+    );
 }
 
 #[test]
 fn what_a_kind_of_message_cannot_carry_is_refused_before_the_message_is_whole() {
-    let (stream, ours) = UnixStream::pair().unwrap();
-    let mut control = Control::from_stream(ours).unwrap();
-    let code = Message::Code { id: [1; 16], image: vec![7; 60_000] };
-    let begun = said(&code, 1)[..PREFIX.len() + 8 + 1].to_vec();
-    let _other = Stuck::new().pass(&stream, &begun, 1, SendFlags::empty());
-    let error = control.recv().unwrap_err();
-    assert!(matches!(error, Error::Descriptors { found: 1, expected: 0, .. }), "{error}");
+    alone("what_a_kind_of_message_cannot_carry_is_refused_before_the_message_is_whole", || {
+        let (stream, ours) = UnixStream::pair().unwrap();
+        let mut control = Control::from_stream(ours).unwrap();
+        let code = Message::Code { id: [1; 16], image: vec![7; 60_000] };
+        let begun = said(&code, 1)[..PREFIX.len() + 8 + 1].to_vec();
+        let _other = Stuck::new().pass(&stream, &begun, 1, SendFlags::empty());
+        let error = control.recv().unwrap_err();
+        assert!(matches!(error, Error::Descriptors { found: 1, expected: 0, .. }), "{error}");
+    });
 }
 
 #[test]
 fn connections_that_end_with_such_messages_unread_block_nobody() {
-    let place = Place::new();
-    let pass = || {
-        let stream = UnixStream::connect(place.path()).unwrap();
-        let other = Stuck::new().pass(&stream, &said(&hello(), 0), 1, SendFlags::empty());
-        (stream, other)
-    };
-    let listener = place.listener();
-    let (mut stream, _other) = pass();
-    drop(accept(&listener).unwrap());
-    // The end is seen at once, whenever the close comes.
-    assert!(!matches!(std::io::Read::read(&mut stream, &mut [0; 100]), Ok(1..)));
-    // Accepted by nobody, neither this one nor an honest one.
-    let (_stream, _other) = pass();
-    let mut honest = UnixStream::connect(place.path()).unwrap();
-    drop(listener);
-    assert!(!matches!(std::io::Read::read(&mut honest, &mut [0; 100]), Ok(1..)));
-    met_over(&place, &place.listener());
+    alone("connections_that_end_with_such_messages_unread_block_nobody", || {
+        let place = Place::new();
+        let pass = || {
+            let stream = UnixStream::connect(place.path()).unwrap();
+            let other = Stuck::new().pass(&stream, &said(&hello(), 0), 1, SendFlags::empty());
+            (stream, other)
+        };
+        let listener = place.listener();
+        let (mut stream, _other) = pass();
+        drop(accept(&listener).unwrap());
+        // The end is seen at once, whenever the close comes.
+        assert!(!matches!(std::io::Read::read(&mut stream, &mut [0; 100]), Ok(1..)));
+        // Accepted by nobody, neither this one nor an honest one.
+        let (_stream, _other) = pass();
+        let mut honest = UnixStream::connect(place.path()).unwrap();
+        drop(listener);
+        assert!(!matches!(std::io::Read::read(&mut honest, &mut [0; 100]), Ok(1..)));
+        met_over(&place, &place.listener());
+    });
 }
 
 /// What a source says, that comes by `ask`, to a process that has its target's path, accepts, and at once sends `bytes` with two
@@ -243,30 +275,34 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
     if !has_other_users() {
         return;
     }
-    // Whoever read this would say that it is not farjump.
-    let garbage = || b"GET / HTTP/1.1".to_vec();
-    let error = squatted(true, garbage(), meet_soon);
-    assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
-    let error = squatted(true, garbage(), |address| {
-        ask(address, Question::Stats, Instant::now() + Duration::from_secs(20))
+    alone("a_source_reads_nothing_of_another_user_that_squats_its_targets_path", || {
+        // Whoever read this would say that it is not farjump.
+        let garbage = || b"GET / HTTP/1.1".to_vec();
+        let error = squatted(true, garbage(), meet_soon);
+        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+        let error = squatted(true, garbage(), |address| {
+            ask(address, Question::Stats, Instant::now() + Duration::from_secs(20))
+        });
+        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
     });
-    assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
 }
 
 #[test]
 fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_no_time() {
-    let welcome = |transport: &str| {
-        let end = End { transport: transport.into(), ..end() };
-        said(&Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end }, 2)
-    };
-    // Unannounced, and with a transport that was not offered.
-    let error = squatted(false, said(&Message::Go, 0), meet_soon);
-    assert!(matches!(error, Error::Descriptors { .. }), "{error}");
-    let error = squatted(false, welcome("ucx-am"), meet_soon);
-    assert!(matches!(error, Error::Terms { .. }), "{error}");
-    // In the place of a region and a doorbell.
-    let error = squatted(false, welcome("shm"), meet_soon);
-    assert!(matches!(error, Error::Transport(_)), "{error}");
+    alone("a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_no_time", || {
+        let welcome = |transport: &str| {
+            let end = End { transport: transport.into(), ..end() };
+            said(&Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end }, 2)
+        };
+        // Unannounced, and with a transport that was not offered.
+        let error = squatted(false, said(&Message::Go, 0), meet_soon);
+        assert!(matches!(error, Error::Descriptors { .. }), "{error}");
+        let error = squatted(false, welcome("ucx-am"), meet_soon);
+        assert!(matches!(error, Error::Terms { .. }), "{error}");
+        // In the place of a region and a doorbell.
+        let error = squatted(false, welcome("shm"), meet_soon);
+        assert!(matches!(error, Error::Transport(_)), "{error}");
+    });
 }
 
 /// In a process of its own: what is stuck there would be in the way of the other tests.
@@ -305,19 +341,21 @@ fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
 
 #[test]
 fn a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_one_met() {
-    let place = Place::new();
-    let listener = place.listener();
-    thread::scope(|scope| {
-        let liar = scope.spawn(|| {
-            let stream = UnixStream::connect(place.path()).unwrap();
-            (&stream).write_all(&said(&hello(), 0)).unwrap();
-            let ready = said(&Message::Ready { end: end() }, 2)[PREFIX.len()..].to_vec();
-            let other = Stuck::new().pass(&stream, &ready, 2, SendFlags::empty());
-            (stream, other)
+    alone("a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_one_met", || {
+        let place = Place::new();
+        let listener = place.listener();
+        thread::scope(|scope| {
+            let liar = scope.spawn(|| {
+                let stream = UnixStream::connect(place.path()).unwrap();
+                (&stream).write_all(&said(&hello(), 0)).unwrap();
+                let ready = said(&Message::Ready { end: end() }, 2)[PREFIX.len()..].to_vec();
+                let other = Stuck::new().pass(&stream, &ready, 2, SendFlags::empty());
+                (stream, other)
+            });
+            let error = arrive(&listener).expect_err("it was met");
+            assert!(matches!(error, Error::Transport(_)), "{error}");
+            met_over(&place, &listener);
+            drop(liar.join().unwrap());
         });
-        let error = arrive(&listener).expect_err("it was met");
-        assert!(matches!(error, Error::Transport(_)), "{error}");
-        met_over(&place, &listener);
-        drop(liar.join().unwrap());
     });
 }
