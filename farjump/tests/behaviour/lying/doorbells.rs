@@ -3,7 +3,7 @@
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use farjump::{Error, WaitPolicy};
@@ -71,7 +71,10 @@ fn slow_to_close() -> (OwnedFd, TcpStream) {
     sender.set_nonblocking(true).unwrap();
     while (&sender).write(&[0; 1 << 16]).is_ok() {}
     rustix::net::sockopt::set_socket_linger(&sender, Some(Duration::from_secs(3600))).unwrap();
-    (sender.into(), receiver)
+    // Behind the other end: a process that another test starts gets copies of both, and closes them by number before it runs its own
+    // program. The other way round it would wait for itself.
+    let behind = rustix::io::fcntl_dupfd_cloexec(&sender, receiver.as_raw_fd() + 1).unwrap();
+    (behind, receiver)
 }
 
 #[test]

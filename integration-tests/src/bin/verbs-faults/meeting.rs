@@ -49,8 +49,8 @@ enum How {
     Silent,
 }
 
-/// What each side says in a meeting: a source its prefix, Hello and Ready; a target its prefix, Welcome and Go.
-const SAID: [(Side, usize); 2] = [(Side::Source, 3), (Side::Target, 3)];
+/// What each side says in a meeting: a source its prefix, Hello and Ready; a target its prefix, Welcome, Rights and Go.
+const SAID: [(Side, usize); 2] = [(Side::Source, 3), (Side::Target, 4)];
 
 /// Every point of a meeting.
 fn points() -> impl Iterator<Item = Point> {
