@@ -271,12 +271,15 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Looks for a frame. Under the rule that has a checksum often enough for one more sum of a frame that was torn: a look sums up a part
-/// of it, and looks in between pay for the next sum. What moves frames in the background works between two of these only.
+/// Looks for a frame. Under the rule that has a checksum as often as one more sum of a frame takes that was torn: a look sums up a
+/// part of it, and looks in between pay for the next sum. What moves frames in the background works between two of these only.
 fn look(channel: &mut Channel) -> Result<Polled, TransportError> {
+    let before = channel.summed();
     for _ in 0..LOOKS {
         match channel.poll()? {
-            Polled::Partial if channel.rule() == ArrivalRules::CHECKED => {}
+            Polled::Partial
+                if channel.rule() == ArrivalRules::CHECKED
+                    && (channel.is_summing() || channel.summed() == before) => {}
             other => return Ok(other),
         }
     }
