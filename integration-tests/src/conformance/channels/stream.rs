@@ -19,7 +19,7 @@ const LOOKS: u32 = 8192;
 /// What is written into the room of a payload behind the bytes used.
 const UNUSED: u8 = 0xee;
 /// How long a byte may take to land that was not there when its frame counted as arrived.
-pub(super) const LATE: Duration = Duration::from_millis(100);
+pub(super) const LATE: Duration = Duration::from_secs(1);
 const OTHER_FAILED: &str = "the other end failed";
 const NAMES: [&str; 3] =
     ["", "stream", "a-name-that-takes-more-than-a-line-by-itself-to-write-down-completely"];
