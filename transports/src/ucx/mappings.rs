@@ -15,6 +15,10 @@ struct Mapping {
     range: Range<usize>,
     /// Shared, readable and writable.
     is_shared: bool,
+    /// Of which file or segment it is: device and inode, as the system writes them. A segment of System V has its id as inode.
+    file: (String, u64),
+    /// Where in that file it begins.
+    offset: u64,
 }
 
 impl Mappings {
@@ -26,8 +30,9 @@ impl Mappings {
         Ok(Mappings(text.lines().filter_map(Mapping::read).collect()))
     }
 
-    /// Whether all of `range` lies in memory that is shared and was not mapped when `self` was looked at. What a peer says of its
-    /// region moves the pointer that UCX computes: it must come to lie in what was mapped for it, and in nothing else.
+    /// Whether all of `range` lies in one piece of one segment that is shared and was not mapped when `self` was looked at. What a
+    /// peer says of its region moves the pointer that UCX computes: it must come to lie in what was mapped for it, and not reach
+    /// into what another thread mapped behind that since.
     pub(super) fn have_since_got(&self, range: &Range<usize>) -> Result<bool, Cause> {
         let overlaps =
             |mapping: &&Mapping| mapping.range.start < range.end && range.start < mapping.range.end;
@@ -36,14 +41,17 @@ impl Mappings {
         }
         let now = Mappings::now()?;
         // The system lists them in ascending order.
-        let mut covered = range.start;
-        for mapping in now.0.iter().filter(|mapping| mapping.is_shared && overlaps(mapping)) {
-            if mapping.range.start > covered {
+        let mut pieces = now.0.iter().filter(|mapping| mapping.is_shared && overlaps(mapping));
+        let Some(mut last) = pieces.next().filter(|first| first.range.start <= range.start) else {
+            return Ok(false);
+        };
+        for piece in pieces {
+            if !last.goes_on_in(piece) {
                 return Ok(false);
             }
-            covered = mapping.range.end;
+            last = piece;
         }
-        Ok(covered >= range.end)
+        Ok(last.range.end >= range.end)
     }
 }
 
@@ -54,7 +62,16 @@ impl Mapping {
         let (from, to) = words.next()?.split_once('-')?;
         let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).ok());
         let rights = words.next()?;
-        Some(Mapping { range: from?..to?, is_shared: rights.starts_with("rw") && rights.ends_with('s') })
+        let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+        let (device, inode) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        let is_shared = rights.starts_with("rw") && rights.ends_with('s');
+        Some(Mapping { range: from?..to?, is_shared, file: (device, inode), offset })
+    }
+
+    /// Whether `next` begins where this ends, in memory and in the file.
+    fn goes_on_in(&self, next: &Mapping) -> bool {
+        let len = self.range.len() as u64;
+        self.range.end == next.range.start && self.file == next.file && self.offset + len == next.offset
     }
 }
 
@@ -102,6 +119,39 @@ mod tests {
         assert!(!is_new(old.clone()) && !is_new(private), "not what was there, and not what is private");
         assert!(!is_new(new.start..usize::MAX), "not what goes on behind it");
         assert!(!is_new(PAGE..2 * PAGE), "not what is not mapped");
+    }
+
+    #[test]
+    fn segments_side_by_side_are_not_one() {
+        let room = map(4 * PAGE, MapFlags::PRIVATE);
+        let before = Mappings(Vec::new());
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let middle = room.start + 2 * PAGE;
+        for start in [room.start, middle] {
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            // SAFETY: in `room`, which is this test's.
+            let got = unsafe {
+                mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * PAGE, protection, flags)
+            };
+            assert_eq!(got.unwrap().addr(), start);
+        }
+        let is_new = |range: Range<usize>| before.have_since_got(&range).unwrap();
+        assert!(is_new(room.start..middle) && is_new(middle..room.end));
+        assert!(!is_new(room.clone()) && !is_new(middle - PAGE..middle + PAGE));
+        // The same segment twice, and then a piece of one that is cut in two by its rights.
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4 * PAGE as u64).unwrap();
+        let place = |start: usize, len: usize, offset: usize, protection: ProtFlags| {
+            let (flags, start) =
+                (MapFlags::SHARED | MapFlags::FIXED, std::ptr::without_provenance_mut(start));
+            // SAFETY: in `room`, which is this test's.
+            unsafe { rustix::mm::mmap(start, len, protection, flags, &file, offset as u64) }.unwrap();
+        };
+        place(room.start, 2 * PAGE, 0, protection);
+        place(middle, 2 * PAGE, 0, protection);
+        assert!(!is_new(room.clone()), "it begins anew in the middle");
+        place(middle, 2 * PAGE, 2 * PAGE, protection | ProtFlags::EXEC);
+        assert!(is_new(room.clone()), "it goes on");
     }
 
     #[test]

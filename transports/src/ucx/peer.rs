@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ptr::{self, NonNull};
+use std::sync::{Mutex, PoisonError};
 
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::{UCS_OK, Ucx, ucp_ep_h, ucp_rkey_h};
@@ -17,6 +18,10 @@ use super::worker::Worker;
 const BEHIND_KEY: usize = 256;
 /// How often it is tried to have a region mapped where nothing was a moment ago.
 const TRIES: u32 = 10;
+
+/// Held while a region is mapped and looked at: what came since a look before is then this peer's, and not the region of one that
+/// another thread reaches at the same time.
+static REACHING: Mutex<()> = Mutex::new(());
 
 /// A region of a peer's that this process may write, through a worker that outlives this.
 pub(super) struct Peer {
@@ -51,6 +56,8 @@ impl Peer {
         let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
         let mut tries = 1;
         loop {
+            // It protects nothing that a panic could leave half done.
+            let alone = REACHING.lock().unwrap_or_else(PoisonError::into_inner);
             let before = Mappings::now()?;
             let mut key = ptr::null_mut();
             // SAFETY: the end is connected, the key is what UCX of this version made (`super::address`), with zeros behind it,
@@ -82,8 +89,12 @@ impl Peer {
                     ))),
                 };
             };
-            match peer.check(start, &before) {
+            let checked = peer.check(start, &before);
+            drop(alone);
+            match checked {
                 Ok(()) => {
+                    // SAFETY: the range is mapped and shared, as was just seen, and stays so as long as the key.
+                    unsafe { mappings::populate(start, peer.len) }?;
                     peer.mapped = Some(start);
                     return Ok(peer);
                 }
@@ -109,8 +120,7 @@ impl Peer {
                 self.len, self.address
             )));
         }
-        // SAFETY: the range is mapped and shared, as was just seen, and stays so as long as the key.
-        unsafe { mappings::populate(start, self.len) }
+        Ok(())
     }
 
     /// What writes travel over.
