@@ -1,6 +1,7 @@
 //! Nonsense and silence on the control connection.
 
 use std::os::fd::AsFd;
+use std::thread;
 
 use farjump::CodeId;
 use farjump::RefusalCause;
@@ -9,8 +10,8 @@ use farjump_loader::code_id;
 use farjump_transports::meet::Message;
 
 use super::Scene;
-use crate::raw::{Told, call, call_id};
-use crate::support::library;
+use crate::raw::{RawSource, Told, call, call_id};
+use crate::support::{Place, library};
 
 #[test]
 fn messages_that_nobody_asked_for_cut_the_link() {
@@ -38,6 +39,27 @@ fn messages_that_nobody_asked_for_cut_the_link() {
     liar.control.send(&messages[0], &[]).unwrap();
     scene.cuts(liar, "sent Code unasked", "another code than the one waited for");
     assert_eq!(scene.end().refused(RefusalCause::BadFrame), messages.len() as u64 + 1);
+}
+
+#[test]
+fn a_source_that_went_before_it_could_be_asked_for_code_is_not_counted_as_one_that_waits() {
+    let place = Place::new();
+    let mut target = place.target().build().unwrap();
+    let address = place.address();
+    let liar = thread::spawn(move || RawSource::connect(&address));
+    while !liar.is_finished() {
+        target.poll().unwrap();
+    }
+    let mut liar = liar.join().unwrap();
+    while target.sources() == 0 {
+        target.poll().unwrap();
+    }
+    liar.send_plan(&Plan { index: 1, ..call_id("tally", CodeId([3; 16]), liar.epoch) }, b"");
+    drop(liar);
+    while target.sources() > 0 {
+        target.poll().unwrap();
+    }
+    assert_eq!(target.stats().frames, 1, "it is refused once, and nothing waited");
 }
 
 #[test]
