@@ -631,6 +631,31 @@ impl Channel {
         }
     }
 
+    /// Whether who sleeps on [`Channel::descriptor`] is to be woken too when it becomes writable, for [`Channel::progress`].
+    pub fn wants_write(&self) -> bool {
+        match &self.path {
+            Path::OneSided(_) => false,
+            Path::TwoSided(path) => path.messages.wants_write(),
+        }
+    }
+
+    /// Whether [`Channel::descriptor`] is readable whenever a frame has come and was not looked for, also where the channel was not
+    /// armed.
+    pub fn tells_unasked(&self) -> bool {
+        match &self.path {
+            Path::OneSided(_) => false,
+            Path::TwoSided(path) => path.messages.tells_unasked(),
+        }
+    }
+
+    /// Whether frames of a peer that has ended may still come, until polling gives [`Cause::PeerGone`].
+    pub fn has_end(&self) -> bool {
+        match &self.path {
+            Path::OneSided(_) => false,
+            Path::TwoSided(path) => path.messages.has_end(),
+        }
+    }
+
     /// Bytes that the frames released so far took, with what was left unused between them.
     pub fn received(&self) -> u64 {
         match &self.path {

@@ -37,6 +37,7 @@ mod memory;
 pub mod middleware;
 pub mod shared;
 pub mod signal;
+mod stream;
 mod sync;
 pub mod transport;
 pub mod wait;

@@ -15,7 +15,8 @@
 //! # How two ends meet
 //! Each side calls [`Transport::open`], sends [`Opening::address`] to the other over the control connection (a Unix or
 //! TCP socket that farjump owns), and turns the other's address into an endpoint with [`Opening::connect`]. Addresses are
-//! opaque bytes to everybody but the backend, plus file descriptors where the control connection can carry them. An
+//! opaque bytes to everybody but the backend, plus file descriptors where the control connection can carry them. A backend whose
+//! frames travel on a stream has farjump connect one ([`Stream`]). An
 //! address comes from another process and is *untrusted*: check its length and every number in it.
 //!
 //! # Who owns a buffer, and when
@@ -42,6 +43,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 pub use crate::descriptor::{BorrowedFd, OwnedFd};
+pub use crate::stream::{Secret, Side, Stream};
 
 bitflags::bitflags! {
     /// How a receiver may know that all of a frame is there: the rules that a backend can honour.
@@ -178,6 +180,9 @@ pub struct Capabilities {
     /// Its addresses have file descriptors ([`LocalAddress::descriptors`]), which travel between processes of one machine only, on
     /// a Unix socket.
     pub descriptors: bool,
+    /// Its frames travel on a stream that farjump connects beside the control connection, to where the target listens already,
+    /// and hands to [`Opening::connect`] ([`Address::stream`]).
+    pub stream: bool,
 }
 
 impl Capabilities {
@@ -196,6 +201,7 @@ impl Capabilities {
             threading: Threading::PerEndpoint,
             in_place: false,
             descriptors: false,
+            stream: false,
         }
     }
 }
@@ -247,7 +253,8 @@ impl LocalAddress<'_> {
     #[cfg(all(feature = "std", unix))]
     pub fn try_to_owned(&self) -> std::io::Result<Address> {
         let copies = self.descriptors.iter().map(|descriptor| descriptor.try_clone_to_owned());
-        Ok(Address { bytes: self.bytes.clone(), descriptors: copies.collect::<Result<_, _>>()? })
+        let descriptors = copies.collect::<Result<_, _>>()?;
+        Ok(Address { bytes: self.bytes.clone(), descriptors, stream: None })
     }
 }
 
@@ -259,6 +266,9 @@ pub struct Address {
     /// Descriptors that were handed over, at most 8. Those that the backend does not keep are closed with this value. Empty
     /// where the control connection crosses machines; a backend that needs them then fails in [`Opening::connect`], saying so.
     pub descriptors: Vec<OwnedFd>,
+    /// The stream to the peer, for a backend with [`Capabilities::stream`]: not a part of what the peer told. Such a backend fails in
+    /// [`Opening::connect`] without it, saying so; others get none.
+    pub stream: Option<Stream>,
 }
 
 /// One way in which frames travel.
@@ -580,6 +590,25 @@ pub unsafe trait Messages: Send {
     /// Final for the link.
     fn disarm(&mut self) -> Result<(), TransportError> {
         Ok(())
+    }
+
+    /// Whether what was committed waits for [`Messages::descriptor`] to become writable. Who sleeps on it then sleeps until it is
+    /// readable or writable, and calls [`Messages::progress`].
+    fn wants_write(&self) -> bool {
+        false
+    }
+
+    /// Whether [`Messages::descriptor`] is readable whenever a message has come and was not looked for, also where nobody has called
+    /// [`Messages::arm`]. A receiver with many links need not look at each then.
+    fn tells_unasked(&self) -> bool {
+        false
+    }
+
+    /// Whether the messages have an end of their own: [`Messages::poll`] gives [`Cause::PeerGone`] behind the last that the peer
+    /// sent, also where the peer ended long before. Who learns of the peer's end by other means may then look for messages until
+    /// that comes, for a bounded time; otherwise what is not there when the peer has ended never comes.
+    fn has_end(&self) -> bool {
+        false
     }
 
     /// What messages travel over. For people; may take long.

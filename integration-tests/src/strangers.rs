@@ -40,14 +40,14 @@
 //! # use std::os::fd::{AsRawFd, OwnedFd};
 //! # use farjump_core::transport::Address;
 //! let file = std::fs::File::open("/dev/null").unwrap();
-//! let address = Address { bytes: Vec::new(), descriptors: vec![file.as_raw_fd()] };
+//! let address = Address { bytes: Vec::new(), descriptors: vec![file.as_raw_fd()], stream: None };
 //! ```
 //! ```
 //! #![forbid(unsafe_code)]
 //! # use std::os::fd::{AsRawFd, OwnedFd};
 //! # use farjump_core::transport::Address;
 //! let file = std::fs::File::open("/dev/null").unwrap();
-//! let address = Address { bytes: Vec::new(), descriptors: vec![OwnedFd::from(file)] };
+//! let address = Address { bytes: Vec::new(), descriptors: vec![OwnedFd::from(file)], stream: None };
 //! ```
 //! An address that an opening tells borrows them, and none of them outlives the opening.
 //! ```compile_fail,E0505

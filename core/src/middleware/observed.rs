@@ -275,6 +275,18 @@ unsafe impl Messages for ObservedMessages {
         self.link.told(Action::Disarm, self.inner.disarm())
     }
 
+    fn wants_write(&self) -> bool {
+        self.inner.wants_write()
+    }
+
+    fn tells_unasked(&self) -> bool {
+        self.inner.tells_unasked()
+    }
+
+    fn has_end(&self) -> bool {
+        self.inner.has_end()
+    }
+
     fn route(&self) -> Route {
         self.inner.route()
     }

@@ -268,7 +268,7 @@ fn addresses_that_lead_nowhere_are_refused() {
     longer.bytes.push(0);
     let cases = [
         (Address::default(), "kind and version"),
-        (Address { bytes: vec![0; 1 << 16], descriptors: Vec::new() }, "kind and version"),
+        (Address { bytes: vec![0; 1 << 16], descriptors: Vec::new(), stream: None }, "kind and version"),
         (longer, "kind and version"),
         (gone, "no end"),
         (taken.address().try_to_owned().unwrap(), "another end"),

@@ -197,7 +197,7 @@ impl OwnEnd {
         }
         // The backend closes them, whatever happens.
         let descriptors = descriptors.into_iter().map(DeferredFd::into_owned_fd).collect();
-        let address = Address { bytes: end.address, descriptors };
+        let address = Address { bytes: end.address, descriptors, stream: None };
         // It fits: `OwnEnd::agree` has looked.
         let peer_region_len = end.region_len as usize;
         let endpoint = reach(self.opening, address, peer_region_len, deadline, peer)?;

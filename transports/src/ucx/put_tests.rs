@@ -147,7 +147,9 @@ fn answer(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> Option<Cause> {
     let mut told = Mailbox::from_bytes(&right.address, version).unwrap();
     lie(&left, &mut told);
     let bytes = told.to_bytes(version).unwrap();
-    let error = left.connect(Address { bytes, descriptors: Vec::new() }, 1000).expect_err("it was taken");
+    let error = left
+        .connect(Address { bytes, descriptors: Vec::new(), stream: None }, 1000)
+        .expect_err("it was taken");
     Some(error.cause().clone())
 }
 

@@ -213,7 +213,8 @@ fn a_peer_that_is_gone_and_one_whose_key_is_another_are_errors_that_name_the_fra
     let [here, there] = [(); 2].map(|()| write.open(&OpenRequest::new(8192, 4096)).unwrap());
     let mut told = Told::from_bytes(&there.address().bytes, Backend::Write).unwrap();
     told.region.key ^= 0x5a00;
-    let lie = Address { bytes: told.to_bytes(Backend::Write).unwrap(), descriptors: Vec::new() };
+    let lie =
+        Address { bytes: told.to_bytes(Backend::Write).unwrap(), descriptors: Vec::new(), stream: None };
     let address = here.address().try_to_owned().unwrap();
     let Ok(Endpoint::OneSided { local, remote }) = here.connect(lie, 1000) else { panic!("it connects") };
     let _there = there.connect(address, 1000).unwrap();
@@ -276,7 +277,7 @@ fn addresses_that_make_no_sense_and_descriptors_are_refused() {
     let Some(mut write) = device() else { return };
     for bytes in [vec![], vec![0; 100], vec![0xff; 400]] {
         let end = write.open(&OpenRequest::new(8192, 4096)).unwrap();
-        let error = end.connect(Address { bytes, descriptors: Vec::new() }, 1000).unwrap_err();
+        let error = end.connect(Address { bytes, descriptors: Vec::new(), stream: None }, 1000).unwrap_err();
         assert!(matches!(error.cause(), Cause::Address(_)), "{error}");
     }
 }

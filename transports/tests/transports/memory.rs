@@ -176,7 +176,7 @@ fn what_cannot_be_opened_is_refused_with_its_limit() {
 #[test]
 fn an_address_that_came_without_its_descriptors_says_what_it_needs() {
     let peer = open(LEN);
-    let address = Address { bytes: peer.address().bytes, descriptors: Vec::new() };
+    let address = Address { bytes: peer.address().bytes, descriptors: Vec::new(), stream: None };
     let text = cause(open(LEN).connect(address, 1)).to_string();
     assert!(text.contains("0 descriptors") && text.contains("Unix socket"), "{text}");
 }

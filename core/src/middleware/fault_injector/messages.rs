@@ -147,6 +147,18 @@ unsafe impl Messages for FaultyMessages {
         self.flush()
     }
 
+    fn wants_write(&self) -> bool {
+        self.inner.wants_write()
+    }
+
+    fn tells_unasked(&self) -> bool {
+        self.inner.tells_unasked()
+    }
+
+    fn has_end(&self) -> bool {
+        self.inner.has_end()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
     }

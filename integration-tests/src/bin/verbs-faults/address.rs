@@ -50,5 +50,5 @@ pub(crate) fn changed(address: &Address, lie: impl FnOnce(&mut Told)) -> Address
     sum.update(&bytes[..4]);
     sum.update(&bytes[HEAD..]);
     bytes[4..HEAD].copy_from_slice(&sum.finalize().to_le_bytes());
-    Address { bytes, descriptors: Vec::new() }
+    Address { bytes, descriptors: Vec::new(), stream: None }
 }

@@ -37,9 +37,9 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     for _ in 0..50 {
         refused += is_refused(&mut *pair.source, &*peer, |address| dice.fill(&mut address.bytes))?;
     }
-    let Address { bytes, descriptors } = pair::handed_over(&*peer)?;
+    let Address { bytes, descriptors, .. } = pair::handed_over(&*peer)?;
     if !descriptors.is_empty() {
-        let bare = Address { bytes, descriptors: Vec::new() };
+        let bare = Address { bytes, descriptors: Vec::new(), stream: None };
         refused += check(open(&mut *pair.source)?, bare, pair.source.name())?;
     }
     // After all that an honest one is still good.
