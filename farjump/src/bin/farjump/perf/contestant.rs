@@ -7,6 +7,7 @@ use farjump::Mode;
 use super::code::Code;
 use super::copy::Copy;
 use super::options::{Against, Cpus};
+use super::place::{TCP, TCP_CLEAR};
 use super::rdma::Program;
 use super::work::Function;
 
@@ -14,6 +15,8 @@ use super::work::Function;
 pub(super) enum Contestant<'a> {
     /// farjump over a transport, with its number at the other side.
     Farjump {
+        /// How many messages of a stream it is given at a time.
+        batch: u32,
         subject: usize,
         transport: String,
         mode: Mode,
@@ -46,6 +49,15 @@ pub(super) enum Contestant<'a> {
         why: String,
         function: Option<Function>,
     },
+}
+
+/// In what farjump is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Terms<'a> {
+    batch: u32,
+    transport: &'a str,
+    mode: Mode,
+    code: *const Code,
 }
 
 impl Contestant<'_> {
@@ -110,20 +122,48 @@ impl Contestant<'_> {
         }
     }
 
-    /// The name of what farjump is held against. Of farjump itself there is one: mode cached.
-    pub(super) fn name_as_reference(&self) -> &'static str {
-        if self.is_farjump() { Against::Cached.name() } else { self.name() }
+    /// By what name this, farjump, has a row beside `other`, if it has: all other references for the same function, but
+    /// `ucx_perftest`, which is one for UCX alone; and of farjump itself those of `against` that differ from it in what their name
+    /// says, and in nothing else.
+    pub(super) fn reference(&self, other: &Contestant<'_>, against: &[Against]) -> Option<&'static str> {
+        if let (Some(one), Some(two)) = (self.terms(), other.terms()) {
+            let named = match two {
+                two if two == (Terms { mode: Mode::Cached, ..one }) => Against::Cached,
+                two if two == (Terms { batch: 1, ..one }) => Against::Single,
+                two if one.transport == TCP && two == (Terms { transport: TCP_CLEAR, ..one }) => {
+                    Against::Clear
+                }
+                _ => return None,
+            };
+            return (one != two && against.contains(&named)).then_some(named.name());
+        }
+        self.is_held_against(other).then(|| other.name())
     }
 
-    /// Whether this, farjump, has a row beside `other`: all other references for the same function, but `ucx_perftest`, which is
-    /// one for UCX alone; and, if `cached`, the same code over the same link in mode cached.
-    pub(super) fn is_held_against(&self, other: &Contestant<'_>, cached: bool) -> bool {
+    /// In what farjump is measured, if this is farjump and can be.
+    fn terms(&self) -> Option<Terms<'_>> {
+        match self {
+            Contestant::Farjump { batch, transport, mode, code, .. } => {
+                Some(Terms { batch: *batch, transport, mode: *mode, code: ptr::from_ref(*code) })
+            }
+            _ => None,
+        }
+    }
+
+    fn is_held_against(&self, other: &Contestant<'_>) -> bool {
         match (self, other) {
-            (
-                Contestant::Farjump { link, mode, code, .. },
-                Contestant::Farjump { link: of_other, mode: Mode::Cached, code: other, .. },
-            ) => cached && *mode != Mode::Cached && link == of_other && ptr::eq(*code, *other),
             (_, Contestant::Perftest(_)) => false,
+            // Each is the floor of what is sealed as it is.
+            (
+                Contestant::Farjump { transport, .. },
+                Contestant::Both { against: Against::Stream, .. }
+                | Contestant::Missing { against: Against::Stream, .. },
+            ) => transport != TCP,
+            (
+                Contestant::Farjump { transport, .. },
+                Contestant::Both { against: Against::StreamSealed, .. }
+                | Contestant::Missing { against: Against::StreamSealed, .. },
+            ) => transport != TCP_CLEAR,
             (
                 Contestant::Farjump { transport, .. } | Contestant::Unreached { transport, .. },
                 Contestant::Rdma(program, _),

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farjump::{Library, Link, LinkBuilder, Mode, Target, WaitPolicy};
+use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
 use super::memory::Memory;
 use super::message::Set;
+use super::place;
 use super::side::{Other, Source, look_and_count};
 use super::watch::Watch;
 use crate::failure::Failure;
@@ -89,19 +90,9 @@ impl Source for Calls<'_> {
     }
 }
 
-/// A link to the target at `address` that never sleeps.
-pub(super) fn connect(address: &str, transport: &str) -> Result<Link, farjump::Error> {
-    link_to(address, transport).wait_policy(WaitPolicy::spin_only()).connect()
-}
-
-/// A link to the target at `address`, with what all have in common that measure.
-pub(super) fn link_to(address: &str, transport: &str) -> LinkBuilder {
-    Link::builder(address).transport(transport).connect_timeout(CONNECTING).send_timeout(PATIENCE)
-}
-
-/// The address of the target whose socket has this name, which is the transport's where there is one for each.
-pub(super) fn address(folder: &Path, socket: &str) -> String {
-    format!("unix:{}/{socket}", folder.display())
+/// A link to the target whose socket has this name, which is the transport's where there is one for each. It never sleeps.
+pub(super) fn connect(folder: &Path, socket: &str, transport: &str) -> Result<Link, Failure> {
+    Ok(place::link(folder, socket, transport)?.wait_policy(WaitPolicy::spin_only()).connect()?)
 }
 
 /// The target's side. Injected code counts in the word that it owns.
@@ -124,9 +115,8 @@ impl Polls {
     ) -> Result<Polls, Failure> {
         // It stays to the end of this process, which has a few of them.
         let count: &'static mut u64 = Box::leak(Box::new(0));
-        let target = Target::listen(&address(&set.folder, socket))
+        let target = place::target(&set.folder, &set.host, socket, transport)?
             .args(count)
-            .transport(transport)
             .modes(&Mode::ALL)
             .local(counter)
             .mailbox(set.ring)
@@ -134,6 +124,7 @@ impl Polls {
             .meeting_limit(CONNECTING)
             .wait_policy(if set.sleeps { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() })
             .build()?;
+        place::announce(&set.folder, socket, transport, &target)?;
         Ok(Polls { target, sleeps: set.sleeps, before: 0 })
     }
 

@@ -67,6 +67,9 @@ fn subject_of(against: Against) -> Option<Subject> {
     match against {
         Against::Raw => Some(Subject::Raw),
         Against::UcxAm => Some(Subject::UcxAm),
+        Against::UcxAmTcp => Some(Subject::UcxAmTcp),
+        Against::Stream => Some(Subject::Stream { sealed: false }),
+        Against::StreamSealed => Some(Subject::Stream { sealed: true }),
         Against::UcxStores => Some(Subject::UcxStores),
         Against::UcxPut => Some(Subject::UcxPut),
         Against::Iceoryx2 => Some(Subject::Iceoryx2),
@@ -74,6 +77,8 @@ fn subject_of(against: Against) -> Option<Subject> {
         | Against::Perftest
         | Against::Dlopen
         | Against::Cached
+        | Against::Clear
+        | Against::Single
         | Against::Fetch
         | Against::RawFetch
         | Against::Alone
@@ -106,7 +111,7 @@ pub(super) fn join(
         let half = match (subject, theirs) {
             (_, Err(why)) => Err(why),
             (subject, Ok(_)) if subject.is_farjump() => Ok(None),
-            (reference, Ok(theirs)) => references::open(reference, layout, folder, true)
+            (reference, Ok(theirs)) => references::open(reference, layout, folder, None)
                 .and_then(|half| Ok((half.offer()?, half)))
                 .map(|(own, half)| Some((half, theirs, own)))
                 .map_err(|failure| failure.to_string()),

@@ -158,7 +158,7 @@ impl<'a> Bench<'a> {
                 let number = first + self.modes.iter().position(|other| other == mode).unwrap_or_default();
                 self.first_call(*subject, *link, *mode, number, size)
             }
-            Contestant::Farjump { subject, mode, link, code, .. } => {
+            Contestant::Farjump { batch, subject, mode, link, code, .. } => {
                 let link = &self.links[*link];
                 let args = match code.function {
                     None => Cow::Owned(vec![7; size]),
@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
                 }
                 let before = posted::counts();
                 let mut source: Box<dyn Source> = match code.function {
-                    None => Box::new(Calls::new(link, &code.library, args.into_owned(), self.options.batch)),
+                    None => Box::new(Calls::new(link, &code.library, args.into_owned(), *batch)),
                     Some(function) => injected::source(link, function, &code.library, size),
                 };
                 let round = run.measure(&mut self.far, *subject, &mut *source, times)?;
@@ -253,9 +253,12 @@ impl<'a> Bench<'a> {
         let lines: Vec<f64> = of_size.filter_map(|round| round.line_ns).collect();
         let state = median(&lines).map(State::of);
         let all = || self.contestants.iter().zip(outcomes);
-        let row = |own: (&Contestant<'_>, &Outcome), reference: Option<(&Contestant<'_>, &Outcome)>| {
+        type Measured<'a> = (&'a Contestant<'a>, &'a Outcome);
+        let row = |own: Measured<'_>, reference: Option<(&'static str, Measured<'_>)>| {
             let metric = self.options.metric;
-            let (other, beside) = (reference.map(|(other, _)| other), reference.map(|(_, outcome)| outcome));
+            let named = reference.map(|(named, _)| named);
+            let other = reference.map(|(_, (other, _))| other);
+            let beside = reference.map(|(_, (_, outcome))| outcome);
             Row {
                 metric: metric.name(),
                 unit: metric.unit(),
@@ -266,7 +269,7 @@ impl<'a> Bench<'a> {
                 lane: self.lanes(own.0),
                 size,
                 iterations: self.iterations(size),
-                reference: other.map(Contestant::name_as_reference),
+                reference: named,
                 reference_lane: other.and_then(|other| self.lanes(other)),
                 state,
                 missing: own.1.missing.clone().or_else(|| beside?.missing.clone()),
@@ -286,24 +289,27 @@ impl<'a> Bench<'a> {
                 ..Row::beside(&own.1.series, beside.map(|beside| &beside.series))
             }
         };
-        let cached = self.against.contains(&Against::Cached);
-        for own in all().filter(|(contestant, _)| contestant.is_farjump()) {
+        let as_asked = |contestant: &Contestant<'_>| match contestant {
+            Contestant::Farjump { batch, .. } => *batch == self.options.batch,
+            other => other.is_farjump(),
+        };
+        for own in all().filter(|(contestant, _)| as_asked(contestant)) {
             if self.against.is_empty() || matches!(own.0, Contestant::Unreached { .. }) {
                 report.rows.push(row(own, None));
             }
-            let references = all().filter(|(contestant, _)| own.0.is_held_against(contestant, cached));
+            let references = all().filter_map(|other| Some((own.0.reference(other.0, self.against)?, other)));
             report.rows.extend(references.map(|reference| row(own, Some(reference))));
         }
         let messages = all().find(|(contestant, _)| contestant.name() == Against::UcxAm.name());
         let tool = all().find(|(contestant, _)| matches!(contestant, Contestant::Perftest(_)));
         if let (Some(messages), Some(tool)) = (messages, tool) {
-            let mut row = row(messages, Some(tool));
+            let mut row = row(messages, Some((tool.0.name(), tool)));
             row.agrees = row.ratio.map(|ratio| (0.85..=1.15).contains(&ratio));
             report.rows.push(row);
         }
         if let (Some(messages), Some(_)) = (messages, self.options.slot) {
             let rings = all().filter(|(contestant, _)| contestant.has_slots());
-            report.rows.extend(rings.map(|ring| row(ring, Some(messages))));
+            report.rows.extend(rings.map(|ring| row(ring, Some((messages.0.name(), messages)))));
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the two processes say to each other between measurements: one JSON value a line.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +22,13 @@ pub(super) enum Subject {
     /// farjump, over a transport.
     Farjump(String),
     Raw,
+    /// A stream over TCP, sealed or not.
+    Stream {
+        sealed: bool,
+    },
     UcxAm,
+    /// The same, over TCP alone.
+    UcxAmTcp,
     UcxStores,
     UcxPut,
     /// One function's work, done in one way.
@@ -72,6 +79,8 @@ pub(super) struct Offer {
     /// By which UCX reaches its memory, and where that begins.
     pub(super) key: Vec<u8>,
     pub(super) start: u64,
+    /// Where it listens.
+    pub(super) address: Option<SocketAddr>,
 }
 
 /// To the other process.
@@ -89,8 +98,8 @@ pub(super) enum Order {
     Load { library: PathBuf, symbol: String, adds: u64 },
     /// End.
     End,
-    /// Be a source too: of the target at this address, over this transport.
-    Connect { address: String, transport: String },
+    /// Be a source too: of the target whose socket has this name, over this transport.
+    Connect { socket: String, transport: String },
     /// Be this, until the end.
     Sleep(Sleeper),
     /// Send so many messages of `size` bytes as a source.
@@ -111,6 +120,8 @@ pub(super) struct Set {
     pub(super) layout: Layout,
     /// Where sockets are made.
     pub(super) folder: PathBuf,
+    /// The address at which targets and references listen that are on TCP.
+    pub(super) host: String,
     /// The library of `counter`.
     pub(super) counter: PathBuf,
 }

@@ -5,6 +5,7 @@
 //! what came of it, and [`plot`] draws it. Where the target runs elsewhere there is one process only, and no reference but
 //! farjump itself ([`peer`]).
 
+mod across;
 mod clock;
 mod code;
 mod contestant;
@@ -29,6 +30,7 @@ pub(crate) mod other;
 mod pair;
 mod peer;
 mod perftest;
+mod place;
 mod plot;
 mod posted;
 mod progress;
@@ -40,6 +42,7 @@ mod scaling;
 mod side;
 mod size;
 mod stores;
+mod stream;
 mod tool;
 #[cfg(feature = "ucx")]
 mod ucx;
@@ -57,6 +60,7 @@ use rustix::stdio::dup2_stdout;
 use crate::failure::Failure;
 use crate::output;
 use crate::stage::Stage;
+use across::Across;
 use code::Libraries;
 use machine::Machine;
 use measure::Bench;
@@ -81,6 +85,7 @@ pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
     };
     let stage = Stage::set("perf")?;
     let modes = modes_of(arguments, &against);
+    place::draw_key(stage.folder(), &transports)?;
     let libraries = Libraries::build(arguments, modes.len(), &stage)?;
     let machine = Machine::look(source, cpus.map(|cpus| cpus.target), arguments.peer.clone());
     let mut report = Report { machine, rounds: Vec::new(), rows: Vec::new() };
@@ -138,6 +143,7 @@ impl Setting<'_> {
             sleeps: self.options.target_sleeps,
             layout,
             folder: self.stage.folder().to_owned(),
+            host: Across::host(self.options.across.as_ref()).to_owned(),
             counter: self.libraries.counter.clone(),
         }
     }
@@ -256,12 +262,13 @@ fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
     if let Some(program) = rdma::Program::of(reference) {
         return program.check(metric);
     }
-    if only_for.contains(&metric) {
+    if only_for.contains(&metric) || reference.measures().contains(&metric) {
         return Ok(());
     }
     let (metric_name, name) = (metric.name(), reference.name());
-    if !only_for.is_empty() {
-        let others = only_for.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" and ");
+    let measured = [only_for, reference.measures()].concat();
+    if !measured.is_empty() {
+        let others = measured.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" and ");
         return Err(Failure::new(format!(
             "{name} is the reference for {others}, not for {metric_name}: leave it out"
         )));
@@ -288,6 +295,10 @@ fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
                 .iter()
                 .filter(|backend| backend.usable.is_ok())
                 .for_each(|backend| add(backend.name)),
+            place::TCP_CLEAR => {
+                farjump_transports::make(place::TCP).map_err(farjump::Error::from)?;
+                add(place::TCP_CLEAR);
+            }
             name => add(farjump_transports::make(name).map_err(farjump::Error::from)?.name()),
         }
     }

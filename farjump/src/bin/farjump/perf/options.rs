@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use farjump::Mode;
 use serde::{Deserialize, Serialize};
 
+use super::across::{Across, parse_across};
 use super::counts::{Active, Counts, parse_active, parse_counts};
 use super::image::parse_images;
 use super::peer::parse_address;
@@ -43,12 +44,17 @@ Metrics:
 References:
   raw         memory of two processes: bytes copied, the signal last, and the same back
   memcpy      one process that copies as many bytes into such memory. Nobody is told
+  stream      a TCP stream: as many bytes as transport tcp-clear puts there, by the same system
+              calls; for tcp stream-sealed, with the same AEAD and records
   ucx-am      UCX's active messages (ucp_am_send_nbx); their handler counts
+  ucx-am-tcp  the same over TCP alone, whose port is open on loopback while perf runs
   ucx-stores  as raw, in memory of UCX, through ucp_rkey_ptr
   ucx-put     the same by ucp_put_nbx, ucp_worker_fence, and ucp_put_nbx of the signal
   perftest    ucx_perftest: a row of its own says whether ucx-am is within 15 % of it
   dlopen      dlopen, dlsym and one call of the same library; for first-call, and there alone
   cached      farjump itself in mode cached, for the other modes
+  clear       farjump itself over tcp-clear, for tcp
+  single      farjump itself without --batch
   iceoryx2    publish and subscribe of iceoryx2, polled; in builds with --features iceoryx2
   ib_write_lat, ib_send_lat, ib_write_bw
               perftest's programs over the RDMA device, port and GID that farjump uses
@@ -59,6 +65,8 @@ For work, ucx-am's handler does the same work by the same code, and
   alone       a target with one source; for scaling, and there alone
   futex       a process that sleeps in FUTEX_WAIT; for wake-up and idle, and there alone
   ucx-wait    one that sleeps until UCX's active message comes (ucp_worker_arm and epoll); likewise
+Transport tcp is sealed here, by a key that is drawn for the run, and over loopback or, with
+--across, between two network namespaces; tcp-clear is the same with nothing sealed.
 UCX takes its transport from UCX_TLS, as everywhere. What is not there is said, and all else
 measured.
 
@@ -163,6 +171,10 @@ pub(crate) struct Perf {
     /// For idle: how long a target is left alone in each round
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub(super) seconds: u32,
+    /// Have the target in another network namespace, reached at this address of it: a name of `ip netns` or a file, and the address,
+    /// for example right,10.77.0.2. Raw references and transport tcp go there
+    #[arg(long, value_name = "NETNS,ADDRESS", value_parser = parse_across, conflicts_with = "peer")]
+    pub(super) across: Option<Across>,
     /// Draw the figures and their ratios, as SVG or PNG by the file's ending
     #[arg(long, value_name = "FILE", value_parser = parse_plot)]
     pub(super) plot: Option<Plot>,
@@ -179,6 +191,9 @@ impl Perf {
 /// The process that `perf` measures with. Standard input is the socket to it.
 #[derive(Args, Debug)]
 pub(crate) struct PerfOther {
+    /// The network namespace to enter
+    #[arg(long)]
+    pub(super) namespace: Option<PathBuf>,
     /// Number of the descriptor of the memory of both
     #[arg(long)]
     pub(super) memory: i32,
@@ -246,12 +261,17 @@ impl Metric {
 pub(super) enum Against {
     Raw,
     Memcpy,
+    Stream,
+    StreamSealed,
     UcxAm,
+    UcxAmTcp,
     UcxStores,
     UcxPut,
     Perftest,
     Dlopen,
     Cached,
+    Clear,
+    Single,
     Fetch,
     RawFetch,
     Alone,
@@ -275,12 +295,17 @@ impl Against {
         match self {
             Against::Raw => "raw",
             Against::Memcpy => "memcpy",
+            Against::Stream => "stream",
+            Against::StreamSealed => "stream-sealed",
             Against::UcxAm => "ucx-am",
+            Against::UcxAmTcp => "ucx-am-tcp",
             Against::UcxStores => "ucx-stores",
             Against::UcxPut => "ucx-put",
             Against::Perftest => "perftest",
             Against::Dlopen => "dlopen",
             Against::Cached => "cached",
+            Against::Clear => "clear",
+            Against::Single => "single",
             Against::Fetch => "fetch",
             Against::RawFetch => "raw-fetch",
             Against::Alone => "alone",
@@ -302,6 +327,22 @@ impl Against {
             Against::Futex | Against::UcxWait => &[Metric::WakeUp, Metric::Idle],
             _ => &[],
         }
+    }
+
+    /// The metrics that this can be a reference for, beside others; empty where it can be one for all that have no others.
+    pub(super) fn measures(self) -> &'static [Metric] {
+        match self {
+            Against::Stream | Against::StreamSealed | Against::UcxAmTcp | Against::Clear => {
+                &[Metric::Latency, Metric::Rate, Metric::Bandwidth]
+            }
+            Against::Single => &[Metric::Rate, Metric::Bandwidth],
+            _ => &[],
+        }
+    }
+
+    /// Whether it is farjump itself.
+    pub(super) fn is_farjump(self) -> bool {
+        matches!(self, Against::Cached | Against::Clear | Against::Single)
     }
 
     /// Whether its messages lie in a ring that may have slots of one length.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use farjump::Library;
 
+use super::across;
 use super::clock;
 use super::first;
 use super::injecting::Polls;
@@ -39,6 +40,7 @@ pub(crate) fn run(arguments: &PerfOther) -> Result<(), Failure> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let watch = Watch::of(&socket).map_err(failed)?;
     let memory = Memory::inherit(arguments.memory)?;
+    arguments.namespace.as_deref().map_or(Ok(()), across::enter)?;
     let mut talk = Talk::new(socket).map_err(failed)?;
     let Some(Order::Set(set)) = talk.hear()? else { return Ok(()) };
     let gone = match obey(&set, &mut talk, &memory, &watch) {
@@ -109,8 +111,8 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<En
                     false => End::Gone,
                 });
             }
-            Order::Connect { address, transport } => {
-                caller = Some(Caller::connect(&address, &transport, &counter, set)?);
+            Order::Connect { socket, transport } => {
+                caller = Some(Caller::connect(&socket, &transport, &counter, set)?);
                 talk.say(&Answer::Connected)?;
             }
             Order::Send { size, count } => {
@@ -135,11 +137,11 @@ fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer)
             Ok((Side::Target(Box::new(target)), Offer::default()))
         }
         Subject::Work(task @ Task { way: Way::Injected(transport), .. }) => {
-            let target = injected::listen(task, transport, &set.folder, set.ring)?;
+            let target = injected::listen(task, transport, set)?;
             Ok((Side::Work(target), Offer::default()))
         }
         reference => {
-            let half = references::open(reference, &set.layout, &set.folder, false)?;
+            let half = references::open(reference, &set.layout, &set.folder, Some(&set.host))?;
             let offer = half.offer()?;
             Ok((Side::Half(half), offer))
         }

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
+use super::across::Across;
 use super::memory::Memory;
 use super::message::{Answer, Offer, Order, Played, Sent, Set, Sleeper, Talk};
 use super::watch::Watch;
@@ -21,13 +22,22 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Starts it, with regions and data of so many bytes in the memory of both.
-    pub(super) fn start(stage: &Stage, region: usize, store: usize) -> Result<Pair, Failure> {
+    /// Starts it, with regions and data of so many bytes in the memory of both, and in another network namespace if it is to be
+    /// there.
+    pub(super) fn start(
+        stage: &Stage,
+        region: usize,
+        store: usize,
+        across: Option<&Across>,
+    ) -> Result<Pair, Failure> {
         let failed = |error: io::Error| Failure::new(format!("cannot start the second process: {error}"));
         let memory = Memory::create(region, store)?;
         let (socket, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = this_program();
         command.arg("perf-other").arg("--memory").arg(memory.descriptor().to_string());
+        if let Some(across) = across {
+            command.arg("--namespace").arg(across.namespace());
+        }
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let pid = stage.start(&mut command).map_err(failed)?.id();
         let watch = Watch::of(&socket).map_err(failed)?;
@@ -41,9 +51,9 @@ impl Pair {
         self.pid
     }
 
-    /// Has it be a source of the target at `address`.
-    pub(super) fn connect(&mut self, address: &str, transport: &str) -> Result<(), Failure> {
-        self.talk.say(&Order::Connect { address: address.to_owned(), transport: transport.to_owned() })?;
+    /// Has it be a source of the target whose socket has this name.
+    pub(super) fn connect(&mut self, socket: &str, transport: &str) -> Result<(), Failure> {
+        self.talk.say(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })?;
         match self.hear()? {
             Answer::Connected => Ok(()),
             other => Err(unexpected(&other)),

@@ -9,6 +9,7 @@ use super::message::{Offer, Subject};
 use super::ring::{Layout, Ring};
 use super::side::{Other, Source};
 use super::stores::Stores;
+use super::stream::{self, Stream};
 use super::work::mapped::Mapped;
 #[cfg(feature = "ucx")]
 use super::work::store_len;
@@ -21,6 +22,7 @@ use crate::failure::Failure;
 pub(super) enum Half {
     Raw,
     RawFetch(Task),
+    Stream(stream::Opening),
     #[cfg(feature = "iceoryx2")]
     Samples(Box<iceoryx::Samples>),
     #[cfg(feature = "ucx")]
@@ -30,6 +32,7 @@ pub(super) enum Half {
 /// A side that does.
 pub(super) enum Joined {
     Raw(Box<Ring<Stores>>),
+    Stream(Box<Stream>),
     #[cfg(feature = "iceoryx2")]
     Samples(Box<iceoryx::Samples>),
     #[cfg(feature = "ucx")]
@@ -44,8 +47,8 @@ pub(super) enum Joined {
     Serving(Box<dyn Other>),
 }
 
-/// This process's side of a reference, with memory of its own where it needs some, and files in `folder`. `source` says which
-/// side this is.
+/// This process's side of a reference, with memory of its own where it needs some, and files in `folder`. The target's side has
+/// the address of this machine at which it listens, where it does; the source's has none.
 ///
 /// # Errors
 /// Why there is none here.
@@ -53,15 +56,18 @@ pub(super) fn open(
     reference: &Subject,
     layout: &Layout,
     folder: &Path,
-    source: bool,
+    host: Option<&str>,
 ) -> Result<Half, Failure> {
     match reference {
         Subject::Raw => Ok(Half::Raw),
+        Subject::Stream { sealed } => Ok(Half::Stream(stream::Opening::of(*sealed, host)?)),
         #[cfg(feature = "iceoryx2")]
-        Subject::Iceoryx2 => Ok(Half::Samples(Box::new(iceoryx::Samples::open(folder, source, layout)?))),
+        Subject::Iceoryx2 => {
+            Ok(Half::Samples(Box::new(iceoryx::Samples::open(folder, host.is_none(), layout)?)))
+        }
         #[cfg(not(feature = "iceoryx2"))]
         Subject::Iceoryx2 => {
-            let _ = (folder, source);
+            let _ = folder;
             Err(Failure::new(
                 "this program was built without iceoryx2: build with cargo build --release -p farjump --features iceoryx2",
             ))
@@ -89,6 +95,7 @@ impl Half {
     pub(super) fn offer(&self) -> Result<Offer, Failure> {
         match self {
             Half::Raw | Half::RawFetch(_) => Ok(Offer::default()),
+            Half::Stream(opening) => Ok(Offer { address: opening.address()?, ..Offer::default() }),
             #[cfg(feature = "iceoryx2")]
             Half::Samples(_) => Ok(Offer::default()),
             #[cfg(feature = "ucx")]
@@ -104,9 +111,10 @@ impl Half {
         source: bool,
         layout: &Layout,
     ) -> Result<Joined, Failure> {
-        #[cfg(not(feature = "ucx"))]
-        let _ = offer;
         match self {
+            Half::Stream(opening) => {
+                Ok(Joined::Stream(Box::new(opening.join(offer.address, layout.longest)?)))
+            }
             Half::Raw => {
                 let (first, second, region) = memory.regions();
                 let (own, theirs) = if source { (first, second) } else { (second, first) };
@@ -186,6 +194,7 @@ impl Joined {
     pub(super) fn source(&mut self) -> Result<&mut dyn Source, Failure> {
         match self {
             Joined::Raw(ring) => Ok(&mut **ring),
+            Joined::Stream(stream) => Ok(&mut **stream),
             #[cfg(feature = "iceoryx2")]
             Joined::Samples(samples) => Ok(&mut **samples),
             #[cfg(feature = "ucx")]
@@ -204,6 +213,7 @@ impl Joined {
     pub(super) fn other(&mut self) -> Result<&mut dyn Other, Failure> {
         match self {
             Joined::Raw(ring) => Ok(&mut **ring),
+            Joined::Stream(stream) => Ok(&mut **stream),
             #[cfg(feature = "iceoryx2")]
             Joined::Samples(samples) => Ok(&mut **samples),
             #[cfg(feature = "ucx")]
@@ -220,7 +230,7 @@ impl Joined {
     /// By which of UCX's transports it goes, where that can be told.
     pub(super) fn lanes(&self) -> Option<String> {
         match self {
-            Joined::Raw(_) | Joined::Serving(_) => None,
+            Joined::Raw(_) | Joined::Stream(_) | Joined::Serving(_) => None,
             Joined::Asking(_, lanes) => lanes.clone(),
             #[cfg(feature = "iceoryx2")]
             Joined::Samples(_) => None,

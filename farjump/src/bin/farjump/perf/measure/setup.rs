@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use farjump::Mode;
+use farjump::{Mode, WaitPolicy};
 
 use super::Bench;
 use crate::failure::Failure;
@@ -11,13 +11,13 @@ use crate::perf::code::Libraries;
 use crate::perf::contestant::Contestant;
 use crate::perf::copy::Copy;
 use crate::perf::far::Far;
-use crate::perf::injecting;
 use crate::perf::joining::{Host, Sides, alike, hosts, join, subject_for, wanted};
 use crate::perf::measurement::LINE_SIZE;
 use crate::perf::message::Subject;
 use crate::perf::options::{Against, Metric, Perf};
 use crate::perf::pair::Pair;
 use crate::perf::peer::{Peer, Unreached};
+use crate::perf::place;
 use crate::perf::rdma::Program;
 use crate::perf::ring::Layout;
 use crate::perf::work::store_len;
@@ -37,7 +37,7 @@ impl<'a> Bench<'a> {
         let longest = options.sizes.longest().max(LINE_SIZE);
         let layout = Layout::new(options.ring(), longest, options.slot)?;
         let store = if options.metric == Metric::Work { store_len(longest) } else { 0 };
-        let mut pair = Pair::start(stage, layout.region, store)?;
+        let mut pair = Pair::start(stage, layout.region, store, options.across.as_ref())?;
         let wanted = wanted(against);
         let hosts = hosts(transports, &libraries.codes, longest);
         // The raw one is there in any case: the machine's state is told by it.
@@ -64,12 +64,16 @@ impl<'a> Bench<'a> {
             if let Some(why) = &whys[subject] {
                 return Err(Failure::new(format!("the target could not be made for {transport}: {why}")));
             }
-            let address = injecting::address(stage.folder(), name);
-            let link = far.serve(subject, || injecting::connect(&address, transport))??;
+            let link = place::link(stage.folder(), name, transport)?.wait_policy(WaitPolicy::spin_only());
+            let link = far.serve(subject, || link.connect())??;
             let number = links.len();
             links.push(Rc::new(link));
-            for code in *codes {
+            let single = against.contains(&Against::Single) && options.batch != 1;
+            let batches = [options.batch].into_iter().chain(single.then_some(1));
+            for (code, batch) in codes.iter().flat_map(|code| batches.clone().map(move |batch| (code, batch)))
+            {
                 contestants.extend(modes.iter().map(|mode| Contestant::Farjump {
+                    batch,
                     subject,
                     transport: (*transport).to_owned(),
                     mode: *mode,
@@ -78,7 +82,7 @@ impl<'a> Bench<'a> {
                 }));
             }
         }
-        for (against, code) in references().filter(|(against, _)| *against != Against::Cached) {
+        for (against, code) in references().filter(|(against, _)| !against.is_farjump()) {
             if let Some(program) = Program::of(against) {
                 contestants.push(Contestant::Rdma(program, cpus));
                 continue;
@@ -118,6 +122,7 @@ impl<'a> Bench<'a> {
             let transport = link.transport();
             for (at, code) in libraries.codes.iter().enumerate() {
                 contestants.extend(modes.iter().map(|mode| Contestant::Farjump {
+                    batch: options.batch,
                     subject: peer.subject(number, at),
                     transport: transport.clone(),
                     mode: *mode,

@@ -1,13 +1,15 @@
 //! Sources that send in turn: those of this process, or the one of a process that is a source alone.
 
+use std::path::Path;
 use std::slice;
 
 use farjump::{Library, Link, WaitPolicy};
 
 use crate::failure::Failure;
 use crate::perf::clock;
-use crate::perf::injecting::{PATIENCE, link_to};
+use crate::perf::injecting::PATIENCE;
 use crate::perf::message::{Sent, Set};
+use crate::perf::place;
 
 /// How a source waits for room or an answer. Many of them share one processor: one that the target is quick to serve finds what
 /// it waits for while it spins; any other lets the next one send.
@@ -16,12 +18,13 @@ const WAIT: WaitPolicy = WaitPolicy { spins: 4_000, pauses: 0, yields: u32::MAX 
 /// A link of a source that shares its processor with others, with `room` bytes for replies. One call has run when it returns: the
 /// target has the code.
 pub(super) fn connect(
-    address: &str,
+    folder: &Path,
+    socket: &str,
     transport: &str,
     room: usize,
     library: &Library,
 ) -> Result<Link, Failure> {
-    let link = link_to(address, transport).wait_policy(WAIT).reply_room(room).connect()?;
+    let link = place::link(folder, socket, transport)?.wait_policy(WAIT).reply_room(room).connect()?;
     link.inject(library, &[])?.wait(PATIENCE)?;
     Ok(link)
 }
@@ -53,14 +56,14 @@ pub(in crate::perf) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Of the target at `address`, for the function of `library`. `set` says how long payloads and mailboxes are.
+    /// Of the target whose socket has this name, for the function of `library`. `set` says how long payloads and mailboxes are.
     pub(in crate::perf) fn connect(
-        address: &str,
+        socket: &str,
         transport: &str,
         library: &'a Library,
         set: &Set,
     ) -> Result<Caller<'a>, Failure> {
-        let link = connect(address, transport, set.ring, library)?;
+        let link = connect(&set.folder, socket, transport, set.ring, library)?;
         Ok(Caller { link, library, args: vec![7; set.layout.longest] })
     }
 

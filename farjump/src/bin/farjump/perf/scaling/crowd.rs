@@ -12,7 +12,7 @@ use super::resident::Resident;
 use crate::failure::Failure;
 use crate::perf::Setting;
 use crate::perf::figures::{Round, median};
-use crate::perf::injecting::{Calls, PATIENCE, address};
+use crate::perf::injecting::{Calls, PATIENCE};
 use crate::perf::measurement::{Measurement, round_trips};
 use crate::perf::message::{Order, Played};
 use crate::perf::options::Metric;
@@ -81,10 +81,6 @@ impl<'a> Crowd<'a> {
         &self.setting.libraries.codes[0].library
     }
 
-    fn address(&self) -> String {
-        address(self.setting.stage.folder(), &self.socket)
-    }
-
     /// Connects sources until there are so many.
     ///
     /// # Errors
@@ -105,7 +101,9 @@ impl<'a> Crowd<'a> {
                     self.others.push(self.process()?);
                 } else {
                     let room = self.setting.options.ring();
-                    self.links.push(connect(&self.address(), self.transport, room, self.library())?);
+                    let folder = self.setting.stage.folder();
+                    let link = connect(folder, &self.socket, self.transport, room, self.library())?;
+                    self.links.push(link);
                 }
             }
             Ok(())
@@ -116,10 +114,10 @@ impl<'a> Crowd<'a> {
     /// A source in a process of its own.
     fn process(&self) -> Result<Pair, Failure> {
         let Setting { options, stage, cpus, .. } = *self.setting;
-        let mut pair = Pair::start(stage, 0, 0)?;
+        let mut pair = Pair::start(stage, 0, 0, None)?;
         let layout = Layout::without_rings(options.sizes.longest());
         pair.set(self.setting.set(&[], cpus.source, layout))?;
-        pair.connect(&self.address(), self.transport)?;
+        pair.connect(&self.socket, self.transport)?;
         Ok(pair)
     }
 

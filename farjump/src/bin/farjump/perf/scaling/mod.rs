@@ -79,7 +79,7 @@ impl<'a> Field<'a> {
         counts.sort_unstable();
         let most = counts.last().copied().unwrap_or(1);
         let layout = Layout::new(options.ring(), options.sizes.longest().max(LINE_SIZE), None)?;
-        let mut pair = Pair::start(stage, layout.region, 0)?;
+        let mut pair = Pair::start(stage, layout.region, 0, options.across.as_ref())?;
         // The raw one is for the machine's state.
         let mut subjects = vec![Subject::Raw];
         let mut lanes = Vec::new();

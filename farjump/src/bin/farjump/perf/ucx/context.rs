@@ -23,11 +23,25 @@ pub(super) struct Worker {
 impl Worker {
     /// With this feature alone, used by one thread.
     pub(super) fn create(feature: ucp_feature) -> Result<Worker, Failure> {
+        Worker::create_with(feature, &[])
+    }
+
+    /// The same, with these settings in place of the environment's.
+    pub(super) fn create_with(feature: ucp_feature, settings: &[(&CStr, &CStr)]) -> Result<Worker, Failure> {
         let ucx = Ucx::open().map_err(|error| Failure::new(error.to_string()))?;
         let mut config = ptr::null_mut();
         // SAFETY: without a prefix and a file UCX reads the environment alone; there is room for what it makes.
         let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
         check(ucx, "does not understand its settings", status)?;
+        for (name, value) in settings {
+            // SAFETY: made above; UCX copies both strings.
+            let status = unsafe { ucx.ucp_config_modify(config, name.as_ptr(), value.as_ptr()) };
+            if status != UCS_OK {
+                // SAFETY: made above, and used no more.
+                unsafe { ucx.ucp_config_release(config) };
+                return Err(failed(ucx, "does not take its settings", status));
+            }
+        }
         // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
         let mut params: ucp_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES);

@@ -9,6 +9,7 @@ mod requests;
 mod waiting;
 mod writing;
 
+use std::ffi::CStr;
 use std::rc::Rc;
 
 use super::message::{Offer, Subject};
@@ -20,6 +21,9 @@ pub(super) use waiting::{Sending, Waiting};
 use writing::Region;
 pub(super) use writing::{Puts, Written};
 
+/// TCP alone, of which the port that UCX opens is reached from this machine alone.
+const LOOPBACK: [(&CStr, &CStr); 2] = [(c"TLS", c"tcp"), (c"NET_DEVICES", c"lo")];
+
 /// One side of a reference, that does not know the other yet.
 pub(super) struct Opening {
     // Before the worker, which it belongs to.
@@ -30,6 +34,10 @@ pub(super) struct Opening {
 impl Opening {
     /// For `subject`, with a region of so many bytes where one is needed.
     pub(super) fn of(subject: &Subject, region: usize) -> Result<Opening, Failure> {
+        if *subject == Subject::UcxAmTcp {
+            let worker = Rc::new(Worker::create_with(farjump_ucx_sys::UCP_FEATURE_AM, &LOOPBACK)?);
+            return Ok(Opening { worker, region: None });
+        }
         if subject.is_messages() {
             let worker = Rc::new(Worker::create(farjump_ucx_sys::UCP_FEATURE_AM)?);
             return Ok(Opening { worker, region: None });
@@ -43,7 +51,9 @@ impl Opening {
     pub(super) fn offer(&self) -> Result<Offer, Failure> {
         let worker = self.worker.address()?;
         match &self.region {
-            Some(region) => Ok(Offer { worker, key: region.key()?, start: region.start() }),
+            Some(region) => {
+                Ok(Offer { worker, key: region.key()?, start: region.start(), ..Offer::default() })
+            }
             None => Ok(Offer { worker, ..Offer::default() }),
         }
     }

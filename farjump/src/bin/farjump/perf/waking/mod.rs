@@ -96,7 +96,7 @@ impl Line {
         let Setting { stage, cpus, .. } = *setting;
         let layout = Layout::new(0, LINE_SIZE, None)?;
         let subjects = [Subject::Raw];
-        let mut pair = Pair::start(stage, layout.region, 0)?;
+        let mut pair = Pair::start(stage, layout.region, 0, None)?;
         let theirs = pair.set(setting.set(&subjects, cpus.target, layout))?;
         let Sides { sides, .. } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
         Ok(Line { pair, sides, times: vec![Duration::ZERO; STATE_CALLS as usize], found: Vec::new() })

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farjump::Target;
 use rustix::event::Timespec;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
@@ -16,9 +15,10 @@ use rustix::thread::futex;
 
 use crate::failure::Failure;
 use crate::perf::clock;
-use crate::perf::injecting::{CONNECTING, address};
+use crate::perf::injecting::CONNECTING;
 use crate::perf::memory::Memory;
 use crate::perf::message::{Answer, Offer, Order, Set, Sleeper, Talk};
+use crate::perf::place;
 #[cfg(feature = "ucx")]
 use crate::perf::ucx;
 
@@ -35,8 +35,7 @@ pub(in crate::perf) fn sleep(
 ) -> Result<bool, Failure> {
     match sleeper {
         Sleeper::Farjump { transport, socket, sources } => {
-            let builder = Target::listen(&address(&set.folder, socket))
-                .transport(transport)
+            let builder = place::target(&set.folder, &set.host, socket, transport)?
                 .mailbox(set.ring)
                 .meeting_limit(CONNECTING)
                 .max_sources(*sources)
@@ -44,6 +43,7 @@ pub(in crate::perf) fn sleep(
             let stamp: *const AtomicU64 = memory.stamp();
             // SAFETY: the functions that come hand it to `perf_ran` alone, and the memory is mapped longer than the target lives.
             let mut target = unsafe { builder.args_raw(stamp.cast_mut().cast()) }.build()?;
+            place::announce(&set.folder, socket, transport, &target)?;
             let stopper = target.stopper();
             talk.say(&Answer::Made(vec![Ok(Offer::default())]))?;
             until_told(talk, || stopper.stop(), || Ok(target.run()?))

@@ -5,7 +5,7 @@ use farjump::{Library, Link};
 use super::sleeping::ring;
 use crate::failure::Failure;
 use crate::perf::Setting;
-use crate::perf::injecting::{address, connect};
+use crate::perf::injecting::connect;
 use crate::perf::message::Sleeper;
 use crate::perf::options::Against;
 use crate::perf::pair::Pair;
@@ -50,10 +50,9 @@ impl<'a> Waker<'a> {
         let mut pair = start(setting)?;
         let sleeper = Sleeper::Farjump { transport: transport.to_owned(), socket: socket.clone(), sources };
         pair.sleep(&sleeper)?.map_err(Failure::new)?;
-        let address = address(setting.stage.folder(), &socket);
         let mut links = Vec::new();
         while links.len() < sources {
-            let link = connect(&address, transport)?;
+            let link = connect(setting.stage.folder(), &socket, transport)?;
             // The target gets the code.
             link.inject(library, &[])?.wait(super::PATIENCE)?;
             links.push(link);
@@ -158,7 +157,7 @@ impl<'a> Waker<'a> {
 /// A process that will sleep.
 fn start(setting: &Setting<'_>) -> Result<Pair, Failure> {
     let Setting { options, stage, cpus, .. } = *setting;
-    let mut pair = Pair::start(stage, 0, 0)?;
+    let mut pair = Pair::start(stage, 0, 0, options.across.as_ref())?;
     pair.set(setting.set(&[], cpus.target, Layout::without_rings(options.sizes.longest())))?;
     Ok(pair)
 }

@@ -1,7 +1,5 @@
 //! Work that is injected.
 
-use std::path::Path;
-
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
 use super::Task;
@@ -10,7 +8,9 @@ use super::functions::Function;
 use super::serving::{Host, Serving};
 use super::store::{Slot, Store, store_append, store_get, store_slot};
 use crate::failure::Failure;
-use crate::perf::injecting::{CONNECTING, PATIENCE, address};
+use crate::perf::injecting::{CONNECTING, PATIENCE};
+use crate::perf::message::Set;
+use crate::perf::place;
 use crate::perf::side::{Other, Source};
 use crate::perf::watch::Watch;
 
@@ -68,19 +68,14 @@ impl Host for Polls {
     }
 }
 
-/// A target for a task over one transport, with a mailbox of `ring` bytes.
-pub(in crate::perf) fn listen(
-    task: &Task,
-    transport: &str,
-    folder: &Path,
-    ring: usize,
-) -> Result<Box<dyn Other>, Failure> {
+/// A target for a task over one transport, with a mailbox as long as `set` has it.
+pub(in crate::perf) fn listen(task: &Task, transport: &str, set: &Set) -> Result<Box<dyn Other>, Failure> {
+    let socket = task.host(transport);
     let store = Store::own(task.longest);
-    let builder = Target::listen(&address(folder, &task.host(transport)))
-        .transport(transport)
+    let builder = place::target(&set.folder, &set.host, &socket, transport)?
         .modes(&Mode::ALL)
         .local(&Library::open(&task.library)?)
-        .mailbox(ring)
+        .mailbox(set.ring)
         .meeting_limit(CONNECTING)
         .wait_policy(WaitPolicy::spin_only())
         .export("store_get", store_get as extern "C" fn(*const Store, u64) -> u64)
@@ -89,5 +84,6 @@ pub(in crate::perf) fn listen(
     // SAFETY: the store stays to the end of the process, and its functions and fields are what `perf`'s own functions, which
     // this target is for, are told they are.
     let target = unsafe { builder.args_raw(store.as_args()) }.build()?;
+    place::announce(&set.folder, &socket, transport, &target)?;
     Ok(Box::new(Serving::new(task.function, store, Polls { target, done: 0 })))
 }

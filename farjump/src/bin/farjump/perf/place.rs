@@ -1,0 +1,104 @@
+//! Where a run's targets listen, and how its sources find them: Unix sockets in the run's folder, or TCP where frames travel on a
+//! stream, so that what is measured is what two machines would use.
+//!
+//! A target on TCP is given a port by the system and writes its address to a file in the folder. Source and target share a key
+//! that is drawn for the run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
+
+use super::injecting::{CONNECTING, PATIENCE};
+use crate::failure::Failure;
+
+/// The transport whose frames travel on a stream.
+pub(super) const TCP: &str = "tcp";
+/// The same with nothing sealed: a name of `perf` alone.
+pub(super) const TCP_CLEAR: &str = "tcp-clear";
+/// The file with the key.
+const KEY: &str = "key";
+
+/// The transport that this name of `perf` stands for.
+pub(super) fn backend(transport: &str) -> &str {
+    if transport == TCP_CLEAR { TCP } else { transport }
+}
+
+fn is_stream(transport: &str) -> bool {
+    backend(transport) == TCP
+}
+
+/// Draws the key of a run, if one of its transports needs one.
+///
+/// # Errors
+/// When it cannot be drawn or written.
+pub(super) fn draw_key(folder: &Path, transports: &[String]) -> Result<(), Failure> {
+    if transports.iter().any(|transport| is_stream(transport)) {
+        Key::create(&folder.join(KEY)).map_err(farjump::Error::from)?;
+    }
+    Ok(())
+}
+
+/// A target that is to listen on the socket of this name, or on a port of `host`.
+///
+/// # Errors
+/// When the run has no key.
+pub(super) fn target(
+    folder: &Path,
+    host: &str,
+    socket: &str,
+    transport: &str,
+) -> Result<TargetBuilder<'static>, Failure> {
+    if !is_stream(transport) {
+        return Ok(Target::listen(&unix(folder, socket)).transport(transport));
+    }
+    let target = Target::listen(&format!("tcp:{host}:0")).transport(TCP);
+    Ok(if transport == TCP_CLEAR { target } else { target.key(key(folder)?) })
+}
+
+/// Tells sources where the target listens, if it is on TCP.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn announce(
+    folder: &Path,
+    socket: &str,
+    transport: &str,
+    target: &Target<'_>,
+) -> Result<(), Failure> {
+    if !is_stream(transport) {
+        return Ok(());
+    }
+    let file = announced(folder, socket);
+    fs::write(&file, target.address())
+        .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", file.display())))
+}
+
+/// A link to the target that listens on the socket of this name, with what all links of a run have in common.
+///
+/// # Errors
+/// When the target has not said where it listens.
+pub(super) fn link(folder: &Path, socket: &str, transport: &str) -> Result<LinkBuilder, Failure> {
+    let link = if is_stream(transport) {
+        let file = announced(folder, socket);
+        let address = fs::read_to_string(&file)
+            .map_err(|error| Failure::new(format!("cannot read `{}`: {error}", file.display())))?;
+        let link = Link::builder(&address).transport(TCP);
+        if transport == TCP_CLEAR { link } else { link.key(key(folder)?) }
+    } else {
+        Link::builder(&unix(folder, socket)).transport(transport)
+    };
+    Ok(link.connect_timeout(CONNECTING).send_timeout(PATIENCE))
+}
+
+fn unix(folder: &Path, socket: &str) -> String {
+    format!("unix:{}/{socket}", folder.display())
+}
+
+fn announced(folder: &Path, socket: &str) -> PathBuf {
+    folder.join(format!("{socket}.address"))
+}
+
+fn key(folder: &Path) -> Result<Key, Failure> {
+    Ok(Key::read(&folder.join(KEY)).map_err(farjump::Error::from)?)
+}

@@ -1,0 +1,102 @@
+//! How a message lies on the wire.
+
+/// Bytes before a record's body.
+pub(super) const HEAD: usize = 16;
+/// Bytes behind it, where it is sealed.
+pub(super) const TAG: usize = 16;
+/// Bytes of a full record.
+pub(super) const BODY: usize = 16 << 10;
+/// Bytes of a frame's header, payloads up to whose rest of a line share it, and of a line.
+const HEADER: usize = 24;
+const LINE: usize = 64;
+
+/// The length of a message's frame, and what its records have around them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shape {
+    /// Bytes of the frame.
+    pub(super) frame: usize,
+    sealed: bool,
+}
+
+impl Shape {
+    /// Of a call with `payload` bytes, or of an answer with as many.
+    pub(super) fn of(payload: usize, sealed: bool) -> Shape {
+        let frame = if HEADER + payload <= LINE { LINE } else { (LINE + payload).next_multiple_of(LINE) };
+        Shape { frame, sealed }
+    }
+
+    pub(super) fn records(self) -> usize {
+        self.frame.div_ceil(BODY)
+    }
+
+    /// Bytes around each record's body.
+    pub(super) fn gap(self) -> usize {
+        if self.sealed { HEAD + TAG } else { HEAD }
+    }
+
+    /// Bytes of the whole message.
+    pub(super) fn wire(self) -> usize {
+        self.frame + self.records() * self.gap()
+    }
+
+    /// Where a record ends, from the start of the message.
+    pub(super) fn end(self, record: usize) -> usize {
+        self.wire().min((record + 1) * (BODY + self.gap()))
+    }
+
+    /// Of the first `at` bytes of the message: how many are of bodies, and how many of what is around them.
+    pub(super) fn split(self, at: usize) -> (usize, usize) {
+        let (record, within) = (at / (BODY + self.gap()), at % (BODY + self.gap()));
+        let of_body = within.saturating_sub(HEAD).min(BODY).min(self.frame - record * BODY);
+        (record * BODY + of_body, record * self.gap() + within - of_body)
+    }
+
+    /// The piece of the message that begins at `at`: how many bytes, and whether they are of a body. Tags are in one piece with the
+    /// head behind them.
+    pub(super) fn piece(self, at: usize) -> (usize, bool) {
+        let record = at / (BODY + self.gap());
+        let within = at % (BODY + self.gap());
+        let body = BODY.min(self.frame - record * BODY);
+        if within < HEAD {
+            return (HEAD - within, false);
+        }
+        if within < HEAD + body {
+            return (HEAD + body - within, true);
+        }
+        let next_head = if record + 1 < self.records() { HEAD } else { 0 };
+        (self.gap() + body - within + next_head, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_as_long_as_farjumps() {
+        for (payload, frame) in
+            [(0, 64), (40, 64), (41, 128), (64, 128), (65, 192), (1 << 20, (1 << 20) + 64)]
+        {
+            assert_eq!(Shape::of(payload, false).frame, frame, "{payload}");
+        }
+    }
+
+    #[test]
+    fn the_pieces_of_a_message_are_all_of_it_from_wherever_one_begins() {
+        for (payload, sealed) in [(8, true), (16_320, false), (16_321, true), (50_000, false), (50_000, true)]
+        {
+            let shape = Shape::of(payload, sealed);
+            for start in 0..shape.wire() {
+                let (mut at, (mut bodies, mut ends)) = (start, shape.split(start));
+                while at != shape.wire() {
+                    assert_eq!(shape.split(at), (bodies, ends), "{payload} at {at}");
+                    let (len, is_body) = shape.piece(at);
+                    assert_ne!(len, 0);
+                    at += len;
+                    *if is_body { &mut bodies } else { &mut ends } += len;
+                }
+                assert_eq!((bodies, ends), (shape.frame, shape.records() * shape.gap()));
+            }
+        }
+    }
+}
