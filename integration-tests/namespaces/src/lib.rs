@@ -3,17 +3,23 @@
 //! Making them takes root and `ip` (package iproute2). They are gone when their value is, and also when the process that made
 //! them is killed: a shell waits for its end.
 
+mod relay;
+
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio, id};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use relay::Relay;
+
 /// What the names of all of them begin with, before the number of the process that made them.
 const PREFIX: &str = "farjump-";
+/// Where `ip` keeps the files of namespaces.
+const NAMED: &str = "/run/netns";
 /// The name of the cable's end in either.
 pub const DEVICE: &str = "fj0";
 /// How long the system may take to notice that a cable is plugged in.
@@ -46,6 +52,8 @@ pub struct Namespaces {
     names: [String; 2],
     /// Removes both when its input ends.
     remover: Child,
+    /// What lies between them, if that is no plain cable.
+    relay: Option<Relay>,
 }
 
 impl Namespaces {
@@ -54,6 +62,33 @@ impl Namespaces {
     /// # Errors
     /// Why that cannot be done here, as a sentence. Nothing is left behind.
     pub fn new() -> Result<Namespaces, String> {
+        let made = Namespaces::unjoined()?;
+        let [left, right] = &made.names;
+        ip(&["link", "add", DEVICE, "netns", left, "type", "veth", "peer", "name", DEVICE, "netns", right])?;
+        made.set_up()?;
+        made.await_carrier()?;
+        Ok(made)
+    }
+
+    /// Makes them with a cable of which each packet comes out `delay` after it went in, on either side. Threads of this process
+    /// carry the packets. Such a cable cannot be pulled.
+    ///
+    /// # Errors
+    /// As [`Namespaces::new`].
+    pub fn delayed(delay: Duration) -> Result<Namespaces, String> {
+        let mut made = Namespaces::unjoined()?;
+        let [left, right] = [Side::Left, Side::Right].map(|side| made.file(side));
+        made.relay = Some(Relay::start([&left, &right], DEVICE, delay)?);
+        for name in &made.names {
+            // A queue that holds what a window does: a plain cable holds its sender up instead.
+            ip(&["-n", name, "link", "set", DEVICE, "txqueuelen", "10000"])?;
+        }
+        made.set_up()?;
+        Ok(made)
+    }
+
+    /// Makes them, with nothing between them.
+    fn unjoined() -> Result<Namespaces, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         sweep()?;
         let number = MADE.fetch_add(1, Relaxed);
@@ -68,18 +103,21 @@ impl Namespaces {
             .process_group(0)
             .spawn()
             .map_err(|error| format!("no shell can be started: {error}"))?;
-        let made = Namespaces { names, remover };
-        let [left, right] = &made.names;
-        ip(&["netns", "add", left])?;
-        ip(&["netns", "add", right])?;
-        ip(&["link", "add", DEVICE, "netns", left, "type", "veth", "peer", "name", DEVICE, "netns", right])?;
-        for (name, side) in [(left, Side::Left), (right, Side::Right)] {
+        let made = Namespaces { names, remover, relay: None };
+        for name in &made.names {
+            ip(&["netns", "add", name])?;
+        }
+        Ok(made)
+    }
+
+    /// Gives the devices their addresses.
+    fn set_up(&self) -> Result<(), String> {
+        for (name, side) in self.names.iter().zip([Side::Left, Side::Right]) {
             ip(&["-n", name, "addr", "add", &format!("{}/24", side.address()), "dev", DEVICE])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
         }
-        made.await_carrier()?;
-        Ok(made)
+        Ok(())
     }
 
     /// Waits until both ends are in use. The system tells of a cable that came up when it finds the time for it, and UCX takes
@@ -143,6 +181,11 @@ impl Namespaces {
         text.trim().parse().map_err(|_| format!("no number of bytes: {text:?}"))
     }
 
+    /// The file of one of them, by which a process enters it (setns(2)).
+    pub fn file(&self, side: Side) -> PathBuf {
+        Path::new(NAMED).join(self.name(side))
+    }
+
     fn name(&self, side: Side) -> &str {
         &self.names[side as usize]
     }
@@ -150,6 +193,8 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
+        // Its devices are in the namespaces.
+        drop(self.relay.take());
         // Its end is what the remover waits for.
         drop(self.remover.stdin.take());
         // It fails where there was nothing to remove.
@@ -175,7 +220,7 @@ fn ip(arguments: &[&str]) -> Result<String, String> {
 
 /// Removes those whose process is no more, and whose remover was killed too.
 fn sweep() -> Result<(), String> {
-    let Ok(entries) = std::fs::read_dir("/run/netns") else { return Ok(()) };
+    let Ok(entries) = std::fs::read_dir(NAMED) else { return Ok(()) };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
@@ -183,10 +228,41 @@ fn sweep() -> Result<(), String> {
         let Some(maker) = maker.and_then(|maker| maker.parse::<u32>().ok()) else { continue };
         if !Path::new(&format!("/proc/{maker}")).exists()
             && let Err(why) = ip(&["netns", "del", &name])
-            && Path::new("/run/netns").join(&*name).exists()
+            && Path::new(NAMED).join(&*name).exists()
         {
             return Err(why);
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long it takes until a connection from the left one to the right one is refused.
+    fn refused(namespaces: &Namespaces) -> Duration {
+        let begun = Instant::now();
+        // Nobody listens there: the refusal comes back the same way.
+        let script = format!("exec 3<>/dev/tcp/{}/9", Side::Right.address());
+        let tried =
+            namespaces.command(Side::Left, "bash").args(["-c", &script]).stderr(Stdio::null()).status();
+        assert!(!tried.expect("there is a shell").success());
+        begun.elapsed()
+    }
+
+    #[test]
+    fn packets_take_the_delay_each_way() {
+        let delay = Duration::from_millis(200);
+        let namespaces = match Namespaces::delayed(delay) {
+            Ok(namespaces) => namespaces,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        assert!(refused(&namespaces) >= 2 * delay);
+        let received = namespaces.received(Side::Left).unwrap();
+        assert_ne!(received, 0, "the refusal came by another way");
+        let [left, right] = [Side::Left, Side::Right].map(|side| namespaces.file(side));
+        drop(namespaces);
+        assert!(!left.exists() && !right.exists());
+    }
 }
