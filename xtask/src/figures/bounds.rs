@@ -83,8 +83,19 @@ const fn inside(
     bound(what, (section, "latency"), (transport, reference), 0..=220, AtMost, (most, most))
 }
 
+/// A bound over TCP, where a line from one processor to the other is a small part of what anything takes.
+const fn over_tcp(
+    what: (&'static str, &'static str),
+    section: (&'static str, &'static str),
+    between: (&'static str, &'static str),
+    side: Side,
+    limit: f64,
+) -> Bound {
+    bound(what, section, between, ANY, side, (limit, limit))
+}
+
 /// All of them.
-pub(crate) const BOUNDS: [Bound; 22] = [
+pub(crate) const BOUNDS: [Bound; 36] = [
     bound(
         ("one-way, cached, `shm`, up to 40 B", "raw ping-pong, one line each way"),
         ("floor", "latency"),
@@ -257,6 +268,107 @@ pub(crate) const BOUNDS: [Bound; 22] = [
         "verbs-write",
         0.03125,
     ),
+    over_tcp(
+        ("one-way, 8 B, `tcp-clear`", "as many bytes over a stream"),
+        ("tcp-latency", "latency"),
+        ("tcp-clear", "stream"),
+        AtMost,
+        1.05,
+    ),
+    over_tcp(
+        ("one-way, 8 B, `tcp-clear`", "UCX active message over TCP"),
+        ("tcp-latency", "latency"),
+        ("tcp-clear", "ucx-am-tcp"),
+        AtMost,
+        0.9,
+    ),
+    over_tcp(
+        ("one-way, 8 B, `tcp`, processors with AES", "`tcp-clear`"),
+        ("tcp-latency", "latency"),
+        ("tcp", "clear"),
+        AtMost,
+        1.08,
+    ),
+    over_tcp(
+        ("message rate, 8 B, 64 given at a time, `tcp-clear`", "64 calls that are each a record"),
+        ("tcp-rate", "rate"),
+        ("tcp-clear", "single"),
+        AtLeast,
+        12.0,
+    ),
+    over_tcp(
+        ("message rate, 8 B, 64 given at a time, `tcp`", "64 calls that are each a record"),
+        ("tcp-rate", "rate"),
+        ("tcp", "single"),
+        AtLeast,
+        12.0,
+    ),
+    over_tcp(
+        ("message rate, 8 B, 64 given at a time, `tcp`", "`tcp-clear`"),
+        ("tcp-rate", "rate"),
+        ("tcp", "clear"),
+        AtLeast,
+        0.75,
+    ),
+    over_tcp(
+        ("bandwidth, 1 MiB, `tcp-clear`", "a loop of the same writes"),
+        ("tcp-bandwidth", "bandwidth"),
+        ("tcp-clear", "stream"),
+        AtLeast,
+        0.95,
+    ),
+    over_tcp(
+        ("bandwidth, 1 MiB, `tcp`", "a loop of the same writes, records and AEAD"),
+        ("tcp-bandwidth", "bandwidth"),
+        ("tcp", "stream-sealed"),
+        AtLeast,
+        0.95,
+    ),
+    over_tcp(
+        ("bandwidth, 1 MiB, `tcp`", "`tcp-clear`"),
+        ("tcp-bandwidth", "bandwidth"),
+        ("tcp", "clear"),
+        AtLeast,
+        0.8,
+    ),
+    over_tcp(
+        ("bandwidth, 1 MiB, `tcp-clear`, packets take 5 ms", "a loop of the same writes"),
+        ("tcp-delay-5", "bandwidth"),
+        ("tcp-clear", "stream"),
+        AtLeast,
+        0.8,
+    ),
+    over_tcp(
+        ("bandwidth, 1 MiB, `tcp`, packets take 5 ms", "a loop of the same writes, records and AEAD"),
+        ("tcp-delay-5", "bandwidth"),
+        ("tcp", "stream-sealed"),
+        AtLeast,
+        0.8,
+    ),
+    over_tcp(
+        ("bandwidth, 1 MiB, `tcp-clear`, packets take 20 ms", "a loop of the same writes"),
+        ("tcp-delay-20", "bandwidth"),
+        ("tcp-clear", "stream"),
+        AtLeast,
+        0.8,
+    ),
+    over_tcp(
+        ("bandwidth, 1 MiB, `tcp`, packets take 20 ms", "a loop of the same writes, records and AEAD"),
+        ("tcp-delay-20", "bandwidth"),
+        ("tcp", "stream-sealed"),
+        AtLeast,
+        0.8,
+    ),
+    Bound {
+        sources: Some(256),
+        ..over_tcp(
+            ("one-way, 256 connected sources of which one is active, `tcp`", "one connected source"),
+            ("tcp-scaling", "scaling-latency"),
+            ("tcp", "alone"),
+            AtMost,
+            1.15,
+        )
+    },
 ];
 
 /// Whether a bound was reached.

@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use farjump_namespaces::{Namespaces, Side};
 use serde_json::Value;
 
 use crate::child::{Ended, Failed, Interrupt, Run};
@@ -103,7 +104,7 @@ fn kept_as(section: &Section) -> String {
 /// What a user would type.
 fn command(section: &Section, rounds: u32) -> Vec<String> {
     let own = section.args.iter().map(|arg| (*arg).to_owned());
-    let rounds = ["--rounds".to_owned(), rounds.to_string()];
+    let rounds = ["--rounds".to_owned(), rounds.max(section.rounds).to_string()];
     ["farjump".to_owned(), "perf".to_owned()].into_iter().chain(own).chain(rounds).collect()
 }
 
@@ -129,12 +130,31 @@ fn measure(
     }
     let printed = tempfile::NamedTempFile::new().map_err(|error| failed(folder, &error))?;
     let output = File::create(printed.path()).map_err(|error| failed(printed.path(), &error))?;
-    let mut started = Run::new(program, interrupt)
+    let namespaces = match section.delay.map(Namespaces::delayed) {
+        None => None,
+        Some(Ok(namespaces)) => Some(namespaces),
+        Some(Err(why)) => {
+            run.failed = Some(why);
+            return Ok(());
+        }
+    };
+    let mut started = match &namespaces {
+        None => Run::new(program, interrupt),
+        Some(namespaces) => {
+            let words = namespaces.launcher(Side::Left);
+            Run::new(&words[0], interrupt).args(&words[1..]).args([program])
+        }
+    };
+    started = started
         .args(&command[1..])
         .args(["--json"])
         .output(output.into())
         .shown_as(run.command.clone())
         .limit(section.limit);
+    if let Some(namespaces) = &namespaces {
+        let across = format!("{},{}", namespaces.file(Side::Right).display(), Side::Right.address());
+        started = started.args(["--across", &across]);
+    }
     if section.picture {
         let picture = folder.join(results::picture(section.name));
         // An old one would pass for what was just measured.

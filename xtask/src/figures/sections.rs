@@ -20,6 +20,10 @@ pub(crate) struct Section {
     pub(crate) features: Option<&'static str>,
     /// What it may take.
     pub(crate) limit: Duration,
+    /// How often everything is measured, where the figures need more rounds than others: at least so often.
+    pub(crate) rounds: u32,
+    /// How long packets take from source to target, which are in network namespaces of their own then.
+    pub(crate) delay: Option<Duration>,
 }
 
 const MINUTES: u64 = 60;
@@ -32,7 +36,8 @@ impl Section {
         args: &'static [&'static str],
     ) -> Section {
         let limit = Duration::from_secs(3 * MINUTES);
-        Section { name, title, about, args, picture: false, kernel: None, features: None, limit }
+        let (picture, kernel, features, rounds, delay) = (false, None, None, 1, None);
+        Section { name, title, about, args, picture, kernel, features, limit, rounds, delay }
     }
 
     const fn drawn(self) -> Section {
@@ -48,13 +53,22 @@ impl Section {
         Section { kernel: Some(kernel), limit: Duration::from_secs(10 * MINUTES), ..self }
     }
 
+    /// Measured in pairs so many that a ratio close to 1 can be told from 1.
+    const fn paired(self, rounds: u32) -> Section {
+        Section { rounds, ..self }
+    }
+
+    const fn delayed(self, milliseconds: u64) -> Section {
+        Section { delay: Some(Duration::from_millis(milliseconds)), ..self }
+    }
+
     const fn up_to(self, minutes: u64) -> Section {
         Section { limit: Duration::from_secs(minutes * MINUTES), ..self }
     }
 }
 
 /// All of them, in the order in which they are run and shown.
-pub(crate) const SECTIONS: [Section; 24] = [
+pub(crate) const SECTIONS: [Section; 30] = [
     Section::new(
         "latency",
         "One-way latency: the paper's figure 3",
@@ -186,6 +200,46 @@ pub(crate) const SECTIONS: [Section; 24] = [
         "The same as a stream.",
         &["rate", "--sizes", "8,1K", "--transports", "shm", "--against", "perftest"],
     ),
+    Section::new(
+        "tcp-latency",
+        "TCP: latency",
+        "Over loopback, sealed (`tcp`) and with nothing sealed (`tcp-clear`), beside as many bytes over a stream by the same system \
+         calls, and UCX's active messages over TCP.",
+        &[
+            "latency", "--sizes", "8", "--transports", "tcp,tcp-clear", "--against", "stream,stream-sealed,clear,ucx-am-tcp",
+            "--iterations", "256", "--warmup", "64",
+        ],
+    )
+    .paired(301),
+    Section::new(
+        "tcp-rate",
+        "TCP: 64 messages given at a time",
+        "Over loopback, beside the same calls that are each a record, and a write.",
+        &[
+            "rate", "--sizes", "8", "--batch", "64", "--transports", "tcp,tcp-clear", "--against", "single,clear",
+            "--iterations", "16384",
+        ],
+    )
+    .paired(51),
+    Section::new(
+        "tcp-bandwidth",
+        "TCP: bandwidth",
+        "Over loopback, beside a loop of the same writes; where it is sealed with the same records and the same AEAD.",
+        &[
+            "bandwidth", "--sizes", "1M", "--transports", "tcp,tcp-clear", "--against", "stream,stream-sealed,clear",
+            "--iterations", "16", "--warmup", "4",
+        ],
+    )
+    .paired(151),
+    Section::new("tcp-delay-5", "TCP: bandwidth where packets take 5 ms", TCP_DELAY, &DELAY).delayed(5).paired(15).up_to(6),
+    Section::new("tcp-delay-20", "TCP: bandwidth where packets take 20 ms", TCP_DELAY, &DELAY).delayed(20).paired(15).up_to(10),
+    Section::new(
+        "tcp-scaling",
+        "TCP: many sources",
+        "256 sources connected over loopback, of which one is active.",
+        &["scaling", "--sources", "256", "--active", "1", "--transports", "tcp"],
+    )
+    .up_to(4),
     Section::new("verbs-latency", "Raw verbs: latency (Soft-RoCE, virtual machine, Linux 6.12)", VERBS_LATENCY, &LATENCY)
         .inside("6.12"),
     Section::new("verbs-latency-6.1", "Raw verbs: latency (Soft-RoCE, virtual machine, Linux 6.1)", VERBS_LATENCY, &LATENCY)
@@ -200,6 +254,21 @@ pub(crate) const SECTIONS: [Section; 24] = [
         .inside("6.1"),
 ];
 
+const TCP_DELAY: &str = "Two network namespaces with a tun device each, and threads that pass packets on later. Both streams have the same \
+                         options.";
+const DELAY: [&str; 11] = [
+    "bandwidth",
+    "--sizes",
+    "1M",
+    "--transports",
+    "tcp,tcp-clear",
+    "--against",
+    "stream,stream-sealed",
+    "--iterations",
+    "64",
+    "--warmup",
+    "64",
+];
 const VERBS_LATENCY: &str = "Mode cached, beside perftest's programs over the same device, port and GID. The machine is emulated and has two \
                              processors, which it shares with its own device; the two processes are pinned to one each and spin, \
                              farjump's and perftest's alike. Only ratios mean anything there.";
