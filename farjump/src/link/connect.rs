@@ -150,6 +150,14 @@ impl LinkBuilder {
         self
     }
 
+    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust: they do over transport `tcp`,
+    /// where the target is willing too ([`TargetBuilder::clear`](crate::TargetBuilder::clear)). What the control connection carries is
+    /// sealed in any case. No unless set.
+    pub fn clear(mut self, clear: bool) -> Self {
+        self.settings.tcp.clear = clear;
+        self
+    }
+
     /// How long the target's machine may be silent before the target is taken for gone, over TCP. 10 seconds unless set;
     /// from 1 second to 32,767. A target that only takes its time is not gone: how long to wait for it each wait says.
     pub fn peer_timeout(mut self, timeout: Duration) -> Self {

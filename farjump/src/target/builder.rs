@@ -470,6 +470,14 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust: they do over transport `tcp`,
+    /// where the source is willing too ([`LinkBuilder::clear`](crate::LinkBuilder::clear)), and on the way to a peer that is. What
+    /// control connections carry is sealed in any case. No unless set.
+    pub fn clear(mut self, clear: bool) -> Self {
+        self.tcp.clear = clear;
+        self
+    }
+
     /// Adds a transport of the caller's.
     pub fn with_transport(mut self, transport: Box<dyn Transport>) -> Self {
         self.transports.push(transport);

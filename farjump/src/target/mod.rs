@@ -2,6 +2,7 @@
 
 mod bigger;
 mod builder;
+mod connections;
 mod forwards;
 mod keys;
 mod questions;
@@ -21,33 +22,23 @@ use farjump_core::frame::LINE;
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
-use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{
-    Arrival, Asker, Joined, KeyFile, Listener, MeetRefusal, Message, Met, Progress,
-};
+use farjump_transports::meet::{Arrival, Asker, KeyFile, Listener, Message};
 
 pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
 use forwards::{Choices, Forwards};
-use questions::MOST_ASKERS;
 use session::{End, Rest, Session, Shared, Staging, Stop};
 use sessions::Sessions;
 pub use stop::{Stopper, TargetThread};
 use watch::{Event, Watch};
 
-use crate::execute::{CodeTable, Executor, ExportFn};
-use crate::link::joined_channel;
-use crate::policy::Budget;
+use crate::execute::{Executor, ExportFn};
 use crate::{Error, HeldImage, Library, Stats};
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Naps where nothing rings, from the first to the longest: they double.
 const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
-/// Connections taken at a time: the system tells again of those that are left.
-const CONNECTIONS: usize = 64;
-/// How long connections wait when the system cannot give one more.
-const DEAF: Duration = Duration::from_millis(100);
 /// Polls between looks at the clock.
 const POLLS_TO_CLOCK: u32 = 256;
 /// Polls after which a source that has brought nothing counts as idle, and between what is done for those that are; a multiple of
@@ -585,134 +576,6 @@ impl<'a> Target<'a> {
                 Err(end) => self.end(index, end),
             }
         }
-    }
-
-    fn accept(&mut self) -> Result<(), Error> {
-        for _ in 0..CONNECTIONS {
-            let control = match self.listener.accept() {
-                Ok(Some(control)) => control,
-                Ok(None) => return Ok(()),
-                Err(error @ MeetError::System { .. }) => return self.go_deaf(&error),
-                // What is wrong with one that connects concerns only it.
-                Err(error) => {
-                    log::info!("a process that connected was turned away: {error}");
-                    continue;
-                }
-            };
-            // Who asks is no source, and only its first message says which of them it is.
-            let most = self.settings.max_sources.saturating_add(MOST_ASKERS);
-            if self.sessions.len() + self.arrivals.len() >= most {
-                let text = self.too_many_sources();
-                log::info!("{} was turned away: {text}", control.peer());
-                self.shared.executor.stats.sources_refused += 1;
-                control.refuse(MeetRefusal::Full, &text);
-                continue;
-            }
-            let mut options = self.settings.arrival(self.shared.executor.epoch());
-            options.limits = self.shared.executor.policy.limits(self.settings.memory_besides_mailbox());
-            let arrival = Arrival::new(control, options);
-            let id = self.next_id;
-            self.next_id += 1;
-            if let Some(fd) = arrival.as_fd()
-                && let Err(error) = self.watch.add(fd, Event::Arrival(id), false)
-            {
-                return self.go_deaf(&error);
-            }
-            self.arrivals.push((id, arrival));
-            self.advance(id);
-        }
-        Ok(())
-    }
-
-    /// The system cannot give one more connection now. Those that wait stay in its queue: looking at them again at once
-    /// would find the same, over and over.
-    #[cold]
-    fn go_deaf(&mut self, error: &dyn std::fmt::Display) -> Result<(), Error> {
-        log::warn!("no more connections for {DEAF:?}: {error}");
-        self.deaf_until = Some(Instant::now() + DEAF);
-        self.watch.listen(self.listener.as_fd(), false)
-    }
-
-    fn too_many_sources(&self) -> String {
-        format!(
-            "this target takes {} sources at a time: end another link, or start it with a larger --max-sources",
-            self.settings.max_sources
-        )
-    }
-
-    /// Goes on with a meeting, or with an answer.
-    fn advance(&mut self, id: u64) {
-        let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else {
-            return self.attend(id);
-        };
-        let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_source()).count();
-        let full = self.sessions.len() + being_met >= self.settings.max_sources;
-        let reason = full.then(|| self.too_many_sources());
-        let arrival = &mut self.arrivals[index].1;
-        arrival.turn_sources_away(reason);
-        if let Some(fd) = arrival.as_fd() {
-            // It is dropped if the meeting fails, and its descriptor may be closed some time later.
-            self.watch.remove(fd);
-        }
-        let outcome = arrival.advance(&mut self.shared.transports);
-        if let (Ok(Progress::Pending), Some(fd)) = (&outcome, arrival.as_fd()) {
-            match self.watch.add(fd, Event::Arrival(id), arrival.wants_write()) {
-                Ok(()) => return,
-                Err(error) => {
-                    log::info!("{}: no link was made: {error}", arrival.peer());
-                    self.arrivals.swap_remove(index);
-                    return;
-                }
-            }
-        }
-        let (_, arrival) = self.arrivals.swap_remove(index);
-        match outcome {
-            Ok(Progress::Met(met)) => {
-                if let Err(error) = self.join(id, *met) {
-                    log::info!("{}: the link could not be made: {error}", arrival.peer());
-                }
-            }
-            Ok(Progress::Asked(asker)) => self.answer(id, *asker),
-            Ok(Progress::Pending) => {}
-            Err(error @ MeetError::Full { .. }) => {
-                log::info!("{} was turned away: {error}", arrival.peer());
-                self.shared.executor.stats.sources_refused += 1;
-            }
-            Err(error) => log::info!("{}: no link was made: {error}", arrival.peer()),
-        }
-    }
-
-    fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
-        let Met { mut control, endpoint, rule, send, receive, peer, transport, rights, .. } = met;
-        let longest = receive.max_frame;
-        let mut channel = match joined_channel(Joined { endpoint, rule, send, receive }, &peer) {
-            Ok(channel) => channel,
-            Err(error) => {
-                // The two have met: the source takes it that there is a link, and would see no more than its end.
-                let text = format!("the target could not make its end of it: {error}");
-                drop(control.send(&Message::Closing { text }, &[]));
-                return Err(error);
-            }
-        };
-        if let Some(len) = self.shared.executor.policy.frames_without_question() {
-            channel.limit_glances(len);
-        }
-        self.watch.add(control.as_fd(), Event::Control(id), false)?;
-        if let Some(descriptor) = channel.descriptor() {
-            // It is taken out of the watch before the channel goes.
-            self.watch
-                .add(descriptor, Event::Doorbell(id), false)
-                .inspect_err(|_| self.watch.remove(control.as_fd()))?;
-        }
-        let mut budget = Budget::new(self.settings.max_source_memory);
-        budget.try_take(self.settings.memory_of_frames(longest));
-        let table = CodeTable::with_budget(budget);
-        let most = self.shared.executor.reply_limit();
-        let session = Session::new(id, channel, control, table, most, transport, rights);
-        self.shared.handlers.peer_joined(&session.peer);
-        self.shared.executor.stats.links += 1;
-        self.sessions.push(session);
-        Ok(())
     }
 
     /// Drops code for a session that cannot go on otherwise. Returns how many of its frames ran before; what stopped it, if

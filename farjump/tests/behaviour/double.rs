@@ -57,6 +57,7 @@ impl RawTarget {
                 Progress::Met(met) => return RawTarget::of(*met),
                 Progress::Pending => wait(),
                 Progress::Asked(asker) => panic!("{} asks, and makes no link", asker.peer()),
+                Progress::Stream(stream) => panic!("{} opens a stream first", stream.peer()),
             }
         }
     }

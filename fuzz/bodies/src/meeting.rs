@@ -83,6 +83,8 @@ fn arrive(sent: &[u8], pace: usize) {
                 assert!(asker.advance().expect("the socket has room"), "a short answer is not sent");
                 break;
             }
+            // No meeting awaits it.
+            Ok(Progress::Stream(_)) => break,
             Ok(Progress::Met(met)) => panic!("{met:?} without a descriptor"),
             Err(error) => {
                 assert_words(&error);

@@ -163,8 +163,9 @@ fn meetings() -> Vec<Seed> {
         pid: 1235,
         program: "store".into(),
         end: end.clone(),
+        stream: None,
     };
-    let (ready, id) = (Message::Ready { end }, [3; 16]);
+    let (ready, id) = (Message::Ready { end, stream: None }, [3; 16]);
     let refuse = Message::Refuse { cause: MeetRefusal::Full, text: "it has 4 links".into() };
     let refused = Message::Refused { token: 9, cause: RefusalCause::BadImage, text: "it is empty".into() };
     let limits = Message::Limits(Limits { payload: None, image: Some(1 << 20) });

@@ -137,18 +137,18 @@ impl<'s> Hostile<'s> {
         let kept = &mut self.kept;
         own.tell(|end, borrowed| match meeting {
             Meeting::OddEnd(seed) => {
-                let _ = control.send(&Message::Ready { end: changed(end, seed) }, borrowed);
+                let _ = control.send(&Message::Ready { end: changed(end, seed), stream: None }, borrowed);
             }
             Meeting::OddDescriptors(seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::Ready { end }, &odd.borrowed());
+                let _ = control.send(&Message::Ready { end, stream: None }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             Meeting::Spoilt(seed) => {
-                let bytes = spoken::spoilt(&Message::Ready { end }, seed);
+                let bytes = spoken::spoilt(&Message::Ready { end, stream: None }, seed);
                 spoken::write(control, &bytes, borrowed);
             }
-            _ => drop(control.send(&Message::Ready { end }, borrowed)),
+            _ => drop(control.send(&Message::Ready { end, stream: None }, borrowed)),
         });
         let copies = descriptors.iter().filter_map(|descriptor| descriptor.as_fd().try_clone_to_owned().ok());
         kept.extend(copies);

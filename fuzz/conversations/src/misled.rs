@@ -375,8 +375,14 @@ impl<'s> Liar<'s> {
         let request = OpenRequest::new(region_len(1 << 14), 1 << 14);
         let own = SecondEnd::open(self.transport.as_mut(), &request).ok()?;
         let machine = Machine::native().map_or(62, |machine| machine.0);
-        let welcome =
-            |end: End| Message::Welcome { epoch: 5, machine, pid: 1, program: "hostile".into(), end };
+        let welcome = |end: End| Message::Welcome {
+            epoch: 5,
+            machine,
+            pid: 1,
+            program: "hostile".into(),
+            end,
+            stream: None,
+        };
         let kept = &mut self.kept;
         own.tell(|end, borrowed| match meeting {
             Meeting::OddEnd(seed) => drop(control.send(&welcome(changed(end, seed)), borrowed)),
@@ -397,7 +403,7 @@ impl<'s> Liar<'s> {
             return None;
         }
         let (ready, descriptors) = await_message(control)?;
-        let Message::Ready { end } = ready else { return None };
+        let Message::Ready { end, .. } = ready else { return None };
         let joined = own.join(control.peer(), end, descriptors, Instant::now() + CONNECTING).ok()?;
         self.wire = Some(Wire::new(joined)?);
         let _ = control.send(&Message::Go, &[]);

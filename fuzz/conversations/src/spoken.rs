@@ -26,8 +26,8 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
     };
     match kind % 21 {
         0 => Message::Hello { machine: 62, pid: 1, program: text, transports: vec!["shm".into()] },
-        1 => Message::Welcome { epoch: 1, machine: 62, pid: 1, program: text, end },
-        2 => Message::Ready { end },
+        1 => Message::Welcome { epoch: 1, machine: 62, pid: 1, program: text, end, stream: None },
+        2 => Message::Ready { end, stream: None },
         3 => Message::Go,
         4 => Message::Refuse { cause: MeetRefusal::Failed, text },
         5 => Message::Refused { token: 0x8000, cause: RefusalCause::Policy, text },

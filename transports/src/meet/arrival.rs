@@ -8,12 +8,14 @@ use farjump_core::transport::{InboxKind, OpenRequest, Transport};
 
 use super::asking::Asker;
 use super::control::{Control, Role, tell};
+use super::first::{First, Nature};
 use super::identity::{PeerIdentity, plain};
 use super::keys::Keys;
 use super::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, MeetRefusal, Message};
 use super::question::Question;
 use super::rights::Rights;
 use super::source::{out_of_order, refused};
+use super::stream::{Awaited, IncomingStream, StreamAnswer};
 use super::terms::{Connect, Met, OwnEnd, own_machine};
 use crate::Error;
 use crate::closer::DeferredFd;
@@ -97,8 +99,14 @@ pub struct Arrival {
     deadline: Instant,
     peer: PeerIdentity,
     state: State,
+    /// What came of a connection that has not shown what it is.
+    first: Option<First>,
+    /// The stream of the link, where its transport has one.
+    stream: Option<Awaited>,
     /// Why no source is taken now.
     full: Option<String>,
+    /// Why no control connection is taken now.
+    crowded: Option<String>,
 }
 
 /// How far a meeting is.
@@ -110,6 +118,9 @@ pub enum Progress {
     Met(Box<Met>),
     /// It makes no link: it asks, and is to be answered.
     Asked(Box<Asker>),
+    /// It is no control connection but the stream of a link: for the arrival that awaits it ([`Arrival::awaits`]). One that none awaits is
+    /// to be dropped.
+    Stream(Box<IncomingStream>),
 }
 
 /// What a meeting comes to.
@@ -125,6 +136,8 @@ enum State {
     Connected,
     /// `Welcome` was sent and `Ready` is due.
     Welcomed { own_end: OwnEnd, peer_machine: Machine },
+    /// `Ready` came, with this answer where a stream is awaited, and the stream is due.
+    Ready { connect: Box<Connect>, answer: Option<StreamAnswer> },
     /// Nothing more is due.
     Over,
 }
@@ -138,7 +151,17 @@ impl Arrival {
         }
         let deadline = Instant::now() + options.patience;
         let peer = control.peer().clone();
-        Arrival { control: Some(control), options, deadline, peer, state: State::Connected, full: None }
+        Arrival {
+            first: control.is_untouched().then(First::new),
+            control: Some(control),
+            options,
+            deadline,
+            peer,
+            state: State::Connected,
+            stream: None,
+            full: None,
+            crowded: None,
+        }
     }
 
     /// Goes on as far as is possible without waiting; the transport's own connecting may wait, up to the deadline
@@ -155,6 +178,26 @@ impl Arrival {
         let Some(mut control) = self.control.take() else {
             return Err(Error::PeerGone { peer: self.peer.to_string() });
         };
+        if self.first.is_some() {
+            match self.find_out(&mut control) {
+                Ok(Nature::Control) => {}
+                Ok(Nature::Unknown | Nature::Stream) => {
+                    self.control = Some(control);
+                    return Ok(Progress::Pending);
+                }
+                Ok(Nature::Opened) => {
+                    let first = self.first.take().unwrap_or_else(First::new);
+                    let opening = first.opening(&control)?;
+                    return Ok(Progress::Stream(Box::new(IncomingStream::new(control, opening))));
+                }
+                Err(error) => {
+                    // On a stream nothing is said.
+                    let nature = self.first.as_ref().map(First::nature);
+                    let is_stream = matches!(nature, Some(Nature::Stream | Nature::Opened));
+                    return Err(if is_stream { error } else { tell(control, error) });
+                }
+            }
+        }
         match self.step(&mut control, transports) {
             Ok(None) => {
                 self.control = Some(control);
@@ -193,9 +236,40 @@ impl Arrival {
         self.full = reason;
     }
 
+    /// From now on, unless `reason` is `None`, a connection that shows that it is a control connection is refused with it
+    /// ([`MeetRefusal::Full`](super::MeetRefusal::Full)). The stream of a link is not.
+    pub fn turn_away(&mut self, reason: Option<String>) {
+        self.crowded = reason;
+    }
+
+    /// Whether the connection has shown that it is a control connection.
+    pub fn is_known(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Whether `stream` is the one of this link, and is awaited still.
+    pub fn awaits(&self, stream: &IncomingStream) -> bool {
+        // With its meeting the token ends.
+        self.control.is_some() && self.stream.as_ref().is_some_and(|awaited| awaited.is(stream))
+    }
+
+    /// Takes the stream that it awaits. Call [`Arrival::advance`] then.
+    ///
+    /// # Errors
+    /// [`Error::Terms`] for one that it does not await; [`Error::System`].
+    pub fn take_stream(&mut self, stream: IncomingStream) -> Result<(), Error> {
+        match &mut self.stream {
+            Some(awaited) if self.control.is_some() && awaited.is(&stream) => awaited.take(stream),
+            _ => {
+                let what = "it opens a stream that is not awaited".to_owned();
+                Err(Error::Terms { peer: stream.peer().to_string(), what })
+            }
+        }
+    }
+
     /// Whether the process has said that it is a source, and was told of this side's end.
     pub fn is_source(&self) -> bool {
-        matches!(self.state, State::Welcomed { .. })
+        matches!(self.state, State::Welcomed { .. } | State::Ready { .. })
     }
 
     /// Until when the meeting must be done. [`Arrival::advance`] after it fails.
@@ -205,7 +279,7 @@ impl Arrival {
 
     /// Whether something waits for the connection to become writable.
     pub fn wants_write(&self) -> bool {
-        self.control.as_ref().is_some_and(Control::wants_write)
+        self.is_known() && self.control.as_ref().is_some_and(Control::wants_write)
     }
 
     /// The connection to wait for; `None` once the meeting has ended.
@@ -216,6 +290,28 @@ impl Arrival {
     /// Who has connected.
     pub fn peer(&self) -> &PeerIdentity {
         &self.peer
+    }
+
+    /// Reads what a connection begins with, until it has shown what it is.
+    fn find_out(&mut self, control: &mut Control) -> Result<Nature, Error> {
+        let Some(first) = &mut self.first else { return Ok(Nature::Control) };
+        let nature = first.fill(control)?;
+        if nature == Nature::Control
+            && let Some(first) = self.first.take()
+        {
+            let (bytes, descriptors) = first.into_parts();
+            control.begin_with(bytes, descriptors)?;
+            if let Some(reason) = self.crowded.take() {
+                return Err(Error::Full { reason });
+            }
+        } else if nature != Nature::Opened && Instant::now() >= self.deadline {
+            let waiting_for = match nature {
+                Nature::Unknown => "its hello",
+                _ => "the opening of its stream",
+            };
+            return Err(Error::TooLate { peer: control.peer().to_string(), waiting_for });
+        }
+        Ok(nature)
     }
 
     /// Takes the messages that are here.
@@ -240,19 +336,27 @@ impl Arrival {
                     let own_end = self.welcome(control, &offered, transports)?;
                     self.state = State::Welcomed { own_end, peer_machine: Machine(machine) };
                 }
-                (State::Welcomed { own_end, peer_machine }, Message::Ready { end }) => {
+                (State::Welcomed { own_end, peer_machine }, Message::Ready { end, stream: answer }) => {
+                    if answer.is_some() != own_end.has_stream() {
+                        let has = if answer.is_some() { "a" } else { "no" };
+                        let what = format!("it opens {has} stream for {}", own_end.transport());
+                        return Err(Error::Terms { peer: control.peer().to_string(), what });
+                    }
                     let rule = own_end.agree(control.peer(), &end)?;
                     let (role, epoch, deadline) = (Role::Target, self.options.epoch, self.deadline);
-                    return Ok(Some(Outcome::Connect(Box::new(Connect {
+                    let connect = Box::new(Connect {
                         own_end,
                         end,
                         descriptors,
+                        stream: None,
                         role,
                         rule,
                         epoch,
                         peer_machine,
                         deadline,
-                    }))));
+                    });
+                    self.state = State::Ready { connect, answer };
+                    break;
                 }
                 (State::Connected, Message::Ask(question)) => {
                     self.may(control, question.needs())?;
@@ -262,17 +366,41 @@ impl Arrival {
                     };
                 }
                 (State::Connected, other) => return Err(out_of_order(control, "Hello or Ask", &other)),
+                (State::Ready { .. }, other) => return Err(out_of_order(control, "nothing more", &other)),
                 (_, other) => return Err(out_of_order(control, "Ready", &other)),
             }
+        }
+        if let Some(connect) = self.joined(control) {
+            return Ok(Some(Outcome::Connect(connect)));
         }
         if Instant::now() >= self.deadline {
             let waiting_for = match self.state {
                 State::Connected => "its hello",
+                State::Ready { .. } => "the stream of its link",
                 _ => "its end of the link",
             };
             return Err(Error::TooLate { peer: control.peer().to_string(), waiting_for });
         }
         Ok(None)
+    }
+
+    /// What is left to be done, once `Ready` has come, and the stream where one is awaited.
+    fn joined(&mut self, control: &Control) -> Option<Box<Connect>> {
+        if self.stream.as_ref().is_some_and(|awaited| !awaited.has_come()) {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Ready { mut connect, answer } => {
+                let awaited = self.stream.take().zip(answer);
+                connect.stream =
+                    awaited.and_then(|(awaited, answer)| awaited.join(answer, control.is_sealed()));
+                Some(connect)
+            }
+            other => {
+                self.state = other;
+                None
+            }
+        }
     }
 
     /// The target takes other keys from now on. Why the process may stay no longer, if so: then refuse it.
@@ -318,7 +446,7 @@ impl Arrival {
 
     /// Chooses the transport, opens this side's end and tells the source of it.
     fn welcome(
-        &self,
+        &mut self,
         control: &mut Control,
         offered: &[String],
         transports: &mut [Box<dyn Transport>],
@@ -343,10 +471,14 @@ impl Arrival {
         let request = self.options.request(transport.capabilities().inbox);
         let own_end = OwnEnd::open(transport, &request)?;
         log::debug!("{}: meeting over {}", control.peer(), own_end.transport());
+        if own_end.has_stream() {
+            self.stream = Some(Awaited::draw(control.is_clear_willing())?);
+        }
+        let stream = self.stream.as_ref().map(Awaited::offer);
         own_end.tell(|end, descriptors| {
             let (epoch, machine, pid) = (self.options.epoch, own_machine(), std::process::id());
             let program = self.options.program.clone();
-            control.send(&Message::Welcome { epoch, machine, pid, program, end }, descriptors)
+            control.send(&Message::Welcome { epoch, machine, pid, program, end, stream }, descriptors)
         })?;
         Ok(own_end)
     }

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,8 @@ pub struct Control {
     outgoing: Outgoing,
     /// There where both sides have a key.
     seal: Option<Box<Seal>>,
+    /// Whether this side is willing to leave the stream of a link clear.
+    clear: bool,
 }
 
 /// Which part this process has on a link: each sends other things over the control connection.
@@ -83,32 +86,7 @@ impl Control {
                 return Control::over_tcp(socket, options, Role::Source);
             }
         };
-        let system = |errno: Errno| Error::system(format!("connecting to {address}"), errno);
-        let name = SocketAddrUnix::new(path).map_err(system)?;
-        loop {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
-            let why = match rustix::net::connect(&socket, &name) {
-                Ok(()) => return Control::new(socket),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) if Instant::now() < deadline => {
-                    std::thread::sleep(RETRY.min(deadline.saturating_duration_since(Instant::now())));
-                    continue;
-                }
-                Err(Errno::AGAIN) => {
-                    return Err(Error::TooLate {
-                        peer: address.to_string(),
-                        waiting_for: "room in its queue of connections",
-                    });
-                }
-                Err(Errno::NOENT) => "there is no such file",
-                Err(Errno::CONNREFUSED) => "the one that did has ended",
-                Err(Errno::PROTOTYPE) => "another kind of socket is there",
-                Err(Errno::ACCESS) => return Err(Error::Denied { address: address.clone() }),
-                Err(error) => return Err(system(error)),
-            };
-            return Err(Error::NobodyListens { address: address.clone(), why });
-        }
+        Control::new(connect_unix(address, path, deadline)?)
     }
 
     /// A control connection over a socket that is connected already, for example one of a pair made before a fork. Its
@@ -137,6 +115,7 @@ impl Control {
         let socket = ControlSocket::tcp(socket);
         let name = if role == Role::Source { "the target" } else { "a process" };
         let peer = PeerIdentity::at(tcp::peer_of(&socket)?, name);
+        let clear = options.clear;
         let mut outgoing = Outgoing::new();
         let seal = match role {
             Role::Target => options.taken().map(Seal::target),
@@ -150,13 +129,20 @@ impl Control {
             },
         };
         let Some(seal) = seal else { return Ok(Control::plain(socket, peer)) };
-        Ok(Control { socket, peer, incoming: Incoming::sealed(), outgoing, seal: Some(Box::new(seal)) })
+        Ok(Control {
+            socket,
+            peer,
+            incoming: Incoming::sealed(),
+            outgoing,
+            seal: Some(Box::new(seal)),
+            clear,
+        })
     }
 
     fn plain(socket: ControlSocket, peer: PeerIdentity) -> Control {
         let mut outgoing = Outgoing::new();
         outgoing.push_raw(prefix(Security::Plain).to_vec());
-        Control { socket, peer, incoming: Incoming::new(), outgoing, seal: None }
+        Control { socket, peer, incoming: Incoming::new(), outgoing, seal: None, clear: false }
     }
 
     /// Sends a message, or what the socket takes of it now; the rest waits for [`Control::flush`]. `descriptors`, at most
@@ -262,6 +248,48 @@ impl Control {
         }
     }
 
+    /// Takes what was read of the connection before, and the descriptors that came with it.
+    pub(super) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
+        let Some(seal) = &mut self.seal else {
+            self.incoming.begin_with(bytes, descriptors);
+            return Ok(());
+        };
+        seal.begin_with(bytes, &mut self.outgoing, &self.peer)
+    }
+
+    /// Whether nothing was read of it yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.seal.as_ref().map_or_else(|| self.incoming.is_untouched(), |seal| seal.is_untouched())
+    }
+
+    /// Whether all that is said on it is sealed.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.seal.is_some()
+    }
+
+    /// Whether this side is willing to leave the stream of a link clear.
+    pub(super) fn is_clear_willing(&self) -> bool {
+        self.clear
+    }
+
+    /// The socket alone, as it was before this was made of it.
+    pub(super) fn into_stream(self) -> Result<OwnedFd, Errno> {
+        let is_unix = self.carries_descriptors();
+        let socket = self.socket.into_descriptor();
+        if !is_unix {
+            tcp::untune(&socket)?;
+        }
+        Ok(socket)
+    }
+
+    /// Checks that `stream`, which the target has taken, belongs to a process of this one's user, where no key says so.
+    pub(super) fn admit_stream(&self, stream: impl AsFd) -> Result<(), Error> {
+        match self.seal.is_some() || self.peer.address.is_none() {
+            true => Ok(()),
+            false => check_owner(tcp::owner_of_peer(&stream)?, &self.peer),
+        }
+    }
+
     /// Whether the process at the other end may be there. Who has the key may. Without one, only processes of this one's user:
     /// the system says whose a Unix socket is when it connects, and whose a loopback connection is once it is accepted.
     ///
@@ -274,16 +302,7 @@ impl Control {
         if self.peer.address.is_some() {
             self.peer.uid = tcp::owner_of_peer(&self.socket)?;
         }
-        let own = own_user();
-        if admit(self.peer.uid, own) {
-            return Ok(());
-        }
-        let peer = self.peer.to_string();
-        Err(match (self.peer.uid, own) {
-            (_, None) => Error::OwnUserUnknown { peer, uid: overflow_uid() },
-            (None, _) => Error::OwnerUnknown { peer },
-            (Some(uid), Some(own)) => Error::OtherUser { peer, uid, own },
-        })
+        check_owner(self.peer.uid, &self.peer)
     }
 
     /// As [`Control::admit`], of the target that this side connected to. Before anything is said to it; on a Unix socket also before
@@ -407,6 +426,53 @@ impl Control {
             Err(error) => Err(Error::system(format!("waiting for {}", self.peer), io::Error::from(error))),
         }
     }
+}
+
+/// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for room in its queue of connections.
+pub(super) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant) -> Result<OwnedFd, Error> {
+    let system = |errno: Errno| Error::system(format!("connecting to {address}"), errno);
+    let name = SocketAddrUnix::new(path).map_err(system)?;
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
+        let why = match rustix::net::connect(&socket, &name) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) if Instant::now() < deadline => {
+                std::thread::sleep(RETRY.min(deadline.saturating_duration_since(Instant::now())));
+                continue;
+            }
+            Err(Errno::AGAIN) => {
+                return Err(Error::TooLate {
+                    peer: address.to_string(),
+                    waiting_for: "room in its queue of connections",
+                });
+            }
+            Err(Errno::NOENT) => "there is no such file",
+            Err(Errno::CONNREFUSED) => "the one that did has ended",
+            Err(Errno::PROTOTYPE) => "another kind of socket is there",
+            Err(Errno::ACCESS) => return Err(Error::Denied { address: address.clone() }),
+            Err(error) => return Err(system(error)),
+        };
+        return Err(Error::NobodyListens { address: address.clone(), why });
+    }
+}
+
+/// Checks that `uid`, the user of `peer` as the system says, is this process's own.
+///
+/// # Errors
+/// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not say.
+pub(super) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), Error> {
+    let own = own_user();
+    if admit(uid, own) {
+        return Ok(());
+    }
+    let peer = peer.to_string();
+    Err(match (uid, own) {
+        (_, None) => Error::OwnUserUnknown { peer, uid: overflow_uid() },
+        (None, _) => Error::OwnerUnknown { peer },
+        (Some(uid), Some(own)) => Error::OtherUser { peer, uid, own },
+    })
 }
 
 impl AsFd for Control {

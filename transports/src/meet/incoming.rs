@@ -8,6 +8,8 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
+use zeroize::Zeroize;
+
 use super::identity::PeerIdentity;
 use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
 use super::prefix::{PREFIX_LEN, Security, read_prefix};
@@ -21,6 +23,9 @@ const READ: (usize, usize) = (4096, 256 * 1024);
 /// may have so many: the system closes those without room in the thread that receives, and that can block.
 const MOST_DELIVERED: usize = 253;
 
+/// Most bytes that are overwritten where they were when they move: longer messages have no secret in them.
+const MOVED: usize = 2 * MAX_MEETING_MESSAGE;
+
 /// What came and was not yet taken.
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -33,6 +38,39 @@ pub(super) struct Incoming {
     greeted: bool,
     /// Longest body taken, in bytes.
     limit: usize,
+}
+
+/// What one reading of a socket gave.
+pub(super) struct Received {
+    /// Bytes read.
+    pub(super) read: Result<usize, Errno>,
+    /// Descriptors that came beside them.
+    pub(super) descriptors: Vec<DeferredFd>,
+    /// There were more.
+    pub(super) truncated: bool,
+}
+
+/// Reads once from `socket`, which does not block, and takes the descriptors that come beside the bytes.
+pub(super) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let read = loop {
+        let mut room = [IoSliceMut::new(room)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        match recvmsg(socket, &mut room, &mut ancillary, flags) {
+            Err(Errno::INTR) => {}
+            read => break read,
+        }
+    };
+    let descriptors = ancillary
+        .drain()
+        .flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(rights) => rights.map(DeferredFd::from).collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let truncated = read.as_ref().is_ok_and(|read| read.flags.contains(ReturnFlags::CTRUNC));
+    Received { read: read.map(|read| read.bytes), descriptors, truncated }
 }
 
 /// What one look at the socket found.
@@ -58,7 +96,20 @@ impl Incoming {
 
     /// For messages that come out of sealed packets: their prefix is the seal's.
     pub(super) fn sealed() -> Incoming {
-        Incoming { greeted: true, ..Incoming::new() }
+        let mut incoming = Incoming::new();
+        incoming.greeted = true;
+        incoming
+    }
+
+    /// Takes what was read of the connection before.
+    pub(super) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) {
+        self.bytes = bytes;
+        self.descriptors = descriptors.into();
+    }
+
+    /// Whether nothing has come yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        !self.greeted && self.bytes.is_empty()
     }
 
     /// Takes `len` bytes that `write` fills in, or none if it fails.
@@ -68,6 +119,12 @@ impl Incoming {
         write: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
         let have = self.bytes.len();
+        if (1..=MOVED).contains(&have) && self.bytes.capacity() < have + len {
+            // A secret may be in them: they leave nothing where they were.
+            let mut moved = Vec::with_capacity((have + len).next_power_of_two());
+            moved.extend_from_slice(&self.bytes);
+            std::mem::replace(&mut self.bytes, moved).zeroize();
+        }
         self.bytes.resize(have + len, 0);
         let written = write(&mut self.bytes[have..]);
         self.bytes.truncate(have + written.as_ref().map_or(0, |written| *written));
@@ -106,6 +163,9 @@ impl Incoming {
             let found = self.descriptors.len();
             return Err(Error::Descriptors { peer: peer.to_string(), found, expected: announced });
         }
+        if message.is_secret() {
+            self.bytes[..HEAD_LEN + len].zeroize();
+        }
         self.bytes.drain(..HEAD_LEN + len);
         if self.bytes.is_empty() {
             // An image may have passed through; do not keep its room for the rest of the link.
@@ -127,23 +187,10 @@ impl Incoming {
             false => PREFIX_LEN,
         };
         self.bytes.resize(have + due.saturating_sub(have).clamp(READ.0, READ.1), 0);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let read = loop {
-            let mut room = [IoSliceMut::new(&mut self.bytes[have..])];
-            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            match recvmsg(socket, &mut room, &mut ancillary, flags) {
-                Err(Errno::INTR) => {}
-                read => break read,
-            }
-        };
-        self.bytes.truncate(have + read.as_ref().map_or(0, |read| read.bytes));
-        let came = ancillary.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(rights) => rights.map(DeferredFd::from).collect(),
-            _ => Vec::new(),
-        });
-        self.descriptors.extend(came);
-        let read = match read {
+        let came = receive(socket, &mut self.bytes[have..]);
+        self.bytes.truncate(have + came.read.unwrap_or(0));
+        self.descriptors.extend(came.descriptors);
+        let read = match came.read {
             Ok(read) => read,
             Err(Errno::AGAIN) => return Ok(Filled::Nothing),
             Err(Errno::CONNRESET) => return Ok(Filled::End),
@@ -151,7 +198,7 @@ impl Incoming {
         };
         // A reading stops behind the bytes that descriptors came with, so of two messages that are not both whole at most
         // `MAX_DESCRIPTORS` each can be here.
-        if read.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
+        if came.truncated || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
             let found = self.descriptors.len();
             self.descriptors.clear();
             return Err(Error::Descriptors {
@@ -160,7 +207,7 @@ impl Incoming {
                 expected: MAX_DESCRIPTORS,
             });
         }
-        Ok(if read.bytes == 0 { Filled::End } else { Filled::Some })
+        Ok(if read == 0 { Filled::End } else { Filled::Some })
     }
 
     /// What is wrong when the connection ends now: a message may be cut short.
@@ -224,5 +271,14 @@ impl Incoming {
             });
         }
         Ok(Some((len, descriptors.into())))
+    }
+}
+
+impl Drop for Incoming {
+    /// What was not taken may have a secret in it.
+    fn drop(&mut self) {
+        if self.bytes.len() <= MOVED {
+            self.bytes.zeroize();
+        }
     }
 }

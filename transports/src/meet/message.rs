@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::question::Question;
 use super::rights::Rights;
+use super::stream::{StreamAnswer, StreamOffer};
 
 /// Length of a message's head in bytes.
 pub const HEAD_LEN: usize = 8;
@@ -60,11 +61,15 @@ pub enum Message {
         program: String,
         /// Its end.
         end: End,
+        /// The stream that it awaits, where the transport's frames travel on one.
+        stream: Option<StreamOffer>,
     },
     /// Source to target: the source's end of the link. The end's descriptors travel beside it.
     Ready {
         /// Its end.
         end: End,
+        /// The stream that it has opened, where one is awaited.
+        stream: Option<StreamAnswer>,
     },
     /// Target to source: both ends are connected, frames may flow.
     Go,
@@ -223,6 +228,11 @@ impl Message {
             Message::Answer { .. } => "Answer",
             Message::Rights(_) => "Rights",
         }
+    }
+
+    /// Whether a secret is in it.
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(self, Message::Welcome { stream: Some(_), .. } | Message::Ready { stream: Some(_), .. })
     }
 
     /// Whether file descriptors may travel with messages of the kind with this number: the first byte of a body.
@@ -410,6 +420,7 @@ impl fmt::Display for RefusalCause {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meet::stream::Share;
 
     #[test]
     fn each_refusal_cause_has_its_own_place_words_and_number_on_the_wire() {
@@ -439,16 +450,36 @@ mod tests {
         end_bytes.extend([5, 1, 64, 0x80, 0x40]);
         let with = |head: &[u8], tail: &[u8]| [head, tail].concat();
         let id = [3; 16];
+        let welcome = |stream| Message::Welcome {
+            epoch: 2,
+            machine: 62,
+            pid: 1,
+            program: "p".into(),
+            end: end.clone(),
+            stream,
+        };
         let cases = [
             (
                 Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] },
                 vec![0, 62, 1, 1, b'p', 1, 3, b's', b'h', b'm'],
             ),
+            (welcome(None), [&[1, 2, 62, 1, 1, b'p'], &end_bytes[..], &[0]].concat()),
             (
-                Message::Welcome { epoch: 2, machine: 62, pid: 1, program: "p".into(), end: end.clone() },
-                with(&[1, 2, 62, 1, 1, b'p'], &end_bytes),
+                welcome(Some(StreamOffer {
+                    token: [5; 32],
+                    share: Share::from_bytes(&[6; 32]),
+                    clear: true,
+                })),
+                [&[1, 2, 62, 1, 1, b'p'], &end_bytes[..], &[1], &[5; 32], &[6; 32], &[1]].concat(),
             ),
-            (Message::Ready { end: end.clone() }, with(&[2], &end_bytes)),
+            (Message::Ready { end: end.clone(), stream: None }, [&[2], &end_bytes[..], &[0]].concat()),
+            (
+                Message::Ready {
+                    end: end.clone(),
+                    stream: Some(StreamAnswer { share: Share::from_bytes(&[6; 32]), clear: false }),
+                },
+                [&[2], &end_bytes[..], &[1], &[6; 32], &[0]].concat(),
+            ),
             (Message::Go, vec![3]),
             (Message::Refuse { cause: MeetRefusal::Policy, text: "t".into() }, vec![4, 8, 1, b't']),
             (
@@ -465,7 +496,7 @@ mod tests {
             (Message::Limits(Limits { payload: None, image: Some(300) }), vec![12, 0, 1, 0xac, 2]),
             (Message::Enlarge { frame: 300, payload: 4 }, vec![13, 0xac, 2, 4]),
             (Message::Offer { end: end.clone() }, with(&[14], &end_bytes)),
-            (Message::Accept { end }, with(&[15], &end_bytes)),
+            (Message::Accept { end: end.clone() }, with(&[15], &end_bytes)),
             (Message::Decline { cause: RefusalCause::TooLarge, text: "t".into() }, vec![16, 9, 1, b't']),
             (Message::Shrink, vec![17]),
             (Message::Ask(Question::Drop { id }), with(&[18, 1], &id)),

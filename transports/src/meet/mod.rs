@@ -13,7 +13,8 @@
 //! Ready + descriptors     ─────────────▶ connects
 //! connects                ◀───────────── Rights; Limits, from a target that has any; Go
 //! ```
-//! Either may send `Refuse` instead, with a reason for people, and close.
+//! Either may send `Refuse` instead, with a reason for people, and close. Where the transport's frames travel on a stream, the source
+//! opens that before `Ready` ([`IncomingStream`]).
 //!
 //! A process that only wants to know something sends `Ask` in the place of `Hello` ([`ask`]): it gets `Answer`, and the
 //! connection ends. For the target it is an [`Asker`].
@@ -28,6 +29,7 @@ mod address;
 mod arrival;
 mod asking;
 mod control;
+mod first;
 mod identity;
 mod incoming;
 mod key;
@@ -44,6 +46,7 @@ mod seal;
 mod second;
 mod socket;
 mod source;
+mod stream;
 mod tcp;
 mod terms;
 
@@ -69,5 +72,6 @@ pub use question::{
 pub use rights::Rights;
 pub use second::SecondEnd;
 pub use source::{SourceOptions, meet_target};
+pub use stream::{IncomingStream, OPENING_LEN, Share, StreamAnswer, StreamOffer};
 pub use tcp::TcpOptions;
 pub use terms::{Direction, Joined, Met, PassedOver};

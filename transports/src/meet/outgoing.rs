@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use zeroize::Zeroize;
+
 use super::identity::PeerIdentity;
 use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
 use super::seal::Seal;
@@ -36,6 +38,8 @@ struct Part {
     sent: usize,
     /// The bytes are as they travel: not yet, where a seal is to close over them.
     ready: bool,
+    /// They have a secret in them, as long as no seal is closed over them.
+    secret: bool,
     /// They travel with the first byte.
     descriptors: Vec<OwnedFd>,
 }
@@ -50,7 +54,8 @@ impl Outgoing {
     pub(super) fn push_raw(&mut self, bytes: Vec<u8>) {
         self.queued += bytes.len();
         let place = self.parts.iter().take_while(|part| part.ready).count();
-        self.parts.insert(place, Part { bytes, sent: 0, ready: true, descriptors: Vec::new() });
+        self.parts
+            .insert(place, Part { bytes, sent: 0, ready: true, secret: false, descriptors: Vec::new() });
     }
 
     /// Sends bodies of up to `limit` bytes from now on, and lets `queue_limit` bytes wait.
@@ -71,7 +76,11 @@ impl Outgoing {
                 format!("sending {} with {} descriptors, {most} at most", message.name(), descriptors.len());
             return Err(Error::system(what, Errno::INVAL));
         }
-        let bytes = postcard::to_extend(message, vec![0; HEAD_LEN])
+        // With a secret in it the message is not to move while it is encoded.
+        let secret = message.is_secret();
+        let mut room = Vec::with_capacity(if secret { HEAD_LEN + MAX_MEETING_MESSAGE } else { HEAD_LEN });
+        room.resize(HEAD_LEN, 0);
+        let bytes = postcard::to_extend(message, room)
             .map_err(|error| Error::system(format!("encoding {}: {error}", message.name()), Errno::INVAL))?;
         let len = bytes.len() - HEAD_LEN;
         if len > self.limit {
@@ -86,7 +95,7 @@ impl Outgoing {
             .map(|descriptor| descriptor.try_clone_to_owned())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| Error::system("duplicating a file descriptor", error))?;
-        let mut part = Part { bytes, sent: 0, ready: false, descriptors };
+        let mut part = Part { bytes, sent: 0, ready: false, secret, descriptors };
         // Both fit: the limits above are far below 2^32, and there are at most 8 descriptors.
         part.bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
         part.bytes[4] = part.descriptors.len() as u8;
@@ -114,7 +123,8 @@ impl Outgoing {
                     Some(seal) => {
                         let sealed = seal.close(&part.bytes)?;
                         self.queued += sealed.len() - part.bytes.len();
-                        part.bytes = sealed;
+                        part.wipe();
+                        (part.bytes, part.secret) = (sealed, false);
                     }
                     None => {}
                 }
@@ -142,6 +152,13 @@ impl Outgoing {
 }
 
 impl Part {
+    /// Overwrites a secret.
+    fn wipe(&mut self) {
+        if self.secret {
+            self.bytes.zeroize();
+        }
+    }
+
     fn send(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
         let borrowed: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
@@ -153,5 +170,11 @@ impl Part {
         // Without NOSIGNAL a peer that died would kill this process by SIGPIPE.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(socket, &[IoSlice::new(&self.bytes[self.sent..])], &mut ancillary, flags)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.wipe();
     }
 }

@@ -7,7 +7,7 @@ use crate::Error;
 /// The first bytes of each direction.
 pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
 /// Version of the protocol. Sides of different versions do not meet.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Length of the prefix in bytes.
 pub const PREFIX_LEN: usize = 12;
 
@@ -20,11 +20,23 @@ pub(super) enum Security {
     Key = 1,
 }
 
-/// The prefix that this version sends.
+/// In the place of a [`Security`], on the stream of a link ([`super::stream`]).
+const STREAM: u8 = 2;
+
+/// The prefix that this version sends on a control connection.
 pub(super) const fn prefix(security: Security) -> [u8; PREFIX_LEN] {
+    prefix_of(security as u8)
+}
+
+/// The prefix that this version sends on a stream.
+pub(super) const fn stream_prefix() -> [u8; PREFIX_LEN] {
+    prefix_of(STREAM)
+}
+
+const fn prefix_of(kind: u8) -> [u8; PREFIX_LEN] {
     let [a, b, c, d, e, f, g, h] = MAGIC;
     let [low, high] = VERSION.to_le_bytes();
-    [a, b, c, d, e, f, g, h, low, high, security as u8, 0]
+    [a, b, c, d, e, f, g, h, low, high, kind, 0]
 }
 
 /// What the prefix at the start of `bytes` says; `None` if it is not whole. As soon as a byte of it is wrong, an error.
@@ -41,9 +53,12 @@ pub(super) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Se
     match [prefix[10], prefix[11]] {
         [0, 0] => Ok(Some(Security::Plain)),
         [1, 0] => Ok(Some(Security::Key)),
-        _ => {
-            let what = "the reserved bytes of its prefix are not zero".to_owned();
-            Err(Error::Garbled { peer: peer.to_string(), what })
+        other => {
+            let what = match other {
+                [STREAM, 0] => "it opens a stream where a control connection is due",
+                _ => "the reserved bytes of its prefix are not zero",
+            };
+            Err(Error::Garbled { peer: peer.to_string(), what: what.to_owned() })
         }
     }
 }

@@ -110,6 +110,22 @@ impl Seal {
         Ok((Seal { state: State::Shaking(noise), raw: Vec::new(), greeted: false, key: None }, first))
     }
 
+    /// Takes what was read of the connection before: at most a prefix.
+    pub(super) fn begin_with(
+        &mut self,
+        bytes: Vec<u8>,
+        outgoing: &mut Outgoing,
+        peer: &PeerIdentity,
+    ) -> Result<(), Error> {
+        self.raw = bytes;
+        self.take(&mut Incoming::sealed(), outgoing, peer)
+    }
+
+    /// Whether nothing has come yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        !self.greeted && self.raw.is_empty()
+    }
+
     /// Whether the handshake is over and messages may travel.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, State::Open(_))
@@ -349,7 +365,7 @@ fn with_key<T>(noise: &mut HandshakeState, key: &Key, step: impl FnOnce(&mut Han
 }
 
 /// Does what works with keys, and then overwrites the stack below this function's caller: whatever was put there meanwhile is gone.
-fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
     let done = apart(work);
     scrub();
     done
@@ -421,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_prefix_that_was_changed_on_the_way_fails_the_handshake_of_who_reads_it() {
-        let (own, other) = (prefix(Security::Key), *b"FARJUMP\0\x03\0\x01\0");
+        let (own, other) = (prefix(Security::Key), *b"FARJUMP\0\x04\0\x01\0");
         let (target, _) = shaken([&own, &own], &own);
         target.unwrap();
         let (target, _) = shaken([&own, &other], &own);

@@ -62,6 +62,6 @@ impl SecondEnd {
         deadline: Instant,
     ) -> Result<Joined, Error> {
         let rule = self.0.agree(peer, &end)?;
-        self.0.join(peer, end, descriptors, rule, deadline)
+        self.0.join(peer, end, descriptors, rule, None, deadline)
     }
 }

@@ -33,6 +33,14 @@ impl ControlSocket {
         ControlSocket::new(descriptor, false)
     }
 
+    /// The descriptor, which is the caller's to close.
+    pub(super) fn into_descriptor(mut self) -> OwnedFd {
+        // SAFETY: nothing else takes the descriptor, as the value is not dropped.
+        let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
+        std::mem::forget(self);
+        descriptor
+    }
+
     fn new(descriptor: OwnedFd, is_unix: bool) -> ControlSocket {
         let (descriptor, process) = (ManuallyDrop::new(descriptor), std::process::id());
         ControlSocket { descriptor, is_unix, process }

@@ -9,6 +9,7 @@ use super::address::PeerAddress;
 use super::control::{Control, Role, tell};
 use super::identity::plain;
 use super::message::{MAX_TRANSPORTS, MeetRefusal, Message};
+use super::stream;
 use super::tcp::TcpOptions;
 use super::terms::{Connect, Met, OwnEnd, PassedOver, own_machine};
 use crate::Error;
@@ -91,10 +92,12 @@ fn meet_once(
 ) -> Result<Met, Error> {
     let names = offers(transports, address)?;
     let mut control = Control::connect_with(address, &options.tcp, deadline)?;
-    let connect = match agree(&mut control, transports, names, options, deadline, chosen) {
+    let connect = match agree(&mut control, address, transports, names, options, deadline, chosen) {
         Ok(connect) => connect,
         Err(error) => return Err(tell(control, error)),
     };
+    let stream = connect.stream.as_ref().map(|stream| stream.descriptor.try_clone()).transpose();
+    let stream = stream.map_err(|error| Error::system("duplicating a file descriptor", error))?;
     let mut met = connect.run(control)?;
     let (mut message, _) = next(&mut met.control, deadline, "its go")?;
     if let Message::Rights(rights) = message {
@@ -106,7 +109,13 @@ fn meet_once(
         (message, _) = next(&mut met.control, deadline, "its go")?;
     }
     match message {
-        Message::Go => Ok(met),
+        Message::Go => {
+            // On loopback whose the other end of a stream is shows only once the target has taken it.
+            if let Some(stream) = stream {
+                met.control.admit_stream(stream)?;
+            }
+            Ok(met)
+        }
         other => Err(out_of_order(&met.control, "Go", &other)),
     }
 }
@@ -126,6 +135,7 @@ fn offers(transports: &[&mut Box<dyn Transport>], address: &PeerAddress) -> Resu
 /// The meeting up to the point where both ends are open and each knows of the other.
 fn agree(
     control: &mut Control,
+    address: &PeerAddress,
     transports: &mut [&mut Box<dyn Transport>],
     names: Vec<String>,
     options: &SourceOptions,
@@ -146,7 +156,7 @@ fn agree(
         Err(error) => return Err(error),
     }
     let (welcome, descriptors) = next(control, deadline, "its welcome")?;
-    let Message::Welcome { epoch, machine, pid, program, end } = welcome else {
+    let Message::Welcome { epoch, machine, pid, program, end, stream: offer } = welcome else {
         return Err(out_of_order(control, "Welcome", &welcome));
     };
     control.introduce(&program, pid);
@@ -160,9 +170,21 @@ fn agree(
     let mut own_end = OwnEnd::open(transport.as_mut(), &options.request)?;
     own_end.narrow(control.peer(), &end)?;
     let rule = own_end.agree(control.peer(), &end)?;
-    own_end.tell(|end, descriptors| control.send(&Message::Ready { end }, descriptors))?;
-    let peer_machine = Machine(machine);
-    Ok(Connect { own_end, end, descriptors, role: Role::Source, rule, epoch, peer_machine, deadline })
+    let (stream, answer) = match (offer, own_end.has_stream()) {
+        (Some(offer), true) => {
+            let (stream, answer) = stream::open(control, address, offer, deadline)?;
+            (Some(stream), Some(answer))
+        }
+        (None, false) => (None, None),
+        (offer, _) => {
+            let offers = if offer.is_some() { "a" } else { "no" };
+            let what = format!("it offers {offers} stream for {}", own_end.transport());
+            return Err(Error::Terms { peer: control.peer().to_string(), what });
+        }
+    };
+    own_end.tell(|end, descriptors| control.send(&Message::Ready { end, stream: answer }, descriptors))?;
+    let (role, peer_machine) = (Role::Source, Machine(machine));
+    Ok(Connect { own_end, end, descriptors, stream, role, rule, epoch, peer_machine, deadline })
 }
 
 /// The next message of the meeting; a refusal is an error.

@@ -36,11 +36,14 @@ pub struct TcpOptions {
     /// How long the peer's machine may be silent before it is taken for gone: what was sent to it unacknowledged, or an idle
     /// connection's probes unanswered. 10 seconds unless set; from 1 second to 32,767.
     pub peer_timeout: Duration,
+    /// Whether the stream that frames travel on may be left clear although both sides have a key, on a network that is trusted. It is
+    /// where both sides are willing. Not unless set.
+    pub clear: bool,
 }
 
 impl Default for TcpOptions {
     fn default() -> TcpOptions {
-        TcpOptions { key: None, keys: None, peer_timeout: Duration::from_secs(10) }
+        TcpOptions { key: None, keys: None, peer_timeout: Duration::from_secs(10), clear: false }
     }
 }
 
@@ -192,6 +195,13 @@ pub(super) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error>
         sockopt::set_tcp_user_timeout(&socket, silence.as_millis() as u32)
     };
     set().map_err(|error| Error::system("setting up a TCP connection", error))
+}
+
+/// Undoes what [`tune`] does to a connection that is another's from now on: on a stream a peer that only takes its time must not be
+/// taken for gone.
+pub(super) fn untune(socket: impl AsFd) -> Result<(), Errno> {
+    sockopt::set_tcp_user_timeout(&socket, 0)?;
+    sockopt::set_socket_keepalive(&socket, false)
 }
 
 /// Who is at the other end.

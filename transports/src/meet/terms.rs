@@ -15,6 +15,8 @@ use super::control::{Control, Role, tell};
 use super::identity::PeerIdentity;
 use super::message::{End, Limits};
 use super::rights::Rights;
+use super::seal::scrubbed;
+use super::stream::Joining;
 use crate::Error;
 use crate::closer::DeferredFd;
 
@@ -131,6 +133,11 @@ impl OwnEnd {
         Ok(())
     }
 
+    /// Whether its frames travel on a stream.
+    pub(super) fn has_stream(&self) -> bool {
+        self.capabilities.stream
+    }
+
     /// Its transport's name.
     pub(super) fn transport(&self) -> &str {
         &self.transport
@@ -187,6 +194,7 @@ impl OwnEnd {
         end: End,
         descriptors: Vec<DeferredFd>,
         rule: ArrivalRules,
+        stream: Option<Joining>,
         deadline: Instant,
     ) -> Result<Joined, Error> {
         if !self.capabilities.descriptors && !descriptors.is_empty() {
@@ -197,10 +205,17 @@ impl OwnEnd {
         }
         // The backend closes them, whatever happens.
         let descriptors = descriptors.into_iter().map(DeferredFd::into_owned_fd).collect();
-        let address = Address { bytes: end.address, descriptors, stream: None };
+        let mut address = Address { bytes: end.address, descriptors, stream: None };
         // It fits: `OwnEnd::agree` has looked.
         let peer_region_len = end.region_len as usize;
-        let endpoint = reach(self.opening, address, peer_region_len, deadline, peer)?;
+        let endpoint = match stream {
+            None => reach(self.opening, address, peer_region_len, deadline, peer)?,
+            // A secret goes over the stack.
+            Some(stream) => scrubbed(|| {
+                address.stream = Some(stream.into_stream());
+                reach(self.opening, address, peer_region_len, deadline, peer)
+            })?,
+        };
         let line_whole = self.capabilities.line_whole && end.line_whole;
         Ok(Joined {
             endpoint,
@@ -227,6 +242,8 @@ pub(super) struct Connect {
     /// The peer's end, and the descriptors that came with it.
     pub(super) end: End,
     pub(super) descriptors: Vec<DeferredFd>,
+    /// The stream that frames are to travel on, if any.
+    pub(super) stream: Option<Joining>,
     pub(super) role: Role,
     pub(super) rule: ArrivalRules,
     pub(super) epoch: u64,
@@ -238,7 +255,14 @@ impl Connect {
     /// Connects. If that fails the peer is told why.
     pub(super) fn run(self, mut control: Control) -> Result<Met, Error> {
         let transport = self.own_end.transport.clone();
-        let joined = self.own_end.join(control.peer(), self.end, self.descriptors, self.rule, self.deadline);
+        let joined = self.own_end.join(
+            control.peer(),
+            self.end,
+            self.descriptors,
+            self.rule,
+            self.stream,
+            self.deadline,
+        );
         let joined = match joined {
             Ok(joined) => joined,
             Err(error) => return Err(tell(control, error)),

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::stage::{Place, accept, far, met_over, next, shm, target_options};
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x02\0\0\0";
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x03\0\0\0";
 
 fn framed(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes()[..], &[0; 4], body].concat()
@@ -32,6 +32,7 @@ fn asked(listener: &Listener) -> Result<Asker, Error> {
         match arrival.advance(&mut shm())? {
             Progress::Asked(asker) => return Ok(*asker),
             Progress::Met(met) => panic!("{met:?} of a process that asks"),
+            Progress::Stream(stream) => panic!("{stream:?} of a process that asks"),
             Progress::Pending => {}
         }
         poll(&mut [PollFd::from_borrowed_fd(arrival.as_fd().unwrap(), PollFlags::IN)], None).unwrap();
@@ -172,7 +173,7 @@ fn where_no_source_is_taken_questions_are() {
                 assert!(asker.advance().unwrap());
                 break;
             }
-            Progress::Met(_) => panic!("a link"),
+            Progress::Met(_) | Progress::Stream(_) => panic!("a link"),
             Progress::Pending => assert!(!arrival.is_source()),
         }
     }

@@ -22,7 +22,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use crate::processes::{DONE, Guarded, as_child};
 use crate::stage::{Place, accept, arrive, met_over, next, shm, source_options};
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x02\0\0\0";
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x03\0\0\0";
 /// A user that is neither root nor the one that stands for unknown users.
 const OTHER: u32 = 1234;
 
@@ -292,7 +292,17 @@ fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_n
     alone("a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_no_time", || {
         let welcome = |transport: &str| {
             let end = End { transport: transport.into(), ..end() };
-            said(&Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end }, 2)
+            said(
+                &Message::Welcome {
+                    epoch: 1,
+                    machine: 62,
+                    pid: 1,
+                    program: "liar".into(),
+                    end,
+                    stream: None,
+                },
+                2,
+            )
         };
         // Unannounced, and with a transport that was not offered.
         let error = squatted(false, said(&Message::Go, 0), meet_soon);
@@ -348,7 +358,7 @@ fn a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_o
             let liar = scope.spawn(|| {
                 let stream = UnixStream::connect(place.path()).unwrap();
                 (&stream).write_all(&said(&hello(), 0)).unwrap();
-                let ready = said(&Message::Ready { end: end() }, 2)[PREFIX.len()..].to_vec();
+                let ready = said(&Message::Ready { end: end(), stream: None }, 2)[PREFIX.len()..].to_vec();
                 let other = Stuck::new().pass(&stream, &ready, 2, SendFlags::empty());
                 (stream, other)
             });

@@ -23,7 +23,7 @@ use crate::stage::{
     target_options,
 };
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x02\0\0\0";
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x03\0\0\0";
 
 /// A message with its head, which announces `descriptors`.
 fn framed(message: &Message, descriptors: u8) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn hello() -> Message {
     Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports: vec!["shm".into()] }
 }
 
-fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+pub(crate) fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
@@ -89,13 +89,13 @@ fn another_version_is_named_before_anything_is_parsed() {
     let error = told(|stream| {
         stream.write_all(&[&MAGIC[..], &(VERSION + 1).to_le_bytes(), &[0xff; 100]].concat()).unwrap();
     });
-    assert!(matches!(error, Error::Version { theirs: 3, ours: VERSION, .. }), "{error}");
-    assert!(error.to_string().contains("speaks version 3 of the protocol, this farjump speaks 2"), "{error}");
+    assert!(matches!(error, Error::Version { theirs: 4, ours: VERSION, .. }), "{error}");
+    assert!(error.to_string().contains("speaks version 4 of the protocol, this farjump speaks 3"), "{error}");
 }
 
 #[test]
 fn reserved_bytes_must_be_zero() {
-    let error = told(|stream| stream.write_all(b"FARJUMP\0\x02\0\0\x01").unwrap());
+    let error = told(|stream| stream.write_all(b"FARJUMP\0\x03\0\0\x01").unwrap());
     assert!(matches!(error, Error::Garbled { .. }), "{error}");
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
     assert!(matches!(error, Error::Garbled { .. }), "{error}");
@@ -250,7 +250,7 @@ fn honest(opening: &dyn Opening) -> [OwnedFd; 2] {
 
 fn send_ready(stream: &UnixStream, end: End, descriptors: &[OwnedFd]) {
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-    send_with(stream, &framed(&Message::Ready { end }, descriptors.len() as u8), &borrowed);
+    send_with(stream, &framed(&Message::Ready { end, stream: None }, descriptors.len() as u8), &borrowed);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn descriptors_of_a_wrong_kind_or_number_are_refused_and_closed() {
     assert!(is_closed(reader));
 
     let error = ready_told(|end, stream, _| {
-        (&*stream).write_all(&framed(&Message::Ready { end }, 2)).unwrap();
+        (&*stream).write_all(&framed(&Message::Ready { end, stream: None }, 2)).unwrap();
     });
     assert!(matches!(error, Error::Descriptors { found: 0, expected: 2, .. }), "{error}");
 }
@@ -372,7 +372,8 @@ fn a_target_that_lies_is_refused_by_the_source() {
         region_len: 8192,
     };
     let welcome = |end: End| {
-        let message = Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end };
+        let message =
+            Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end, stream: None };
         [&PREFIX[..], &framed(&message, 0)].concat()
     };
     let error = source_told(b"HTTP/1.1 400 Bad Request\r\n".to_vec());

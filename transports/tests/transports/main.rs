@@ -12,6 +12,7 @@ mod players;
 mod processes;
 mod seal;
 mod stage;
+mod streams;
 mod tcp;
 #[cfg(feature = "ucx")]
 mod ucx;

@@ -15,8 +15,8 @@ use crate::stage::{Watchdog, accept, far, next};
 use crate::tcp::{ANSWER, QUESTION, answer_one, asked, key, listener};
 
 /// The prefix of a side that has a key, and of one that has none.
-const KEYED: [u8; 12] = *b"FARJUMP\0\x02\0\x01\0";
-const PLAIN: [u8; 12] = *b"FARJUMP\0\x02\0\0\0";
+const KEYED: [u8; 12] = *b"FARJUMP\0\x03\0\x01\0";
+const PLAIN: [u8; 12] = *b"FARJUMP\0\x03\0\0\0";
 /// Bytes that each side sends before the first message: prefix, length, handshake.
 const SOURCE_SHAKES: usize = 12 + 2 + 48;
 const TARGET_SHAKES: usize = 12 + 2 + 60;
@@ -263,12 +263,12 @@ fn a_handshake_that_is_cut_anywhere_is_cut_short() {
 #[test]
 fn another_version_is_told_to_both_sides_before_any_handshake() {
     let _watchdog = Watchdog::new();
-    let newer = |at: usize, byte| if at == 8 { 3 } else { byte };
+    let newer = |at: usize, byte| if at == 8 { 4 } else { byte };
     let (_, answered) = between(&key(1), &key(1), &newer, &as_it_is).0;
-    assert!(matches!(answered, Err(Error::Version { theirs: 3, ours: VERSION, .. })), "{answered:?}");
+    assert!(matches!(answered, Err(Error::Version { theirs: 4, ours: VERSION, .. })), "{answered:?}");
     let (answer, _) = between(&key(1), &key(1), &as_it_is, &newer).0;
-    assert!(matches!(answer, Err(Error::Version { theirs: 3, ours: VERSION, .. })), "{answer:?}");
-    let (_, answer) = stranger(b"FARJUMP\0\x03\0\x01\0");
+    assert!(matches!(answer, Err(Error::Version { theirs: 4, ours: VERSION, .. })), "{answer:?}");
+    let (_, answer) = stranger(b"FARJUMP\0\x04\0\x01\0");
     assert_eq!(answer, KEYED);
 }
 

@@ -69,6 +69,7 @@ impl Meeting {
             .reply_room(choices.room)
             .program(&choices.program)
             .peer_timeout(choices.tcp.peer_timeout)
+            .clear(choices.tcp.clear)
             .on_refused(|refusal| log::info!("a call that was forwarded with nobody waiting: {refusal}"));
         if let Some(key) = &choices.tcp.key {
             link = link.key(key.clone());

@@ -1,0 +1,105 @@
+//! The first bytes of a connection that was accepted, by which it shows what it is: a control connection, or the stream of a link.
+
+use farjump_core::transport::Stream;
+use rustix::io::Errno;
+
+use super::control::Control;
+use super::incoming::receive;
+use super::message::MAX_DESCRIPTORS;
+use super::prefix::{PREFIX_LEN, stream_prefix};
+use super::stream::OPENING_LEN;
+use super::tcp;
+use crate::Error;
+use crate::closer::DeferredFd;
+use std::os::fd::AsFd;
+
+/// What has come of a connection that has not shown what it is. No byte behind a stream's opening is read.
+#[derive(Debug)]
+pub(super) struct First {
+    bytes: [u8; OPENING_LEN],
+    have: usize,
+    descriptors: Vec<DeferredFd>,
+}
+
+/// What a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Nature {
+    /// Not known yet.
+    Unknown,
+    /// A control connection, or no farjump at all.
+    Control,
+    /// A stream whose opening is not whole.
+    Stream,
+    /// A stream whose opening is here.
+    Opened,
+}
+
+impl First {
+    pub(super) fn new() -> First {
+        First { bytes: [0; OPENING_LEN], have: 0, descriptors: Vec::new() }
+    }
+
+    /// What the bytes so far say.
+    pub(super) fn nature(&self) -> Nature {
+        let len = self.have.min(PREFIX_LEN);
+        match self.have {
+            _ if self.bytes[..len] != stream_prefix()[..len] => Nature::Control,
+            OPENING_LEN => Nature::Opened,
+            PREFIX_LEN.. => Nature::Stream,
+            _ => Nature::Unknown,
+        }
+    }
+
+    /// Reads what is here of `control`'s connection, until it is known what that is. At its end it stays as it was, and is a control
+    /// connection's to find out.
+    pub(super) fn fill(&mut self, control: &Control) -> Result<Nature, Error> {
+        loop {
+            let end = match self.nature() {
+                Nature::Unknown => PREFIX_LEN,
+                Nature::Stream => OPENING_LEN,
+                known => return Ok(known),
+            };
+            let came = receive(control.as_fd(), &mut self.bytes[self.have..end]);
+            self.descriptors.extend(came.descriptors);
+            if came.truncated || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
+                let found = self.descriptors.len().max(MAX_DESCRIPTORS + 1);
+                let peer = control.peer().to_string();
+                return Err(Error::Descriptors { peer, found, expected: MAX_DESCRIPTORS });
+            }
+            match came.read {
+                Ok(0) | Err(Errno::CONNRESET) if self.nature() == Nature::Unknown => {
+                    return Ok(Nature::Control);
+                }
+                Ok(0) | Err(Errno::CONNRESET) => return Err(self.cut_short(control)),
+                Ok(read) => self.have += read,
+                Err(Errno::AGAIN) => return Ok(self.nature()),
+                Err(error) => {
+                    return Err(tcp::failure(error, "receiving from", control.as_fd(), control.peer()));
+                }
+            }
+        }
+    }
+
+    fn cut_short(&self, control: &Control) -> Error {
+        Error::CutShort { peer: control.peer().to_string(), found: self.have, needed: OPENING_LEN }
+    }
+
+    /// The opening of a stream, if it is whole and as it must be.
+    pub(super) fn opening(&self, control: &Control) -> Result<&[u8; OPENING_LEN], Error> {
+        let peer = || control.peer().to_string();
+        match self.descriptors.len() {
+            0 => {}
+            found => return Err(Error::Descriptors { peer: peer(), found, expected: 0 }),
+        }
+        if self.bytes[PREFIX_LEN..OPENING_LEN - Stream::TOKEN].iter().any(|byte| *byte != 0) {
+            let what = "the reserved bytes of its stream's opening are not zero".to_owned();
+            return Err(Error::Garbled { peer: peer(), what });
+        }
+        Ok(&self.bytes)
+    }
+
+    /// The bytes and descriptors that came, for a control connection.
+    pub(super) fn into_parts(self) -> (Vec<u8>, Vec<DeferredFd>) {
+        (self.bytes[..self.have].to_vec(), self.descriptors)
+    }
+}

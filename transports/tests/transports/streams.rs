@@ -1,0 +1,537 @@
+//! The second connection of a link: whose it becomes, in whichever order things come, and what becomes of those that nobody awaits.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump_core::transport::{
+    Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Opening,
+    Side, Stream, Transport, TransportError,
+};
+use farjump_transports::Error;
+use farjump_transports::meet::{
+    Arrival, Control, End, IncomingStream, Listener, MeetRefusal, Message, Met, OPENING_LEN, PeerAddress,
+    Progress, Share, StreamAnswer, StreamOffer, TcpOptions, meet_target,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
+
+use crate::stage::{Place, Watchdog, accept, far, next, shm, source_options, target_options};
+use crate::tcp::{key, listener};
+
+/// The first twelve bytes of a stream.
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x03\0\x02\0";
+
+/// A transport whose frames travel on a stream. It keeps the streams that it is given, and moves nothing.
+#[derive(Clone, Default)]
+struct Streamed(Arc<Mutex<Vec<Stream>>>);
+
+struct StreamedOpening(Streamed);
+
+struct Still;
+
+impl Streamed {
+    fn one(&self) -> Vec<Box<dyn Transport>> {
+        vec![Box::new(self.clone())]
+    }
+
+    /// The only stream that it was given.
+    fn stream(&self) -> Stream {
+        let mut streams = self.0.lock().unwrap();
+        assert_eq!(streams.len(), 1);
+        streams.remove(0)
+    }
+}
+
+impl Transport for Streamed {
+    fn name(&self) -> &str {
+        "streamed"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, 1 << 20);
+        can.stream = true;
+        can
+    }
+
+    fn open(&mut self, _: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        Ok(Box::new(StreamedOpening(self.clone())))
+    }
+}
+
+impl Opening for StreamedOpening {
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress::default()
+    }
+
+    fn connect(self: Box<Self>, peer: Address, _: u32) -> Result<Endpoint, TransportError> {
+        self.0.0.lock().unwrap().push(peer.stream.expect("no stream was given"));
+        Ok(Endpoint::TwoSided(Box::new(Still)))
+    }
+}
+
+// SAFETY: it lends nothing: `reserve` and `poll` are not called here.
+unsafe impl Messages for Still {
+    fn reserve(&mut self, _: usize) -> Result<NonNull<u8>, TransportError> {
+        unreachable!()
+    }
+
+    fn commit(&mut self, _: usize, _: u64) -> Result<(), TransportError> {
+        unreachable!()
+    }
+
+    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        Ok(None)
+    }
+
+    fn release(&mut self) {}
+}
+
+fn wait(arrival: &Arrival) {
+    let mut events = PollFlags::IN;
+    events.set(PollFlags::OUT, arrival.wants_write());
+    poll(&mut [PollFd::from_borrowed_fd(arrival.as_fd().unwrap(), events)], None).unwrap();
+}
+
+/// A target's arrival that waits for its source.
+fn arrival(listener: &Listener) -> Arrival {
+    Arrival::new(accept(listener).unwrap(), target_options())
+}
+
+/// The stream that a connection turns out to be.
+fn incoming(listener: &Listener) -> IncomingStream {
+    let mut arrival = arrival(listener);
+    loop {
+        wait(&arrival);
+        assert!(!arrival.wants_write(), "nothing is said on a stream");
+        match arrival.advance(&mut shm()).unwrap() {
+            Progress::Stream(stream) => return *stream,
+            Progress::Pending => assert!(!arrival.is_known()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Drives the meeting of `arrival` until it waits for its stream, or is done.
+fn advance(arrival: &mut Arrival, target: &Streamed) -> Result<Progress, Error> {
+    arrival.advance(&mut target.one())
+}
+
+/// A target meets the next source, whose connections come in any order.
+fn meet_next(listener: &Listener, target: &Streamed) -> Met {
+    let mut meeting = arrival(listener);
+    let mut others: Vec<Arrival> = Vec::new();
+    loop {
+        if let Progress::Met(met) = advance(&mut meeting, target).unwrap() {
+            return *met;
+        }
+        if let Some(control) = listener.accept().unwrap() {
+            others.push(Arrival::new(control, target_options()));
+        }
+        others.retain_mut(|other| match advance(other, target).unwrap() {
+            Progress::Stream(stream) => {
+                assert!(meeting.awaits(&stream));
+                meeting.take_stream(*stream).unwrap();
+                false
+            }
+            _ => true,
+        });
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Has a source and a target meet, and says what their transports were given: (the source's stream, the target's).
+fn met(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
+    let (source, target) = (Streamed::default(), Streamed::default());
+    let (address, theirs) = (listener.address().clone(), source.clone());
+    let meeting = thread::spawn(move || {
+        let mut options = source_options();
+        options.tcp = source_tcp;
+        meet_target(&address, &mut theirs.one(), &options, far()).unwrap()
+    });
+    let ours = meet_next(listener, &target);
+    let theirs = meeting.join().unwrap();
+    assert_eq!((ours.transport.as_str(), theirs.transport.as_str()), ("streamed", "streamed"));
+    (source.stream(), target.stream())
+}
+
+/// Checks that the two are the ends of one connection, on which nothing is.
+fn joined(source: &Stream, target: &Stream) {
+    assert_eq!((source.side, target.side), (Side::Source, Side::Target));
+    assert_eq!(source.token, target.token);
+    for (from, to) in [(source, target), (target, source)] {
+        let nothing = rustix::io::read(&to.descriptor, &mut [0; 1]);
+        assert_eq!(nothing, Err(rustix::io::Errno::AGAIN), "it does not block, and nothing is there");
+        assert_eq!(rustix::io::write(&from.descriptor, b"first"), Ok(5));
+        poll(&mut [PollFd::new(&to.descriptor, PollFlags::IN)], None).unwrap();
+        let mut came = [0; 9];
+        assert_eq!(rustix::io::read(&to.descriptor, &mut came), Ok(5));
+        assert_eq!(&came[..5], b"first");
+        let flags = rustix::io::fcntl_getfd(&to.descriptor).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    }
+}
+
+fn secrets(source: &Stream, target: &Stream) -> Option<([u8; 64], [u8; 64])> {
+    let bytes = |stream: &Stream| stream.secret.as_ref().map(|secret| *secret.as_bytes());
+    assert_eq!(source.secret.is_some(), target.secret.is_some());
+    bytes(source).zip(bytes(target))
+}
+
+fn clear(options: TcpOptions) -> TcpOptions {
+    let mut options = options;
+    options.clear = true;
+    options
+}
+
+#[test]
+fn both_transports_get_the_ends_of_one_stream_and_a_secret_where_both_sides_have_a_key() {
+    let place = Place::new();
+    let (source, target) = met(&place.listener(), TcpOptions::default());
+    joined(&source, &target);
+    assert!(secrets(&source, &target).is_none(), "there is no key on a Unix socket");
+
+    let (source, target) = met(&listener(&TcpOptions::default()), TcpOptions::default());
+    joined(&source, &target);
+    assert!(secrets(&source, &target).is_none(), "there is none");
+
+    let keyed = listener(&key(1));
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let (source, target) = met(&keyed, key(1));
+        joined(&source, &target);
+        let (ours, theirs) = secrets(&source, &target).expect("both have a key");
+        assert_eq!(ours, theirs);
+        assert_ne!(ours[..32], ours[32..]);
+        seen.extend([ours[..32].to_vec(), ours[32..].to_vec(), source.token.to_vec()]);
+    }
+    assert!(seen.iter().all(|one| one.iter().any(|byte| *byte != 0)));
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 6, "each is another one in each meeting");
+}
+
+#[test]
+fn a_stream_is_clear_only_where_both_sides_are_willing() {
+    let _watchdog = Watchdog::new();
+    for (target_is, source_is) in [(false, false), (true, false), (false, true), (true, true)] {
+        let options = |is: bool| if is { clear(key(1)) } else { key(1) };
+        let (source, target) = met(&listener(&options(target_is)), options(source_is));
+        assert_eq!(secrets(&source, &target).is_none(), target_is && source_is);
+    }
+}
+
+#[test]
+fn a_peer_that_takes_its_time_is_not_cut_off_the_stream_by_the_system() {
+    let _watchdog = Watchdog::new();
+    let (source, target) = met(&listener(&TcpOptions::default()), TcpOptions::default());
+    for stream in [source, target] {
+        assert_eq!(sockopt::tcp_user_timeout(&stream.descriptor), Ok(0));
+    }
+}
+
+/// A source by hand: its control connection, welcomed, and what the target offered.
+struct Source {
+    control: Control,
+    offer: StreamOffer,
+    end: End,
+}
+
+impl Source {
+    /// Connects and says hello. The target's arrival is `arrival`.
+    fn welcomed(place: &Place, listener: &Listener, target: &Streamed) -> (Source, Arrival) {
+        let mut control = Control::connect(&place.address(), far()).unwrap();
+        let hello = Message::Hello {
+            machine: 62,
+            pid: 1,
+            program: "by hand".into(),
+            transports: vec!["streamed".into()],
+        };
+        control.send(&hello, &[]).unwrap();
+        let mut arrival = arrival(listener);
+        assert!(matches!(advance(&mut arrival, target).unwrap(), Progress::Pending) && arrival.is_source());
+        let Message::Welcome { end, stream: Some(offer), .. } = next(&mut control).unwrap() else {
+            panic!("no offer of a stream")
+        };
+        (Source { control, offer, end }, arrival)
+    }
+
+    fn ready(&mut self) {
+        let answer = StreamAnswer { share: Share::from_bytes(&[7; 32]), clear: false };
+        self.control.send(&Message::Ready { end: self.end.clone(), stream: Some(answer) }, &[]).unwrap();
+    }
+
+    fn opening(&self) -> [u8; OPENING_LEN] {
+        opening(&self.offer.token)
+    }
+}
+
+fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
+    let mut bytes = [0; OPENING_LEN];
+    bytes[..12].copy_from_slice(&PREFIX);
+    bytes[32..].copy_from_slice(token);
+    bytes
+}
+
+fn connected(place: &Place, bytes: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(place.path()).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+#[test]
+fn the_stream_and_the_sources_end_come_in_either_order() {
+    let place = Place::new();
+    let listener = place.listener();
+    for stream_first in [true, false] {
+        let target = Streamed::default();
+        let (mut source, mut arrival) = Source::welcomed(&place, &listener, &target);
+        let mut stream = None;
+        for step in [stream_first, !stream_first] {
+            if step {
+                // What comes behind the opening at once is the transport's.
+                stream = Some(connected(&place, &[&source.opening()[..], b"behind"].concat()));
+                arrival.take_stream(incoming(&listener)).unwrap();
+            } else {
+                source.ready();
+            }
+            let progress = advance(&mut arrival, &target).unwrap();
+            let last = step != stream_first;
+            assert_eq!(matches!(progress, Progress::Met(_)), last, "{progress:?}");
+        }
+        let came = target.stream();
+        let mut behind = [0; 9];
+        assert_eq!(rustix::io::read(&came.descriptor, &mut behind), Ok(6));
+        assert_eq!(&behind[..6], b"behind");
+        drop(came);
+        assert_eq!(stream.unwrap().read(&mut [0; 1]).unwrap(), 0, "nothing was said on it");
+    }
+}
+
+#[test]
+fn a_token_is_good_for_one_stream_of_its_own_meeting() {
+    let place = Place::new();
+    let listener = place.listener();
+    let target = Streamed::default();
+    let (mut source, mut first) = Source::welcomed(&place, &listener, &target);
+    let (_other, second) = Source::welcomed(&place, &listener, &target);
+    let _streams = [(); 3].map(|()| connected(&place, &source.opening()));
+    let [one, replayed, late] = [(); 3].map(|()| incoming(&listener));
+    assert!(first.awaits(&one) && !second.awaits(&one));
+    first.take_stream(one).unwrap();
+    assert!(!first.awaits(&replayed));
+    assert!(matches!(first.take_stream(replayed), Err(Error::Terms { .. })));
+    source.ready();
+    assert!(matches!(advance(&mut first, &target).unwrap(), Progress::Met(_)));
+    assert!(!first.awaits(&late) && !second.awaits(&late));
+    for bit in [0, 131, 255] {
+        let mut token = source.offer.token;
+        token[bit / 8] ^= 1 << (bit % 8);
+        let _stream = connected(&place, &opening(&token));
+        assert!(!second.awaits(&incoming(&listener)));
+    }
+}
+
+#[test]
+fn a_meeting_whose_stream_does_not_come_ends_at_its_deadline_and_says_so() {
+    let place = Place::new();
+    let listener = place.listener();
+    let target = Streamed::default();
+    let (mut source, mut arrival) = {
+        let mut control = Control::connect(&place.address(), far()).unwrap();
+        let transports = vec!["streamed".into()];
+        control
+            .send(&Message::Hello { machine: 62, pid: 1, program: "late".into(), transports }, &[])
+            .unwrap();
+        let mut options = target_options();
+        options.patience = Duration::from_millis(20);
+        let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
+        advance(&mut arrival, &target).unwrap();
+        let Message::Welcome { end, stream: Some(offer), .. } = next(&mut control).unwrap() else { panic!() };
+        (Source { control, offer, end }, arrival)
+    };
+    source.ready();
+    let error = loop {
+        match advance(&mut arrival, &target) {
+            Ok(progress) => assert!(matches!(progress, Progress::Pending)),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::TooLate { waiting_for: "the stream of its link", .. }), "{error}");
+    assert!(matches!(next(&mut source.control), Ok(Message::Refuse { cause: MeetRefusal::TooLate, .. })));
+    // The token died with it.
+    let _stream = connected(&place, &source.opening());
+    assert!(!arrival.awaits(&incoming(&listener)));
+    assert!(target.0.lock().unwrap().is_empty());
+}
+
+#[test]
+fn an_opening_is_taken_in_any_pieces_and_to_the_byte() {
+    let place = Place::new();
+    let listener = place.listener();
+    let bytes = [&opening(&[9; 32])[..], b"not yet"].concat();
+    for pace in [1, 5, 11, 12, 13, 63, 64, 71] {
+        let mut stream = UnixStream::connect(place.path()).unwrap();
+        let mut arrival = arrival(&listener);
+        let mut sent = 0;
+        let taken = loop {
+            match arrival.advance(&mut shm()).unwrap() {
+                Progress::Pending => {}
+                Progress::Stream(taken) => break taken,
+                other => panic!("{other:?}"),
+            }
+            let piece = &bytes[sent..bytes.len().min(sent + pace)];
+            stream.write_all(piece).unwrap();
+            sent += piece.len();
+            // What it is shows by its twelve bytes, and nothing is said to it before or after.
+            assert!(!arrival.wants_write() && !arrival.is_known());
+        };
+        assert!(sent >= OPENING_LEN);
+        drop(taken);
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            read => assert_eq!(read.unwrap(), 0),
+        }
+        assert!(answer.is_empty());
+    }
+}
+
+/// What becomes of a connection that sends `bytes` and then ends, or waits for the deadline; and what was said to it.
+fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (Error, Vec<u8>) {
+    let place = Place::new();
+    let listener = place.listener();
+    let mut stream = UnixStream::connect(place.path()).unwrap();
+    let borrowed: Vec<_> = with.iter().map(|descriptor| descriptor.as_fd()).collect();
+    crate::liars::send_with(&stream, bytes, &borrowed);
+    if ends {
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    let mut options = target_options();
+    options.patience = Duration::from_millis(if ends { 100_000 } else { 20 });
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
+    let error = loop {
+        match arrival.advance(&mut shm()) {
+            Ok(progress) => assert!(matches!(progress, Progress::Pending), "{progress:?}"),
+            Err(error) => break error,
+        }
+    };
+    drop(arrival);
+    let mut answer = Vec::new();
+    drop(stream.read_to_end(&mut answer));
+    (error, answer)
+}
+
+#[test]
+fn a_stream_that_opens_wrongly_is_closed_without_a_word() {
+    let whole = opening(&[9; 32]);
+    let (error, answer) = fate(&whole[..40], true, &[]);
+    assert!(matches!(error, Error::CutShort { found: 40, needed: OPENING_LEN, .. }), "{error}");
+    assert!(answer.is_empty());
+    for len in [12, 63] {
+        let (error, answer) = fate(&whole[..len], false, &[]);
+        assert!(matches!(error, Error::TooLate { waiting_for: "the opening of its stream", .. }), "{error}");
+        assert!(answer.is_empty());
+    }
+    for at in 12..32 {
+        let mut wrong = whole;
+        wrong[at] = 1;
+        let (error, answer) = fate(&wrong, false, &[]);
+        assert!(matches!(error, Error::Garbled { .. }) && answer.is_empty(), "byte {at}: {error}");
+    }
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    let (error, answer) = fate(&whole, false, &[&writer]);
+    assert!(matches!(error, Error::Descriptors { found: 1, expected: 0, .. }), "{error}");
+    assert!(answer.is_empty());
+}
+
+#[test]
+fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
+    let place = Place::new();
+    let listener = place.listener();
+    let target = Streamed::default();
+    let (mut source, mut arrival) = Source::welcomed(&place, &listener, &target);
+    source.control.send(&Message::Ready { end: source.end.clone(), stream: None }, &[]).unwrap();
+    let error = advance(&mut arrival, &target).unwrap_err();
+    assert!(matches!(&error, Error::Terms { what, .. } if what.contains("no stream")), "{error}");
+
+    // A target that offers none for a transport that has one, and one that offers one for a transport that has none.
+    for (name, offers) in [("streamed", false), ("shm", true)] {
+        let place = Place::new();
+        let listener = place.listener();
+        let address: PeerAddress = place.address();
+        let meeting = thread::spawn(move || {
+            let transports =
+                &mut [Streamed::default().one(), shm()].into_iter().flatten().collect::<Vec<_>>();
+            meet_target(&address, transports, &source_options(), far()).unwrap_err()
+        });
+        let mut control = accept(&listener).unwrap();
+        next(&mut control).unwrap();
+        let end = End {
+            transport: name.into(),
+            address: Vec::new(),
+            key: [1; 16],
+            rules: ArrivalRules::all().bits(),
+            line_whole: false,
+            max_frame: 4096,
+            region_len: 8192,
+        };
+        let offer = StreamOffer { token: [1; 32], share: Share::from_bytes(&[1; 32]), clear: false };
+        let welcome = Message::Welcome {
+            epoch: 1,
+            machine: 62,
+            pid: 1,
+            program: "liar".into(),
+            end,
+            stream: offers.then_some(offer),
+        };
+        control.send(&welcome, &[]).unwrap();
+        let error = meeting.join().unwrap();
+        let expected = if offers { "a stream for shm" } else { "no stream for streamed" };
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(listener.accept().unwrap().is_none(), "and no stream was opened");
+    }
+}
+
+#[test]
+fn a_stream_goes_to_where_the_control_connection_does() {
+    let _watchdog = Watchdog::new();
+    // A forwarded port: the address that the source has is not the target's.
+    let listener = listener(&key(1));
+    let inner = listener.address().to_string()["tcp:".len()..].to_owned();
+    let outer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:{}", outer.local_addr().unwrap()).parse().unwrap();
+    let relay = thread::spawn(move || {
+        let pipes: Vec<_> = (0..2)
+            .map(|_| {
+                let near = outer.accept().unwrap().0;
+                let far = TcpStream::connect(&inner).unwrap();
+                let pump = |mut from: TcpStream, mut to: TcpStream| {
+                    thread::spawn(move || {
+                        drop(std::io::copy(&mut from, &mut to));
+                        drop(to.shutdown(std::net::Shutdown::Write));
+                    })
+                };
+                [pump(near.try_clone().unwrap(), far.try_clone().unwrap()), pump(far, near)]
+            })
+            .collect();
+        pipes.into_iter().flatten().for_each(|pump| pump.join().unwrap());
+    });
+    let (source, target) = (Streamed::default(), Streamed::default());
+    let theirs = source.clone();
+    let meeting = thread::spawn(move || {
+        let mut options = source_options();
+        options.tcp = key(1);
+        meet_target(&address, &mut theirs.one(), &options, Instant::now() + Duration::from_secs(60)).unwrap()
+    });
+    let ours = meet_next(&listener, &target);
+    let theirs = meeting.join().unwrap();
+    joined(&source.stream(), &target.stream());
+    drop((ours, theirs));
+    relay.join().unwrap();
+}
