@@ -1,5 +1,6 @@
 //! A byte stream that farjump connects for backends that ask for one ([`Capabilities::stream`](crate::transport::Capabilities)).
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use zeroize::Zeroize;
@@ -36,20 +37,21 @@ pub enum Side {
     Target,
 }
 
-/// 64 random bytes, half of them drawn by each side and told the other over a sealed control connection. Overwritten when dropped.
-pub struct Secret([u8; Secret::LEN]);
+/// 64 random bytes, half of them drawn by each side and told the other over a sealed control connection. They stay in one place, and
+/// are overwritten when dropped.
+pub struct Secret(Box<[u8; Secret::LEN]>);
 
 impl Secret {
     /// Length in bytes.
     pub const LEN: usize = 64;
 
     /// The secret of these bytes. Those that were given are the caller's to overwrite.
-    pub const fn from_bytes(bytes: [u8; Secret::LEN]) -> Secret {
-        Secret(bytes)
+    pub fn from_bytes(bytes: [u8; Secret::LEN]) -> Secret {
+        Secret(Box::new(bytes))
     }
 
     /// Its bytes.
-    pub const fn as_bytes(&self) -> &[u8; Secret::LEN] {
+    pub fn as_bytes(&self) -> &[u8; Secret::LEN] {
         &self.0
     }
 }

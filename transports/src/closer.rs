@@ -17,10 +17,11 @@ use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::per_process::PerProcess;
 
 /// Most closes that are under way at a time.
 pub(crate) const THREADS: usize = 8;
@@ -32,7 +33,7 @@ pub(crate) const MOST_PENDING: usize = 512;
 const STALL: Duration = Duration::from_millis(50);
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(1);
-/// Bytes of a thread's stack: it does nothing but close.
+/// Bytes of a thread's stack: it does little.
 const STACK: usize = 256 * 1024;
 
 /// A descriptor whose close is deferred: dropping it blocks nobody.
@@ -69,7 +70,7 @@ impl Drop for DeferredFd {
 
 /// Has `descriptor` closed. Never waits for that.
 pub(crate) fn close(descriptor: OwnedFd) {
-    let closer = Closer::of_this_process();
+    let closer = CLOSER.get();
     let mut state = closer.lock();
     state.queue.push_back(descriptor);
     state.pending += 1;
@@ -77,7 +78,7 @@ pub(crate) fn close(descriptor: OwnedFd) {
         state.progress = Some(Instant::now());
     }
     if state.queue.len() > state.idle && state.threads < THREADS {
-        match spawn(closer) {
+        match spawn("farjump-closer", || closer.run()) {
             // It counts as idle from now on, though it has not begun.
             Ok(()) => (state.threads, state.idle) = (state.threads + 1, state.idle + 1),
             // The next descriptor tries again. Without any thread it stays open, which is no worse than a close that is stuck.
@@ -90,15 +91,16 @@ pub(crate) fn close(descriptor: OwnedFd) {
 
 /// Whether so many descriptors wait to be closed that no process may be let in that could add one.
 pub(crate) fn is_clogged() -> bool {
-    let state = Closer::of_this_process().lock();
+    let state = CLOSER.get().lock();
     let stuck = || state.progress.is_none_or(|last| last.elapsed() >= STALL);
     state.pending >= MOST_PENDING || state.pending >= MOST_STUCK && stuck()
 }
 
+static CLOSER: PerProcess<Closer> = PerProcess::new();
+
 /// The queue of one process and its threads.
+#[derive(Default)]
 struct Closer {
-    /// A forked child has its parent's memory, none of its threads, and perhaps its lock held: it makes a queue of its own.
-    process: u32,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -116,31 +118,6 @@ struct State {
 }
 
 impl Closer {
-    /// The one of this process, made by the first who asks.
-    fn of_this_process() -> &'static Closer {
-        static CURRENT: AtomicPtr<Closer> = AtomicPtr::new(ptr::null_mut());
-        let process = std::process::id();
-        let mut found = CURRENT.load(Ordering::Acquire);
-        loop {
-            // SAFETY: the pointer is null or of a box that was leaked below, which nobody frees or changes but through its lock.
-            if let Some(closer) = unsafe { found.as_ref() }
-                && closer.process == process
-            {
-                return closer;
-            }
-            let state = Mutex::default();
-            let new = Box::into_raw(Box::new(Closer { process, state, work: Condvar::new() }));
-            match CURRENT.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => found = new,
-                Err(other) => {
-                    // SAFETY: it was not published, so this is the only pointer to it.
-                    drop(unsafe { Box::from_raw(new) });
-                    found = other;
-                }
-            }
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,19 +145,15 @@ impl Closer {
     }
 }
 
-/// Starts one more thread. It takes no signals: handlers are the program's, and so are the threads that they interrupt.
-fn spawn(closer: &'static Closer) -> std::io::Result<()> {
+/// Starts a thread. It takes no signals: handlers are the program's, and so are the threads that they interrupt.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: both sets are valid to be written, and `all` is filled in before it is read.
     let blocked = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
     };
-    let spawned = thread::Builder::new()
-        .name("farjump-closer".to_owned())
-        .stack_size(STACK)
-        .spawn(|| closer.run())
-        .map(drop);
+    let spawned = thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work).map(drop);
     if blocked {
         // SAFETY: the call above has filled in `before`, as it succeeded.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
@@ -199,7 +172,7 @@ mod tests {
 
     /// Descriptors that were handed over and are not closed yet.
     fn pending() -> usize {
-        Closer::of_this_process().lock().pending
+        CLOSER.get().lock().pending
     }
 
     const PATIENCE: Duration = Duration::from_secs(100);
@@ -256,10 +229,10 @@ mod tests {
             held.push(other);
         }
         thread::sleep(2 * STALL);
-        assert!(is_clogged() && Closer::of_this_process().lock().threads == THREADS);
+        assert!(is_clogged() && CLOSER.get().lock().threads == THREADS);
         held.clear();
         let deadline = Instant::now() + PATIENCE;
-        while pending() != 0 || Closer::of_this_process().lock().threads != 0 {
+        while pending() != 0 || CLOSER.get().lock().threads != 0 {
             assert!(Instant::now() < deadline, "{} are open still", pending());
             thread::sleep(Duration::from_millis(10));
         }

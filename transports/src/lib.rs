@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `shm` (default) | `shm`: memory shared between processes of one machine |
 //! | `ucx` (default) | `ucx-put`: memory of UCX's that the peer writes; `ucx-am`: its active messages. The library is opened at run time |
+//! | `tcp` (default) | `tcp`: a stream between any two machines, sealed. It needs nothing |
 //! | `verbs` (default) | `verbs-write`: registered memory that the peer's RDMA device writes; `verbs-send`: messages. The library is opened at run time |
 
 #[cfg(any(feature = "shm", feature = "ucx"))]
@@ -15,9 +16,13 @@ mod closer;
 mod error;
 pub mod meet;
 pub mod memlock;
+mod per_process;
 mod registry;
+mod scrub;
 #[cfg(feature = "shm")]
 pub mod shm;
+#[cfg(feature = "tcp")]
+pub mod tcp;
 #[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
 mod twin;
 #[cfg(feature = "ucx")]

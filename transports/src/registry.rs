@@ -6,7 +6,7 @@ use crate::Error;
 use crate::meet::{PassedOver, PeerAddress};
 
 /// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
-const BACKENDS: [Backend; 5] = [
+const BACKENDS: [Backend; 6] = [
     Backend {
         name: "shm",
         reaches: ONE_MACHINE,
@@ -42,12 +42,20 @@ const BACKENDS: [Backend; 5] = [
         instead: "build with --features verbs",
         locks_memory: true,
     },
+    Backend {
+        name: "tcp",
+        reaches: ANY,
+        maker: TCP,
+        instead: "build with --features tcp",
+        locks_memory: false,
+    },
 ];
 
 const ONE_MACHINE: &str = "this machine";
 const UCX: &str = "whatever UCX finds";
 const UCX_NATIVE: &str = "this machine, and RDMA that UCX finds";
 const RDMA: &str = "machines with RDMA devices";
+const ANY: &str = "any machine";
 
 #[cfg(feature = "shm")]
 const SHM: Option<Maker> =
@@ -78,6 +86,12 @@ const VERBS_SEND: Option<Maker> =
     Some(Maker { usable: crate::verbs::Send::usable, make: || Box::new(crate::verbs::Send::new()) });
 #[cfg(not(feature = "verbs"))]
 const VERBS_SEND: Option<Maker> = None;
+
+#[cfg(feature = "tcp")]
+const TCP: Option<Maker> =
+    Some(Maker { usable: crate::tcp::Tcp::usable, make: || Box::new(crate::tcp::Tcp::new()) });
+#[cfg(not(feature = "tcp"))]
+const TCP: Option<Maker> = None;
 
 /// A name for several backends, the one that is to be preferred first.
 const UCX_FAMILY: (&str, [&str; 2]) = ("ucx", ["ucx-put", "ucx-am"]);
@@ -269,7 +283,7 @@ mod tests {
     fn every_backend_is_listed_and_made_exactly_if_it_is_usable() {
         let listed = available();
         let names: Vec<_> = listed.iter().map(|backend| backend.name).collect();
-        assert_eq!(names, ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"]);
+        assert_eq!(names, ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send", "tcp"]);
         for backend in listed {
             match (make(backend.name), backend.usable) {
                 (Ok(transport), Ok(capabilities)) => {
@@ -362,7 +376,7 @@ mod tests {
         let all = available();
         assert_eq!(meant("shm").unwrap(), all[..1]);
         assert_eq!(meant("ucx").unwrap(), all[1..3]);
-        assert_eq!(meant("verbs-send").unwrap(), all[4..]);
+        assert_eq!(meant("verbs-send").unwrap(), all[4..5]);
         assert!(matches!(meant("verbs"), Err(Error::UnknownTransport { .. })));
     }
 

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use snow::{Builder, HandshakeState, TransportState};
-use zeroize::Zeroize;
 
 use super::identity::PeerIdentity;
 use super::incoming::{Filled, Incoming};
@@ -29,6 +28,7 @@ use super::outgoing::Outgoing;
 use super::prefix::{PREFIX_LEN, Security, prefix, read_prefix};
 use super::tcp;
 use crate::Error;
+use crate::scrub::scrubbed;
 
 /// The protocol of Noise that is spoken. Its name is part of what both sides must agree on.
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -44,8 +44,6 @@ const HANDSHAKES: (usize, usize) = (EPHEMERAL + TAG, EPHEMERAL + TAG + PREFIX_LE
 const HEAD: usize = 2;
 /// Longest packet in bytes, its head not counted: Noise has no longer messages.
 const MAX_PACKET: usize = 65_535;
-/// Bytes of dead stack that are overwritten behind what has worked with a key: a multiple of what it reaches down.
-const SCRUBBED: usize = 64 << 10;
 /// Least bytes that are read at once after the handshake.
 const READ: usize = 4096;
 
@@ -362,27 +360,6 @@ fn with_key<T>(noise: &mut HandshakeState, key: &Key, step: impl FnOnce(&mut Han
     // That nobody reads it any more is no reason not to write it.
     std::hint::black_box(noise);
     done
-}
-
-/// Does what works with keys, and then overwrites the stack below this function's caller: whatever was put there meanwhile is gone.
-pub(super) fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
-    let done = apart(work);
-    scrub();
-    done
-}
-
-/// Keeps all that `work` puts on the stack below the caller.
-#[inline(never)]
-fn apart<T>(work: impl FnOnce() -> T) -> T {
-    work()
-}
-
-/// Overwrites [`SCRUBBED`] bytes of stack below the caller.
-#[inline(never)]
-fn scrub() {
-    let mut dead = [0_u64; SCRUBBED / size_of::<u64>()];
-    dead.zeroize();
-    std::hint::black_box(&mut dead);
 }
 
 /// Appends this side's handshake to `to`, as a packet.

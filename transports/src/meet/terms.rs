@@ -15,10 +15,10 @@ use super::control::{Control, Role, tell};
 use super::identity::PeerIdentity;
 use super::message::{End, Limits};
 use super::rights::Rights;
-use super::seal::scrubbed;
 use super::stream::Joining;
 use crate::Error;
 use crate::closer::DeferredFd;
+use crate::scrub::scrubbed;
 
 /// Two processes that have met: a connected link and its terms.
 #[derive(Debug)]

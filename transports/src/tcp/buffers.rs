@@ -1,0 +1,199 @@
+//! Memory for records, shared by all links that a thread works on: a link that is idle has none of its own.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use farjump_core::frame::LINE;
+use farjump_core::transport::Cause;
+
+/// Bytes in front of the room of a buffer, the last of which are for a head.
+pub(super) const FRONT: usize = LINE;
+/// Bytes behind the room of a buffer, for heads and tags.
+pub(super) const BACK: usize = 17 * LINE;
+/// Room of the shortest buffers, in bytes: most messages are shorter.
+const SMALL: usize = 4 << 10;
+/// Room of the buffers that are received into, in bytes: for a longest record, and what came before it.
+pub(super) const RECEIVE: usize = 32 << 10;
+/// How many of either a thread keeps.
+const KEPT: usize = 8;
+/// Bytes of longer buffers that a thread keeps; and one longer buffer, until it goes to sleep.
+const SPARE: usize = 8 << 20;
+
+/// Memory that starts on a line: [`FRONT`], room for a message, [`BACK`].
+#[derive(Debug)]
+pub(super) struct Buffer {
+    start: NonNull<u8>,
+    room: usize,
+}
+
+// SAFETY: memory that belongs to the value alone.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    fn new(len: usize) -> Result<Buffer, Cause> {
+        let lacking = || Cause::System(format!("there is no memory for a message of {len} bytes"));
+        let room = match len {
+            0..=SMALL => SMALL,
+            ..=RECEIVE => RECEIVE,
+            ..=SPARE => len.next_power_of_two(),
+            _ => len.checked_next_multiple_of(LINE).ok_or_else(lacking)?,
+        };
+        let layout = Buffer::layout(room).ok_or_else(lacking)?;
+        // SAFETY: it is not of size zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(lacking)?;
+        Ok(Buffer { start, room })
+    }
+
+    fn layout(room: usize) -> Option<Layout> {
+        Layout::from_size_align(room.checked_add(FRONT + BACK)?, LINE).ok()
+    }
+
+    /// Bytes of the room.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// All bytes.
+    pub(super) fn len(&self) -> usize {
+        FRONT + self.room + BACK
+    }
+
+    /// The byte at `at`, which is in the buffer.
+    pub(super) fn at(&self, at: usize) -> NonNull<u8> {
+        assert!(at < self.len());
+        // SAFETY: inside the allocation.
+        unsafe { self.start.add(at) }
+    }
+
+    /// `len` bytes from `at` on.
+    #[inline]
+    pub(super) fn part(&mut self, at: usize, len: usize) -> &mut [u8] {
+        assert!(at <= self.len() && len <= self.len() - at);
+        // SAFETY: inside the allocation, which was zero when it was made; the value is borrowed exclusively, and those to
+        // whom a part is lent by `at` look at no other.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(layout) = Buffer::layout(self.room) {
+            // SAFETY: allocated with this layout by `new`.
+            unsafe { dealloc(self.start.as_ptr(), layout) };
+        }
+    }
+}
+
+/// Buffers that are not in use, of one thread.
+#[derive(Default)]
+struct Spares {
+    small: Vec<Buffer>,
+    receive: Vec<Buffer>,
+    /// Oldest first.
+    long: Vec<Buffer>,
+    /// Bytes of these.
+    bytes: usize,
+}
+
+thread_local! {
+    static SPARES: RefCell<Spares> = RefCell::default();
+}
+
+/// A buffer with room for `len` bytes. What is in it means nothing.
+///
+/// # Errors
+/// When there is no memory.
+#[inline]
+pub(super) fn take(len: usize) -> Result<Buffer, Cause> {
+    // A thread that ends has none any more.
+    match SPARES.try_with(|spares| spares.borrow_mut().take(len)) {
+        Ok(Some(spare)) => Ok(spare),
+        _ => Buffer::new(len),
+    }
+}
+
+/// Keeps a buffer for later.
+#[inline]
+pub(super) fn give(buffer: Buffer) {
+    let mut buffer = Some(buffer);
+    let _ = SPARES.try_with(|spares| buffer.take().map(|buffer| spares.borrow_mut().give(buffer)));
+}
+
+/// Keeps no more than what costs little: a long buffer may have been the last for a long time.
+pub(super) fn rest() {
+    let _ = SPARES.try_with(|spares| {
+        let mut spares = spares.borrow_mut();
+        if spares.bytes > SPARE {
+            spares.long.clear();
+            spares.bytes = 0;
+        }
+    });
+}
+
+impl Spares {
+    fn take(&mut self, len: usize) -> Option<Buffer> {
+        match len {
+            0..=SMALL => self.small.pop(),
+            ..=RECEIVE => self.receive.pop(),
+            _ => {
+                let fits = |buffer: &Buffer| buffer.room >= len && buffer.room / 4 < len;
+                let index = self.long.iter().rposition(fits)?;
+                let buffer = self.long.remove(index);
+                self.bytes -= buffer.room;
+                Some(buffer)
+            }
+        }
+    }
+
+    fn give(&mut self, buffer: Buffer) {
+        let kept = match buffer.room {
+            SMALL => &mut self.small,
+            RECEIVE => &mut self.receive,
+            room => {
+                self.bytes += room;
+                self.long.push(buffer);
+                while self.bytes > SPARE && self.long.len() > 1 {
+                    self.bytes -= self.long.remove(0).room;
+                }
+                return;
+            }
+        };
+        if kept.len() < KEPT {
+            kept.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_starts_on_a_line_and_has_what_a_record_needs_around_it() {
+        for len in [0, 1, 4096, 4097, 32_768, 70_000, SPARE + 1] {
+            let mut buffer = Buffer::new(len).unwrap();
+            assert!(buffer.at(FRONT).addr().get().is_multiple_of(LINE) && buffer.room() >= len);
+            assert_eq!(buffer.part(0, buffer.len()).len(), FRONT + buffer.room() + BACK);
+        }
+        assert!(matches!(Buffer::new(usize::MAX), Err(Cause::System(_))));
+    }
+
+    #[test]
+    fn what_a_thread_keeps_is_bounded_and_used_again() {
+        let mut spares = Spares::default();
+        for len in [64, RECEIVE, 1 << 20, SPARE] {
+            for buffer in (0..20).map(|_| Buffer::new(len).unwrap()).collect::<Vec<_>>() {
+                let at = buffer.at(0);
+                spares.give(buffer);
+                let again = spares.take(len);
+                assert!(again.is_none_or(|again| again.at(0) == at || again.room() >= len));
+                spares.give(Buffer::new(len).unwrap());
+            }
+        }
+        assert!(spares.small.len() <= KEPT && spares.receive.len() <= KEPT && spares.bytes <= SPARE);
+        spares.give(Buffer::new(4 * SPARE).unwrap());
+        assert_eq!((spares.long.len(), spares.bytes), (1, 4 * SPARE));
+        assert!(spares.take(64 << 10).is_none(), "one far too long is not used up for a short message");
+    }
+}

@@ -1,0 +1,27 @@
+//! How often this process was forked: a child has its parent's keys, and must seal nothing by them.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts forks from now on.
+pub(super) fn watch() {
+    static WATCH: Once = Once::new();
+    extern "C" fn forked() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    WATCH.call_once(|| {
+        // SAFETY: the function only adds to a number, which is safe in a forked child, and stays as long as this library.
+        let failed = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        if failed != 0 {
+            log::warn!("no memory to be told of forks: a forked child must not use its parent's links");
+        }
+    });
+}
+
+/// How many processes lie between this one and the first that called [`watch`].
+#[inline]
+pub(super) fn count() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}

@@ -1,0 +1,143 @@
+//! The head of a record: what it carries, and the credit that rides on it.
+
+use farjump_core::frame::LINE;
+
+/// Length of a head in bytes.
+pub(super) const HEAD: usize = 16;
+/// Most bytes of a message in one record. All records of a message but the last have as many.
+pub(super) const BODY: usize = 16 << 10;
+/// Length in bytes of what authenticates a sealed record, behind its body.
+pub(super) const TAG: usize = 16;
+
+/// The record is the last of its message.
+const LAST: u16 = 1 << 0;
+/// The sender has something to send and no room for it.
+const WAITS: u16 = 1 << 1;
+
+/// The parts of a head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Head {
+    /// Length of the message that the record is a part of; 0 in a record that only returns credit.
+    pub(super) message: u32,
+    /// Bytes of the message in this record.
+    pub(super) body: u16,
+    pub(super) last: bool,
+    pub(super) waits: bool,
+    /// Bytes of messages that the record's sender has consumed, modulo 2^32.
+    pub(super) consumed: u32,
+    /// Bytes beyond these that it takes.
+    pub(super) window: u32,
+}
+
+/// A head that no honest peer sends here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Lie {
+    #[error("its flags are {0:#06x}")]
+    Flags(u16),
+    #[error("its message has {0} bytes, which is not a multiple of 64")]
+    Message(u32),
+    #[error("it is a part of a message of {found} bytes, and one of {due} bytes has begun")]
+    Other { found: u32, due: u32 },
+    #[error("it has {found} bytes, not {due}")]
+    Body { found: u16, due: u16 },
+    #[error("whether it is the last of its message does not go with its length")]
+    Last,
+}
+
+impl Head {
+    pub(super) fn to_bytes(self) -> [u8; HEAD] {
+        let flags = if self.last { LAST } else { 0 } | if self.waits { WAITS } else { 0 };
+        let mut bytes = [0; HEAD];
+        bytes[..4].copy_from_slice(&self.message.to_le_bytes());
+        bytes[4..6].copy_from_slice(&self.body.to_le_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.consumed.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.window.to_le_bytes());
+        bytes
+    }
+
+    /// The head of these bytes, which came when `done` bytes of a message of `len` were there already; both are 0 between messages.
+    ///
+    /// # Errors
+    /// When it cannot follow.
+    pub(super) fn read(bytes: &[u8; HEAD], len: u32, done: u32) -> Result<Head, Lie> {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
+        let flags = u16::from_le_bytes([g, h]);
+        if flags & !(LAST | WAITS) != 0 {
+            return Err(Lie::Flags(flags));
+        }
+        let head = Head {
+            message: u32::from_le_bytes([a, b, c, d]),
+            body: u16::from_le_bytes([e, f]),
+            last: flags & LAST != 0,
+            waits: flags & WAITS != 0,
+            consumed: u32::from_le_bytes([i, j, k, l]),
+            window: u32::from_le_bytes([m, n, o, p]),
+        };
+        if !head.message.is_multiple_of(LINE as u32) {
+            return Err(Lie::Message(head.message));
+        }
+        if len != 0 && head.message != len {
+            return Err(Lie::Other { found: head.message, due: len });
+        }
+        let left = head.message - done;
+        let due = left.min(BODY as u32) as u16;
+        if head.body != due {
+            return Err(Lie::Body { found: head.body, due });
+        }
+        if head.last != (left != 0 && left == u32::from(due)) {
+            return Err(Lie::Last);
+        }
+        Ok(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(message: u32, body: u16, last: bool) -> Head {
+        Head { message, body, last, waits: false, consumed: 7, window: 9 }
+    }
+
+    #[test]
+    fn a_head_is_read_as_it_was_written() {
+        let full = BODY as u16;
+        for (head, len, done) in [
+            (head(0, 0, false), 0, 0),
+            (Head { waits: true, ..head(64, 64, true) }, 0, 0),
+            (head(BODY as u32, full, true), 0, 0),
+            (head(1 << 31, full, false), 0, 0),
+            (head(1 << 20, full, false), 1 << 20, full.into()),
+            (head(3 * BODY as u32, full, true), 3 * BODY as u32, 2 * BODY as u32),
+        ] {
+            assert_eq!(Head::read(&head.to_bytes(), len, done), Ok(head));
+        }
+    }
+
+    #[test]
+    fn each_field_that_lies_is_found() {
+        let long = 2 * BODY as u32;
+        for (lie, len, done) in [
+            (head(65, 65, true), 0, 0),
+            (head(64, 0, true), 0, 0),
+            (head(64, 128, true), 0, 0),
+            (head(64, 64, false), 0, 0),
+            (head(0, 64, true), 0, 0),
+            (head(0, 0, true), 0, 0),
+            (head(long, BODY as u16, true), 0, 0),
+            (head(long, 64, false), 0, 0),
+            (head(long, BODY as u16, false), long, BODY as u32),
+            (head(64, 64, true), long, BODY as u32),
+            (head(0, 0, false), long, BODY as u32),
+            (head(long + 64, BODY as u16, false), long, BODY as u32),
+        ] {
+            Head::read(&lie.to_bytes(), len, done).expect_err(&format!("{lie:?} was taken"));
+        }
+        for bit in 2..16 {
+            let mut bytes = head(64, 64, true).to_bytes();
+            bytes[6 + bit / 8] |= 1 << (bit % 8);
+            assert!(matches!(Head::read(&bytes, 0, 0), Err(Lie::Flags(_))));
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Receiving: records are opened where they came, and become messages.
+
+use std::cmp;
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::ptr::NonNull;
+
+use farjump_core::frame::{FrameError, LINE};
+use farjump_core::transport::Cause;
+
+use super::buffers::{self, Buffer, FRONT, RECEIVE};
+use super::head::{BODY, HEAD, Head, Lie, TAG};
+use super::keys::Keys;
+use super::socket::{Got, Socket};
+use super::window::{Inward, Outward};
+
+/// Where in a buffer receiving begins, so that the first message lands on a line.
+const START: usize = FRONT - HEAD;
+/// Longest record in bytes.
+const RECORD: usize = HEAD + BODY + TAG;
+/// Records of a long message that are received by one call.
+const BATCH: usize = 32;
+
+/// Flow control of both directions.
+#[derive(Debug)]
+pub(super) struct Windows {
+    pub(super) outward: Outward,
+    pub(super) inward: Inward,
+}
+
+/// What receives the records of a link.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    keys: Option<Box<Keys>>,
+    max_frame: u32,
+    /// Messages that are there, oldest first.
+    ready: VecDeque<Ready>,
+    /// Buffers in which several of them may be, oldest first. The last is received into, and its bytes `at..end` are records that
+    /// were not looked at.
+    shared: VecDeque<Shared>,
+    at: usize,
+    end: usize,
+    /// A message of several records that has begun.
+    long: Option<Box<Long>>,
+    /// Why nothing comes any more, behind what is ready.
+    ended: Option<Cause>,
+}
+
+/// A message.
+#[derive(Debug)]
+struct Ready {
+    start: NonNull<u8>,
+    len: u32,
+    /// Its buffer; `None` if it is in the oldest shared one.
+    own: Option<Buffer>,
+}
+
+// SAFETY: the pointer is into a buffer of the same inbound's, which moves with it.
+unsafe impl Send for Inbound {}
+
+#[derive(Debug)]
+struct Shared {
+    buffer: Buffer,
+    /// Messages in it that are not released.
+    held: usize,
+}
+
+/// What looking at the bytes that came has led to.
+#[derive(PartialEq, Eq)]
+enum Looked {
+    /// A message became ready.
+    Message,
+    /// More has to come first.
+    Short,
+}
+
+impl Inbound {
+    pub(super) fn new(keys: Option<Keys>, max_frame: u32) -> Inbound {
+        Inbound {
+            keys: keys.map(Box::new),
+            max_frame,
+            ready: VecDeque::new(),
+            shared: VecDeque::new(),
+            at: START,
+            end: START,
+            long: None,
+            ended: None,
+        }
+    }
+
+    /// The oldest message that is ready.
+    #[inline]
+    pub(super) fn front(&self) -> Option<(NonNull<u8>, usize)> {
+        self.ready.front().map(|ready| (ready.start, ready.len as usize))
+    }
+
+    /// Receives until a message is ready. `false` where nothing is there now.
+    ///
+    /// # Errors
+    /// When nothing comes any more: the same each time.
+    #[inline]
+    pub(super) fn next(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Cause> {
+        if let Some(cause) = &self.ended {
+            return Err(cause.clone());
+        }
+        let found = self.look_further(socket, windows);
+        if let Err(cause) = &found {
+            self.ended = Some(cause.clone());
+        }
+        found
+    }
+
+    fn look_further(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Cause> {
+        loop {
+            if self.look(windows)? == Looked::Message {
+                return Ok(true);
+            }
+            match self.receive(socket, windows)? {
+                Got::Bytes(_) => {}
+                Got::Nothing => {
+                    if self.ready.is_empty() {
+                        windows.inward.starve();
+                    }
+                    self.trim();
+                    return Ok(false);
+                }
+                Got::End => return Err(self.cut_short()),
+            }
+        }
+    }
+
+    /// Gives the oldest message back. Returns its length.
+    #[inline]
+    pub(super) fn release(&mut self) -> Option<u32> {
+        let Ready { len, own, .. } = self.ready.pop_front()?;
+        match own {
+            Some(buffer) => buffers::give(buffer),
+            None => {
+                if let Some(oldest) = self.shared.front_mut() {
+                    oldest.held -= 1;
+                    if oldest.held == 0 && (self.shared.len() > 1 || self.at == self.end) {
+                        self.shared.pop_front().into_iter().for_each(|shared| buffers::give(shared.buffer));
+                    }
+                }
+            }
+        }
+        Some(len)
+    }
+
+    /// Gives the last buffer back if nothing is in it.
+    #[inline]
+    fn trim(&mut self) {
+        if self.at == self.end && self.shared.back().is_some_and(|last| last.held == 0) {
+            self.shared.pop_back().into_iter().for_each(|shared| buffers::give(shared.buffer));
+            // The one before it, if there is one, is full.
+            (self.at, self.end) = (FRONT + RECEIVE, FRONT + RECEIVE);
+        }
+    }
+
+    /// What an end of the stream means now.
+    #[cold]
+    fn cut_short(&self) -> Cause {
+        let (found, due) = match &self.long {
+            Some(long) => (long.done + long.filled, long.len),
+            None => (self.end - self.at, 0),
+        };
+        match (found, due) {
+            (0, 0) => Cause::PeerGone,
+            (found, 0) => Cause::Unreachable(format!("its stream ended {found} bytes into a record")),
+            (found, due) => {
+                Cause::Unreachable(format!("its stream ended {found} bytes into a message of {due}"))
+            }
+        }
+    }
+
+    /// The bytes that came and were not looked at.
+    fn unread(&mut self, len: usize) -> Option<&mut [u8]> {
+        let at = self.at;
+        if self.end - at < len {
+            return None;
+        }
+        self.shared.back_mut().map(|last| last.buffer.part(at, len))
+    }
+
+    /// Looks at what came until a message is ready.
+    #[inline]
+    fn look(&mut self, windows: &mut Windows) -> Result<Looked, Cause> {
+        if self.long.is_some() {
+            return self.look_into_long(windows);
+        }
+        let tag = if self.keys.is_some() { TAG } else { 0 };
+        loop {
+            if self.end - self.at < HEAD {
+                return Ok(Looked::Short);
+            }
+            let Some(raw) = self.unread(HEAD).and_then(|raw| raw.first_chunk().copied()) else {
+                return Ok(Looked::Short);
+            };
+            let head = Head::read(&raw, 0, 0).map_err(broken)?;
+            if head.message != 0 {
+                self.admit(&head, windows)?;
+            }
+            if head.message > u32::from(head.body) {
+                return self.begin_long(head, raw, windows);
+            }
+            let len = usize::from(head.body);
+            let body = self.at + HEAD;
+            if self.end - body < len + tag {
+                return Ok(Looked::Short);
+            }
+            let Some(shared) = self.shared.back_mut() else { return Ok(Looked::Short) };
+            // Onto the line at which the body begins, or before which it begins: what is there is at most this record's head, or
+            // what lies in front of it.
+            let line = body - body % LINE;
+            match &mut self.keys {
+                Some(keys) => {
+                    let Some(tag) = shared.buffer.part(body + len, TAG).first_chunk().copied() else {
+                        return Ok(Looked::Short);
+                    };
+                    let opened =
+                        keys.open(&raw, tag, shared.buffer.part(line, body - line + len), body - line);
+                    opened.map_err(|_| tampered())?;
+                }
+                None if line != body && len != 0 => {
+                    shared.buffer.part(line, body - line + len).copy_within(body - line.., 0);
+                }
+                None => {}
+            }
+            credit(&head, windows)?;
+            self.at = body + len + tag;
+            if len == 0 {
+                continue;
+            }
+            windows.inward.receive(head.message);
+            shared.held += 1;
+            self.ready.push_back(Ready { start: shared.buffer.at(line), len: head.message, own: None });
+            return Ok(Looked::Message);
+        }
+    }
+
+    /// Whether a message may begin: before anything of it is received.
+    fn admit(&self, head: &Head, windows: &Windows) -> Result<(), Cause> {
+        if head.message > self.max_frame {
+            let limit = self.max_frame as usize;
+            return Err(Cause::Protocol(FrameError::TooLong { len: head.message, limit }));
+        }
+        match windows.inward.takes(head.message) {
+            true => Ok(()),
+            false => Err(Cause::System(format!(
+                "the peer broke the protocol: it sent a message of {} bytes beyond what this side takes",
+                head.message
+            ))),
+        }
+    }
+
+    #[cold]
+    fn begin_long(&mut self, head: Head, raw: [u8; HEAD], windows: &mut Windows) -> Result<Looked, Cause> {
+        let len = head.message as usize;
+        let buffer = buffers::take(len)?;
+        windows.inward.receive(head.message);
+        self.at += HEAD;
+        let slot = [0; TAG + HEAD];
+        self.long = Some(Box::new(Long { buffer, len, done: 0, filled: 0, head: raw, slot }));
+        self.look_into_long(windows)
+    }
+
+    /// Gives the long message that has begun what of it came.
+    fn look_into_long(&mut self, windows: &mut Windows) -> Result<Looked, Cause> {
+        let Some(long) = &mut self.long else { return Ok(Looked::Short) };
+        if self.at != self.end
+            && let Some(shared) = self.shared.back_mut()
+        {
+            let bytes = shared.buffer.part(self.at, self.end - self.at);
+            self.at += long.feed(bytes, self.keys.as_deref_mut(), windows)?;
+        }
+        if long.done < long.len {
+            self.trim();
+            return Ok(Looked::Short);
+        }
+        if let Some(Long { buffer, len, .. }) = self.long.take().map(|long| *long) {
+            // It was not longer than a frame may be.
+            self.ready.push_back(Ready { start: buffer.at(FRONT), len: len as u32, own: Some(buffer) });
+        }
+        Ok(Looked::Message)
+    }
+
+    /// Receives what is there.
+    #[inline]
+    fn receive(&mut self, socket: &Socket, windows: &mut Windows) -> Result<Got, Cause> {
+        if let Some(long) = &mut self.long {
+            let mut next = [0; HEAD];
+            let (got, more) = long.receive(socket, self.keys.as_deref_mut(), windows, &mut next)?;
+            if more != 0 {
+                self.make_room()?;
+                if let Some(last) = self.shared.back_mut() {
+                    last.buffer.part(self.end, more).copy_from_slice(&next[..more]);
+                    self.end += more;
+                }
+            }
+            return Ok(got);
+        }
+        self.make_room()?;
+        let Some(last) = self.shared.back_mut() else { return Ok(Got::Nothing) };
+        let got = socket.receive(last.buffer.part(self.end, FRONT + RECEIVE - self.end))?;
+        if let Got::Bytes(bytes) = got {
+            self.end += bytes;
+        }
+        Ok(got)
+    }
+
+    /// Sees to it that the last buffer has room for the record that begins at `at`.
+    #[inline]
+    fn make_room(&mut self) -> Result<(), Cause> {
+        let kept = self.end - self.at;
+        match self.shared.back_mut() {
+            Some(last) if last.held == 0 && kept == 0 => (self.at, self.end) = (START, START),
+            Some(_) if self.at + RECORD <= FRONT + RECEIVE => {}
+            Some(last) if last.held == 0 => {
+                last.buffer.part(0, self.end).copy_within(self.at.., START);
+                (self.at, self.end) = (START, START + kept);
+            }
+            Some(last) => {
+                let mut buffer = buffers::take(RECEIVE)?;
+                buffer.part(START, kept).copy_from_slice(last.buffer.part(self.at, kept));
+                self.shared.push_back(Shared { buffer, held: 0 });
+                (self.at, self.end) = (START, START + kept);
+            }
+            None => {
+                self.shared.push_back(Shared { buffer: buffers::take(RECEIVE)?, held: 0 });
+                (self.at, self.end) = (START, START);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was received and is not ready, and gives all buffers back.
+    pub(super) fn clear(&mut self) {
+        self.ready.drain(..).filter_map(|ready| ready.own).for_each(buffers::give);
+        self.shared.drain(..).for_each(|shared| buffers::give(shared.buffer));
+        (self.at, self.end, self.long) = (START, START, None);
+    }
+
+    /// How many bytes of buffers are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        let own = self.ready.iter().filter_map(|ready| ready.own.as_ref());
+        let long = self.long.iter().map(|long| &long.buffer);
+        own.chain(long).chain(self.shared.iter().map(|shared| &shared.buffer)).map(Buffer::len).sum()
+    }
+}
+
+/// Takes the credit of a record that was opened.
+#[inline]
+fn credit(head: &Head, windows: &mut Windows) -> Result<(), Cause> {
+    if head.waits {
+        windows.inward.hear_wait();
+    }
+    match windows.outward.take(head.consumed, head.window) {
+        true => Ok(()),
+        false => Err(Cause::System(
+            "the peer broke the protocol: it consumed what was not sent, or takes more than 2 GiB".to_owned(),
+        )),
+    }
+}
+
+#[cold]
+fn broken(lie: Lie) -> Cause {
+    Cause::System(format!("the peer broke the protocol: in the head of a record, {lie}"))
+}
+
+#[cold]
+fn tampered() -> Cause {
+    Cause::System("a record does not open: it was changed on the way, lost, or sent once more".to_owned())
+}
+
+/// A message of several records that comes.
+#[derive(Debug)]
+struct Long {
+    buffer: Buffer,
+    len: usize,
+    /// Bytes of records that came whole and were opened.
+    done: usize,
+    /// Bytes of the record that comes, behind its head: its body, its tag, the next head.
+    filled: usize,
+    /// Its head.
+    head: [u8; HEAD],
+    /// What came of its tag and the next head.
+    slot: [u8; TAG + HEAD],
+}
+
+impl Long {
+    /// Length of the body of the record that begins at byte `done` of the message, and of what comes between it and the next body.
+    fn lengths(&self, done: usize, sealed: bool) -> (usize, usize) {
+        let body = cmp::min(self.len - done, BODY);
+        let tag = if sealed { TAG } else { 0 };
+        (body, if done + body == self.len { tag } else { tag + HEAD })
+    }
+
+    /// Takes what of `bytes` belongs to the message. Returns how many.
+    fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut keys: Option<&mut Keys>,
+        windows: &mut Windows,
+    ) -> Result<usize, Cause> {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.done < self.len {
+            let (body, slot) = self.lengths(self.done, keys.is_some());
+            let (to, from) = match self.filled < body {
+                true => {
+                    let take = cmp::min(body - self.filled, rest.len());
+                    (self.buffer.part(FRONT + self.done + self.filled, take), take)
+                }
+                false => {
+                    let at = self.filled - body;
+                    let take = cmp::min(slot - at, rest.len());
+                    (&mut self.slot[at..at + take], take)
+                }
+            };
+            to.copy_from_slice(&rest[..from]);
+            rest = &rest[from..];
+            self.filled += from;
+            if self.filled == body + slot {
+                self.finish(body, keys.as_deref_mut(), windows)?;
+            }
+        }
+        Ok(bytes.len() - rest.len())
+    }
+
+    /// A record is whole, and the next head is there.
+    fn finish(&mut self, body: usize, keys: Option<&mut Keys>, windows: &mut Windows) -> Result<(), Cause> {
+        let mut next = 0;
+        // Neither is longer than 2^31 bytes.
+        let (len, done) = (self.len as u32, self.done as u32);
+        if let Some(keys) = keys {
+            let Some(tag) = self.slot.first_chunk().copied() else { return Err(tampered()) };
+            keys.open(&self.head, tag, self.buffer.part(FRONT + self.done, body), 0)
+                .map_err(|_| tampered())?;
+            next = TAG;
+        }
+        credit(&Head::read(&self.head, len, done).map_err(broken)?, windows)?;
+        self.done += body;
+        self.filled = 0;
+        if self.done < self.len {
+            self.head.copy_from_slice(&self.slot[next..next + HEAD]);
+            Head::read(&self.head, len, self.done as u32).map_err(broken)?;
+        }
+        Ok(())
+    }
+
+    /// Receives into the message itself, and the head behind it into `next`. Returns what came, and how many bytes of that are in `next`.
+    fn receive(
+        &mut self,
+        socket: &Socket,
+        mut keys: Option<&mut Keys>,
+        windows: &mut Windows,
+        next: &mut [u8; HEAD],
+    ) -> Result<(Got, usize), Cause> {
+        let sealed = keys.is_some();
+        let mut slots = [[0; TAG + HEAD]; BATCH];
+        slots[0] = self.slot;
+        let mut pieces: [_; 2 * BATCH + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (mut used, mut done, mut filled) = (0, self.done, self.filled);
+        let lengths: [_; BATCH] = std::array::from_fn(|_| {
+            let lengths = self.lengths(done, sealed);
+            done += lengths.0;
+            lengths
+        });
+        let mut rest = self.buffer.part(FRONT + self.done, self.len - self.done);
+        for ((body, slot), bytes) in lengths.iter().zip(&mut slots) {
+            let (this, others) = rest.split_at_mut(*body);
+            rest = others;
+            if filled < *body {
+                pieces[used] = IoSliceMut::new(&mut this[filled..]);
+                used += 1;
+            }
+            let from = filled.saturating_sub(*body);
+            if from < *slot {
+                pieces[used] = IoSliceMut::new(&mut bytes[from..*slot]);
+                used += 1;
+            }
+            filled = 0;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        if rest.is_empty() {
+            pieces[used] = IoSliceMut::new(next);
+            used += 1;
+        }
+        let got = socket.receive_pieces(&mut pieces[..used])?;
+        let Got::Bytes(mut bytes) = got else { return Ok((got, 0)) };
+        for ((body, slot), came) in lengths.iter().zip(&slots) {
+            if bytes == 0 || self.done == self.len {
+                break;
+            }
+            let take = cmp::min(bytes, body + slot - self.filled);
+            bytes -= take;
+            self.filled += take;
+            self.slot = *came;
+            if self.filled == body + slot {
+                self.finish(*body, keys.as_deref_mut(), windows)?;
+            }
+        }
+        Ok((got, bytes))
+    }
+}

@@ -1,0 +1,154 @@
+//! One end before it is connected, and what it tells the other.
+
+use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::transport::{
+    Address, Cause, Endpoint, LocalAddress, OpenRequest, Opening, Operation, Stream, TransportError,
+};
+
+use super::inbound::{Inbound, Windows};
+use super::keys::{Cipher, Keys, has_aes};
+use super::outbound::Outbound;
+use super::post::{Parts, Post};
+use super::socket::Socket;
+use super::window::{Inward, MOST, Outward};
+use super::{error, forks};
+use crate::scrub::scrubbed;
+
+/// Version of the address, and of what follows it.
+const VERSION: u8 = 1;
+/// Length of an address in bytes.
+const LEN: usize = 10;
+/// The processor has instructions for AES.
+const AES: u8 = 1 << 0;
+
+/// What one end tells the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Told {
+    pub(super) aes: bool,
+    /// Bytes of messages that it takes at first.
+    pub(super) window: u32,
+    /// Longest frame that it takes, in bytes.
+    pub(super) max_frame: u32,
+}
+
+impl Told {
+    /// What an end tells that was asked for by `request`, whose frames are not longer than `MAX_FRAME`.
+    pub(super) fn new(request: &OpenRequest) -> Told {
+        Told {
+            aes: has_aes(),
+            window: u32::try_from(request.region_len).unwrap_or(MOST).clamp(LINE as u32, MOST),
+            max_frame: request.max_frame.min(MAX_FRAME) as u32,
+        }
+    }
+
+    fn to_bytes(self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[0] = VERSION;
+        bytes[1] = if self.aes { AES } else { 0 };
+        bytes[2..6].copy_from_slice(&self.window.to_le_bytes());
+        bytes[6..].copy_from_slice(&self.max_frame.to_le_bytes());
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Told, String> {
+        let version = bytes.first().copied().unwrap_or(0);
+        if version != VERSION {
+            return Err(format!("its version is {version}, not {VERSION}"));
+        }
+        let Ok([_, flags, a, b, c, d, e, f, g, h]) = <[u8; LEN]>::try_from(bytes) else {
+            return Err(format!("it has {} bytes, not {LEN}", bytes.len()));
+        };
+        let (window, max_frame) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+        if flags & !AES != 0 {
+            return Err(format!("its flags are {flags:#04x}"));
+        }
+        if window == 0 || window > MOST {
+            return Err(format!("its window has {window} bytes"));
+        }
+        if max_frame as usize > MAX_FRAME {
+            return Err(format!("its longest frame has {max_frame} bytes"));
+        }
+        Ok(Told { aes: flags & AES != 0, window, max_frame })
+    }
+}
+
+/// One end before it is connected. It has nothing yet.
+#[derive(Debug)]
+pub(super) struct TcpOpening(Told);
+
+impl TcpOpening {
+    pub(super) fn new(told: Told) -> TcpOpening {
+        TcpOpening(told)
+    }
+
+    pub(super) fn join(&self, peer: Address) -> Result<Post, Cause> {
+        let told = Told::read(&peer.bytes).map_err(Cause::Address)?;
+        if !peer.descriptors.is_empty() {
+            return Err(Cause::Address("it has descriptors".to_owned()));
+        }
+        let Some(Stream { descriptor, side, token, secret }) = peer.stream else {
+            return Err(Cause::Unsupported("an end without a stream, which farjump connects,"));
+        };
+        let cipher = Cipher::agree(self.0.aes, told.aes);
+        let keys = secret.map(|secret| scrubbed(|| Keys::pair(cipher, side, &token, &secret)));
+        let (out, into) = keys.map_or((None, None), |[out, into]| (Some(out), Some(into)));
+        forks::watch();
+        let socket = Socket::new(descriptor).map_err(|errno| Cause::System(errno.to_string()))?;
+        let parts = Parts {
+            socket,
+            outbound: Outbound::new(out),
+            inbound: Inbound::new(into, self.0.max_frame),
+            windows: Windows { outward: Outward::new(told.window), inward: Inward::new(self.0.window) },
+        };
+        Ok(Post::new(parts, told.max_frame as usize))
+    }
+}
+
+impl Opening for TcpOpening {
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress { bytes: self.0.to_bytes().to_vec(), descriptors: Vec::new() }
+    }
+
+    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        let post = self.join(peer).map_err(|cause| error(Operation::Connect, cause))?;
+        Ok(Endpoint::TwoSided(Box::new(post)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOLD: Told = Told { aes: true, window: 4 << 20, max_frame: 1 << 31 };
+
+    #[test]
+    fn an_address_is_read_as_it_was_written_and_each_other_byte_is_refused() {
+        let bytes = TOLD.to_bytes();
+        assert_eq!(Told::read(&bytes), Ok(TOLD));
+        for len in 0..LEN {
+            Told::read(&bytes[..len]).unwrap_err();
+        }
+        Told::read(&[&bytes[..], &[0]].concat()).unwrap_err();
+        let with = |at: usize, byte: u8| {
+            let mut bytes = bytes;
+            bytes[at] = byte;
+            Told::read(&bytes)
+        };
+        for (at, byte) in [(0, 0), (0, 2), (1, 2), (1, 0x81), (5, 0xff), (9, 0xff)] {
+            with(at, byte).unwrap_err();
+        }
+        assert_eq!(with(1, 0), Ok(Told { aes: false, ..TOLD }));
+        Told::read(&Told { window: 0, ..TOLD }.to_bytes()).unwrap_err();
+    }
+
+    #[test]
+    fn an_end_without_a_stream_or_with_descriptors_is_refused() {
+        let own = TcpOpening::new(TOLD);
+        let address = own.address().try_to_owned().unwrap();
+        let text = own.join(address).unwrap_err().to_string();
+        assert!(text.contains("stream"), "{text}");
+        let mut address = own.address().try_to_owned().unwrap();
+        address.descriptors.push(std::fs::File::open("/dev/null").unwrap().into());
+        assert!(own.join(address).unwrap_err().to_string().contains("descriptors"));
+    }
+}

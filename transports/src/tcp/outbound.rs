@@ -1,0 +1,284 @@
+//! Sending: messages become records, and what the socket does not take waits.
+
+use std::cmp;
+use std::io::IoSlice;
+
+use farjump_core::transport::Cause;
+
+use super::buffers::{self, Buffer, FRONT};
+use super::forks;
+use super::head::{BODY, HEAD, Head, TAG};
+use super::keys::Keys;
+use super::socket::Socket;
+use super::window::Inward;
+
+/// Records of a long message that are sealed and handed to the system together: 512 KiB.
+const BATCH: usize = 32;
+/// What lies between two bodies on the way: a tag, and the next head.
+const SLOT: usize = TAG + HEAD;
+
+/// What sends the records of a link.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    keys: Option<Box<Keys>>,
+    /// What the socket has not taken yet. Nothing else is sent before it.
+    waiting: Option<Waiting>,
+    /// Why nothing can be sent any more.
+    broken: Option<Cause>,
+    /// How often the process was forked when the link was made.
+    forks: u64,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    /// Bytes of a buffer: one record.
+    Record {
+        buffer: Buffer,
+        from: usize,
+        to: usize,
+    },
+    /// A record that only returns credit.
+    Note {
+        bytes: [u8; HEAD + TAG],
+        from: u8,
+        to: u8,
+    },
+    Long(Box<Long>),
+}
+
+impl Outbound {
+    pub(super) fn new(keys: Option<Keys>) -> Outbound {
+        Outbound { keys: keys.map(Box::new), waiting: None, broken: None, forks: forks::count() }
+    }
+
+    pub(super) fn keys(&self) -> Option<&Keys> {
+        self.keys.as_deref()
+    }
+
+    /// Whether something waits for the socket.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Why nothing can be sent any more.
+    #[inline]
+    pub(super) fn broken(&self) -> Option<&Cause> {
+        self.broken.as_ref()
+    }
+
+    /// Whether this is a forked child's copy of a link of its parent's, which has used its keys.
+    #[inline]
+    pub(super) fn is_copy(&self) -> bool {
+        self.forks != forks::count()
+    }
+
+    /// Sends the first `len` bytes of a buffer's room as one message. Nothing waits.
+    #[inline]
+    pub(super) fn message(
+        &mut self,
+        socket: &Socket,
+        mut buffer: Buffer,
+        len: usize,
+        credit: &mut Inward,
+    ) -> Result<(), Cause> {
+        if self.broken.is_some() {
+            buffers::give(buffer);
+            return Ok(());
+        }
+        if len > BODY {
+            self.waiting =
+                Some(Waiting::Long(Box::new(Long { buffer, len, begun: 0, ended: 0, written: 0 })));
+            return self.flush(socket, credit).map(|_| ());
+        }
+        let head = head(len, 0, credit).to_bytes();
+        let mut end = FRONT + len;
+        buffer.part(FRONT - HEAD, HEAD).copy_from_slice(&head);
+        if let Some(keys) = &mut self.keys {
+            let tag = seal(keys, &head, buffer.part(FRONT, len))?;
+            buffer.part(end, TAG).copy_from_slice(&tag);
+            end += TAG;
+        }
+        let from = FRONT - HEAD;
+        match socket.send(buffer.part(from, end - from)) {
+            Ok(sent) if sent == end - from => buffers::give(buffer),
+            Ok(sent) => self.waiting = Some(Waiting::Record { buffer, from: from + sent, to: end }),
+            Err(cause) => self.broken = Some(cause),
+        }
+        Ok(())
+    }
+
+    /// Returns credit in a record of its own, and says whether this side `waits` for room. `false` where something else waits.
+    pub(super) fn note(&mut self, socket: &Socket, waits: bool, credit: &mut Inward) -> Result<bool, Cause> {
+        if !self.flush(socket, credit)? {
+            return Ok(false);
+        }
+        if self.broken.is_some() {
+            return Ok(true);
+        }
+        let head = Head { waits, ..head(0, 0, credit) }.to_bytes();
+        let mut bytes = [0; HEAD + TAG];
+        bytes[..HEAD].copy_from_slice(&head);
+        let mut to = HEAD;
+        if let Some(keys) = &mut self.keys {
+            bytes[HEAD..].copy_from_slice(&seal(keys, &head, &mut [])?);
+            to += TAG;
+        }
+        self.waiting = Some(Waiting::Note { bytes, from: 0, to: to as u8 });
+        self.flush(socket, credit)?;
+        Ok(true)
+    }
+
+    /// Sends what waits, as far as the socket takes it. Returns whether nothing waits any more.
+    ///
+    /// # Errors
+    /// When a record cannot be sealed. A socket that takes nothing any more is no error here: what the peer sent before is still
+    /// to be received.
+    pub(super) fn flush(&mut self, socket: &Socket, credit: &mut Inward) -> Result<bool, Cause> {
+        let sent = match &mut self.waiting {
+            None => return Ok(true),
+            Some(Waiting::Record { buffer, from, to }) => {
+                socket.send(buffer.part(*from, *to - *from)).map(|sent| {
+                    *from += sent;
+                    from == to
+                })
+            }
+            Some(Waiting::Note { bytes, from, to }) => {
+                socket.send(&bytes[usize::from(*from)..usize::from(*to)]).map(|sent| {
+                    // It has 32 bytes.
+                    *from += sent as u8;
+                    from == to
+                })
+            }
+            Some(Waiting::Long(long)) => long.send(socket, self.keys.as_deref_mut(), credit)?,
+        };
+        match sent {
+            Ok(false) => return Ok(false),
+            Ok(true) => {}
+            Err(cause) => self.broken = Some(cause),
+        }
+        match self.waiting.take() {
+            Some(Waiting::Record { buffer, .. }) => buffers::give(buffer),
+            Some(Waiting::Long(long)) => buffers::give(long.buffer),
+            Some(Waiting::Note { .. }) | None => {}
+        }
+        Ok(true)
+    }
+}
+
+/// The head of the record that carries the bytes from `done` on of a message of `len`, with the credit that is due.
+fn head(len: usize, done: usize, credit: &mut Inward) -> Head {
+    let body = cmp::min(len - done, BODY);
+    let (consumed, window) = credit.tell();
+    // No message is longer than 2^31 bytes, and no body than `BODY`.
+    Head {
+        message: len as u32,
+        body: body as u16,
+        last: len != 0 && done + body == len,
+        waits: false,
+        consumed,
+        window,
+    }
+}
+
+#[inline]
+fn seal(keys: &mut Keys, head: &[u8; HEAD], body: &mut [u8]) -> Result<[u8; TAG], Cause> {
+    keys.seal(head, body).map_err(|_| Cause::System("a record could not be sealed".to_owned()))
+}
+
+/// A message of several records on its way. Records are sealed, in place, just before they are written; heads and tags are behind
+/// the room: a slot in front of each record and one behind the last, with the tag of the record before and the head of the one behind it.
+#[derive(Debug)]
+struct Long {
+    buffer: Buffer,
+    len: usize,
+    /// The batch that is being written: its first byte of the message, and the one behind its last.
+    begun: usize,
+    ended: usize,
+    /// Bytes of it that were written, heads and tags included.
+    written: usize,
+}
+
+impl Long {
+    /// Sends what the socket takes. Returns whether that was all, or why nothing is taken any more.
+    fn send(
+        &mut self,
+        socket: &Socket,
+        mut keys: Option<&mut Keys>,
+        credit: &mut Inward,
+    ) -> Result<Result<bool, Cause>, Cause> {
+        loop {
+            if self.begun == self.ended {
+                self.seal(keys.as_deref_mut(), credit)?;
+            }
+            let (sent, left) = match self.write(socket, keys.is_some()) {
+                Ok(written) => written,
+                Err(cause) => return Ok(Err(cause)),
+            };
+            self.written += sent;
+            if sent < left {
+                return Ok(Ok(false));
+            }
+            (self.begun, self.written) = (self.ended, 0);
+            if self.ended == self.len {
+                return Ok(Ok(true));
+            }
+        }
+    }
+
+    fn slot(&self, number: usize) -> usize {
+        FRONT + self.buffer.room() + number * SLOT
+    }
+
+    /// Makes the records of the next batch.
+    fn seal(&mut self, mut keys: Option<&mut Keys>, credit: &mut Inward) -> Result<(), Cause> {
+        for number in 0..BATCH {
+            let done = self.ended;
+            let head = head(self.len, done, credit);
+            let (body, last, head) = (usize::from(head.body), head.last, head.to_bytes());
+            let slot = self.slot(number);
+            self.buffer.part(slot + TAG, HEAD).copy_from_slice(&head);
+            if let Some(keys) = keys.as_deref_mut() {
+                let tag = seal(keys, &head, self.buffer.part(FRONT + done, body))?;
+                self.buffer.part(slot + SLOT, TAG).copy_from_slice(&tag);
+            }
+            self.ended += body;
+            if last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what of the batch is not written. Returns how many bytes were, and how many should have been.
+    fn write(&mut self, socket: &Socket, sealed: bool) -> Result<(usize, usize), Cause> {
+        let slots = self.slot(0);
+        let records = (self.ended - self.begun).div_ceil(BODY);
+        let begun = self.begun;
+        let mut skip = self.written;
+        let mut pieces = [IoSlice::new(&[]); 2 * BATCH + 1];
+        let (mut used, mut left) = (0, 0);
+        let end = self.ended;
+        let bytes = self.buffer.part(0, self.buffer.len());
+        let mut push = |at: usize, len: usize| {
+            let skipped = cmp::min(skip, len);
+            skip -= skipped;
+            if len > skipped {
+                pieces[used] = IoSlice::new(&bytes[at + skipped..at + len]);
+                used += 1;
+                left += len - skipped;
+            }
+        };
+        for number in 0..=records {
+            let (tag, head) = (sealed && number != 0, number != records);
+            let from = if tag { 0 } else { TAG };
+            let to = if head { SLOT } else { TAG };
+            push(slots + number * SLOT + from, to - from);
+            if head {
+                let at = begun + number * BODY;
+                push(FRONT + at, cmp::min(end - at, BODY));
+            }
+        }
+        Ok((socket.send_pieces(&pieces[..used])?, left))
+    }
+}

@@ -1,0 +1,251 @@
+//! A connected end.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use farjump_core::transport::{Cause, Messages, Operation, Route, TransportError};
+use rustix::net::getpeername;
+
+use super::buffers::{self, Buffer, FRONT};
+use super::error;
+use super::inbound::{Inbound, Windows};
+use super::outbound::Outbound;
+use super::parting;
+use super::socket::Socket;
+
+/// A connected end.
+#[derive(Debug)]
+pub(super) struct Post {
+    /// `None` once it is taken apart.
+    parts: Option<Parts>,
+    /// What `reserve` lends, and its length.
+    room: Option<(Buffer, usize)>,
+    /// Longest frame that the peer takes, in bytes.
+    max_frame: usize,
+    /// Length of the message that there is no room for.
+    wanted: Option<usize>,
+    /// What the peer had told when it was told that this side waits.
+    asked: Option<(u32, u32)>,
+}
+
+/// What is needed to send and to receive.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) socket: Socket,
+    pub(super) outbound: Outbound,
+    pub(super) inbound: Inbound,
+    pub(super) windows: Windows,
+}
+
+impl Post {
+    pub(super) fn new(parts: Parts, max_frame: usize) -> Post {
+        Post { parts: Some(parts), room: None, max_frame, wanted: None, asked: None }
+    }
+
+    #[inline]
+    fn parts(&mut self) -> &mut Parts {
+        // Only `drop` takes them.
+        self.parts.as_mut().expect("the end is whole until it is dropped")
+    }
+
+    fn whole(&self) -> &Parts {
+        self.parts.as_ref().expect("the end is whole until it is dropped")
+    }
+
+    /// There is no room for a message of `len` bytes. The peer is told once for each state of its window.
+    #[cold]
+    fn full(&mut self, len: usize) -> Result<TransportError, TransportError> {
+        self.wanted = Some(len);
+        let asked = self.asked;
+        let Parts { socket, outbound, windows, .. } = self.parts();
+        if !windows.outward.has_room(len) && asked != Some(windows.outward.state()) {
+            let told = outbound.note(socket, true, &mut windows.inward);
+            if told.map_err(|cause| error(Operation::Send, cause))? {
+                self.asked = Some(self.parts().windows.outward.state());
+            }
+        }
+        self.work()?;
+        Ok(error(Operation::Send, Cause::Full))
+    }
+
+    /// Sends what waits and the credit that is due, and where this side cannot send, takes what the peer has sent: both may wait for
+    /// the other.
+    fn work(&mut self) -> Result<(), TransportError> {
+        let wanted = self.wanted;
+        let Parts { socket, outbound, inbound, windows } = self.parts();
+        let failed = |cause| error(Operation::Progress, cause);
+        if outbound.is_copy() {
+            return Err(copied(Operation::Progress));
+        }
+        outbound.flush(socket, &mut windows.inward).map_err(failed)?;
+        if windows.inward.must_tell() {
+            outbound.note(socket, false, &mut windows.inward).map_err(failed)?;
+        }
+        let stuck = |windows: &Windows| wanted.is_some_and(|len| !windows.outward.has_room(len));
+        if outbound.is_waiting() || outbound.broken().is_some() || stuck(windows) {
+            // As much as the window is: the peer may send no more.
+            while let Ok(true) = inbound.next(socket, windows) {}
+            outbound.flush(socket, &mut windows.inward).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing can be sent any more. What the peer sent before that is taken first.
+    #[cold]
+    fn broken(&mut self) -> TransportError {
+        if let Err(error) = self.work() {
+            return error;
+        }
+        let parts = self.whole();
+        let cause = match (parts.inbound.front(), parts.outbound.broken()) {
+            (Some(_), _) | (None, None) => Cause::Full,
+            (None, Some(cause)) => cause.clone(),
+        };
+        error(Operation::Send, cause)
+    }
+}
+
+#[cold]
+fn copied(operation: Operation) -> TransportError {
+    error(operation, Cause::Unsupported("using a link of the process that this one was forked from"))
+}
+
+// SAFETY: a room is in a buffer of this value's own, and not touched before `commit`; a message is in a buffer of the inbound's, of
+// which it receives only into other parts until `release`. Both start on a line (`Buffer`, `Inbound::look`).
+unsafe impl Messages for Post {
+    #[inline]
+    fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
+        if len > self.max_frame {
+            return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
+        }
+        let parts = self.parts();
+        if parts.outbound.broken().is_some() {
+            return Err(self.broken());
+        }
+        if parts.outbound.is_waiting() || !parts.windows.outward.has_room(len) {
+            let full = self.full(len)?;
+            let parts = self.parts();
+            if parts.outbound.is_waiting() || !parts.windows.outward.has_room(len) {
+                return Err(full);
+            }
+        }
+        self.wanted = None;
+        let room = match self.room.take() {
+            Some((room, _)) if room.room() >= len && room.room() / 8 < len => room,
+            other => {
+                other.into_iter().for_each(|(room, _)| buffers::give(room));
+                buffers::take(len).map_err(|cause| error(Operation::Send, cause))?
+            }
+        };
+        let start = room.at(FRONT);
+        self.room = Some((room, len));
+        Ok(start)
+    }
+
+    #[inline]
+    fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
+        let failed = |cause| error(Operation::Send, cause).with_frame(frame);
+        let room = match self.room.take() {
+            Some((room, reserved)) if len <= reserved && len != 0 => room,
+            _ => return Err(failed(Cause::Unsupported("committing without reserving"))),
+        };
+        let Parts { socket, outbound, windows, .. } = self.parts();
+        if outbound.is_copy() {
+            return Err(copied(Operation::Send).with_frame(frame));
+        }
+        // No frame is longer than `MAX_FRAME`.
+        windows.outward.send(len as u32);
+        outbound.message(socket, room, len, &mut windows.inward).map_err(failed)
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        let Parts { outbound, inbound, windows, .. } = self.parts();
+        if let Some(front) = inbound.front() {
+            return Ok(Some(front));
+        }
+        if outbound.is_waiting() || windows.inward.must_tell() {
+            self.work()?;
+        }
+        let Parts { socket, inbound, windows, .. } = self.parts();
+        if inbound.front().is_none() {
+            inbound.next(socket, windows).map_err(|cause| error(Operation::Receive, cause))?;
+        }
+        Ok(inbound.front())
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        let parts = self.parts();
+        if let Some(len) = parts.inbound.release() {
+            parts.windows.inward.consume(len);
+        }
+    }
+
+    #[inline]
+    fn progress(&mut self) -> Result<(), TransportError> {
+        let wanted = self.wanted.is_some();
+        let parts = self.parts();
+        if wanted || parts.outbound.is_waiting() || parts.windows.inward.must_tell() {
+            self.work()?;
+        }
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.whole().socket.as_fd())
+    }
+
+    fn arm(&mut self) -> Result<bool, TransportError> {
+        let nothing = self.poll()?.is_none();
+        if nothing {
+            buffers::rest();
+        }
+        Ok(nothing)
+    }
+
+    fn wants_write(&self) -> bool {
+        self.whole().outbound.is_waiting()
+    }
+
+    fn tells_unasked(&self) -> bool {
+        true
+    }
+
+    fn has_end(&self) -> bool {
+        true
+    }
+
+    fn route(&self) -> Route {
+        let parts = self.whole();
+        let over = match parts.socket.is_unix() {
+            true => "unix socket".to_owned(),
+            false => match getpeername(&parts.socket).map(|peer| peer.map(SocketAddr::try_from)) {
+                Ok(Some(Ok(peer))) => format!("tcp {}", canonical(peer)),
+                _ => "tcp".to_owned(),
+            },
+        };
+        let sealed = match parts.outbound.keys() {
+            Some(keys) => format!("sealed by {}", keys.cipher().name()),
+            None => "clear: whoever sees the stream can read and change what is on it".to_owned(),
+        };
+        Route::new(over, vec![sealed])
+    }
+}
+
+/// IPv4 addresses as people know them, also on sockets of IPv6.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        self.room.take().into_iter().for_each(|(room, _)| buffers::give(room));
+        self.parts.take().into_iter().for_each(parting::part);
+    }
+}
+
+#[cfg(test)]
+#[path = "post_tests.rs"]
+mod tests;

@@ -1,0 +1,137 @@
+//! The system calls that move bytes. None blocks, and none raises a signal.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use farjump_core::transport::Cause;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send,
+    sendmsg, sockopt,
+};
+
+const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+/// Seconds of silence before the system probes the peer, and between probes.
+const PROBE: std::time::Duration = std::time::Duration::from_secs(10);
+/// Probes that go unanswered before the system ends the stream: as many as it can count. The control connection notices a machine
+/// that is gone, within the time that its user has set; here probes keep the entry of a NAT alive.
+const PROBES: u32 = 127;
+
+/// What a receiving call brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Got {
+    Bytes(usize),
+    /// Nothing is there now.
+    Nothing,
+    /// Nothing comes any more.
+    End,
+}
+
+/// A stream socket.
+#[derive(Debug)]
+pub(super) struct Socket {
+    descriptor: OwnedFd,
+    is_unix: bool,
+}
+
+impl Socket {
+    /// Sets the options that are wanted. The system goes on tuning its buffers: `SO_RCVBUF` and `SO_SNDBUF` would end that.
+    pub(super) fn new(descriptor: OwnedFd) -> Result<Socket, Errno> {
+        let is_unix = sockopt::socket_domain(&descriptor)? == AddressFamily::UNIX;
+        if !is_unix {
+            sockopt::set_tcp_nodelay(&descriptor, true)?;
+            sockopt::set_socket_keepalive(&descriptor, true)?;
+            sockopt::set_tcp_keepidle(&descriptor, PROBE)?;
+            sockopt::set_tcp_keepintvl(&descriptor, PROBE)?;
+            sockopt::set_tcp_keepcnt(&descriptor, PROBES)?;
+        }
+        Ok(Socket { descriptor, is_unix })
+    }
+
+    pub(super) fn is_unix(&self) -> bool {
+        self.is_unix
+    }
+
+    pub(super) fn into_descriptor(self) -> OwnedFd {
+        self.descriptor
+    }
+
+    /// How many of `bytes` the system took: 0 when it takes none now.
+    #[inline]
+    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Cause> {
+        count();
+        sent(send(&self.descriptor, bytes, SEND))
+    }
+
+    /// The same, of bytes that lie apart.
+    pub(super) fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Cause> {
+        count();
+        sent(sendmsg(&self.descriptor, pieces, &mut SendAncillaryBuffer::default(), SEND))
+    }
+
+    /// Receives what is there.
+    #[inline]
+    pub(super) fn receive(&self, room: &mut [u8]) -> Result<Got, Cause> {
+        got(recv(&self.descriptor, room, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes))
+    }
+
+    /// The same, into room that lies apart.
+    pub(super) fn receive_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Cause> {
+        let received =
+            recvmsg(&self.descriptor, pieces, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT);
+        got(received.map(|received| received.bytes))
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[inline]
+fn sent(sent: Result<usize, Errno>) -> Result<usize, Cause> {
+    match sent {
+        Ok(bytes) => Ok(bytes),
+        Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
+        Err(errno) => Err(failure(errno)),
+    }
+}
+
+#[inline]
+fn got(received: Result<usize, Errno>) -> Result<Got, Cause> {
+    match received {
+        Ok(0) | Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => Ok(Got::End),
+        Ok(bytes) => {
+            count();
+            Ok(Got::Bytes(bytes))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Got::Nothing),
+        Err(errno) => Err(failure(errno)),
+    }
+}
+
+#[cold]
+fn failure(errno: Errno) -> Cause {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Cause::PeerGone,
+        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN => {
+            Cause::Unreachable(errno.to_string())
+        }
+        errno => Cause::System(errno.to_string()),
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Calls of this thread that sent, or received something.
+    pub(super) static CALLS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts a call that moves bytes.
+#[inline]
+fn count() {
+    #[cfg(test)]
+    CALLS.set(CALLS.get() + 1);
+}

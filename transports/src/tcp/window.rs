@@ -1,0 +1,214 @@
+//! Flow control: how many bytes of messages may be under way.
+//!
+//! Counts are modulo 2^32. At most 2^31 bytes are under way: no window and no message is longer.
+
+use std::cmp;
+
+/// Largest window in bytes.
+pub(super) const MOST: u32 = 1 << 31;
+/// What a window grows to at most, in bytes.
+const GROWN: u32 = 64 << 20;
+
+/// What this side may send.
+#[derive(Debug)]
+pub(super) struct Outward {
+    sent: u32,
+    /// What the peer said it has consumed, and takes beyond that.
+    consumed: u32,
+    window: u32,
+}
+
+impl Outward {
+    /// To a peer that takes `window` bytes at first.
+    pub(super) const fn new(window: u32) -> Outward {
+        Outward { sent: 0, consumed: 0, window }
+    }
+
+    /// Whether the peer takes `len` bytes more now. A message that is longer than the window goes alone.
+    #[inline]
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        let under_way = self.sent.wrapping_sub(self.consumed);
+        under_way == 0 || len as u64 + u64::from(under_way) <= u64::from(self.window)
+    }
+
+    /// A message of `len` bytes goes.
+    #[inline]
+    pub(super) fn send(&mut self, len: u32) {
+        self.sent = self.sent.wrapping_add(len);
+    }
+
+    /// Takes the credit that a record brought. `false` where it is for bytes that were not sent.
+    #[inline]
+    #[must_use]
+    pub(super) fn take(&mut self, consumed: u32, window: u32) -> bool {
+        let (more, under_way) = (consumed.wrapping_sub(self.consumed), self.sent.wrapping_sub(self.consumed));
+        (self.consumed, self.window) = (consumed, window);
+        more <= under_way && window <= MOST
+    }
+
+    /// What the peer said last: consumed, and the window.
+    pub(super) fn state(&self) -> (u32, u32) {
+        (self.consumed, self.window)
+    }
+}
+
+/// What the peer may send.
+#[derive(Debug)]
+pub(super) struct Inward {
+    received: u32,
+    consumed: u32,
+    window: u32,
+    /// What the peer was told of the last two.
+    told: (u32, u32),
+    /// The peer has said that it waits for room, and was told nothing new since.
+    waits: bool,
+    /// This side has found nothing to receive since the window last grew: it is not what the peer waits for.
+    idle: bool,
+    /// What had been received when the window last grew.
+    grown: u32,
+}
+
+impl Inward {
+    /// With a window of `window` bytes, as the peer was told.
+    pub(super) const fn new(window: u32) -> Inward {
+        Inward { received: 0, consumed: 0, window, told: (0, window), waits: false, idle: false, grown: 0 }
+    }
+
+    /// Whether the peer may send a message of `len` bytes now.
+    #[inline]
+    pub(super) fn takes(&self, len: u32) -> bool {
+        let (consumed, window) = self.told;
+        let under_way = self.received.wrapping_sub(consumed);
+        under_way == 0 || u64::from(len) + u64::from(under_way) <= u64::from(window)
+    }
+
+    /// A message of `len` bytes comes.
+    #[inline]
+    pub(super) fn receive(&mut self, len: u32) {
+        self.received = self.received.wrapping_add(len);
+    }
+
+    /// A message of `len` bytes is done with.
+    #[inline]
+    pub(super) fn consume(&mut self, len: u32) {
+        self.consumed = self.consumed.wrapping_add(len);
+    }
+
+    /// There is nothing to receive, and nothing is held.
+    #[inline]
+    pub(super) fn starve(&mut self) {
+        self.idle = true;
+    }
+
+    /// The peer waits for room. Where this side has waited too, the window is too short for the way between them, and doubles: not
+    /// before as many bytes have come as half of it.
+    pub(super) fn hear_wait(&mut self) {
+        self.waits = true;
+        let since = self.received.wrapping_sub(self.grown);
+        if self.idle && self.window < GROWN && since >= self.window / 2 {
+            self.window = cmp::min(self.window.saturating_mul(2).max(64), GROWN);
+            (self.grown, self.idle) = (self.received, false);
+        }
+    }
+
+    /// Whether credit is due that no message has taken along.
+    #[inline]
+    pub(super) fn must_tell(&self) -> bool {
+        let untold = self.consumed.wrapping_sub(self.told.0);
+        if !self.waits {
+            return untold != 0 && untold >= self.window / 2;
+        }
+        let all = self.consumed == self.received;
+        self.window != self.told.1 || untold != 0 && (all || untold >= self.window / 4)
+    }
+
+    /// What the next record tells: consumed, and the window.
+    #[inline]
+    pub(super) fn tell(&mut self) -> (u32, u32) {
+        let news = (self.consumed, self.window);
+        self.waits &= news == self.told;
+        self.told = news;
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_goes_if_it_fits_the_window_or_is_alone() {
+        let (mut out, mut inward) = (Outward::new(1024), Inward::new(1024));
+        assert!(out.has_room(4096) && inward.takes(4096), "alone");
+        for len in [960, 64] {
+            assert!(out.has_room(len as usize) && inward.takes(len));
+            (out.send(len), inward.receive(len));
+        }
+        assert!(!out.has_room(64) && !inward.takes(64));
+        inward.consume(960);
+        assert!(inward.must_tell() && !inward.takes(64), "what was not told is not taken");
+        let (consumed, window) = inward.tell();
+        assert!(!inward.must_tell() && out.take(consumed, window));
+        assert!(out.has_room(960) && !out.has_room(1024) && inward.takes(960) && !inward.takes(1024));
+    }
+
+    #[test]
+    fn credit_for_what_was_not_sent_is_refused_also_where_counts_wrap() {
+        for start in [0u32, u32::MAX - 63] {
+            let mut out = Outward { sent: start, consumed: start, window: 4096 };
+            out.send(128);
+            assert!(out.take(start.wrapping_add(64), 4096));
+            assert!(!Outward { ..copy(&out) }.take(start.wrapping_add(192), 4096));
+            assert!(!Outward { ..copy(&out) }.take(start, 4096), "it takes credit back");
+            assert!(!Outward { ..copy(&out) }.take(start.wrapping_add(64), MOST + 1));
+            assert!(out.take(start.wrapping_add(128), 4096) && out.has_room(1 << 31));
+        }
+    }
+
+    fn copy(out: &Outward) -> Outward {
+        Outward { sent: out.sent, consumed: out.consumed, window: out.window }
+    }
+
+    #[test]
+    fn a_waiting_peer_is_told_once_it_helps_and_others_at_half_a_window() {
+        let mut inward = Inward::new(1024);
+        inward.receive(1024);
+        inward.consume(448);
+        assert!(!inward.must_tell());
+        inward.hear_wait();
+        assert!(inward.must_tell());
+        assert_eq!(inward.tell(), (448, 1024));
+        assert!(!inward.must_tell(), "nothing is new");
+        inward.consume(64);
+        assert!(!inward.must_tell());
+        inward.consume(448);
+        assert!(!inward.must_tell() || inward.consumed - 448 >= 512);
+        inward.hear_wait();
+        inward.consume(64);
+        assert!(inward.must_tell(), "all that came is consumed");
+    }
+
+    #[test]
+    fn the_window_grows_where_both_sides_waited_and_the_peer_used_it() {
+        let mut inward = Inward::new(1024);
+        inward.hear_wait();
+        assert_eq!(inward.tell().1, 1024, "this side did not wait");
+        inward.starve();
+        inward.hear_wait();
+        assert_eq!(inward.tell().1, 1024, "the peer sent nothing");
+        inward.receive(512);
+        inward.consume(512);
+        inward.hear_wait();
+        assert!(inward.must_tell());
+        assert_eq!(inward.tell().1, 2048);
+        inward.receive(1024);
+        inward.hear_wait();
+        assert_eq!(inward.tell().1, 2048, "this side did not wait since");
+        let mut inward = Inward::new(1 << 20);
+        for _ in 0..20 {
+            let window = inward.window;
+            (inward.receive(window), inward.consume(window), inward.starve(), inward.hear_wait());
+        }
+        assert_eq!(inward.window, GROWN);
+    }
+}
