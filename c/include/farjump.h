@@ -720,6 +720,14 @@ farjump_status_t farjump_link_options_set_transport(farjump_link_options_t *opti
                                                     const char *name);
 
 /**
+ * Whether `ucx-am` may go over UCX's TCP. A process that reaches a port of UCX's may then write any address of this process without
+ * being asked for anything, and the target may as long as the link lasts; `tcp` reaches other machines without that. Off unless
+ * set. The target has to allow it too: farjump_target_options_set_ucx_tcp().
+ */
+farjump_status_t farjump_link_options_set_ucx_tcp(farjump_link_options_t *options,
+                                                  bool allowed);
+
+/**
  * How the code of calls comes to run: one of FARJUMP_MODE_CACHED, which is the default, and its kin. farjump_link_set_mode()
  * changes it.
  */
@@ -1241,6 +1249,14 @@ farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_opt
  */
 farjump_status_t farjump_target_options_set_transport(farjump_target_options_t *options,
                                                       const char *name);
+
+/**
+ * Whether `ucx-am` may go over UCX's TCP, to sources and to peers. A process that reaches a port of UCX's may then write any address
+ * of this process without being asked for anything, and a source may as long as its link lasts; `tcp` reaches other machines
+ * without that. Off unless set. Sources have to allow it too: farjump_link_options_set_ucx_tcp().
+ */
+farjump_status_t farjump_target_options_set_ucx_tcp(farjump_target_options_t *options,
+                                                    bool allowed);
 
 /**
  * The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have: 32 bytes, as hard to guess as

@@ -37,7 +37,7 @@ pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
 pub use farjump_loader::{Library, LibraryIdentity, LibraryImage};
 pub use farjump_transports::meet::{Key, Keys, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};
-pub use farjump_transports::{BackendInfo, available, preferred};
+pub use farjump_transports::{BackendInfo, BackendOptions, available, preferred};
 pub use held::HeldImage;
 pub use link::{Batch, Link, LinkBuilder, LinkStats, Path, Pending, Reply};
 pub use mode::Mode;

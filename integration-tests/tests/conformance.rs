@@ -47,6 +47,9 @@ fn program() -> PathBuf {
 /// settings once. Returns whether it was not skipped.
 fn conforms_over(transports: &str, test: &str, mut command: Command) -> bool {
     command.args(only(test)).env("UCX_TLS", transports).stdin(Stdio::null());
+    if transports.contains("tcp") {
+        command.env("CONFORMANCE_UCX_TCP", "yes");
+    }
     let output = command.output().expect("the program starts once more");
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
@@ -87,7 +90,8 @@ impl Drop for Killed {
 /// The program of the suite, with UCX's sockets alone and only the links of one mode: its targets are started by another one.
 fn suite() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
-    command.env("UCX_TLS", "tcp,self").env("CONFORMANCE_PARTS", "cached").stdin(Stdio::null());
+    command.env("UCX_TLS", "tcp,self").env("CONFORMANCE_UCX_TCP", "yes");
+    command.env("CONFORMANCE_PARTS", "cached").stdin(Stdio::null());
     command
 }
 

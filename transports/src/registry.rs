@@ -16,7 +16,7 @@ const BACKENDS: [Backend; 6] = [
     },
     Backend {
         name: "ucx-put",
-        reaches: UCX_NATIVE,
+        reaches: UCX,
         maker: UCX_PUT,
         instead: "build with --features ucx",
         locks_memory: false,
@@ -52,8 +52,9 @@ const BACKENDS: [Backend; 6] = [
 ];
 
 const ONE_MACHINE: &str = "this machine";
-const UCX: &str = "whatever UCX finds";
-const UCX_NATIVE: &str = "this machine, and RDMA that UCX finds";
+const UCX: &str = "this machine, and RDMA that UCX finds";
+const UCX_WITH_TCP: &str =
+    "whatever UCX finds; a process that reaches its TCP ports may write this process's memory (--ucx-tcp)";
 const RDMA: &str = "machines with RDMA devices";
 const ANY: &str = "any machine";
 
@@ -71,9 +72,18 @@ const UCX_PUT: Option<Maker> = None;
 
 #[cfg(feature = "ucx")]
 const UCX_AM: Option<Maker> =
-    Some(Maker { usable: crate::ucx::Am::usable, make: || Box::new(crate::ucx::Am::new()) });
+    Some(Maker { usable: || crate::ucx::Am::new().usable(), make: || Box::new(crate::ucx::Am::new()) });
 #[cfg(not(feature = "ucx"))]
 const UCX_AM: Option<Maker> = None;
+
+/// `ucx-am` where the operator allows UCX's TCP.
+#[cfg(feature = "ucx")]
+const UCX_AM_WITH_TCP: Option<Maker> = Some(Maker {
+    usable: || crate::ucx::Am::with_tcp().usable(),
+    make: || Box::new(crate::ucx::Am::with_tcp()),
+});
+#[cfg(not(feature = "ucx"))]
+const UCX_AM_WITH_TCP: Option<Maker> = None;
 
 #[cfg(feature = "verbs")]
 const VERBS_WRITE: Option<Maker> =
@@ -113,6 +123,29 @@ struct Maker {
     make: fn() -> Box<dyn Transport>,
 }
 
+/// What the operator of this process allows the built-in backends beyond what they do by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct BackendOptions {
+    /// Whether `ucx-am` may go over UCX's TCP. **A process that reaches a port of its workers may write any address of this
+    /// process.** Off by default.
+    pub ucx_tcp: bool,
+}
+
+impl BackendOptions {
+    /// Nothing beyond the defaults.
+    pub const fn new() -> BackendOptions {
+        BackendOptions { ucx_tcp: false }
+    }
+
+    /// These, with [`BackendOptions::ucx_tcp`] as said.
+    #[must_use]
+    pub const fn with_ucx_tcp(mut self, allowed: bool) -> BackendOptions {
+        self.ucx_tcp = allowed;
+        self
+    }
+}
+
 /// What is to be known of a backend before any peer is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -129,7 +162,12 @@ pub struct BackendInfo {
 
 /// Every backend, in this build or not, usable or not. The order is always the same.
 pub fn available() -> Vec<BackendInfo> {
-    BACKENDS.iter().map(Backend::look).collect()
+    available_with(BackendOptions::new())
+}
+
+/// As [`available`], with these options.
+pub fn available_with(options: BackendOptions) -> Vec<BackendInfo> {
+    BACKENDS.iter().map(|backend| backend.look(options)).collect()
 }
 
 /// The backends that a user means by `name`, as [`available`] lists them: that of this name, or for `ucx` those of UCX. The others are
@@ -137,18 +175,18 @@ pub fn available() -> Vec<BackendInfo> {
 ///
 /// # Errors
 /// [`Error::UnknownTransport`] for a name that none has.
-pub fn meant(name: &str) -> Result<Vec<BackendInfo>, Error> {
+pub fn meant(name: &str, options: BackendOptions) -> Result<Vec<BackendInfo>, Error> {
     let (family, members) = UCX_FAMILY;
     let is_meant =
         |backend: &&Backend| backend.name == name || (name == family && members.contains(&backend.name));
-    let meant: Vec<_> = BACKENDS.iter().filter(is_meant).map(Backend::look).collect();
+    let meant: Vec<_> = BACKENDS.iter().filter(is_meant).map(|backend| backend.look(options)).collect();
     if meant.is_empty() { Err(unknown(name)) } else { Ok(meant) }
 }
 
 /// The first backend that works on this machine: what is used where nobody asks for another. Those behind it are not looked at,
 /// because looking at some means to load a library, which does what it likes in the process.
 pub fn preferred() -> Option<Box<dyn Transport>> {
-    BACKENDS.iter().find_map(|backend| backend.make().ok())
+    BACKENDS.iter().find_map(|backend| backend.make(BackendOptions::new()).ok())
 }
 
 /// The transports that a side meets with at `address`: of `own` and the built-in ones those that `only` means, or else all of `own`
@@ -162,11 +200,12 @@ pub fn transports_for(
     address: &PeerAddress,
     only: Option<&str>,
     mut own: Vec<Box<dyn Transport>>,
+    options: BackendOptions,
 ) -> Result<Chosen, Error> {
     if let Some(name) = only {
         own.retain(|transport| transport.name() == name);
         let chosen = match own.is_empty() {
-            true => make_all(name)?,
+            true => make_all(name, options)?,
             false => Chosen { transports: own, passed_over: Vec::new() },
         };
         return match chosen.transports.iter().any(|transport| address.suits(transport.as_ref())) {
@@ -177,7 +216,7 @@ pub fn transports_for(
     own.retain(|transport| address.suits(transport.as_ref()));
     let mut reasons = Vec::new();
     for backend in &BACKENDS {
-        match backend.make() {
+        match backend.make(options) {
             Ok(transport) if address.suits(transport.as_ref()) => {
                 let joins = transport.capabilities().descriptors;
                 own.push(transport);
@@ -201,7 +240,15 @@ pub fn transports_for(
 /// [`Error::UnknownTransport`] for a name that none has; [`Error::Unusable`] where it is not in this build or does not work
 /// on this machine.
 pub fn make(name: &str) -> Result<Box<dyn Transport>, Error> {
-    BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| unknown(name))?.make()
+    make_with(name, BackendOptions::new())
+}
+
+/// As [`make`], with these options.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_with(name: &str, options: BackendOptions) -> Result<Box<dyn Transport>, Error> {
+    BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| unknown(name))?.make(options)
 }
 
 /// That there is no backend of this name.
@@ -225,14 +272,14 @@ pub struct Chosen {
 ///
 /// # Errors
 /// As [`make`]; for `ucx` where none works, with the reasons of all.
-pub fn make_all(name: &str) -> Result<Chosen, Error> {
+pub fn make_all(name: &str, options: BackendOptions) -> Result<Chosen, Error> {
     let (family, members) = UCX_FAMILY;
     if name != family {
-        return Ok(Chosen { transports: vec![make(name)?], passed_over: Vec::new() });
+        return Ok(Chosen { transports: vec![make_with(name, options)?], passed_over: Vec::new() });
     }
     let mut chosen = Chosen { transports: Vec::new(), passed_over: Vec::new() };
     for member in members {
-        match make(member) {
+        match make_with(member, options) {
             Ok(transport) => chosen.transports.push(transport),
             Err(Error::Unusable { why, .. }) => {
                 chosen.passed_over.push(PassedOver { transport: member.to_owned(), why });
@@ -254,22 +301,32 @@ pub fn locks_memory(name: &str) -> bool {
 }
 
 /// Every backend that works on this machine.
-pub fn make_usable() -> Vec<Box<dyn Transport>> {
-    BACKENDS.iter().filter_map(|backend| backend.make().ok()).collect()
+pub fn make_usable(options: BackendOptions) -> Vec<Box<dyn Transport>> {
+    BACKENDS.iter().filter_map(|backend| backend.make(options).ok()).collect()
 }
 
 impl Backend {
-    fn look(&self) -> BackendInfo {
-        let usable = match self.maker {
+    /// Whether it is `ucx-am`, and may have TCP.
+    fn has_ucx_tcp(&self, options: BackendOptions) -> bool {
+        options.ucx_tcp && self.name == "ucx-am"
+    }
+
+    fn maker(&self, options: BackendOptions) -> Option<Maker> {
+        if self.has_ucx_tcp(options) { UCX_AM_WITH_TCP } else { self.maker }
+    }
+
+    fn look(&self, options: BackendOptions) -> BackendInfo {
+        let usable = match self.maker(options) {
             Some(maker) => (maker.usable)(),
             None => Err(self.instead.to_owned()),
         };
-        BackendInfo { name: self.name, compiled: self.maker.is_some(), reaches: self.reaches, usable }
+        let reaches = if self.has_ucx_tcp(options) { UCX_WITH_TCP } else { self.reaches };
+        BackendInfo { name: self.name, compiled: self.maker.is_some(), reaches, usable }
     }
 
-    fn make(&self) -> Result<Box<dyn Transport>, Error> {
+    fn make(&self, options: BackendOptions) -> Result<Box<dyn Transport>, Error> {
         let unusable = |why| Error::Unusable { name: self.name, why };
-        let maker = self.maker.ok_or_else(|| unusable(self.instead.to_owned()))?;
+        let maker = self.maker(options).ok_or_else(|| unusable(self.instead.to_owned()))?;
         (maker.usable)().map_err(unusable)?;
         Ok((maker.make)())
     }
@@ -311,7 +368,7 @@ mod tests {
     fn shm_meets_on_unix_sockets_and_all_others_over_tcp() {
         let (unix, tcp) = ("unix:t.sock".parse().unwrap(), "tcp:node7:7471".parse().unwrap());
         let names = |address, only| {
-            let chosen = transports_for(address, only, Vec::new())?;
+            let chosen = transports_for(address, only, Vec::new(), BackendOptions::new())?;
             let transports = chosen.transports.iter();
             Ok::<_, Error>(transports.map(|transport| transport.name().to_owned()).collect::<Vec<_>>())
         };
@@ -331,7 +388,8 @@ mod tests {
         }
         // What the caller brings is asked too.
         let own: Vec<Box<dyn Transport>> = vec![Box::new(crate::shm::Shm::new())];
-        let error = transports_for(&tcp, Some("shm"), own).err().expect("shm has descriptors");
+        let error =
+            transports_for(&tcp, Some("shm"), own, BackendOptions::new()).err().expect("shm has descriptors");
         assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
     }
 
@@ -348,7 +406,7 @@ mod tests {
             .filter(|backend| backend.name.starts_with("ucx-") && backend.usable.is_ok())
             .map(|backend| backend.name)
             .collect();
-        match make_all("ucx") {
+        match make_all("ucx", BackendOptions::new()) {
             Ok(chosen) => {
                 assert_eq!(chosen.transports.len() + chosen.passed_over.len(), 2);
                 assert_eq!(chosen.transports.iter().map(|one| one.name()).collect::<Vec<_>>(), usable);
@@ -358,9 +416,10 @@ mod tests {
                 assert!(error.to_string().starts_with("transport `ucx` cannot be used: "), "{error}");
             }
         }
-        let one: Vec<_> = make_all("shm").into_iter().flat_map(|chosen| chosen.transports).collect();
+        let one: Vec<_> =
+            make_all("shm", BackendOptions::new()).into_iter().flat_map(|chosen| chosen.transports).collect();
         assert!(one.iter().all(|one| one.name() == "shm"));
-        assert!(make_all("ucx-").is_err());
+        assert!(make_all("ucx-", BackendOptions::new()).is_err());
     }
 
     #[test]
@@ -374,10 +433,10 @@ mod tests {
     #[test]
     fn those_that_a_name_means_are_listed_as_among_all() {
         let all = available();
-        assert_eq!(meant("shm").unwrap(), all[..1]);
-        assert_eq!(meant("ucx").unwrap(), all[1..3]);
-        assert_eq!(meant("verbs-send").unwrap(), all[4..5]);
-        assert!(matches!(meant("verbs"), Err(Error::UnknownTransport { .. })));
+        assert_eq!(meant("shm", BackendOptions::new()).unwrap(), all[..1]);
+        assert_eq!(meant("ucx", BackendOptions::new()).unwrap(), all[1..3]);
+        assert_eq!(meant("verbs-send", BackendOptions::new()).unwrap(), all[4..5]);
+        assert!(matches!(meant("verbs", BackendOptions::new()), Err(Error::UnknownTransport { .. })));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub type farjump_link_code_missing_fn = Option<unsafe extern "C" fn(user: *mut c
 #[derive(Clone, Default)]
 pub struct farjump_link_options_t {
     transport: Option<String>,
+    ucx_tcp: bool,
     mode: Option<Mode>,
     connect_timeout: Option<u64>,
     send_timeout: Option<u64>,
@@ -44,7 +45,7 @@ pub struct farjump_link_options_t {
 impl farjump_link_options_t {
     /// A link to be made with them.
     pub(crate) fn builder(&self, address: &str) -> LinkBuilder {
-        let builder = Link::builder(address);
+        let builder = Link::builder(address).ucx_tcp(self.ucx_tcp);
         let builder = set(builder, self.transport.as_deref(), LinkBuilder::transport);
         let builder = set(builder, self.mode, LinkBuilder::mode);
         let builder = set(builder, self.connect_timeout.map(duration), LinkBuilder::connect_timeout);
@@ -111,6 +112,23 @@ pub unsafe extern "C" fn farjump_link_options_set_transport(
     unsafe {
         change(options, |options| {
             options.transport = Some(text(name, "name")?.to_owned());
+            Ok(())
+        })
+    }
+}
+
+/// Whether `ucx-am` may go over UCX's TCP. A process that reaches a port of UCX's may then write any address of this process without
+/// being asked for anything, and the target may as long as the link lasts; `tcp` reaches other machines without that. Off unless
+/// set. The target has to allow it too: farjump_target_options_set_ucx_tcp().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
+    options: *mut farjump_link_options_t,
+    allowed: bool,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.ucx_tcp = allowed;
             Ok(())
         })
     }

@@ -263,6 +263,23 @@ pub unsafe extern "C" fn farjump_target_options_set_transport(
     }
 }
 
+/// Whether `ucx-am` may go over UCX's TCP, to sources and to peers. A process that reaches a port of UCX's may then write any address
+/// of this process without being asked for anything, and a source may as long as its link lasts; `tcp` reaches other machines
+/// without that. Off unless set. Sources have to allow it too: farjump_link_options_set_ucx_tcp().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_ucx_tcp(
+    options: *mut farjump_target_options_t,
+    allowed: bool,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.ucx_tcp = allowed;
+            Ok(())
+        })
+    }
+}
+
 /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have: 32 bytes, as hard to guess as
 /// random ones. Who has it is let in. Without one a target listens on this machine's loopback only. Means nothing on Unix sockets.
 /// The bytes are copied, and wiped when the options are freed.

@@ -71,6 +71,7 @@ pub struct farjump_target_options_t {
     pub(crate) max_payload: Option<usize>,
     pub(crate) max_source_memory: Option<usize>,
     pub(crate) transport: Option<String>,
+    pub(crate) ucx_tcp: bool,
     peers: Vec<(String, String)>,
     pub(crate) key: Option<Key>,
     pub(crate) key_file: Option<PathBuf>,
@@ -106,6 +107,7 @@ impl farjump_target_options_t {
         let builder = builder
             .process_symbols(self.process_symbols)
             .allow_export(self.allow_export)
+            .ucx_tcp(self.ucx_tcp)
             .perf_map(self.perf_map)
             .crash_report(self.crash_report);
         let builder = set(builder, self.rights, TargetBuilder::rights);

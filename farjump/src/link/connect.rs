@@ -8,11 +8,11 @@ use farjump_core::image::Machine;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
-use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{
     Control, Joined, Key, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, Rights, SourceOptions,
     TcpOptions, meet_target,
 };
+use farjump_transports::{BackendOptions, Error as MeetError};
 
 use super::inner::Inner;
 use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
@@ -45,6 +45,7 @@ pub(super) struct Settings {
     pub(super) on_peer_gone: Option<PeerGoneHandler>,
     pub(super) on_code_missing: Option<CodeMissingHandler>,
     transports: Vec<Box<dyn Transport>>,
+    backends: BackendOptions,
     /// Where the target has none of `transports`, every one of this build may be tried.
     any_transport: bool,
     /// Transports that were wished for and do not work on this machine.
@@ -80,6 +81,7 @@ impl LinkBuilder {
                 on_peer_gone: None,
                 on_code_missing: None,
                 transports: Vec::new(),
+                backends: BackendOptions::new(),
                 any_transport: false,
                 passed_over: Vec::new(),
                 connect_timeout: Duration::from_secs(5),
@@ -95,6 +97,15 @@ impl LinkBuilder {
     /// that joins both sides. Unless set: `shm` where the target has it, else whatever both have.
     pub fn transport(mut self, name: &str) -> Self {
         self.transport = Some(name.to_owned());
+        self
+    }
+
+    /// Whether `ucx-am` may go over UCX's TCP. **A process that reaches a port of UCX's may then write any address of this process
+    /// without being asked for anything, and the target may as long as the link lasts** (`docs/security.md`): `tcp` reaches
+    /// other machines without that. Off unless set. The target has to allow it too
+    /// ([`TargetBuilder::ucx_tcp`](crate::TargetBuilder::ucx_tcp)).
+    pub fn ucx_tcp(mut self, allowed: bool) -> Self {
+        self.settings.backends = self.settings.backends.with_ucx_tcp(allowed);
         self
     }
 
@@ -196,7 +207,8 @@ impl LinkBuilder {
     pub fn connect(mut self) -> Result<Link, Error> {
         let address: PeerAddress = self.settings.address.parse()?;
         let own = std::mem::take(&mut self.settings.transports);
-        let chosen = farjump_transports::transports_for(&address, self.transport.as_deref(), own)?;
+        let (only, backends) = (self.transport.as_deref(), self.settings.backends);
+        let chosen = farjump_transports::transports_for(&address, only, own, backends)?;
         self.settings.transports = chosen.transports;
         self.settings.passed_over = chosen.passed_over;
         self.settings.any_transport = self.transport.is_none();
@@ -218,8 +230,8 @@ impl Settings {
             Err(MeetError::Refused { cause: MeetRefusal::NoCommonTransport, .. }) if self.any_transport => {
                 // Only now: looking at some means to load a library.
                 let known = |name: &str| self.transports.iter().any(|own| own.name() == name);
-                let more: Vec<_> =
-                    farjump_transports::make_usable().into_iter().filter(|one| !known(one.name())).collect();
+                let usable = farjump_transports::make_usable(self.backends).into_iter();
+                let more: Vec<_> = usable.filter(|one| !known(one.name())).collect();
                 self.transports.extend(more);
                 meet_target(&address, &mut self.transports, &options, deadline)?
             }

@@ -11,6 +11,7 @@ use farjump_core::image::CodeId;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
+use farjump_transports::BackendOptions;
 use farjump_transports::meet::{
     ArrivalOptions, Key, KeyFile, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions,
 };
@@ -88,6 +89,7 @@ pub struct TargetBuilder<'a> {
     handlers: Handlers,
     transports: Vec<Box<dyn Transport>>,
     only: Option<String>,
+    backends: BackendOptions,
     peers: Vec<(String, String)>,
     tcp: TcpOptions,
     key_file: Option<PathBuf>,
@@ -109,6 +111,8 @@ pub(super) struct Settings {
     pub(super) rights: Rights,
     allow_export: bool,
     pub(super) program: String,
+    /// Whether UCX's TCP is allowed.
+    pub(super) ucx_tcp: bool,
 }
 
 impl Settings {
@@ -185,10 +189,12 @@ impl<'a> TargetBuilder<'a> {
                 rights: Rights::default(),
                 allow_export: false,
                 program: crate::program_name(),
+                ucx_tcp: false,
             },
             handlers: Handlers::default(),
             transports: Vec::new(),
             only: None,
+            backends: BackendOptions::new(),
             peers: Vec::new(),
             tcp: TcpOptions::default(),
             key_file: None,
@@ -427,6 +433,15 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Whether `ucx-am` may go over UCX's TCP, to sources and to peers. **A process that reaches a port of UCX's may then write any
+    /// address of this process without being asked for anything, and a source may as long as its link lasts**
+    /// (`docs/security.md`): `tcp` reaches other machines without that. Off unless set. Sources have to allow it too
+    /// ([`LinkBuilder::ucx_tcp`](crate::LinkBuilder::ucx_tcp)).
+    pub fn ucx_tcp(mut self, allowed: bool) -> Self {
+        self.backends = self.backends.with_ucx_tcp(allowed);
+        self
+    }
+
     /// Knows the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) by `name`: injected code may forward itself there, by
     /// `farjump_forward`. A link is made when the first call goes there, and again after one has ended; over one of the
     /// built-in transports. [`Target::set_peer`] does the same later.
@@ -534,10 +549,13 @@ impl<'a> TargetBuilder<'a> {
             patience: self.settings.meeting_limit,
             program: self.settings.program.clone(),
             tcp: peers_tcp,
+            backends: self.backends,
         };
-        let chosen = farjump_transports::transports_for(&address, self.only.as_deref(), self.transports)?;
+        let (only, own) = (self.only.as_deref(), self.transports);
+        let chosen = farjump_transports::transports_for(&address, only, own, self.backends)?;
         self.transports = chosen.transports;
         self.settings.mailbox = choices.room;
+        self.settings.ucx_tcp = self.backends.ucx_tcp;
         self.settings.check()?;
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.

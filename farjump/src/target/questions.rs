@@ -152,6 +152,7 @@ impl Target<'_> {
                 room: store.room as u64,
             },
             sources: self.source_figures(),
+            ucx_tcp: self.settings.ucx_tcp,
         }
     }
 

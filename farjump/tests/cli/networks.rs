@@ -16,7 +16,7 @@ const SOURCE: Side = Side::Left;
 /// What either side is given beside its own arguments.
 const KEYED: [&str; 4] = ["--key", "k", "--peer-timeout", "1s"];
 /// The same, where UCX chooses.
-const UCX: [&str; 6] = ["--transport", "ucx", "--key", "k", "--peer-timeout", "1s"];
+const UCX: [&str; 7] = ["--transport", "ucx", "--ucx-tcp", "--key", "k", "--peer-timeout", "1s"];
 
 /// A folder with a key, and two networks, in which UCX reaches across by TCP alone.
 struct Networks {
@@ -80,12 +80,12 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
         "wait",
         "FARJUMP_COPY_ARGS(wait)\nFARJUMP_IFUNC void wait_main(void *p, size_t n, void *t) { for (;;) __asm__ volatile(\"\"); }",
     );
-    let with_key = [&["--transport", "ucx-am"], &KEYED[..]].concat();
+    let with_key = [&["--transport", "ucx-am", "--ucx-tcp"], &KEYED[..]].concat();
     let (serving, address) = networks.serve(&with_key);
 
     let echo = ["inject", "libecho.so", "--to", &address, "--args", "hello"];
     assert_eq!(networks.source(&[&echo[..], &with_key].concat()).worked().text(), "hello");
-    let without = networks.source(&[&echo[..], &["--transport", "ucx-am"]].concat());
+    let without = networks.source(&[&echo[..], &["--transport", "ucx-am", "--ucx-tcp"]].concat());
     assert!(without.error(1).contains("there is no key"), "{}", without.err);
 
     let wait = ["inject", "libwait.so", "--to", &address, "--timeout", "60m"];
@@ -112,7 +112,7 @@ fn between_machines_ucx_takes_tcp_says_why_and_carries_all_that_is_injected() {
     let bench = &networks.bench;
     let (serving, address) = networks.serve(&UCX);
 
-    let path = [&["transports", "--to", &address, "--json"], &UCX[..2], &KEYED[..2]].concat();
+    let path = [&["transports", "--to", &address, "--json"], &UCX[..3], &KEYED[..2]].concat();
     let shown: Value = serde_json::from_slice(&networks.source(&path).worked().out).expect("it is JSON");
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-am".into(), &"delivered".into()));
     assert_eq!(shown["over"], format!("tcp over {DEVICE}"));
@@ -149,8 +149,19 @@ fn the_demo_works_between_machines() {
     let Some(networks) = Networks::join() else { return };
     let (listen, launch) =
         (format!("tcp:{}:0", TARGET.address()), networks.namespaces.launcher(TARGET).join(" "));
-    let demo =
-        ["demo", "--json", "--listen", &listen, "--launch", &launch, "--transport", "ucx", "--key", "k"];
+    let demo = [
+        "demo",
+        "--json",
+        "--listen",
+        &listen,
+        "--launch",
+        &launch,
+        "--transport",
+        "ucx",
+        "--ucx-tcp",
+        "--key",
+        "k",
+    ];
     let before = networks.received();
     let done = networks.source(&demo).worked();
     let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
@@ -172,7 +183,7 @@ fn a_target_on_another_machine_is_measured_across_the_cable() {
     let (_serving, address) = networks.serve(&UCX);
     let host = address.strip_prefix("tcp:").expect("it is one of TCP");
     let perf = ["perf", "bandwidth", "--sizes", "64K", "--peer", host, "--transports", "ucx-am", "--json"];
-    let few = ["--rounds", "2", "--iterations", "100", "--warmup", "3"];
+    let few = ["--ucx-tcp", "--rounds", "2", "--iterations", "100", "--warmup", "3"];
     let before = networks.received();
     let done = networks.source(&[&perf[..], &few, &KEYED].concat()).worked();
     let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");

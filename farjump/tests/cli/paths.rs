@@ -6,8 +6,12 @@ use crate::workbench::{Done, Serving, Workbench, finish};
 
 /// A target that takes `transport`, under this setting of UCX_TLS.
 fn serve(bench: &Workbench, transport: &str, tls: Option<&str>) -> Serving {
+    serve_with(bench, &["--transport", transport], tls)
+}
+
+fn serve_with(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Serving {
     let mut command = bench.farjump();
-    command.args(["serve", "--listen", &bench.address(), "--transport", transport]);
+    command.args(["serve", "--listen", &bench.address()]).args(more);
     tls.map(|tls| command.env("UCX_TLS", tls));
     Serving::start(&mut command)
 }
@@ -79,8 +83,8 @@ fn ucx_takes_messages_over_tcp_and_says_why_not_puts() {
     if !is_usable(&bench, "ucx-am") {
         return;
     }
-    let _target = serve(&bench, "ucx", None);
-    let shown = json(path(&bench, &["--transport", "ucx", "--json"], Some("tcp")));
+    let _target = serve_with(&bench, &["--transport", "ucx", "--ucx-tcp"], None);
+    let shown = json(path(&bench, &["--transport", "ucx", "--ucx-tcp", "--json"], Some("tcp")));
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-am".into(), &"delivered".into()));
     assert!(shown["over"].as_str().is_some_and(|over| over.starts_with("tcp over ")), "{shown}");
     let notes = shown["notes"].to_string();
@@ -97,8 +101,8 @@ fn sides_that_share_no_memory_meet_again_over_messages_and_the_reason_is_shown()
     if !is_usable(&bench, "ucx-put") {
         return;
     }
-    let _target = serve(&bench, "ucx", Some("posix,tcp"));
-    let shown = path(&bench, &["--transport", "ucx"], Some("sysv,tcp")).worked();
+    let _target = serve_with(&bench, &["--transport", "ucx", "--ucx-tcp"], Some("posix,tcp"));
+    let shown = path(&bench, &["--transport", "ucx", "--ucx-tcp"], Some("sysv,tcp")).worked();
     for part in [
         "transport   ucx-am\n",
         "over        tcp over ",
@@ -110,7 +114,10 @@ fn sides_that_share_no_memory_meet_again_over_messages_and_the_reason_is_shown()
     // Where puts are all that is wanted the same is an error.
     let refused = path(&bench, &["--transport", "ucx-put"], Some("sysv,tcp"));
     let error = refused.error(1);
-    assert!(error.contains("no way to write the peer's memory") && error.contains("use ucx-am"), "{error}");
+    assert!(
+        error.contains("no way to write the peer's memory") && error.contains("use transport tcp"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -104,7 +104,8 @@ fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_
     ];
     for variables in cases {
         let mut command = bench.farjump();
-        command.args(["serve", "--listen", &bench.address()]).args(UCX_AM).envs(variables.iter().copied());
+        command.args(["serve", "--listen", &bench.address(), "--ucx-tcp"]).args(UCX_AM);
+        command.envs(variables.iter().copied());
         let done = finish(&mut command);
         assert!(done.error(1).contains("see the variables UCX_TLS and UCX_NET_DEVICES"), "{}", done.err);
         // UCX itself says which value it is, there too.
@@ -121,10 +122,10 @@ fn a_source_whose_settings_lead_nowhere_is_told_and_the_next_one_is_served() {
         "no transport by which both sides reach each other (compare UCX_TLS and UCX_NET_DEVICES)";
     let cases: [(&Variables, &Variables, &str); 7] = [
         (&[], &[("UCX_TLS", "nonsense")], "cannot be used here (No such device)"),
-        (&[], &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "nosuch")], "UCX_NET_DEVICES"),
+        (&[], &[("UCX_TLS", "tcp,self")], "--ucx-tcp"),
         (&[], &[("UCX_MM_FIFO_SIZE", "3")], "UCX makes no worker: Invalid parameter"),
         (&[], &[("UCX_TLS", "self")], NO_WAY),
-        (&[("UCX_TLS", "posix,self")], &[("UCX_TLS", "tcp,self")], NO_WAY),
+        (&[("UCX_TLS", "posix,self")], &[("UCX_TLS", "sysv,tcp,self")], NO_WAY),
         (&[("UCX_TLS", "posix")], &[("UCX_TLS", "sysv")], NO_WAY),
         (&[], &[("UCX_UNIFIED_MODE", "y")], "UCX_UNIFIED_MODE"),
     ];

@@ -3,7 +3,7 @@
 use farjump::{Error, Link, RefusalCause};
 
 use crate::actor::this_test;
-use crate::paths::{Path, on_every_path, on_every_path_of_messages};
+use crate::paths::{Path, has_tcp, on_every_path, on_every_path_of_messages};
 use crate::support::{PATIENCE, Place, library, to_words, words};
 
 /// Longest payload that a target takes unless told otherwise, in bytes.
@@ -63,7 +63,7 @@ fn payloads_up_to_64_mib_arrive_whole_though_nobody_sets_anything() {
 fn long_frames_and_short_ones_run_in_the_order_of_their_calls() {
     on_every_path(this_test!(), |path, _| {
         let place = Place::new();
-        let target = place.target().transport(path.transport).mailbox(1 << 14);
+        let target = place.target().transport(path.transport).ucx_tcp(has_tcp()).mailbox(1 << 14);
         let target = target.build().unwrap().spawn().unwrap();
         let link = path.link(&place).connect().unwrap();
         let sequence = library("sequence");
@@ -95,7 +95,8 @@ fn call(link: &Link, payload: &[u8]) -> Result<usize, Error> {
 fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
     on_every_path(this_test!(), |path, _| {
         let place = Place::new();
-        let target = place.target().transport(path.transport).build().unwrap().spawn().unwrap();
+        let target =
+            place.target().transport(path.transport).ucx_tcp(has_tcp()).build().unwrap().spawn().unwrap();
         let link = path.link(&place).connect().unwrap();
         match call(&link, &vec![0; LIMIT + 1]) {
             Err(Error::Refused { cause: RefusalCause::TooLarge, text, .. }) => {
@@ -122,7 +123,7 @@ fn what_one_source_can_have_held_is_bounded_by_the_targets_limits_and_told() {
         let mailbox = 1 << 16;
         for (limit, memory) in [(1 << 20, usize::MAX), (usize::MAX, 6 << 20)] {
             let place = Place::new();
-            let target = place.target().transport(path.transport).mailbox(mailbox);
+            let target = place.target().transport(path.transport).ucx_tcp(has_tcp()).mailbox(mailbox);
             let target = target.max_frame(limit).max_source_memory(memory);
             let target = target.build().unwrap().spawn().unwrap();
             let link = path.link(&place).reply_room(8 << 20).connect().unwrap();

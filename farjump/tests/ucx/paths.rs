@@ -43,6 +43,11 @@ const PATHS: [Path; 6] = [
 /// How many of them, from the first on, are of `ucx-am`.
 const MESSAGES: usize = 4;
 
+/// Whether this process was started for a path over UCX's TCP, which has to be allowed.
+pub(crate) fn has_tcp() -> bool {
+    std::env::var("UCX_TLS").is_ok_and(|transports| transports.contains("tcp"))
+}
+
 /// Plays `body` on every path, in a process for each; what is not there is skipped by name. `test` is the name of the test
 /// that calls this.
 pub(crate) fn on_every_path(test: &str, body: fn(&Path, &str)) {
@@ -104,7 +109,12 @@ impl Path {
 
     /// A link to the place's target, which waits as long as a busy machine needs.
     pub(crate) fn link(&self, place: &Place) -> LinkBuilder {
-        place.link().transport(self.transport).connect_timeout(PATIENCE).send_timeout(PATIENCE)
+        place
+            .link()
+            .transport(self.transport)
+            .ucx_tcp(has_tcp())
+            .connect_timeout(PATIENCE)
+            .send_timeout(PATIENCE)
     }
 }
 
@@ -126,7 +136,7 @@ fn plays() -> bool {
 }
 
 fn play_target(address: &str, transport: &str) {
-    let mut target = Target::listen(address).transport(transport).build().unwrap();
+    let mut target = Target::listen(address).transport(transport).ucx_tcp(has_tcp()).build().unwrap();
     let stopper = target.stopper();
     thread::spawn(move || {
         orders().for_each(drop);
@@ -138,7 +148,8 @@ fn play_target(address: &str, transport: &str) {
 
 fn play_source(address: &str, transport: &str) {
     let sequence = library("sequence");
-    let link = Link::builder(address).transport(transport).send_timeout(PATIENCE).connect().unwrap();
+    let link = Link::builder(address).transport(transport).ucx_tcp(has_tcp());
+    let link = link.send_timeout(PATIENCE).connect().unwrap();
     say("connected");
     let mut sent = 0_u64;
     let mut send = |len: usize| {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farjump_core::middleware::{Event, Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille, Trace};
 use farjump_core::transport::{ArrivalRules, Transport};
+use farjump_transports::{BackendOptions, make_with};
 
 use super::subject::{Pair, Subject};
 use crate::fakes::{FakeHandle, FakeOneSided, FakeTwoSided, Rule};
@@ -70,14 +71,18 @@ pub fn candidate(name: &str, again: impl Fn(&str) -> Vec<OsString>) -> Option<Ca
     rule.map(fake_one_sided).or_else(|| (name == TWO_SIDED).then(fake_two_sided)).map(Candidate::Here)
 }
 
+/// What backends may do. UCX's TCP is on where [`UCX_TCP`] is set.
+fn options() -> BackendOptions {
+    BackendOptions::new().with_ucx_tcp(std::env::var_os(UCX_TCP).is_some())
+}
+
 fn backend(name: &str) -> Box<dyn Transport> {
-    farjump_transports::make(name)
-        .unwrap_or_else(|error| panic!("{name} could be used a moment ago: {error}"))
+    make_with(name, options()).unwrap_or_else(|error| panic!("{name} could be used a moment ago: {error}"))
 }
 
 /// A backend, under the rule that it takes by itself.
 fn plain(name: &'static str, again: &impl Fn(&str) -> Vec<OsString>) -> Candidate {
-    let rule = match farjump_transports::make(name) {
+    let rule = match make_with(name, options()) {
         Err(error) => return Candidate::Missing { name, why: error.to_string() },
         Ok(transport) => {
             let offered = transport.capabilities().arrival;
@@ -111,6 +116,8 @@ fn under_other_rule(
     }
 }
 
+/// The variable whose presence lets `ucx-am` go over UCX's TCP.
+const UCX_TCP: &str = "CONFORMANCE_UCX_TCP";
 /// farjump's backends.
 const BACKENDS: [&str; 5] = ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"];
 /// A subject's name, its backend and its rule.

@@ -54,7 +54,11 @@ fn await_order(expected: &str) {
 }
 
 fn play_target(address: &str, transport: &str) {
-    let target = Target::listen(address).transport(transport).key(Key::from_bytes(KEY)).peer_timeout(SILENCE);
+    let target = Target::listen(address)
+        .transport(transport)
+        .ucx_tcp(true)
+        .key(Key::from_bytes(KEY))
+        .peer_timeout(SILENCE);
     let mut target = target.on_peer_gone(|peer, why| say(&format!("gone {peer}: {why}"))).build().unwrap();
     let stopper = target.stopper();
     std::thread::spawn(move || {
@@ -121,6 +125,7 @@ impl<'a> Source<'a> {
     fn link(&self) -> LinkBuilder {
         Link::builder(self.address)
             .transport(self.transport)
+            .ucx_tcp(true)
             .key(Key::from_bytes(KEY))
             .peer_timeout(SILENCE)
             .reply_room(4 << 20)

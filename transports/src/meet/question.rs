@@ -162,6 +162,8 @@ pub struct TargetStats {
     pub store: StoreFigures,
     /// The sources that are connected, longest first; at most [`MAX_LISTED`].
     pub sources: Vec<SourceFigures>,
+    /// Whether UCX's TCP is on: a process that reaches a port of UCX's may then write the target's memory.
+    pub ucx_tcp: bool,
 }
 
 impl TargetStats {
@@ -285,11 +287,12 @@ mod tests {
                 source(None),
                 SourceFigures { key: Some("k".into()), ..source(Some(Memory { used: 22, limit: 23 })) },
             ],
+            ucx_tcp: true,
         };
         let stats_bytes = [
             &[2, 1, b't', 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2, 13, 14][..],
             &[15, 16, 1, 17, 0, 19, 20, 21],
-            &[2, 1, b's', 7, 0x80, 1, 0, 0, 2, 0, 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2, 1, 1, b'k'],
+            &[2, 1, b's', 7, 0x80, 1, 0, 0, 2, 0, 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2, 1, 1, b'k', 1],
         ];
         let answers = [
             (

@@ -1,6 +1,6 @@
 //! What an end tells its peer: its worker's address, made by UCX for UCX, and what else the backend needs.
 //!
-//! Little-endian: version (`u16`, 2), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor version (`u16` each),
+//! Little-endian: version (`u16`, 3), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor version (`u16` each),
 //! checksum of settings (`u16`, `settings.rs`), zero (`u16`), CRC-32 of all else (`u32`), length of what follows (`u32`), and that: a
 //! [`Told`] in postcard's encoding.
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::place::Place;
 use super::settings::Settings;
 
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const HEAD: usize = 20;
 /// Where the checksum lies in it.
 const SUM: std::ops::Range<usize> = 12..16;
@@ -94,12 +94,9 @@ pub(super) struct Inbox {
     pub(super) max_frame: u64,
     /// Where the process runs.
     pub(super) place: Place,
-    /// By which UCX reaches its worker without TCP; empty if it has none.
+    /// By which UCX reaches its worker.
     #[serde(with = "serde_bytes")]
-    pub(super) near: Vec<u8>,
-    /// By which UCX reaches its worker that has TCP; empty if it has none, or if the end knows that it is not needed.
-    #[serde(with = "serde_bytes")]
-    pub(super) far: Vec<u8>,
+    pub(super) worker: Vec<u8>,
 }
 
 impl Told for Inbox {
@@ -109,7 +106,7 @@ impl Told for Inbox {
         if self.max_frame == 0 || self.window == 0 {
             return Err(format!("it holds {} bytes and takes frames of {}", self.window, self.max_frame));
         }
-        has_worker(if self.near.is_empty() { &self.far } else { &self.near })
+        has_worker(&self.worker)
     }
 }
 
@@ -166,7 +163,7 @@ mod tests {
     const OWN: Version = Version { major: 1, minor: 13, release: 1 };
 
     fn inbox() -> Inbox {
-        Inbox { window: 8192, max_frame: 4096, place: Place::own(), near: (0..100).collect(), far: vec![1] }
+        Inbox { window: 8192, max_frame: 4096, place: Place::own(), worker: (0..100).collect() }
     }
 
     fn mailbox() -> Mailbox {
@@ -217,7 +214,7 @@ mod tests {
             let bytes = Inbox { window, max_frame, ..inbox() }.to_bytes(OWN).unwrap();
             assert!(Inbox::from_bytes(&bytes, OWN).is_err(), "{window} {max_frame}");
         }
-        let nowhere = Inbox { near: vec![], far: vec![], ..inbox() }.to_bytes(OWN).unwrap();
+        let nowhere = Inbox { worker: vec![], ..inbox() }.to_bytes(OWN).unwrap();
         assert!(Inbox::from_bytes(&nowhere, OWN).is_err());
         for lie in [
             Mailbox { len: 0, ..mailbox() },
@@ -232,7 +229,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_too_long_is_not_told() {
-        let long = Inbox { far: vec![0; LONGEST], ..inbox() };
+        let long = Inbox { worker: vec![0; LONGEST], ..inbox() };
         assert!(matches!(long.to_bytes(OWN), Err(Cause::System(_))));
     }
 }

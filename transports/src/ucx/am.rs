@@ -1,9 +1,10 @@
 //! `ucx-am`: each frame is an active message of UCX, over whatever transport UCX chooses.
 //!
 //! Short frames travel inline and are run where UCX put them; long ones stay with the sender until UCX has fetched them into
-//! memory of the receiver's. Nothing of the peer's memory is written, and no memory of this side can be: the context has no
-//! other feature. Why endpoints have no error handling, why there are windows, and how frames are put in order is in
-//! `docs/decisions/ucx-am.md`.
+//! memory of the receiver's. Farjump's peer writes no memory of this side. What strangers can do is decided by the transports that
+//! UCX has: without TCP, which the operator has to allow ([`Am::with_tcp`]), they need rights on this machine or on an RDMA
+//! fabric; with it, a port. Why that is so, why endpoints have no error handling, why there are windows, and how frames are put
+//! in order is in `docs/decisions/ucx-am.md`.
 //!
 //! The address is in `address.rs`.
 
@@ -26,7 +27,6 @@ use farjump_ucx_sys::{
 
 use super::address::Inbox as ToldInbox;
 use super::buffer::Buffer;
-use super::choice::Reach;
 use super::context::Context;
 use super::inbox::{ASK, FRAME, Inbox, TELL};
 use super::lanes::Lanes;
@@ -43,26 +43,35 @@ pub const NAME: &str = "ucx-am";
 /// says where UCX is to begin with that (`UCX_RNDV_THRESH`).
 const EAGER: usize = 64 << 10;
 
-/// The backend. It holds nothing: the process has one context of UCX's, and all else is in the ends.
+/// What those are told whose `ucx-am` may have TCP.
+pub const TCP_WARNING: &str =
+    "UCX's TCP is on (--ucx-tcp): a process that reaches its ports may write this process's memory";
+
+/// The backend. It holds nothing: the process has one context of UCX's for it, and all else is in the ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Am;
+pub struct Am {
+    tcp: bool,
+}
 
 impl Am {
-    /// A backend.
+    /// A backend whose workers have all that UCX finds, except TCP.
     pub const fn new() -> Am {
-        Am
+        Am { tcp: false }
     }
 
-    /// Whether it works on this machine: what it can do, or why it cannot and the mend.
+    /// A backend whose workers have TCP too. Each end then listens on a port of every device of this machine that
+    /// `UCX_NET_DEVICES` does not leave out, until the peer is heard of. **A process that reaches one may write any address of this
+    /// process meanwhile, without being asked for anything; the peer may as long as the link lasts.**
+    pub const fn with_tcp() -> Am {
+        Am { tcp: true }
+    }
+
+    /// What it can do on this machine, or why it cannot be used and the mend.
     ///
     /// # Errors
     /// A sentence for people.
-    pub fn usable() -> Result<Capabilities, String> {
-        let near = Context::for_messages(Reach::Near);
-        match Context::for_messages(Reach::Far)? {
-            Some(_) => Ok(Am.capabilities()),
-            None => near.map(|_| Am.capabilities()),
-        }
+    pub fn usable(self) -> Result<Capabilities, String> {
+        Context::for_messages(self.tcp).map(|_| self.capabilities())
     }
 }
 
@@ -84,7 +93,7 @@ impl Transport for Am {
         if request.max_frame > MAX_FRAME {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: MAX_FRAME }));
         }
-        Ok(Box::new(AmOpening::open(request).map_err(failed)?))
+        Ok(Box::new(AmOpening::open(request, self.tcp).map_err(failed)?))
     }
 }
 

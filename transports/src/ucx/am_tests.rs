@@ -12,11 +12,11 @@ const LOOKS: u32 = 50_000_000;
 
 /// Two connected ends that take frames of up to `max_frame` bytes and hold `window`; `None`, said, without UCX.
 fn pair(window: usize, max_frame: usize) -> Option<(Post, Post)> {
-    if let Err(why) = Am::usable() {
+    if let Err(why) = Am::new().usable() {
         println!("skipped: {why}");
         return None;
     }
-    let open = || AmOpening::open(&OpenRequest::new(window, max_frame)).unwrap();
+    let open = || AmOpening::open(&OpenRequest::new(window, max_frame), false).unwrap();
     let (left, right) = (open(), open());
     let (to_left, to_right) =
         (left.address().try_to_owned().unwrap(), right.address().try_to_owned().unwrap());
@@ -187,10 +187,10 @@ fn credit_for_what_was_not_sent_ends_the_link() {
 
 #[test]
 fn an_address_of_a_peer_that_is_gone_gives_an_end_that_can_be_dropped() {
-    if let Err(why) = Am::usable() {
+    if let Err(why) = Am::new().usable() {
         return println!("skipped: {why}");
     }
-    let open = || AmOpening::open(&OpenRequest::new(65_536, 4096)).unwrap();
+    let open = || AmOpening::open(&OpenRequest::new(65_536, 4096), false).unwrap();
     let gone = open();
     let address = gone.address().try_to_owned().unwrap();
     drop(gone);

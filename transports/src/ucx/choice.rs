@@ -1,9 +1,10 @@
 //! Which of UCX's transports carry frames: those that the user lets it take (`UCX_TLS`), less some.
 //!
 //! `cma` copies long messages out of the sender's memory. When that memory is gone, because the sender died, ended its end or
-//! lied, UCX 1.13 ends the whole process (`docs/decisions/ucx-am.md`). Without `cma` the sender hands them over in pieces. And where
-//! peers write memory, `tcp` is left out too: there UCX carries writes out in software (`docs/decisions/ucx-put.md`). Where UCX could
-//! not lock the memory that it takes for an RDMA device, it gets none (`locked.rs`).
+//! lied, UCX 1.13 ends the whole process (`docs/decisions/ucx-am.md`). Without `cma` the sender hands them over in pieces. `tcp` is
+//! left out unless the operator allows it: a worker that has it listens on every device, and a process that reaches such a port
+//! writes to any address of this one. Where UCX could not lock the memory that it takes for an RDMA device, it gets none
+//! (`locked.rs`).
 
 use std::env;
 use std::sync::Once;
@@ -13,15 +14,8 @@ use super::locked;
 /// UCX's name for all of its transports over RDMA devices.
 const DEVICES: &str = "ib";
 
-/// How far the transports of a context for active messages reach.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reach {
-    /// Without TCP: this machine, and RDMA devices. A worker that has TCP asks the system at each progress (measured: 250 ns
-    /// instead of 6), and UCX takes it for long messages within a machine too, where they go round by the kernel.
-    Near,
-    /// With TCP.
-    Far,
-}
+/// UCX's name for its transport over TCP.
+pub(super) const TCP: &str = "tcp";
 
 /// UCX_TLS as the user has it, without RDMA devices where UCX could not have memory for them; why nothing is left then, and the mend.
 fn setting() -> Result<Option<String>, String> {
@@ -50,24 +44,25 @@ fn is_device(name: &str) -> bool {
     name == DEVICES || ["rc", "ud", "dc"].iter().any(|kind| name.starts_with(kind))
 }
 
-/// For active messages of this reach: what `UCX_TLS` has to be. `None` where there is none of it: nothing is left, or without
-/// TCP there is nothing that Near has not.
+/// For active messages, over TCP too if `tcp`: what `UCX_TLS` has to be.
 ///
 /// # Errors
-/// Why there is none of any reach, and the mend.
-pub(super) fn for_messages(reach: Reach) -> Result<Option<String>, String> {
-    Ok(messages(setting()?.as_deref(), reach))
+/// Why nothing is left, and the mend.
+pub(super) fn for_messages(tcp: bool) -> Result<String, String> {
+    messages(setting()?.as_deref(), tcp)
 }
 
-fn messages(set: Option<&str>, reach: Reach) -> Option<String> {
-    let near = without(set, &["tcp", "cma"]);
-    match reach {
-        Reach::Near => near,
+fn messages(set: Option<&str>, tcp: bool) -> Result<String, String> {
+    let left_out: &[&str] = if tcp { &["cma"] } else { &[TCP, "cma"] };
+    match (without(set, left_out), set) {
+        (Some(rest), _) => Ok(rest),
+        (None, Some(set)) if !tcp && set.split(',').any(|name| is_named(name, TCP)) => Err(format!(
+            "UCX_TLS={set} names TCP and nothing else, and UCX's TCP is used only where both sides allow it (--ucx-tcp): a process \
+             that reaches its port may write this process's memory. Between machines use transport tcp, or add an RDMA transport \
+             to UCX_TLS"
+        )),
         // `cma` alone, or nothing but this process, is nothing that would carry anything: UCX says so.
-        Reach::Far => {
-            let far = without(set, &["cma"]).unwrap_or_else(|| set.unwrap_or("all").to_owned());
-            (near.as_ref() != Some(&far)).then_some(far)
-        }
+        (None, set) => Ok(set.unwrap_or("all").to_owned()),
     }
 }
 
@@ -77,8 +72,8 @@ pub(super) fn for_memory() -> Result<String, String> {
     without(set.as_deref(), &["tcp", "cma"]).ok_or_else(|| {
         format!(
             "UCX_TLS={} leaves no transport that writes a peer's memory: over TCP, UCX emulates writes in software, which is \
-             slower than messages and lets whoever is connected write anywhere in this process; use ucx-am, or add shm or an RDMA \
-             transport to UCX_TLS",
+             slower than messages and lets whoever is connected write anywhere in this process; use transport tcp, or add shm or an \
+             RDMA transport to UCX_TLS",
             set.unwrap_or_default()
         )
     })
@@ -114,8 +109,7 @@ fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
     }
     let kept: Vec<_> = names
         .into_iter()
-        // A name may have a modifier: `tcp:aux`.
-        .filter(|name| !left_out.contains(&name.split(':').next().unwrap_or(name)))
+        .filter(|name| !left_out.iter().any(|left_out| is_named(name, left_out)))
         .filter(|name| !(left_out.contains(&DEVICES) && is_device(name)))
         // UCX's names for all that works within a machine, `cma` included.
         .map(|name| if matches!(name, "sm" | "shm" | "mm") { "posix,sysv" } else { name })
@@ -123,24 +117,43 @@ fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
     kept.iter().any(|name| *name != "self").then(|| kept.join(","))
 }
 
+/// Whether an element of UCX_TLS names this transport. It may have a modifier, `tcp:aux`, and say by a backslash that it is no
+/// alias.
+fn is_named(element: &str, transport: &str) -> bool {
+    let element = element.trim();
+    let element = element.strip_prefix('\\').unwrap_or(element);
+    element.split(':').next() == Some(transport)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn messages_go_without_tcp_where_that_leaves_something_and_with_it_where_it_was_wanted() {
-        for (set, near, far) in [
-            (None, Some("^tcp,cma"), Some("^cma")),
-            (Some("posix,tcp"), Some("posix"), Some("posix,tcp")),
-            (Some("posix"), Some("posix"), None),
-            (Some("^tcp"), Some("^tcp,cma"), None),
-            (Some("tcp,self"), None, Some("tcp,self")),
-            (Some("cma"), None, Some("cma")),
-            (Some(""), None, Some("")),
-            (Some("nonsense"), Some("nonsense"), None),
+    fn messages_go_by_tcp_only_where_that_is_allowed() {
+        for (set, without, with) in [
+            (None, "^tcp,cma", "^cma"),
+            (Some("all"), "^tcp,cma", "^cma"),
+            (Some("posix,tcp"), "posix", "posix,tcp"),
+            (Some(r"posix,\tcp"), "posix", r"posix,\tcp"),
+            (Some("posix"), "posix", "posix"),
+            (Some("^tcp"), "^tcp,cma", "^tcp,cma"),
+            (Some("^posix"), "^posix,tcp,cma", "^posix,cma"),
+            (Some("cma"), "cma", "cma"),
+            (Some(""), "", ""),
+            (Some("nonsense"), "nonsense", "nonsense"),
         ] {
-            assert_eq!(messages(set, Reach::Near).as_deref(), near, "{set:?}");
-            assert_eq!(messages(set, Reach::Far).as_deref(), far, "{set:?}");
+            assert_eq!(messages(set, false).as_deref(), Ok(without), "{set:?}");
+            assert_eq!(messages(set, true).as_deref(), Ok(with), "{set:?}");
+        }
+    }
+
+    #[test]
+    fn where_tcp_is_all_that_was_named_the_reason_names_the_switch() {
+        for set in ["tcp", "tcp,self", "self, tcp:aux", r"\tcp,cma"] {
+            let why = messages(Some(set), false).unwrap_err();
+            assert!(why.contains("--ucx-tcp") && why.contains(set), "{why}");
+            assert!(messages(Some(set), true).is_ok(), "{set}");
         }
     }
 

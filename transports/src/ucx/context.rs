@@ -1,5 +1,5 @@
-//! UCX's contexts: for active messages without and with TCP, and for memory that peers write, one a process of each, made when it is first asked for
-//! and kept to the end.
+//! UCX's contexts: for active messages without TCP and with it, and for memory that peers write, one a process of each. Each is
+//! made when it is first asked for and kept to the end.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -11,8 +11,9 @@ use farjump_ucx_sys::{
     UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, ucp_config_t, ucp_context_h, ucp_params_t,
 };
 
-use super::choice::{self, Reach};
-use super::words;
+use super::am::TCP_WARNING;
+use super::choice;
+use super::{native, words};
 
 /// A context of UCX's.
 pub(super) struct Context {
@@ -27,20 +28,21 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// The context for active messages, and nothing else: with `UCP_FEATURE_RMA` UCX would carry out writes of its peers to
-    /// any address that they name, in software, on transports that cannot do it themselves. `None` where none of this reach is
-    /// to be had. Why it cannot be made, and the mend, as a sentence.
-    pub(super) fn for_messages(reach: Reach) -> Result<Option<&'static Context>, String> {
-        static NEAR: OnceLock<Option<Result<Context, String>>> = OnceLock::new();
-        static FAR: OnceLock<Option<Result<Context, String>>> = OnceLock::new();
-        let place = match reach {
-            Reach::Near => &NEAR,
-            Reach::Far => &FAR,
+    /// any address that they name, in software, on transports that cannot do it themselves. Only if `tcp` its workers have TCP,
+    /// over which UCX does that whatever the features are. Why it cannot be made, and the mend, as a sentence.
+    pub(super) fn for_messages(tcp: bool) -> Result<&'static Context, String> {
+        static WITHOUT: OnceLock<Result<Context, String>> = OnceLock::new();
+        static WITH: OnceLock<Result<Context, String>> = OnceLock::new();
+        let make = || {
+            let transports = choice::for_messages(tcp)?;
+            let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &[(c"TLS", &transports)], tcp)?;
+            if tcp {
+                log::warn!("{TCP_WARNING}");
+            }
+            Ok(made)
         };
-        let make =
-            |transports: String| Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &[(c"TLS", &transports)]);
-        let made =
-            place.get_or_init(|| choice::for_messages(reach).transpose().map(|chosen| chosen.and_then(make)));
-        made.as_ref().map(Result::as_ref).transpose().map_err(Clone::clone)
+        let place = if tcp { &WITH } else { &WITHOUT };
+        place.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
     /// The context for memory that peers write: without TCP, on which UCX carries writes out in software; with active
@@ -50,13 +52,14 @@ impl Context {
         let make = || {
             let (transports, memory) = (choice::for_memory()?, choice::of_memory());
             let settings = [(c"TLS", &*transports), (c"ALLOC_PRIO", &*memory)];
-            Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings)
+            Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, false)
         };
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    /// One with these features, and these settings, by UCX's names for them, instead of those that UCX would use.
-    fn make(features: u32, settings: &[(&CStr, &str)]) -> Result<Context, String> {
+    /// One with these features, and these settings, by UCX's names for them, instead of those that UCX would use. Unless `tcp`,
+    /// one that UCX gave TCP nevertheless is refused.
+    fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
         let failed = |what: &str, status| {
             let (version, said) = (ucx.version(), words(ucx, status));
@@ -88,10 +91,20 @@ impl Context {
         let mut handle = ptr::null_mut();
         // SAFETY: all three are valid, and `config` was made above.
         let status = unsafe { ucx.ucp_init(&params, config.handle, &mut handle) };
-        match status {
-            UCS_OK => Ok(Context { ucx, handle }),
-            status => Err(failed("cannot be used here", status)),
+        if status != UCS_OK {
+            return Err(failed("cannot be used here", status));
         }
+        let context = Context { ucx, handle };
+        if !tcp && native::has(&context, |transport| transport == choice::TCP) {
+            // SAFETY: made above, without workers, and used no more.
+            unsafe { ucx.ucp_cleanup(context.handle) };
+            let version = ucx.version();
+            return Err(format!(
+                "UCX {version} takes TCP by these settings, though farjump leaves it out: name transports in UCX_TLS in full, without \
+                 patterns"
+            ));
+        }
+        Ok(context)
     }
 }
 

@@ -29,18 +29,23 @@ fn look() -> Result<Ways, String> {
     if !map && !has_rdma(context) {
         return Err(format!(
             "UCX {} finds neither memory that processes of this machine can share (is /dev/shm there, with room? do UCX_TLS or \
-             UCX_ALLOC_PRIO leave shm out?) nor an RDMA device: use ucx-am",
+             UCX_ALLOC_PRIO leave shm out?) nor an RDMA device: use transport tcp",
             context.ucx.version()
         ));
     }
     Ok(Ways { map })
 }
 
-/// Whether a context has a transport of an RDMA device's.
-pub(super) fn has_rdma(context: &Context) -> bool {
-    // SAFETY: the context lives as long as the process, and the stream is one that `printed` made.
+/// Whether a context has a transport of an RDMA device's that writes the memory of peers.
+fn has_rdma(context: &Context) -> bool {
+    has(context, is_rdma)
+}
+
+/// Whether a context has a transport of this kind.
+pub(super) fn has(context: &Context, is_meant: impl Fn(&str) -> bool) -> bool {
+    // SAFETY: the context is there, and the stream is one that `printed` made.
     let text = printed(|stream| unsafe { context.ucx.ucp_context_print_info(context.handle, stream) });
-    text.lines().filter_map(transport).any(is_rdma)
+    text.lines().filter_map(transport).any(is_meant)
 }
 
 /// Whether a region of this process is one that others could map.

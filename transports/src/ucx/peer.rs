@@ -45,7 +45,7 @@ impl Peer {
         let end = worker.connect(&told.worker, || {
             format!(
                 "UCX has no way to write the peer's memory: {}. Over TCP it would emulate writes in software, which is slower \
-                 than messages and lets whoever is connected write anywhere in the other process: use ucx-am, or load an RDMA \
+                 than messages and lets whoever is connected write anywhere in the other process: use transport tcp, or load an RDMA \
                  device on both sides",
                 why()
             )
@@ -83,7 +83,7 @@ impl Peer {
                     true => Ok(peer),
                     false => Err(Cause::System(format!(
                         "UCX would emulate writes to the peer's memory over {}, which is slower than messages and lets whoever \
-                         is connected write anywhere in the other process: {}. Use ucx-am",
+                         is connected write anywhere in the other process: {}. Use transport tcp",
                         lanes.in_words(),
                         why()
                     ))),

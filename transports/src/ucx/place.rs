@@ -1,4 +1,4 @@
-//! Where a process runs, as far as it decides by what UCX can reach it: so that nobody has to wonder why TCP was taken.
+//! Where a process runs, as far as it decides by what UCX can reach it: so that it can be said why no memory is shared.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,13 +22,6 @@ impl Place {
         let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |data| data.ino());
         let machine = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Place { machine: machine.trim().to_owned(), ipc: inode("ipc"), pid: inode("pid") }
-    }
-
-    /// Whether a peer at `other` may share memory with a process here, as far as UCX looks.
-    pub(super) fn may_share(&self, other: &Place) -> bool {
-        !self.machine.is_empty()
-            && self.machine == other.machine
-            && (self.ipc == other.ipc || self.pid == other.pid)
     }
 
     /// Why a peer at `other` shares no memory with a process here, in words; `set` is this process's UCX_TLS.
@@ -64,10 +57,8 @@ mod tests {
         assert_eq!(own, Place::own());
         assert!(!own.machine.is_empty() && own.ipc != 0 && own.pid != 0);
         let elsewhere = Place { machine: "another".to_owned(), ..own.clone() };
-        assert!(own.may_share(&own) && !own.may_share(&elsewhere));
         assert!(own.apart(&elsewhere, None).contains("another machine"));
         let container = Place { ipc: 1, pid: 1, ..own.clone() };
-        assert!(!own.may_share(&container) && own.may_share(&Place { ipc: 1, ..own.clone() }));
         assert!(own.apart(&container, Some("all")).contains("container"));
         assert!(own.apart(&own, Some("tcp")).contains("UCX_TLS=tcp"));
         assert!(own.apart(&Place::default(), None).contains("/proc"));

@@ -198,7 +198,7 @@ fn memory_that_ucx_would_write_in_software_is_refused_with_what_that_would_mean(
     match cause {
         None => {}
         Some(Cause::System(what)) => {
-            for part in ["emulate writes", "slower than messages", "write anywhere", "ucx-am"] {
+            for part in ["emulate writes", "slower than messages", "write anywhere", "transport tcp"] {
                 assert!(what.contains(part), "{what}");
             }
         }

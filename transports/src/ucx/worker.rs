@@ -20,7 +20,7 @@ use farjump_ucx_sys::{
 };
 
 use super::context::Context;
-use super::{native, words};
+use super::words;
 
 /// How long a dropped end lets UCX send what it has taken. A peer that is alive takes it in far less.
 pub(super) const PARTING: Duration = Duration::from_millis(20);
@@ -31,7 +31,6 @@ pub(super) const TURNS: u32 = 16;
 /// A worker of this process's context. Used by one thread at a time.
 pub(super) struct Worker {
     pub(super) ucx: &'static Ucx,
-    context: &'static Context,
     pub(super) handle: ucp_worker_h,
 }
 
@@ -51,14 +50,9 @@ impl Worker {
         // SAFETY: the context lives as long as the process, and there is room for what is made.
         let status = unsafe { ucx.ucp_worker_create(context.handle, &params, &mut handle) };
         match status {
-            UCS_OK => Ok(Worker { ucx, context, handle }),
+            UCS_OK => Ok(Worker { ucx, handle }),
             status => Err(no_worker(ucx, status)),
         }
-    }
-
-    /// Whether it has a transport of an RDMA device's.
-    pub(super) fn has_rdma(&self) -> bool {
-        native::has_rdma(self.context)
     }
 
     /// By which other workers reach this one.

@@ -22,7 +22,8 @@ const TAKEN: u32 = 1000;
 const TRIES: u32 = 20_000;
 
 fn am() -> Vec<Box<dyn Transport>> {
-    vec![Box::new(Am::new())]
+    let has_tcp = env::var("UCX_TLS").is_ok_and(|transports| transports.contains("tcp"));
+    vec![Box::new(if has_tcp { Am::with_tcp() } else { Am::new() })]
 }
 
 fn arrive(listener: &Listener) -> Met {
@@ -44,7 +45,7 @@ fn again(name: &str) -> Command {
 
 /// Runs the test `name` once more, as a target over each of UCX's transports; says so where UCX is not there.
 fn over_each(name: &str) {
-    if let Err(why) = Am::usable() {
+    if let Err(why) = Am::new().usable() {
         return println!("skipped: {why}");
     }
     for transports in TRANSPORTS {

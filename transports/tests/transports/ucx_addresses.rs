@@ -23,11 +23,11 @@ impl Transport for Lying {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Am.capabilities()
+        Am::new().capabilities()
     }
 
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
-        Ok(Box::new(LyingEnd(Am.open(request)?, self.0)))
+        Ok(Box::new(LyingEnd(Am::new().open(request)?, self.0)))
     }
 }
 
@@ -97,14 +97,14 @@ const LIES: [(Warp, &str); 7] = [
 
 #[test]
 fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_succeeds() {
-    if let Err(why) = Am::usable() {
+    if let Err(why) = Am::new().usable() {
         return println!("skipped: {why}");
     }
     let place = Place::new();
     let listener = place.listener();
     for (warp, words) in LIES {
         for target_lies in [true, false] {
-            let [honest, lying]: [Box<dyn Transport>; 2] = [Box::new(Am), Box::new(Lying(warp))];
+            let [honest, lying]: [Box<dyn Transport>; 2] = [Box::new(Am::new()), Box::new(Lying(warp))];
             let (source, target) = match target_lies {
                 true => meeting(&place, &listener, honest, lying),
                 false => meeting(&place, &listener, lying, honest),
@@ -113,7 +113,7 @@ fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_
             let deceived = if target_lies { source } else { target };
             let error = deceived.expect_err("it was believed").to_string();
             assert!(error.contains("ucx-am") && error.contains(words), "{error}");
-            let (source, target) = meeting(&place, &listener, Box::new(Am), Box::new(Am));
+            let (source, target) = meeting(&place, &listener, Box::new(Am::new()), Box::new(Am::new()));
             assert!(source.is_ok() && target.is_ok(), "{words}: {:?} {:?}", source.err(), target.err());
         }
     }

@@ -255,6 +255,8 @@ pub(crate) struct Serve {
     /// Take this transport and no other; `ucx` for ucx-put and ucx-am [default: shm]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
     /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME. It is left for `perf report`
     #[arg(long)]
     pub(crate) perf_map: bool,
@@ -307,6 +309,8 @@ pub(crate) struct Inject {
     /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm where the target has it, else what it has]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
     /// Figures as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -408,6 +412,8 @@ pub(crate) struct Transports {
     /// Show this one alone, `ucx` for ucx-put and ucx-am; with --to, take it [default: all; with --to, the best that both have]
     #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
     /// How long connecting may take, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
@@ -522,6 +528,8 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "COMMAND")]
     pub(crate) launch: Option<String>,
     #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
+    #[command(flatten)]
     pub(crate) key: KeyFile,
     /// As JSON
     #[arg(long)]
@@ -545,7 +553,25 @@ pub(crate) struct DemoTarget {
     #[arg(long)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
+    #[command(flatten)]
     pub(crate) key: KeyFile,
+}
+
+/// Whether UCX may go over TCP.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct UcxTcp {
+    /// Let ucx-am go over UCX's TCP, which the other side has to allow too. A process that reaches a port of UCX's may then
+    /// write this process's memory, with or without the key: docs/security.md. `tcp` reaches other machines without it
+    #[arg(long = "ucx-tcp")]
+    pub(crate) tcp: bool,
+}
+
+impl UcxTcp {
+    /// What the transports may do.
+    pub(crate) fn options(self) -> farjump::BackendOptions {
+        farjump::BackendOptions::new().with_ucx_tcp(self.tcp)
+    }
 }
 
 /// Largest mailbox, in bytes: each source gets one.

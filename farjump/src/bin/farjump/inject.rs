@@ -24,6 +24,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     let args = source_args(arguments)?;
     let mut builder = Link::builder(&arguments.to)
         .mode(arguments.mode)
+        .ucx_tcp(arguments.ucx.tcp)
         .connect_timeout(arguments.timeout)
         .send_timeout(arguments.timeout);
     if let Some(transport) = &arguments.transport {

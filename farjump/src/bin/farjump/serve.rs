@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .modes(&arguments.modes)
         .perf_map(arguments.perf_map)
         .crash_report(true)
+        .ucx_tcp(arguments.ucx.tcp)
         .store_capacity(arguments.store_bytes, arguments.store_images)
         .mailbox(arguments.mailbox);
     for library in &arguments.exports {

@@ -11,6 +11,10 @@ use crate::output;
 use crate::quantity::{microseconds, show_count, show_duration};
 use crate::store::{admin, images};
 
+/// What is said of a target that allows UCX's TCP.
+const UCX_TCP_WARNING: &str =
+    "UCX's TCP is on (serve --ucx-tcp): a process that reaches its ports may write the target's memory";
+
 /// Asks and shows.
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
     let stats = admin(&arguments.to, &arguments.key, arguments.timeout)?.stats()?;
@@ -61,6 +65,9 @@ fn as_text(stats: &TargetStats) -> String {
         ],
         ["code room".to_owned(), format!("{} B of {} B", count(store.room_used), count(store.room))],
     ];
+    if stats.ucx_tcp {
+        rows.push(["warning".to_owned(), UCX_TCP_WARNING.to_owned()]);
+    }
     if stats.sources.is_empty() {
         rows.push(["sources".to_owned(), "none".to_owned()]);
         return output::table(&rows);
@@ -147,6 +154,7 @@ fn as_json(stats: &TargetStats) -> Value {
             "room": stats.store.room,
         },
         "sources": sources,
+        "ucx_tcp": stats.ucx_tcp,
     })
 }
 
@@ -167,6 +175,16 @@ mod tests {
         let refusals = &as_json(&stats)["refusals"];
         assert_eq!(refusals.as_object().map(Map::len), Some(RefusalCause::count()));
         assert_eq!((&refusals["Stalled"], &refusals["BadImage"]), (&1200.into(), &0.into()));
+    }
+
+    #[test]
+    fn a_target_with_ucx_over_tcp_is_shown_with_what_that_opens() {
+        let mut stats = TargetStats::default();
+        assert!(!as_text(&stats).contains("warning"));
+        assert_eq!(as_json(&stats)["ucx_tcp"], false);
+        stats.ucx_tcp = true;
+        assert!(as_text(&stats).contains("may write the target's memory"), "{}", as_text(&stats));
+        assert_eq!(as_json(&stats)["ucx_tcp"], true);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `transports`: which paths there are between two processes, and why not the others.
 
 use farjump::core::transport::{Capabilities, WakeSource};
-use farjump::{ArrivalRules, BackendInfo, available};
+use farjump::{ArrivalRules, BackendInfo};
+use farjump_transports::available_with;
 use serde_json::{Value, json};
 
 use crate::arguments::Transports;
@@ -16,9 +17,10 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
     if let Some(to) = &arguments.to {
         return path::run(to, arguments);
     }
+    let options = arguments.ucx.options();
     let mut backends = match &arguments.transport {
-        Some(name) => farjump_transports::meant(name).map_err(farjump::Error::from)?,
-        None => available(),
+        Some(name) => farjump_transports::meant(name, options).map_err(farjump::Error::from)?,
+        None => available_with(options),
     };
     let ports = Ports::of(&mut backends);
     if arguments.json {

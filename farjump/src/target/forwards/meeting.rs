@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
+use farjump_transports::BackendOptions;
 use farjump_transports::meet::TcpOptions;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -23,6 +24,8 @@ pub(in super::super) struct Choices {
     pub(in super::super) program: String,
     /// How to meet peers on other machines.
     pub(in super::super) tcp: TcpOptions,
+    /// What the built-in transports may do.
+    pub(in super::super) backends: BackendOptions,
 }
 
 /// What a meeting wakes the target with.
@@ -70,6 +73,7 @@ impl Meeting {
             .program(&choices.program)
             .peer_timeout(choices.tcp.peer_timeout)
             .clear(choices.tcp.clear)
+            .ucx_tcp(choices.backends.ucx_tcp)
             .on_refused(|refusal| log::info!("a call that was forwarded with nobody waiting: {refusal}"));
         if let Some(key) = &choices.tcp.key {
             link = link.key(key.clone());

@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     let mut target = started::start(&stage, &file, arguments, contents.len())?;
     let moving = move_file(&mut target, &contents)?;
     let limit = call_limit(contents.len());
-    let mut builder = Link::builder(target.address()).send_timeout(limit);
+    let mut builder = Link::builder(target.address()).send_timeout(limit).ucx_tcp(arguments.ucx.tcp);
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }

@@ -39,6 +39,9 @@ pub(super) fn start(
     if let Some(transport) = &arguments.transport {
         command.arg("--transport").arg(transport);
     }
+    if arguments.ucx.tcp {
+        command.arg("--ucx-tcp");
+    }
     if let Some(key) = &arguments.key.file {
         command.arg("--key").arg(key);
     }

@@ -55,6 +55,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use clap::ValueEnum;
 use farjump::Mode;
+use farjump_transports::make_with;
 use rustix::stdio::dup2_stdout;
 
 use crate::failure::Failure;
@@ -178,8 +179,14 @@ fn cannot_put(error: io::Error) -> Failure {
 fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     let metric = arguments.metric;
     let mut against = Vec::new();
-    if arguments.peer.is_some() {
-        peer::check(arguments)?;
+    match arguments.peer {
+        Some(_) => peer::check(arguments)?,
+        None if arguments.ucx.tcp => {
+            return Err(Failure::new(
+                "--ucx-tcp is for targets elsewhere: name one with --peer, or leave it out",
+            ));
+        }
+        None => {}
     }
     for reference in &arguments.against {
         check_reference(metric, *reference)?;
@@ -299,7 +306,7 @@ fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
                 farjump_transports::make(place::TCP).map_err(farjump::Error::from)?;
                 add(place::TCP_CLEAR);
             }
-            name => add(farjump_transports::make(name).map_err(farjump::Error::from)?.name()),
+            name => add(make_with(name, arguments.ucx.options()).map_err(farjump::Error::from)?.name()),
         }
     }
     if arguments.peer.is_some() && arguments.transports.is_empty() {

@@ -15,7 +15,7 @@ use super::plot::{Plot, parse_plot};
 use super::ring::parse_slot;
 use super::size::{Sizes, parse_sizes};
 use super::work::{Functions, parse_functions};
-use crate::arguments::parse_mailbox;
+use crate::arguments::{UcxTcp, parse_mailbox};
 use crate::key::{KeyFile, PeerTimeout};
 
 /// Measure farjump on this machine or to another, beside what you would use otherwise
@@ -147,6 +147,8 @@ pub(crate) struct Perf {
     /// tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
     pub(super) peer: Option<String>,
+    #[command(flatten)]
+    pub(super) ucx: UcxTcp,
     /// The library of `counter`, built before by `farjump build ifuncs/samples/c/counter.c -o LIB.so`, for machines without a C
     /// compiler; not for first-call and work, whose functions differ from run to run
     #[arg(long, value_name = "LIB.so", conflicts_with_all = ["peer", "image"])]

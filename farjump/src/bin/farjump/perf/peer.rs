@@ -167,6 +167,7 @@ impl Peer {
         let connect = |transport: Option<&String>| {
             let mut builder =
                 Link::builder(address).wait_policy(WaitPolicy::spin_only()).send_timeout(PATIENCE);
+            builder = builder.ucx_tcp(options.ucx.tcp);
             if let Some(transport) = transport {
                 builder = builder.transport(transport);
             }
