@@ -340,6 +340,12 @@ impl Inbound {
         (self.at, self.end, self.long) = (START, START, None);
     }
 
+    /// The same with another number of records for a key.
+    #[cfg(test)]
+    pub(super) fn set_records(&mut self, records: u64) {
+        self.keys.iter_mut().for_each(|keys| keys.set_records(records));
+    }
+
     /// How many bytes of buffers are held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {

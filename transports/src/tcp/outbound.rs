@@ -73,6 +73,12 @@ impl Outbound {
         self.forks != forks::count()
     }
 
+    /// The same with another number of records for a key.
+    #[cfg(test)]
+    pub(super) fn set_records(&mut self, records: u64) {
+        self.keys.iter_mut().for_each(|keys| keys.set_records(records));
+    }
+
     /// Sends the first `len` bytes of a buffer's room as one message. Nothing waits.
     #[inline]
     pub(super) fn message(

@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
-use farjump_core::transport::{Address, Opening, Secret, Side, Stream};
+use farjump_core::transport::{Opening, Secret, Side, Stream};
 
-use super::super::head::{BODY, HEAD, TAG};
+use super::super::head::{BODY, HEAD, Head, TAG};
+use super::super::keys::{Cipher, Keys};
 use super::super::opening::{TcpOpening, Told};
 use super::super::socket::CALLS;
 use super::*;
@@ -171,4 +172,417 @@ fn many_messages_under_way_arrive_in_order_however_they_come() {
             came += 1;
         }
     }
+}
+
+/// A link whose left end is the test itself: the socket, and the keys of what it sends.
+struct Liar {
+    socket: std::os::unix::net::UnixStream,
+    keys: Option<[Keys; 2]>,
+}
+
+/// A liar, and an honest end.
+fn liar(terms: Terms) -> (Liar, Post) {
+    let [left, right] = unix();
+    let cipher = Cipher::agree(terms.seal == Seal::Aes, terms.seal == Seal::Aes);
+    let secret = Secret::from_bytes([9; Secret::LEN]);
+    let keys = (terms.seal != Seal::Clear).then(|| Keys::pair(cipher, Side::Source, &[5; 32], &secret));
+    (Liar { socket: left.into(), keys }, end(right, Side::Target, terms))
+}
+
+const HONEST: Head = Head { message: 64, body: 64, last: true, waits: false, consumed: 0, window: 4 << 20 };
+
+impl Liar {
+    /// A record, sealed if records are.
+    fn record(&mut self, head: Head) -> Vec<u8> {
+        let mut body = vec![0x11; usize::from(head.body)];
+        let head = head.to_bytes();
+        let tag = self.keys.as_mut().map(|[out, _]| out.seal(&head, &mut body).unwrap());
+        [&head[..], &body, tag.as_ref().map_or(&[][..], |tag| tag)].concat()
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        std::io::Write::write_all(&mut self.socket, bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_stream_cut_at_each_byte_delivers_what_is_whole_and_then_ends() {
+    for seal in SEALS {
+        let whole = |liar: &mut Liar| {
+            let long = Head { message: 2 * BODY as u32, body: BODY as u16, last: false, ..HONEST };
+            let mut stream = liar.record(HONEST);
+            let first = stream.len();
+            stream.extend(liar.record(long));
+            stream.extend(liar.record(Head { last: true, ..long }));
+            (stream, first)
+        };
+        let (stream, first) = whole(&mut liar(Terms { seal, ..TERMS }).0);
+        let near = |edge: usize| edge.saturating_sub(20)..edge + 20;
+        let cuts = (0..first + 40).chain(near(first + BODY)).chain(near(first + BODY + 40));
+        for cut in cuts.chain(stream.len() - 40..=stream.len()) {
+            let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
+            let (stream, _) = whole(&mut liar);
+            liar.write(&stream[..cut]);
+            drop(liar);
+            let mut lengths = Vec::new();
+            let error = loop {
+                match take(&mut post) {
+                    Ok(Some(bytes)) => {
+                        assert!(bytes.iter().all(|byte| *byte == 0x11));
+                        lengths.push(bytes.len());
+                    }
+                    Ok(None) => {}
+                    Err(error) => break error,
+                }
+            };
+            let due: &[usize] = match cut {
+                cut if cut < first => &[],
+                cut if cut < stream.len() => &[64],
+                _ => &[64, 2 * BODY],
+            };
+            assert_eq!(lengths, due, "{seal:?} cut at {cut}");
+            let whole = [0, first, stream.len()].contains(&cut);
+            assert_eq!(*error.cause() == Cause::PeerGone, whole, "{seal:?} cut at {cut}: {error}");
+            assert!(whole || error.to_string().contains("its stream ended"), "{error}");
+            assert_eq!(end_of(&mut post), error, "it does not stay at its end");
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_comes_byte_by_byte_is_whole() {
+    for seal in SEALS {
+        let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
+        for _ in 0..3 {
+            let long = Head { message: BODY as u32 + 64, body: BODY as u16, last: false, ..HONEST };
+            let records = [HONEST, long, Head { body: 64, last: true, ..long }, HONEST];
+            let stream: Vec<u8> = records.into_iter().flat_map(|head| liar.record(head)).collect();
+            let mut lengths = Vec::new();
+            for byte in stream {
+                liar.write(&[byte]);
+                lengths.extend(take(&mut post).unwrap().map(|bytes| bytes.len()));
+            }
+            assert_eq!(lengths, [64, BODY + 64, 64]);
+        }
+    }
+}
+
+#[test]
+fn a_bit_that_is_flipped_anywhere_in_a_sealed_record_ends_the_link_and_nothing_of_it_is_left() {
+    for seal in [Seal::Aes, Seal::ChaCha] {
+        for bit in 0..(HEAD + 64 + TAG) * 8 {
+            let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
+            let mut record = liar.record(HONEST);
+            record[bit / 8] ^= 1 << (bit % 8);
+            liar.write(&record);
+            // What a length says may be more than what came.
+            drop(liar);
+            let error = end_of(&mut post);
+            assert_ne!(*error.cause(), Cause::PeerGone, "bit {bit} was taken");
+            assert!(post.whole().inbound.front().is_none());
+        }
+        let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
+        let long = Head { message: 2 * BODY as u32, body: BODY as u16, last: false, ..HONEST };
+        let mut stream = liar.record(long);
+        stream.extend(liar.record(Head { last: true, ..long }));
+        let at = stream.len() - TAG - 1;
+        stream[at] ^= 1;
+        liar.write(&stream);
+        let error = end_of(&mut post);
+        assert!(error.to_string().contains("does not open"), "{error}");
+    }
+}
+
+#[test]
+fn records_that_are_sent_again_exchanged_or_left_out_end_the_link() {
+    for seal in [Seal::Aes, Seal::ChaCha] {
+        for order in [&[0, 0][..], &[1, 0], &[0, 2], &[1]] {
+            let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
+            let records: Vec<_> = (0..3).map(|_| liar.record(HONEST)).collect();
+            order.iter().for_each(|number| liar.write(&records[*number]));
+            let error = end_of(&mut post);
+            assert!(error.to_string().contains("does not open"), "{order:?}: {error}");
+        }
+        // What this end has sent itself, back to it.
+        let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
+        send(&mut post, 64, 1).unwrap();
+        let mut back = vec![0; HEAD + 64 + TAG];
+        std::io::Read::read_exact(&mut liar.socket, &mut back).unwrap();
+        liar.write(&back);
+        let error = end_of(&mut post);
+        assert!(error.to_string().contains("does not open"), "{error}");
+    }
+}
+
+#[test]
+fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
+    let terms = Terms { window: 8192, max_frame: 1 << 20, ..TERMS };
+    let full = BODY as u16;
+    for seal in SEALS {
+        for (heads, text) in [
+            (&[Head { message: 65, body: 65, ..HONEST }][..], "not a multiple of 64"),
+            (&[Head { body: 128, ..HONEST }], "128 bytes, not 64"),
+            (&[Head { last: false, ..HONEST }], "the last"),
+            (&[Head { message: 1 << 30, body: full, last: false, ..HONEST }], "over the limit of 1048576"),
+            (&[Head { message: (1 << 20) + 64, body: full, last: false, ..HONEST }], "over the limit"),
+            (&[Head { consumed: 64, ..HONEST }], "consumed what was not sent"),
+            (&[Head { window: u32::MAX, ..HONEST }], "2 GiB"),
+            (
+                &[Head { message: 4096, body: 4096, ..HONEST }, Head { message: 8192, body: 8192, ..HONEST }],
+                "beyond",
+            ),
+            (&[Head { message: 1 << 20, body: full, last: false, ..HONEST }, HONEST], "one of 1048576 bytes"),
+        ] {
+            let (mut liar, mut post) = liar(Terms { seal, ..terms });
+            liar.socket.set_nonblocking(true).unwrap();
+            for head in heads {
+                let record = liar.record(*head);
+                liar.write(&record);
+            }
+            // Nothing is released, so that the window fills.
+            let deadline = Instant::now() + PATIENCE;
+            let error = loop {
+                assert!(Instant::now() < deadline, "{text}");
+                let parts = post.parts();
+                if let Err(cause) = parts.inbound.next(&parts.socket, &mut parts.windows) {
+                    break cause;
+                }
+            };
+            assert!(error.to_string().contains(text), "{seal:?} {text}: {error}");
+            assert!(post.whole().inbound.held() < 3 << 20, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_sent_no_more_than_its_window_and_what_one_message_takes() {
+    for sockets in [tcp(), unix()] {
+        let (mut left, mut right) = pair_on(sockets, Terms { window: 1 << 20, ..TERMS });
+        let mut sent = 0;
+        let full = loop {
+            match send(&mut left, 4096, sent as u8) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+            assert!(sent <= 256, "over the window");
+        };
+        assert!(full.is_full(), "{full}");
+        for _ in 0..100 {
+            left.progress().unwrap();
+            assert!(left.reserve(64).unwrap_err().is_full());
+        }
+        for number in 0..sent {
+            let bytes = next(&mut right, &mut left).unwrap();
+            assert!(bytes.into_iter().eq(bytes_of(4096, number as u8)), "{number}");
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while send(&mut left, 4096, 1).is_err() {
+            right.poll().unwrap();
+            assert!(Instant::now() < deadline, "the room is not given back");
+        }
+    }
+}
+
+#[test]
+fn a_message_longer_than_the_window_goes_alone_and_holds_up_the_next() {
+    let (mut left, mut right) = pair(Terms { window: 4096, ..TERMS });
+    send(&mut left, 64, 1).unwrap();
+    assert!(send(&mut left, 1 << 20, 2).unwrap_err().is_full());
+    assert_eq!(next(&mut right, &mut left).unwrap().len(), 64);
+    let deadline = Instant::now() + PATIENCE;
+    while send(&mut left, 1 << 20, 2).is_err() {
+        assert!(right.poll().unwrap().is_none() && Instant::now() < deadline);
+    }
+    assert!(send(&mut left, 64, 3).unwrap_err().is_full());
+    assert_eq!(next(&mut right, &mut left).unwrap().len(), 1 << 20);
+    let deadline = Instant::now() + PATIENCE;
+    while send(&mut left, 64, 3).is_err() {
+        assert!(right.poll().unwrap().is_none() && Instant::now() < deadline);
+    }
+    assert_eq!(next(&mut right, &mut left).unwrap().len(), 64);
+    let text = left.reserve((64 << 20) + 64).unwrap_err().to_string();
+    assert!(text.contains("over the limit of 67108864"), "{text}");
+}
+
+#[test]
+fn two_ends_that_only_send_do_not_wait_for_each_other() {
+    for seal in [Seal::Clear, Seal::Aes] {
+        for len in [64, 4096, 3 << 20] {
+            let (mut left, mut right) = pair(Terms { seal, window: 4 << 20, ..TERMS });
+            let (mut sent, mut came) = ([0; 2], [0; 2]);
+            let total = if len > BODY { 6 } else { 20_000 };
+            let deadline = Instant::now() + PATIENCE;
+            while came != [total; 2] {
+                for (at, post) in [&mut left, &mut right].into_iter().enumerate() {
+                    while sent[at] < total {
+                        match send(post, len, sent[at] as u8) {
+                            Ok(()) => sent[at] += 1,
+                            Err(error) if error.is_full() => break,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    post.progress().unwrap();
+                }
+                // A message is looked at only where neither can send.
+                for (at, post) in [&mut left, &mut right].into_iter().enumerate() {
+                    if let Some(bytes) = take(post).unwrap() {
+                        assert!(bytes.into_iter().eq(bytes_of(len, came[at] as u8)));
+                        came[at] += 1;
+                    }
+                    assert!(post.whole().inbound.held() < 24 << 20);
+                }
+                assert!(Instant::now() < deadline, "{seal:?} {len}: sent {sent:?}, came {came:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_message_and_its_answer_are_one_call_each_at_either_side_and_idle_ends_have_no_buffers() {
+    for seal in SEALS {
+        let (mut left, mut right) = pair(Terms { seal, ..TERMS });
+        let mut turn = || {
+            send(&mut left, 64, 1).unwrap();
+            while take(&mut right).unwrap().is_none() {}
+            send(&mut right, 64, 2).unwrap();
+            while take(&mut left).unwrap().is_none() {}
+        };
+        turn();
+        let before = CALLS.get();
+        (0..1000).for_each(|_| turn());
+        assert_eq!(CALLS.get() - before, 4000, "{seal:?}");
+        for post in [&mut left, &mut right] {
+            assert!(post.arm().unwrap() && post.room.is_none());
+            assert_eq!(post.whole().inbound.held(), 0);
+        }
+        // Many that are there are received by one call, and what is consumed is told at half a window.
+        let before = CALLS.get();
+        (0..100).for_each(|_| send(&mut left, 64, 1).unwrap());
+        for _ in 0..100 {
+            assert_eq!(next(&mut right, &mut left).unwrap().len(), 64);
+        }
+        assert_eq!(CALLS.get() - before, 100 + 1);
+    }
+}
+
+#[test]
+fn a_long_message_is_written_512_kib_at_a_time() {
+    let (mut left, mut right) = pair(Terms { window: 64 << 20, ..TERMS });
+    let reader = std::thread::spawn(move || {
+        let bytes = loop {
+            if let Some(bytes) = take(&mut right).unwrap() {
+                break bytes;
+            }
+        };
+        (right, bytes.len())
+    });
+    let before = CALLS.get();
+    send(&mut left, 1 << 20, 1).unwrap();
+    while left.wants_write() {
+        left.progress().unwrap();
+    }
+    // Two, and what a full socket adds: it takes at least a few records at a time.
+    let calls = CALLS.get() - before;
+    assert!((2..32).contains(&calls), "{calls} calls");
+    assert_eq!(reader.join().unwrap().1, 1 << 20);
+}
+
+#[test]
+fn keys_turn_while_messages_travel() {
+    for seal in [Seal::Aes, Seal::ChaCha] {
+        let (mut left, mut right) = pair(Terms { seal, ..TERMS });
+        left.parts().outbound.set_records(8);
+        right.parts().inbound.set_records(8);
+        for number in 0..50 {
+            let len = if number % 5 == 4 { 20 * BODY } else { 64 };
+            send(&mut left, len, number).unwrap();
+            let bytes = next(&mut right, &mut left).unwrap();
+            assert!(bytes.into_iter().eq(bytes_of(len, number)));
+        }
+    }
+}
+
+#[test]
+fn what_was_committed_arrives_though_its_end_is_dropped_at_once_and_has_bytes_unread() {
+    for seal in SEALS {
+        for sockets in [tcp(), unix()] {
+            let (mut left, mut right) = pair_on(sockets, Terms { seal, window: 64 << 20, ..TERMS });
+            // Unread at the end that is dropped.
+            send(&mut right, 64, 9).unwrap();
+            for fill in 0..10 {
+                send(&mut left, 64, fill).unwrap();
+            }
+            // More than the sockets hold.
+            send(&mut left, 32 << 20, 10).unwrap();
+            assert!(left.wants_write());
+            drop(left);
+            for fill in 0..10 {
+                while right.poll().unwrap().is_none() {}
+                assert!(take(&mut right).unwrap().unwrap().into_iter().eq(bytes_of(64, fill)));
+            }
+            let bytes = loop {
+                if let Some(bytes) = take(&mut right).unwrap() {
+                    break bytes;
+                }
+            };
+            assert!(bytes.into_iter().eq(bytes_of(32 << 20, 10)));
+            assert_eq!(*end_of(&mut right).cause(), Cause::PeerGone);
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_shows_behind_what_it_sent_and_sending_to_it_does_no_harm() {
+    for sockets in [tcp(), unix()] {
+        let (mut left, mut right) = pair_on(sockets, TERMS);
+        (0..10).for_each(|fill| send(&mut left, 64, fill).unwrap());
+        drop(left);
+        // The first resets the connection, the next find it so.
+        for fill in 0..10 {
+            match send(&mut right, 64, fill) {
+                Ok(()) => {}
+                Err(error) => assert!(error.is_full(), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for fill in 0..10 {
+            assert!(take(&mut right).unwrap().unwrap().into_iter().eq(bytes_of(64, fill)), "{fill}");
+        }
+        assert_eq!(*end_of(&mut right).cause(), Cause::PeerGone);
+        assert_eq!(*right.reserve(64).unwrap_err().cause(), Cause::PeerGone);
+    }
+}
+
+#[test]
+fn a_forked_child_sends_nothing_by_its_parents_keys_and_ends_nothing() {
+    let (mut left, mut right) = pair(TERMS);
+    send(&mut left, 64, 1).unwrap();
+    // SAFETY: the child only tries to send, closes and ends; nothing of that needs another thread of its parent.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = left.reserve(64).is_ok() && left.commit(64, 0).is_err();
+        drop(left);
+        // SAFETY: ends the child without what the test program does at its end.
+        unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is valid to be written.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child could send");
+    send(&mut left, 64, 2).unwrap();
+    for fill in 1..3 {
+        assert!(next(&mut right, &mut left).unwrap().into_iter().eq(bytes_of(64, fill)));
+    }
+}
+
+#[test]
+fn the_route_says_where_to_and_how_it_is_sealed() {
+    let (left, _right) = pair(TERMS);
+    let route = left.route();
+    assert!(route.over.starts_with("tcp 127.0.0.1:"), "{route:?}");
+    assert_eq!(route.notes, ["sealed by AES-256-GCM"]);
+    let (left, _right) = pair_on(unix(), Terms { seal: Seal::ChaCha, ..TERMS });
+    assert_eq!(left.route(), Route::new("unix socket", vec!["sealed by ChaCha20-Poly1305".to_owned()]));
+    let (left, _right) = pair(Terms { seal: Seal::Clear, ..TERMS });
+    assert!(left.route().notes[0].starts_with("clear: "));
 }
