@@ -236,10 +236,21 @@ impl Post {
         }
     }
 
+    /// Has the peer hear of this side at once where it waits for that to close its listening sockets, as this side does.
+    pub(super) fn greet(&mut self) -> Result<(), TransportError> {
+        if self.station.has_doors() {
+            self.send_aside(TELL)?;
+        }
+        Ok(())
+    }
+
     /// Everything that progress brings about.
     fn work(&mut self) -> Result<bool, TransportError> {
         let moved = self.inbox().worker().progress();
         self.check(Operation::Progress)?;
+        if self.station.has_doors() {
+            self.station.tend_doors();
+        }
         if !self.sending.is_empty() {
             self.retire()?;
         }
@@ -346,6 +357,10 @@ unsafe impl Messages for Post {
             // What UCX could not send yet it sends only when it is called, whatever the descriptor says; and the rest of a
             // message that has begun to come may not ring.
             if !self.sending.is_empty() || self.inbox().must_tell() || !self.inbox().is_empty() {
+                return Ok(false);
+            }
+            // Nothing rings when sockets are to be closed.
+            if self.station.has_doors() && self.inbox().has_heard() {
                 return Ok(false);
             }
             let armed = self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))?;

@@ -1,8 +1,13 @@
 //! Two ends in one process, honest and lying.
 
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::ucx::doors::is_open;
 use crate::ucx::window::MAX_FRAMES;
 
 /// Longest message that is tried, in bytes.
@@ -12,15 +17,35 @@ const LOOKS: u32 = 50_000_000;
 
 /// Two connected ends that take frames of up to `max_frame` bytes and hold `window`; `None`, said, without UCX.
 fn pair(window: usize, max_frame: usize) -> Option<(Post, Post)> {
-    if let Err(why) = Am::new().usable() {
+    pair_of(Am::new(), window, max_frame, || {})
+}
+
+/// As [`pair`], of ends of `am`; `meanwhile` runs on another thread while they are made.
+fn pair_of(am: Am, window: usize, max_frame: usize, meanwhile: impl FnMut() + Send) -> Option<(Post, Post)> {
+    if let Err(why) = am.usable() {
         println!("skipped: {why}");
         return None;
     }
-    let open = || AmOpening::open(&OpenRequest::new(window, max_frame), false).unwrap();
-    let (left, right) = (open(), open());
+    let open = || AmOpening::open(&OpenRequest::new(window, max_frame), am.tcp).unwrap();
+    let (left, right) = beside(meanwhile, || (open(), open()));
     let (to_left, to_right) =
         (left.address().try_to_owned().unwrap(), right.address().try_to_owned().unwrap());
     Some((left.join(to_right).unwrap(), right.join(to_left).unwrap()))
+}
+
+/// What `body` returns, while `meanwhile` runs again and again on another thread.
+fn beside<T>(mut meanwhile: impl FnMut() + Send, body: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                meanwhile();
+            }
+        });
+        let made = body();
+        over.store(true, Relaxed);
+        made
+    })
 }
 
 fn send(post: &mut Post, len: usize, fill: u8) -> Result<(), TransportError> {
@@ -155,6 +180,36 @@ fn a_sleeper_is_not_woken_by_nothing_and_is_by_a_frame() {
     send(&mut left, 64, 3).unwrap();
     assert!(readable(&right, 60), "it was not woken");
     assert_eq!(next(&mut right, &mut left).unwrap(), [3; 64]);
+}
+
+#[test]
+fn sockets_of_ucx_are_closed_once_both_sides_were_heard_of_and_those_of_the_program_stay() {
+    const OTHERS: usize = 16;
+    let mut others = Vec::new();
+    let listen = || {
+        if others.len() < OTHERS {
+            others.push(TcpListener::bind("127.0.0.1:0").unwrap());
+        }
+    };
+    let Some((mut left, mut right)) = pair_of(Am::with_tcp(), 4 << 20, 1 << 20, listen) else { return };
+    let ports: Vec<_> = [&left, &right].into_iter().flat_map(|post| post.station.ports()).collect();
+    assert!(ports.len() >= 2 && ports.iter().all(|at| is_open(*at)), "{ports:?}");
+    while left.station.has_doors() || right.station.has_doors() {
+        assert!(left.poll().unwrap().is_none() && right.poll().unwrap().is_none());
+    }
+    for at in ports {
+        assert!(!is_open(at), "{at} is open");
+    }
+    for other in others {
+        TcpStream::connect(other.local_addr().unwrap()).unwrap();
+        other.accept().unwrap();
+    }
+    for len in [64, 65_536, 1 << 20] {
+        send(&mut left, len, 1).unwrap();
+        assert_eq!(next(&mut right, &mut left).unwrap().len(), len);
+        send(&mut right, len, 2).unwrap();
+        assert_eq!(next(&mut left, &mut right).unwrap().len(), len);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use farjump_ucx_sys::{
     UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
-    UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, ucp_config_t, ucp_context_h, ucp_params_t,
+    UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, Version, ucp_config_t, ucp_context_h, ucp_params_t,
 };
 
 use super::am::TCP_WARNING;
@@ -35,7 +35,12 @@ impl Context {
         static WITH: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
             let transports = choice::for_messages(tcp)?;
-            let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &[(c"TLS", &transports)], tcp)?;
+            let mut settings = vec![(c"TLS", &*transports)];
+            if tcp {
+                // Keeps puts of UCX's own peers out, though not those of a process that speaks UCT.
+                settings.push((put_over_tcp(Ucx::open().map_err(|error| error.to_string())?.version()), "n"));
+            }
+            let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, tcp)?;
             if tcp {
                 log::warn!("{TCP_WARNING}");
             }
@@ -106,6 +111,11 @@ impl Context {
         }
         Ok(context)
     }
+}
+
+/// The name under which `ucp_config_modify` knows `UCX_TCP_PUT_ENABLE`. It says of the other one, too, that it was set.
+fn put_over_tcp(version: Version) -> &'static CStr {
+    if (version.major, version.minor) < (1, 17) { c"PUT_ENABLE" } else { c"TCP_PUT_ENABLE" }
 }
 
 /// UCX's settings.

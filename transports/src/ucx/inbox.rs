@@ -44,6 +44,8 @@ pub(super) struct Inbox {
     pub(super) outward: RefCell<Outward>,
     pub(super) spares: RefCell<Spares>,
     fault: RefCell<Option<Cause>>,
+    /// Something has come from the peer.
+    heard: Cell<bool>,
 }
 
 /// A frame that came, at least in part.
@@ -74,6 +76,7 @@ impl Inbox {
             outward: RefCell::new(Outward::new(0)),
             spares: RefCell::default(),
             fault: RefCell::new(None),
+            heard: Cell::new(false),
         }
     }
 
@@ -124,7 +127,7 @@ impl Inbox {
 
     /// Whether something has come from the peer.
     pub(super) fn has_heard(&self) -> bool {
-        self.due.get() != 0 || !self.is_empty() || self.outward.borrow().consumed() != 0
+        self.heard.get()
     }
 
     /// Whether nothing has come that has not left.
@@ -168,6 +171,7 @@ impl Inbox {
     }
 
     fn told(&self, consumed: u32) {
+        self.heard.set(true);
         let known = self.outward.borrow_mut().told(consumed);
         if let Err(violation) = known {
             self.violated(violation);

@@ -11,6 +11,7 @@ pub mod am;
 mod buffer;
 mod choice;
 mod context;
+mod doors;
 mod inbox;
 mod lanes;
 mod locked;

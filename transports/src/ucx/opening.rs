@@ -44,7 +44,7 @@ impl AmOpening {
     pub(super) fn open(request: &OpenRequest, tcp: bool) -> Result<AmOpening, Cause> {
         parting::tend();
         let context = Context::for_messages(tcp).map_err(Cause::System)?;
-        let station = Station::open(context, request)?;
+        let station = Station::open(context, request, tcp)?;
         let version = context.ucx.version();
         let told = ToldInbox {
             window: window(request),
@@ -86,7 +86,10 @@ impl AmOpening {
             return Err(error(Operation::Connect, Cause::Address(what)));
         }
         let Reached { end, told, apart } = self.reach(&peer.bytes)?;
-        Post::new(self.station, end, &told, apart).map_err(|cause| error(Operation::Connect, cause))
+        let post = Post::new(self.station, end, &told, apart);
+        let mut post = post.map_err(|cause| error(Operation::Connect, cause))?;
+        post.greet()?;
+        Ok(post)
     }
 }
 

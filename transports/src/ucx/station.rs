@@ -7,6 +7,7 @@ use farjump_core::frame::LINE;
 use farjump_core::transport::{BorrowedFd, Cause, OpenRequest};
 
 use super::context::Context;
+use super::doors::{self, Doors};
 use super::inbox::Inbox;
 use super::worker::Worker;
 
@@ -18,18 +19,27 @@ pub(super) struct Station {
     descriptor: RawFd,
     /// By which UCX reaches the worker.
     pub(super) address: Vec<u8>,
+    /// The sockets on which UCX takes connections, where the worker has TCP.
+    doors: Option<Doors>,
 }
 
 // SAFETY: the inbox belongs to the value alone, and its worker's callbacks run on whatever thread uses the value.
 unsafe impl Send for Station {}
 
 impl Station {
-    pub(super) fn open(context: &'static Context, request: &OpenRequest) -> Result<Station, Cause> {
+    /// One with a worker of `context`, which has TCP if `tcp`.
+    pub(super) fn open(
+        context: &'static Context,
+        request: &OpenRequest,
+        tcp: bool,
+    ) -> Result<Station, Cause> {
+        let before = tcp.then(doors::listening);
         let worker = Worker::create(context)?;
         let (descriptor, address) = (worker.descriptor()?, worker.address()?);
+        let doors = before.map(|before| Doors::of(&before, &address));
         let inbox = Inbox::new(worker, request.max_frame.max(LINE), window(request));
         let inbox = NonNull::from(Box::leak(Box::new(inbox)));
-        let station = Station { inbox, descriptor, address };
+        let station = Station { inbox, descriptor, address, doors };
         // SAFETY: it stays in its box until `drop` has ended the worker.
         unsafe { station.inbox().listen()? };
         Ok(station)
@@ -39,6 +49,25 @@ impl Station {
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the worker keeps it open (`Worker::descriptor`), and lives in the inbox until this value is dropped.
         unsafe { BorrowedFd::borrow_raw(self.descriptor) }
+    }
+
+    /// Whether sockets are open that are to be closed once the peer is connected.
+    #[inline]
+    pub(super) fn has_doors(&self) -> bool {
+        self.doors.is_some()
+    }
+
+    /// Where they are.
+    #[cfg(test)]
+    pub(super) fn ports(&self) -> Vec<std::net::SocketAddr> {
+        self.doors.iter().flat_map(Doors::addresses).collect()
+    }
+
+    /// Closes them if that is due.
+    #[cold]
+    pub(super) fn tend_doors(&mut self) {
+        let is_due = self.inbox().has_heard();
+        self.doors.take_if(|doors| is_due && doors.close());
     }
 
     #[inline]

@@ -1,0 +1,169 @@
+//! The listening sockets of a worker that has TCP. UCX opens one on each device with the worker and asks nothing of a process
+//! that connects, which may then write any address of this one. Once the peer is connected nothing else has to come, and they
+//! are closed to all: by a filter that drops what comes, because UCX 1.13 to 1.22 take a socket that was shut down for broken, close its
+//! descriptor and keep its number, and the next worker that gets the number cannot be made ("Element already exists").
+//!
+//! UCX has no function that names them. A socket counts as UCX's if it listens, was not there before the worker was made, and its
+//! port stands in the worker's address in UCX's notation: so a listener that another thread of the program opens meanwhile is left
+//! alone.
+
+use std::fs;
+use std::io;
+use std::mem::size_of;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::getsockname;
+
+/// How long they stay open after the peer was heard of: the peer has asked for all of its connections by then, and they may be
+/// on their way over several devices.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// A listening socket of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Door {
+    descriptor: RawFd,
+    at: SocketAddr,
+}
+
+/// Those of a worker.
+#[derive(Debug)]
+pub(super) struct Doors {
+    open: Vec<Door>,
+    /// When the peer was heard of.
+    heard: Option<Instant>,
+}
+
+/// The TCP sockets that listen in this process; none where there is no /proc.
+pub(super) fn listening() -> Vec<Door> {
+    let Ok(folder) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let numbers = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter_map(Door::at).collect()
+}
+
+impl Doors {
+    /// Those of the worker with this address, which was made after `before` was looked at.
+    pub(super) fn of(before: &[Door], worker: &[u8]) -> Doors {
+        let is_ours = |door: &Door| !before.contains(door) && tells(worker, door.at.port());
+        let open: Vec<_> = listening().into_iter().filter(is_ours).collect();
+        if open.is_empty() {
+            log::warn!(
+                "UCX's listening sockets cannot be found (is /proc there?): they stay open as long as the link"
+            );
+        }
+        Doors { open, heard: None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.open.iter().map(|door| door.at)
+    }
+
+    /// Closes them to all once that takes nothing from the peer, which was heard of. Returns whether that is done.
+    #[cold]
+    pub(super) fn close(&mut self) -> bool {
+        let heard = *self.heard.get_or_insert_with(Instant::now);
+        if heard.elapsed() < GRACE {
+            return false;
+        }
+        self.open.iter().for_each(Door::close);
+        true
+    }
+}
+
+impl Door {
+    /// The listening TCP socket behind this number, if it is one.
+    fn at(descriptor: RawFd) -> Option<Door> {
+        let mut listens: libc::c_int = 0;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: there is room for the answer. Any number may be asked of: one that is no socket's is refused.
+        let asked = unsafe {
+            libc::getsockopt(
+                descriptor,
+                libc::SOL_SOCKET,
+                libc::SO_ACCEPTCONN,
+                (&raw mut listens).cast(),
+                &mut len,
+            )
+        };
+        if asked != 0 || listens == 0 {
+            return None;
+        }
+        // SAFETY: something is open under this number, as was just seen; should another thread close it meanwhile, it is only
+        // asked for its name.
+        let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        Some(Door { descriptor, at: getsockname(socket).ok()?.try_into().ok()? })
+    }
+
+    /// Has the system drop all packets that come to it. Connections that were made are not touched.
+    fn close(&self) {
+        // UCX has the descriptor open as long as the worker. Should it not, the number may be something else's by now.
+        if Door::at(self.descriptor) != Some(*self) {
+            return;
+        }
+        let mut take_nothing =
+            libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+        let program = libc::sock_fprog { len: 1, filter: &mut take_nothing };
+        // SAFETY: a listening socket of UCX's, as was just seen, and a program of one instruction, which the system copies.
+        let status = unsafe {
+            libc::setsockopt(
+                self.descriptor,
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        if status != 0 {
+            log::warn!("UCX's listening socket at {} stays open: {}", self.at, io::Error::last_os_error());
+        }
+    }
+}
+
+/// Whether a worker's address names this port as UCX does over TCP: behind a byte whose lower six bits say that two bytes follow.
+fn tells(worker: &[u8], port: u16) -> bool {
+    worker.windows(3).any(|bytes| bytes[0] & 0x3f == 2 && bytes[1..] == port.to_be_bytes())
+}
+
+/// Whether connections are taken there, over loopback.
+#[cfg(test)]
+pub(super) fn is_open(at: SocketAddr) -> bool {
+    std::net::TcpStream::connect_timeout(&at, Duration::from_millis(100)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn door(listener: &TcpListener) -> Door {
+        let at = listener.local_addr().unwrap();
+        listening().into_iter().find(|door| door.at == at).expect("it listens")
+    }
+
+    #[test]
+    fn a_socket_is_ucxs_only_if_it_is_new_and_the_worker_tells_its_port() {
+        let (old, new) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0").unwrap());
+        let [[a, b], [c, d]] = [&old, &new].map(|listener| door(listener).at.port().to_be_bytes());
+        let told = [9, 0x82, a, b, 0, 0x82, c, d, 7];
+        assert_eq!(Doors::of(&[door(&old)], &told).open, [door(&new)]);
+        assert_eq!(Doors::of(&[door(&old)], &[0x83, c, d, 0x82, d, c]).open, []);
+    }
+
+    #[test]
+    fn a_door_that_is_closed_takes_what_waits_and_nothing_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut doors = Doors { open: vec![door(&listener)], heard: None };
+        assert!(!doors.close(), "the peer has just been heard of");
+        assert!(is_open(at));
+        doors.heard = Instant::now().checked_sub(GRACE);
+        assert!(doors.close());
+        assert!(!is_open(at));
+        listener.accept().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener.accept().expect_err("a second one came in");
+    }
+}
