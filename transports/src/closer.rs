@@ -29,6 +29,9 @@ pub(crate) const THREADS: usize = 8;
 pub(crate) const MOST_STUCK: usize = 64;
 /// Descriptors that may wait at all.
 pub(crate) const MOST_PENDING: usize = 512;
+/// Most descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). Receivers have room for all of them, though no
+/// message may have so many: the system closes those without room in the thread that receives, and that can block.
+pub(crate) const MOST_DELIVERED: usize = 253;
 /// How long no close returns before those that wait count as stuck.
 const STALL: Duration = Duration::from_millis(50);
 /// How long a thread waits for work before it ends.

@@ -15,14 +15,10 @@ use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
 use super::prefix::{PREFIX_LEN, Security, read_prefix};
 use super::tcp;
 use crate::Error;
-use crate::closer::DeferredFd;
+use crate::closer::{DeferredFd, MOST_DELIVERED};
 
 /// Least and most bytes that are read at once.
 const READ: (usize, usize) = (4096, 256 * 1024);
-/// Most descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). There is room for all of them, though no message
-/// may have so many: the system closes those without room in the thread that receives, and that can block.
-const MOST_DELIVERED: usize = 253;
-
 /// Most bytes that are overwritten where they were when they move: longer messages have no secret in them.
 const MOVED: usize = 2 * MAX_MEETING_MESSAGE;
 

@@ -554,6 +554,24 @@ fn a_peer_that_is_gone_shows_behind_what_it_sent_and_sending_to_it_does_no_harm(
 }
 
 #[test]
+fn descriptors_that_a_peer_passes_end_the_link_and_are_closed_elsewhere() {
+    let [ours, theirs] = unix();
+    let mut own = end(ours, Side::Source, TERMS);
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let passed = [writer.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = rustix::net::SendAncillaryBuffer::new(&mut space);
+    assert!(beside.push(rustix::net::SendAncillaryMessage::ScmRights(&passed)));
+    let bytes = [std::io::IoSlice::new(&[0])];
+    rustix::net::sendmsg(&theirs, &bytes, &mut beside, rustix::net::SendFlags::empty()).unwrap();
+    drop(writer);
+    let error = own.poll().unwrap_err().to_string();
+    assert!(error.contains("passed 1 descriptors"), "{error}");
+    // The end of the pipe comes once no copy of the passed end is left.
+    assert_eq!(rustix::io::read(&reader, &mut [0]).unwrap(), 0);
+}
+
+#[test]
 fn a_forked_child_sends_nothing_by_its_parents_keys_and_ends_nothing() {
     let (mut left, mut right) = pair(TERMS);
     send(&mut left, 64, 1).unwrap();

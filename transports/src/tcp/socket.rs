@@ -1,14 +1,17 @@
 //! The system calls that move bytes. None blocks, and none raises a signal.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use farjump_core::transport::Cause;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send,
-    sendmsg, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
+    recv, recvmsg, send, sendmsg, sockopt,
 };
+
+use crate::closer::{self, MOST_DELIVERED};
 
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -39,7 +42,10 @@ impl Socket {
     /// Sets the options that are wanted. The system goes on tuning its buffers: `SO_RCVBUF` and `SO_SNDBUF` would end that.
     pub(super) fn new(descriptor: OwnedFd) -> Result<Socket, Errno> {
         let is_unix = sockopt::socket_domain(&descriptor)? == AddressFamily::UNIX;
-        if !is_unix {
+        if is_unix {
+            // A byte out of band that is skipped has the system close the descriptors beside it, in the thread that receives.
+            sockopt::set_socket_oobinline(&descriptor, true)?;
+        } else {
             sockopt::set_tcp_nodelay(&descriptor, true)?;
             sockopt::set_socket_keepalive(&descriptor, true)?;
             sockopt::set_tcp_keepidle(&descriptor, PROBE)?;
@@ -73,14 +79,44 @@ impl Socket {
     /// Receives what is there.
     #[inline]
     pub(super) fn receive(&self, room: &mut [u8]) -> Result<Got, Cause> {
+        if self.is_unix {
+            return self.receive_beside(&mut [IoSliceMut::new(room)]);
+        }
         got(recv(&self.descriptor, room, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes))
     }
 
     /// The same, into room that lies apart.
     pub(super) fn receive_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Cause> {
+        if self.is_unix {
+            return self.receive_beside(pieces);
+        }
         let received =
             recvmsg(&self.descriptor, pieces, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT);
         got(received.map(|received| received.bytes))
+    }
+
+    /// The same, on a Unix socket. Without room for descriptors that a peer passes, the system would close them in this thread, and
+    /// that can block. There is room for all, and threads of their own close them.
+    fn receive_beside(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Cause> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&self.descriptor, pieces, &mut ancillary, flags);
+        let mut passed = 0_usize;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                descriptors.for_each(|descriptor| {
+                    passed += 1;
+                    closer::close(descriptor);
+                });
+            }
+        }
+        match passed {
+            0 => got(received.map(|received| received.bytes)),
+            _ => Err(Cause::System(format!(
+                "the peer broke the protocol: it passed {passed} descriptors on its stream"
+            ))),
+        }
     }
 }
 
