@@ -1,13 +1,66 @@
 //! Two connected ends in one process, without a control connection in between.
 
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use farjump_core::transport::{
-    Address, Cause, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
+    Address, Cause, Endpoint, OpenRequest, Opening, Operation, Secret, Side, Stream, Transport,
+    TransportError,
 };
 
 /// How long the two may take to reach each other, in milliseconds.
 const DEADLINE_MS: u32 = 10_000;
 
-/// Opens an end of `left` and one of `right`, and connects them to each other.
+/// What the streams are for backends that ask for one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Streams {
+    /// TCP over loopback, with a secret.
+    #[default]
+    Sealed,
+    /// Unix sockets, without one.
+    Clear,
+}
+
+impl Streams {
+    /// The two ends of a new one: the source's, then the target's.
+    ///
+    /// # Errors
+    /// When the system gives no sockets.
+    pub fn pair(self) -> io::Result<[Stream; 2]> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Relaxed).to_le_bytes();
+        let ends: [OwnedFd; 2] = match self {
+            Streams::Clear => {
+                let (one, other) = UnixStream::pair()?;
+                one.set_nonblocking(true)?;
+                other.set_nonblocking(true)?;
+                [one.into(), other.into()]
+            }
+            Streams::Sealed => {
+                let listener = TcpListener::bind("127.0.0.1:0")?;
+                let one = TcpStream::connect(listener.local_addr()?)?;
+                let (other, _) = listener.accept()?;
+                one.set_nonblocking(true)?;
+                other.set_nonblocking(true)?;
+                [one.into(), other.into()]
+            }
+        };
+        let mut sides = [Side::Source, Side::Target].into_iter();
+        Ok(ends.map(|descriptor| {
+            let mut token = [0; Stream::TOKEN];
+            token[..8].copy_from_slice(&number);
+            let mut secret = [1; Secret::LEN];
+            secret[..8].copy_from_slice(&number);
+            let secret = (self == Streams::Sealed).then(|| Secret::from_bytes(secret));
+            Stream { descriptor, side: sides.next().unwrap_or(Side::Target), token, secret }
+        }))
+    }
+}
+
+/// Opens an end of `left` and one of `right`, and connects them to each other. `left` is the source, where they differ.
 ///
 /// # Errors
 /// Whatever opening or connecting says; what was opened is closed again.
@@ -16,9 +69,27 @@ pub fn connect(
     right: &mut dyn Transport,
     request: &OpenRequest,
 ) -> Result<(Endpoint, Endpoint), TransportError> {
+    connect_over(Streams::default(), left, right, request)
+}
+
+/// The same, with such a stream where they ask for one.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_over(
+    streams: Streams,
+    left: &mut dyn Transport,
+    right: &mut dyn Transport,
+    request: &OpenRequest,
+) -> Result<(Endpoint, Endpoint), TransportError> {
+    let streamed = left.capabilities().stream && right.capabilities().stream;
     let (left, right) = (left.open(request)?, right.open(request)?);
-    let to_left = handed_over(&*left)?;
-    let to_right = handed_over(&*right)?;
+    let (mut to_left, mut to_right) = (handed_over(&*left)?, handed_over(&*right)?);
+    if streamed {
+        let [source, target] = streams.pair().map_err(|error| failed(&format!("a stream: {error}")))?;
+        // An end is given its own side of the stream, with what the other told.
+        (to_right.stream, to_left.stream) = (Some(source), Some(target));
+    }
     // Both must be open while either is reached: an address is good as long as its opening.
     Ok((left.connect(to_right, DEADLINE_MS)?, right.connect(to_left, DEADLINE_MS)?))
 }
@@ -28,8 +99,9 @@ pub fn connect(
 /// # Errors
 /// When the system gives no more descriptors.
 pub fn handed_over(opening: &dyn Opening) -> Result<Address, TransportError> {
-    opening.address().try_to_owned().map_err(|error| {
-        let cause = Cause::System(format!("copying a descriptor: {error}"));
-        TransportError::new("pair", Operation::Connect, cause)
-    })
+    opening.address().try_to_owned().map_err(|error| failed(&format!("copying a descriptor: {error}")))
+}
+
+fn failed(what: &str) -> TransportError {
+    TransportError::new("pair", Operation::Connect, Cause::System(what.to_owned()))
 }

@@ -169,11 +169,13 @@ subjects! {
     ucx_am
     verbs_write
     verbs_send
+    tcp
     ucx_put_fenced
     ucx_put_checked
     verbs_write_fenced
     verbs_write_write_imm
     verbs_write_checked
+    tcp_clear
     shm_traced
     shm_delayed
     fake_one_sided_stores

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use farjump_core::transport::{ArrivalRules, Transport};
 
 use super::settings;
+use crate::pair::Streams;
 
 /// Two transports, one for each side of a link.
 #[must_use]
@@ -16,6 +17,7 @@ pub struct Pair {
     pub(super) source: Box<dyn Transport>,
     pub(super) target: Box<dyn Transport>,
     pub(super) keep: Keep,
+    pub(super) streams: Streams,
 }
 
 /// What is to live as long as the ends of a pair, and judges them in the end.
@@ -29,7 +31,13 @@ impl Pair {
     /// The transport of the source, and that of the target. The source of one pair must be able to reach the target of
     /// another, as two processes do that know nothing of each other.
     pub fn new(source: Box<dyn Transport>, target: Box<dyn Transport>) -> Pair {
-        Pair { source, target, keep: Keep::default() }
+        Pair { source, target, keep: Keep::default(), streams: Streams::default() }
+    }
+
+    /// Gives the ends such streams, if they ask for some, where there is no control connection.
+    pub fn over(mut self, streams: Streams) -> Pair {
+        self.streams = streams;
+        self
     }
 
     /// Keeps a value as long as the links that are made of the pair: a thread that lets a backend work, for instance.
@@ -71,6 +79,7 @@ struct Inner {
     elsewhere: Option<SocketAddr>,
     partner: Option<SocketAddr>,
     instrument: Option<Arc<dyn Fn() -> u64 + Send + Sync>>,
+    tcp: bool,
 }
 
 impl fmt::Debug for Subject {
@@ -93,6 +102,7 @@ impl Subject {
             elsewhere: None,
             partner: None,
             instrument: None,
+            tcp: false,
         };
         Subject { inner: Arc::new(inner) }
     }
@@ -128,6 +138,11 @@ impl Subject {
     /// die there ends as one in a thread does.
     pub fn partnered_by(self, address: SocketAddr) -> Subject {
         self.with(|inner| inner.partner = Some(address))
+    }
+
+    /// Has targets listen on TCP, at loopback, with a key; otherwise they do so on Unix sockets, without one.
+    pub fn over_tcp(self) -> Subject {
+        self.with(|inner| inner.tcp = true)
     }
 
     /// Asks `count` in the end how much an instrument of the subject's has seen or done (events traced, faults injected);
@@ -179,6 +194,11 @@ impl Subject {
     /// Where targets are started on another machine.
     pub(super) fn elsewhere(&self) -> Option<SocketAddr> {
         self.inner.elsewhere
+    }
+
+    /// Whether targets on this machine listen on TCP.
+    pub(super) fn is_over_tcp(&self) -> bool {
+        self.inner.tcp
     }
 
     /// Where a process is that has targets in threads.

@@ -10,6 +10,7 @@ use farjump_transports::{BackendOptions, make_with};
 
 use super::subject::{Pair, Subject};
 use crate::fakes::{FakeHandle, FakeOneSided, FakeTwoSided, Rule};
+use crate::pair::Streams;
 
 /// A subject, or the name of one that is not there.
 #[derive(Debug)]
@@ -41,15 +42,21 @@ const FAKE_VOLUME: u64 = 20_000;
 
 /// Frames for a backend.
 fn volume(name: &str) -> u64 {
-    // UCX takes ten times as long for one as a store does, and far longer over a socket.
-    if name.starts_with("ucx-am") { 50_000 } else { 1_000_000 }
+    // UCX takes ten times as long for one as a store does, and a socket far longer.
+    if name.starts_with("ucx-am") || name.starts_with("tcp") { 50_000 } else { 1_000_000 }
 }
 
 /// The names of all subjects: every backend of farjump, some under other rules, middleware around one, and the fakes.
 pub fn names() -> Vec<&'static str> {
     let other = OTHER_RULES.iter().map(|(name, ..)| *name);
     let fakes = Rule::ALL.into_iter().map(|rule| fake_of(rule).0);
-    BACKENDS.into_iter().chain(other).chain([TRACED, DELAYED]).chain(fakes).chain([TWO_SIDED]).collect()
+    BACKENDS
+        .into_iter()
+        .chain(other)
+        .chain([CLEAR, TRACED, DELAYED])
+        .chain(fakes)
+        .chain([TWO_SIDED])
+        .collect()
 }
 
 /// The subject of this name, if there is one. `again` gives for its name the arguments with which this program runs it in another
@@ -60,6 +67,9 @@ pub fn candidate(name: &str, again: impl Fn(&str) -> Vec<OsString>) -> Option<Ca
     }
     if let Some(other) = OTHER_RULES.iter().find(|(known, ..)| *known == name) {
         return Some(under_other_rule(*other, &again));
+    }
+    if name == CLEAR {
+        return Some(clear(&again));
     }
     if let Some((name, make)) = AROUND_SHM.into_iter().find(|(known, _)| *known == name) {
         return Some(match farjump_transports::make("shm") {
@@ -92,7 +102,9 @@ fn plain(name: &'static str, again: &impl Fn(&str) -> Vec<OsString>) -> Candidat
     match rule {
         Some(rule) => {
             let subject = Subject::new(name, rule, move || Pair::new(backend(name), backend(name)));
-            Candidate::Here(subject.volume(volume(name)).between_processes(again(name)))
+            let subject = subject.volume(volume(name)).between_processes(again(name));
+            // Over TCP there is a key, and what has a stream of its own is sealed.
+            Candidate::Here(if name == TCP { subject.over_tcp() } else { subject })
         }
         None => Candidate::Missing { name, why: "it offers no arrival rule".into() },
     }
@@ -116,10 +128,24 @@ fn under_other_rule(
     }
 }
 
+/// `tcp` with nothing sealed, over Unix sockets.
+fn clear(again: &impl Fn(&str) -> Vec<OsString>) -> Candidate {
+    match farjump_transports::make(TCP) {
+        Err(error) => Candidate::Missing { name: CLEAR, why: error.to_string() },
+        Ok(_) => {
+            let pair = || Pair::new(backend(TCP), backend(TCP)).over(Streams::Clear);
+            let subject = Subject::new(CLEAR, ArrivalRules::DELIVERED, pair);
+            Candidate::Here(subject.volume(volume(CLEAR)).between_processes(again(CLEAR)))
+        }
+    }
+}
+
 /// The variable whose presence lets `ucx-am` go over UCX's TCP.
 const UCX_TCP: &str = "CONFORMANCE_UCX_TCP";
 /// farjump's backends.
-const BACKENDS: [&str; 5] = ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"];
+const BACKENDS: [&str; 6] = ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send", TCP];
+const TCP: &str = "tcp";
+const CLEAR: &str = "tcp, clear";
 /// A subject's name, its backend and its rule.
 const OTHER_RULES: [(&str, &str, ArrivalRules); 5] = [
     ("ucx-put, fenced", "ucx-put", ArrivalRules::FENCED),

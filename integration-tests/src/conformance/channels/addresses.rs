@@ -7,12 +7,12 @@ use farjump_core::transport::{Address, LocalAddress, OpenRequest, Opening, Trans
 
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
-use crate::pair;
+use crate::pair::{self, Streams};
 
 /// Time to reach nobody, in milliseconds.
 const DEADLINE_MS: u32 = 200;
 
-/// Addresses that are cut off, too long or random, and addresses without their descriptors, are refused by name.
+/// Addresses that are cut off, too long or random, and addresses without their descriptors or their stream, are refused by name.
 pub(super) fn addresses(subject: &Subject) -> Counted {
     let mut pair = subject.make();
     let peer = open(&mut *pair.target)?;
@@ -38,7 +38,7 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
         refused += is_refused(&mut *pair.source, &*peer, |address| dice.fill(&mut address.bytes))?;
     }
     let Address { bytes, descriptors, .. } = pair::handed_over(&*peer)?;
-    if !descriptors.is_empty() {
+    if !descriptors.is_empty() || pair.source.capabilities().stream {
         let bare = Address { bytes, descriptors: Vec::new(), stream: None };
         refused += check(open(&mut *pair.source)?, bare, pair.source.name())?;
     }
@@ -67,6 +67,10 @@ fn open(transport: &mut dyn Transport) -> Result<Box<dyn Opening>, Failure> {
 fn is_refused(from: &mut dyn Transport, peer: &dyn Opening, spoil: impl FnOnce(&mut Address)) -> Counted {
     let mut address = pair::handed_over(peer)?;
     spoil(&mut address);
+    if from.capabilities().stream {
+        let [source, _] = Streams::default().pair()?;
+        address.stream = Some(source);
+    }
     check(open(from)?, address, from.name())
 }
 

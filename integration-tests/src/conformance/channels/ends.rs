@@ -41,7 +41,7 @@ impl Raw {
         );
         let max_frame = max_frame.min(left.max_frame).min(right.max_frame);
         let request = OpenRequest::new(mailbox::region_len(ring), max_frame);
-        let (left, right) = pair::connect(&mut *pair.source, &mut *pair.target, &request)?;
+        let (left, right) = pair::connect_over(pair.streams, &mut *pair.source, &mut *pair.target, &request)?;
         Ok(Raw { left, right, capabilities, request, keep: pair.keep })
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::serve::{Args, serve};
-use super::{PATIENCE, Stream, socket_in};
+use super::{PATIENCE, Stream};
 use crate::conformance::failure::{Failure, ensure};
 use crate::conformance::subject::Subject;
 
@@ -21,8 +21,10 @@ const SUBJECT: &str = "CONFORMANCE_CHILD_FOR";
 const FOLDER: &str = "CONFORMANCE_CHILD_FOLDER";
 /// The file that its `target_args` show; absent if that is a word.
 const FILE: &str = "CONFORMANCE_CHILD_FILE";
-/// The TCP address where it listens, and is asked by its standard input; absent if it is all in its folder.
+/// The address where it listens.
 const LISTEN: &str = "CONFORMANCE_CHILD_LISTEN";
+/// Its presence has it asked by its standard input, and not in its folder.
+const BY_INPUT: &str = "CONFORMANCE_CHILD_BY_INPUT";
 /// What it exits with once it has played its part; one that found nothing to play exits with 0.
 const PLAYED: i32 = 42;
 /// How long a child may live, whatever happens.
@@ -56,9 +58,10 @@ fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
     });
     let folder = PathBuf::from(env::var_os(FOLDER).unwrap_or_default());
     let args = env::var_os(FILE).map_or(Args::Word, |path| Args::File(path.into()));
-    let (address, stream): (_, Stream) = match env::var(LISTEN) {
-        Ok(at) => (format!("tcp:{at}"), std::io::stdin().as_fd().try_clone_to_owned()?.into()),
-        Err(_) => (socket_in(&folder), UnixStream::connect(folder.join(ASKED))?.into()),
+    let address = env::var(LISTEN).map_err(|_| Failure::new("it is not told where to listen"))?;
+    let stream: Stream = match env::var_os(BY_INPUT) {
+        Some(_) => std::io::stdin().as_fd().try_clone_to_owned()?.into(),
+        None => UnixStream::connect(folder.join(ASKED))?.into(),
     };
     let pair = subject.make();
     serve(&address, &folder, pair.target, &args, stream)?;
@@ -81,8 +84,8 @@ pub(super) struct Role<'a> {
 
 /// Where a child listens, and is asked.
 pub(super) enum Post {
-    /// In its folder, both.
-    Folder,
+    /// At this address; it is asked in its folder.
+    Folder(String),
     /// There; it is asked by its standard input.
     Tcp(SocketAddr),
 }
@@ -90,9 +93,9 @@ pub(super) enum Post {
 /// Has the program that `command` starts play this.
 pub(super) fn give_role<'c>(command: &'c mut Command, role: &Role<'_>) -> &'c mut Command {
     command.env(SUBJECT, role.subject).env(FOLDER, role.folder).stdout(Stdio::null());
-    match role.post {
-        Post::Folder => command.env_remove(LISTEN).stdin(Stdio::null()),
-        Post::Tcp(address) => command.env(LISTEN, address.to_string()),
+    match &role.post {
+        Post::Folder(address) => command.env(LISTEN, address).env_remove(BY_INPUT).stdin(Stdio::null()),
+        Post::Tcp(address) => command.env(LISTEN, format!("tcp:{address}")).env(BY_INPUT, "yes"),
     };
     match role.args {
         Args::Word => command.env_remove(FILE),
@@ -109,8 +112,13 @@ pub(super) fn played(status: ExitStatus) -> bool {
 pub(super) struct Child(process::Child);
 
 impl Child {
-    /// Starts one, and waits until it can be asked.
-    pub(super) fn start(subject: &Subject, folder: &Path, args: &Args) -> Result<(Child, Stream), Failure> {
+    /// Starts one that listens at `listen`, and waits until it can be asked.
+    pub(super) fn start(
+        subject: &Subject,
+        folder: &Path,
+        listen: String,
+        args: &Args,
+    ) -> Result<(Child, Stream), Failure> {
         let again = subject.again().ok_or_else(|| Failure::new("it has to be in one process"))?;
         let path = folder.join(ASKED);
         // There is one of an earlier child after a restart.
@@ -120,7 +128,10 @@ impl Child {
         let program = env::current_exe()?.into_os_string();
         let mut words = subject.launcher().iter().chain([&program]).chain(again);
         let mut command = Command::new(words.next().unwrap_or(&program));
-        give_role(command.args(words), &Role { subject: subject.name(), folder, args, post: Post::Folder });
+        give_role(
+            command.args(words),
+            &Role { subject: subject.name(), folder, args, post: Post::Folder(listen) },
+        );
         let mut child = Child(command.spawn()?);
         let begun = Instant::now();
         loop {

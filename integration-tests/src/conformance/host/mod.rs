@@ -87,13 +87,19 @@ impl Stage {
     }
 }
 
-/// The address of a target in its folder.
-fn socket_in(folder: &Path) -> String {
-    format!("unix:{}", folder.join("target.sock").display())
+/// Where a target of the subject listens on this machine: in its folder, or at a TCP port, 0 for any.
+fn address_of(subject: &Subject, folder: &Path, port: u16) -> String {
+    match subject.is_over_tcp() {
+        true => format!("tcp:127.0.0.1:{port}"),
+        false => format!("unix:{}", folder.join("target.sock").display()),
+    }
 }
 
-/// The TCP port of a target's address.
+/// The TCP port of a target's address; 0 where it has none.
 fn port_of(address: &str) -> Result<u16, Failure> {
+    if !address.starts_with("tcp:") {
+        return Ok(0);
+    }
     Ok(address.rsplit(':').next().unwrap_or_default().parse()?)
 }
 
@@ -133,16 +139,18 @@ impl Host<'_> {
                 (elsewhere::start(address, subject.name(), port, *mode, &self.args)?, Place::Partner)
             }
             Level::Processes(_) => {
-                let (child, stream) = Child::start(subject, folder.path(), &self.args)?;
+                let listen = address_of(subject, folder.path(), port);
+                let (child, stream) = Child::start(subject, folder.path(), listen, &self.args)?;
                 (stream, Place::Process(child))
             }
             Level::Channels | Level::Threads(_) => {
                 let (here, there) = UnixStream::pair()?;
                 let (transport, args) = (self.stage.target(), self.args.clone());
+                let listen = address_of(subject, folder.path(), port);
                 let (folder, there) = (folder.path().to_owned(), Stream::from(there));
                 let thread = std::thread::Builder::new()
                     .name("target".into())
-                    .spawn(move || serve(&socket_in(&folder), &folder, transport, &args, there))?;
+                    .spawn(move || serve(&listen, &folder, transport, &args, there))?;
                 (here.into(), Place::Thread(thread))
             }
         };
@@ -160,20 +168,14 @@ impl Host<'_> {
 
     /// Ends the target without a word to its sources, and starts another one at the same address.
     pub(super) fn restart(&mut self) -> Result<(), Failure> {
-        let mut port = 0;
+        let port = port_of(self.running.as_ref().map_or("", |running| &running.address))?;
         match self.running.take() {
             Some(Running { commands, place: Place::Process(child), .. }) => {
                 drop(child);
                 drop(commands);
             }
-            Some(Running { commands, place: Place::Elsewhere, address }) => {
-                port = port_of(&address)?;
-                commands.die()?;
-            }
-            Some(Running { commands, place: Place::Partner, address }) => {
-                port = port_of(&address)?;
-                commands.end()?;
-            }
+            Some(Running { commands, place: Place::Elsewhere, .. }) => commands.die()?,
+            Some(Running { commands, place: Place::Partner, .. }) => commands.end()?,
             running => {
                 self.running = running;
                 self.stop()?;
