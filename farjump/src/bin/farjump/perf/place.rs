@@ -52,8 +52,8 @@ pub(super) fn target(
     if !is_stream(transport) {
         return Ok(Target::listen(&unix(folder, socket)).transport(transport));
     }
-    let target = Target::listen(&format!("tcp:{host}:0")).transport(TCP);
-    Ok(if transport == TCP_CLEAR { target } else { target.key(key(folder)?) })
+    let target = Target::listen(&format!("tcp:{host}:0")).transport(TCP).key(key(folder)?);
+    Ok(target.clear(transport == TCP_CLEAR))
 }
 
 /// Tells sources where the target listens, if it is on TCP.
@@ -83,8 +83,7 @@ pub(super) fn link(folder: &Path, socket: &str, transport: &str) -> Result<LinkB
         let file = announced(folder, socket);
         let address = fs::read_to_string(&file)
             .map_err(|error| Failure::new(format!("cannot read `{}`: {error}", file.display())))?;
-        let link = Link::builder(&address).transport(TCP);
-        if transport == TCP_CLEAR { link } else { link.key(key(folder)?) }
+        Link::builder(&address).transport(TCP).key(key(folder)?).clear(transport == TCP_CLEAR)
     } else {
         Link::builder(&unix(folder, socket)).transport(transport)
     };
