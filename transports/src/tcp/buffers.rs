@@ -34,10 +34,10 @@ impl Buffer {
     fn new(len: usize) -> Result<Buffer, Cause> {
         let lacking = || Cause::System(format!("there is no memory for a message of {len} bytes"));
         let room = match len {
-            0..=SMALL => SMALL,
-            ..=RECEIVE => RECEIVE,
-            ..=SPARE => len.next_power_of_two(),
-            _ => len.checked_next_multiple_of(LINE).ok_or_else(lacking)?,
+            len if len <= SMALL => SMALL,
+            len if len <= RECEIVE => RECEIVE,
+            len if len <= SPARE => len.next_power_of_two(),
+            len => len.checked_next_multiple_of(LINE).ok_or_else(lacking)?,
         };
         let layout = Buffer::layout(room).ok_or_else(lacking)?;
         // SAFETY: it is not of size zero.
@@ -134,9 +134,9 @@ pub(super) fn rest() {
 impl Spares {
     fn take(&mut self, len: usize) -> Option<Buffer> {
         match len {
-            0..=SMALL => self.small.pop(),
-            ..=RECEIVE => self.receive.pop(),
-            _ => {
+            len if len <= SMALL => self.small.pop(),
+            len if len <= RECEIVE => self.receive.pop(),
+            len => {
                 let fits = |buffer: &Buffer| buffer.room >= len && buffer.room / 4 < len;
                 let index = self.long.iter().rposition(fits)?;
                 let buffer = self.long.remove(index);

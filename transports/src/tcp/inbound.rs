@@ -333,6 +333,13 @@ impl Inbound {
         Ok(())
     }
 
+    /// Keeps no more than what costs little, where nothing is ready: so much may not have to wait again for a long time.
+    pub(super) fn rest(&mut self) {
+        if self.ready.is_empty() && self.ready.capacity() > 64 {
+            self.ready = VecDeque::new();
+        }
+    }
+
     /// Forgets what was received and is not ready, and gives all buffers back.
     pub(super) fn clear(&mut self) {
         self.ready.drain(..).filter_map(|ready| ready.own).for_each(buffers::give);

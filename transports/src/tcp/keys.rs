@@ -234,7 +234,8 @@ mod tests {
     fn each_direction_has_keys_of_its_own_that_change_by_count_on_both_sides() {
         for cipher in [Cipher::Aes, Cipher::ChaCha] {
             let [[mut out, _], [mut wrong, mut into]] = pairs(cipher);
-            (out.set_records(4), into.set_records(4));
+            out.set_records(4);
+            into.set_records(4);
             let mut chains = vec![out.held.chain.to_vec()];
             for number in 0..20 {
                 let mut body = *b"0123456789abcdef";
@@ -268,5 +269,27 @@ mod tests {
             [(true, true), (true, false), (false, true)].map(|(a, b)| Cipher::agree(a, b)),
             [Cipher::Aes, Cipher::ChaCha, Cipher::ChaCha]
         );
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_chain_and_a_key_that_were_dropped() {
+        let [[keys, _], _] = pairs(Cipher::Aes);
+        let held = Box::into_raw(keys.held);
+        let bytes = |held: *mut Held| {
+            let bytes = held.cast::<MaybeUninit<u8>>();
+            (0..size_of::<Held>())
+                .filter(|at| {
+                    // SAFETY: inside the box, which is not freed yet. Every byte that matters was written; what of a key
+                    // was not is whatever the allocator left, which a volatile read returns.
+                    unsafe { bytes.add(*at).read_volatile().assume_init() != 0 }
+                })
+                .count()
+        };
+        assert!(bytes(held) > 2 * LEN);
+        // SAFETY: it is dropped once, here, and freed as memory alone below.
+        unsafe { std::ptr::drop_in_place(held) };
+        assert_eq!(bytes(held), 0);
+        // SAFETY: the box is freed without what is in it being dropped again.
+        drop(unsafe { Box::from_raw(held.cast::<MaybeUninit<Held>>()) });
     }
 }

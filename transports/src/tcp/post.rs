@@ -200,6 +200,7 @@ unsafe impl Messages for Post {
     fn arm(&mut self) -> Result<bool, TransportError> {
         let nothing = self.poll()?.is_none();
         if nothing {
+            self.parts().inbound.rest();
             buffers::rest();
         }
         Ok(nothing)

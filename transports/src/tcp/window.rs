@@ -142,7 +142,8 @@ mod tests {
         assert!(out.has_room(4096) && inward.takes(4096), "alone");
         for len in [960, 64] {
             assert!(out.has_room(len as usize) && inward.takes(len));
-            (out.send(len), inward.receive(len));
+            out.send(len);
+            inward.receive(len);
         }
         assert!(!out.has_room(64) && !inward.takes(64));
         inward.consume(960);
@@ -158,9 +159,9 @@ mod tests {
             let mut out = Outward { sent: start, consumed: start, window: 4096 };
             out.send(128);
             assert!(out.take(start.wrapping_add(64), 4096));
-            assert!(!Outward { ..copy(&out) }.take(start.wrapping_add(192), 4096));
-            assert!(!Outward { ..copy(&out) }.take(start, 4096), "it takes credit back");
-            assert!(!Outward { ..copy(&out) }.take(start.wrapping_add(64), MOST + 1));
+            assert!(!copy(&out).take(start.wrapping_add(192), 4096));
+            assert!(!copy(&out).take(start, 4096), "it takes credit back");
+            assert!(!copy(&out).take(start.wrapping_add(64), MOST + 1));
             assert!(out.take(start.wrapping_add(128), 4096) && out.has_room(1 << 31));
         }
     }
@@ -182,7 +183,7 @@ mod tests {
         inward.consume(64);
         assert!(!inward.must_tell());
         inward.consume(448);
-        assert!(!inward.must_tell() || inward.consumed - 448 >= 512);
+        assert!(inward.must_tell(), "half a window");
         inward.hear_wait();
         inward.consume(64);
         assert!(inward.must_tell(), "all that came is consumed");
@@ -207,7 +208,10 @@ mod tests {
         let mut inward = Inward::new(1 << 20);
         for _ in 0..20 {
             let window = inward.window;
-            (inward.receive(window), inward.consume(window), inward.starve(), inward.hear_wait());
+            inward.receive(window);
+            inward.consume(window);
+            inward.starve();
+            inward.hear_wait();
         }
         assert_eq!(inward.window, GROWN);
     }

@@ -5,14 +5,24 @@ use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+#[cfg(feature = "tcp")]
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+#[cfg(feature = "tcp")]
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio, exit};
+use std::process::{Command, ExitStatus, Stdio, exit};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "tcp")]
+use farjump_core::transport::{
+    Endpoint, OpenRequest, Opening, Secret, Side, Stream, Transport, TransportError,
+};
 use farjump_transports::Error;
 use farjump_transports::meet::{Arrival, Key, KeyFile, Keys, Listener, TcpOptions, ask_with};
+#[cfg(feature = "tcp")]
+use farjump_transports::tcp::Tcp;
 
 use crate::processes::{CHILD, DONE, as_child};
 use crate::stage::{Place, accept, far, shm, target_options};
@@ -22,6 +32,8 @@ use crate::tcp::{ANSWER, QUESTION, answer_one, listener};
 const MASK: u8 = 0x5a;
 /// Bytes of a key that are a trace of it: half of it is enough.
 const TRACE: usize = 16;
+/// Bytes that are never taken from memory in use.
+const APART: usize = 64 << 20;
 
 /// Where in this process's memory a trace is of one of `disguised`: of its bytes, or of its digits.
 fn traces(disguised: &[Vec<u8>]) -> Vec<String> {
@@ -32,9 +44,11 @@ fn traces(disguised: &[Vec<u8>]) -> Vec<String> {
         let (range, _) = line.split_once(' ').unwrap();
         let (from, to) = range.split_once('-').unwrap();
         let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
-        let mut bytes = vec![0; (to - from) as usize];
+        // So much is mapped where nothing was before, and not looked through itself.
+        let mut room = vec![0; APART.max((to - from) as usize)];
+        let bytes = &mut room[..(to - from) as usize];
         // Some are the system's, and cannot be read.
-        if memory.read_exact_at(&mut bytes, from).is_err() {
+        if memory.read_exact_at(bytes, from).is_err() {
             continue;
         }
         for (number, key) in disguised.iter().enumerate() {
@@ -53,7 +67,7 @@ fn traces(disguised: &[Vec<u8>]) -> Vec<String> {
         }
         // Nothing found here is to be found once more.
         bytes.fill(0);
-        std::hint::black_box(&mut bytes);
+        std::hint::black_box(bytes);
     }
     found
 }
@@ -124,6 +138,94 @@ fn use_keys(folder: &Path) {
     assert!(Key::read(&taken).is_err() && Keys::read(&taken).unwrap().len() == 2);
 }
 
+/// Does what is done with the secret of a stream, and leaves nothing of it on the stack itself.
+#[cfg(feature = "tcp")]
+fn use_secret(disguised: &[u8]) {
+    fn end(
+        peer: &dyn Opening,
+        own: Box<dyn Opening>,
+        socket: OwnedFd,
+        side: Side,
+        disguised: &[u8],
+    ) -> Endpoint {
+        let mut address = peer.address().try_to_owned().unwrap();
+        let (descriptor, token, secret) = (socket, [1; Stream::TOKEN], Some(secret(disguised)));
+        address.stream = Some(Stream { descriptor, side, token, secret });
+        own.connect(address, 1000).unwrap()
+    }
+
+    let open = || Tcp::new().open(&OpenRequest::new(1 << 20, 1 << 20)).unwrap();
+    let (near, far) = UnixStream::pair().unwrap();
+    let (left, right) = (open(), open());
+    let other = open();
+    let left = end(right.as_ref(), left, near.into(), Side::Source, disguised);
+    let right = end(other.as_ref(), right, far.into(), Side::Target, disguised);
+    let (Endpoint::TwoSided(mut left), Endpoint::TwoSided(mut right)) = (left, right) else {
+        panic!("it has two sides");
+    };
+    let mut send = |len| -> Result<(), TransportError> {
+        left.reserve(len)?;
+        left.commit(len, 0)?;
+        while right.poll()?.is_none() {
+            left.progress()?;
+        }
+        right.release();
+        Ok(())
+    };
+    [64, 40_000, 64].into_iter().for_each(|len| send(len).unwrap());
+}
+
+/// The secret, of which nothing else is left.
+#[cfg(feature = "tcp")]
+fn secret(disguised: &[u8]) -> Secret {
+    #[inline(never)]
+    fn make(disguised: &[u8]) -> Secret {
+        Secret::from_bytes(std::array::from_fn(|at| disguised[at] ^ MASK))
+    }
+    let secret = make(disguised);
+    clear_stack();
+    secret
+}
+
+/// Overwrites what this program itself has put on the stack.
+#[cfg(feature = "tcp")]
+#[inline(never)]
+fn clear_stack() {
+    std::hint::black_box(&mut [0_u8; 128 << 10]);
+}
+
+#[test]
+#[cfg(feature = "tcp")]
+fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
+    let name = "wiped::nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped";
+    if let Some((folder, _watchdog)) = as_child() {
+        let disguised = fs::read(folder.join("disguised")).unwrap();
+        let held = secret(&disguised);
+        let found = traces(std::slice::from_ref(&disguised));
+        assert_eq!(found.len(), 4, "one copy, of four parts: {found:?}");
+        drop(held);
+        use_secret(&disguised);
+        clear_stack();
+        assert_eq!(traces(&[disguised]), [""; 0]);
+        exit(DONE);
+    }
+    let place = Place::new();
+    let folder = place.folder.path();
+    let disguised: [u8; Secret::LEN] = std::array::from_fn(|at| (at as u8).wrapping_mul(73) ^ 0x1d);
+    fs::write(folder.join("disguised"), disguised).unwrap();
+    assert_eq!(run_child(name, folder).code(), Some(DONE), "the child failed");
+}
+
+/// Has this test done by another process, in `folder`.
+fn run_child(name: &str, folder: &Path) -> ExitStatus {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, folder)
+        .stdin(Stdio::null())
+        .status()
+        .unwrap()
+}
+
 #[test]
 fn nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped() {
     if let Some((folder, _watchdog)) = as_child() {
@@ -157,12 +259,7 @@ fn nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped() {
     }
     fs::copy(folder.join("taken"), folder.join("file")).unwrap();
     fs::write(folder.join("disguised"), disguised).unwrap();
-    let status = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "wiped::nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped"])
-        .args(["--nocapture", "--test-threads=1"])
-        .env(CHILD, folder)
-        .stdin(Stdio::null())
-        .status()
-        .unwrap();
+    let name = "wiped::nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped";
+    let status = run_child(name, folder);
     assert_eq!(status.code(), Some(DONE), "the child failed: {status}");
 }
