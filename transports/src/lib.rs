@@ -32,6 +32,6 @@ pub mod verbs;
 
 pub use error::Error;
 pub use registry::{
-    BackendInfo, BackendOptions, Chosen, available, available_with, locks_memory, make, make_all,
-    make_usable, make_with, meant, preferred, transports_for,
+    BackendInfo, BackendOptions, Chosen, available, available_with, is_preferred, locks_memory, make,
+    make_all, make_usable, make_with, meant, preferred, transports_for,
 };

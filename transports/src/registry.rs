@@ -191,7 +191,8 @@ pub fn preferred() -> Option<Box<dyn Transport>> {
 
 /// The transports that a side meets with at `address`: of `own` and the built-in ones those that `only` means, or else all of `own`
 /// and the first built-in one that works on this machine and can be told of on the way there. Those behind it are not looked
-/// at, as with [`preferred`], unless it may not join the two sides: only one that goes by descriptors always does.
+/// at, as with [`preferred`], unless it may not join the two sides: only one that goes by descriptors always does. Without an RDMA
+/// device those that reach other machines by one alone are not looked at either where the peer is on another machine.
 ///
 /// # Errors
 /// As [`make_all`]. [`Error::NeedsUnixSocket`] when none that `only` means can be told of on the way to `address`;
@@ -214,24 +215,53 @@ pub fn transports_for(
         };
     }
     own.retain(|transport| address.suits(transport.as_ref()));
-    let mut reasons = Vec::new();
+    let chosen = preferred_at(address, own, options, has_rdma_device());
+    if chosen.transports.is_empty() {
+        let reasons: Vec<_> = chosen.passed_over.into_iter().map(|passed| passed.why).collect();
+        return Err(Error::NoTransport { address: address.clone(), reasons: reasons.join("; ") });
+    }
+    Ok(chosen)
+}
+
+/// As [`transports_for`] where none is meant, on a machine with an RDMA device or without. There may be none.
+fn preferred_at(
+    address: &PeerAddress,
+    own: Vec<Box<dyn Transport>>,
+    options: BackendOptions,
+    has_rdma: bool,
+) -> Chosen {
+    let mut chosen = Chosen { transports: own, passed_over: Vec::new() };
     for backend in &BACKENDS {
-        match backend.make(options) {
-            Ok(transport) if address.suits(transport.as_ref()) => {
-                let joins = transport.capabilities().descriptors;
-                own.push(transport);
-                if joins {
-                    break;
+        let why = match backend.why_not_to(address, options, has_rdma) {
+            Some(why) => format!("{}: {why}", backend.name),
+            None => match backend.make(options) {
+                Ok(transport) if address.suits(transport.as_ref()) => {
+                    let joins = transport.capabilities().descriptors;
+                    chosen.transports.push(transport);
+                    if joins {
+                        break;
+                    }
+                    continue;
                 }
-            }
-            Ok(_) => reasons.push(format!("{}: needs a Unix socket", backend.name)),
-            Err(error) => reasons.push(error.to_string()),
-        }
+                Ok(_) => format!("{}: needs a Unix socket", backend.name),
+                Err(error) => error.to_string(),
+            },
+        };
+        chosen.passed_over.push(PassedOver { transport: backend.name.to_owned(), why });
     }
-    match own.is_empty() {
-        true => Err(Error::NoTransport { address: address.clone(), reasons: reasons.join("; ") }),
-        false => Ok(Chosen { transports: own, passed_over: Vec::new() }),
-    }
+    chosen
+}
+
+/// Whether the kernel has a device for RDMA. Looked at before any library is loaded that would use one.
+fn has_rdma_device() -> bool {
+    std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+}
+
+/// Whether the backend called `one` goes before that called `other` where none is asked for. One that is not built in goes before
+/// all.
+pub fn is_preferred(one: &str, other: &str) -> bool {
+    let place = |name: &str| BACKENDS.iter().position(|backend| backend.name == name);
+    place(one) < place(other)
 }
 
 /// A backend by name.
@@ -263,7 +293,7 @@ fn unknown(name: &str) -> Error {
 pub struct Chosen {
     /// The one that is to be preferred first.
     pub transports: Vec<Box<dyn Transport>>,
-    /// Those that are meant too and do not work on this machine.
+    /// Those that are meant too and do not work on this machine, or lead nowhere from it.
     pub passed_over: Vec<PassedOver>,
 }
 
@@ -306,6 +336,23 @@ pub fn make_usable(options: BackendOptions) -> Vec<Box<dyn Transport>> {
 }
 
 impl Backend {
+    /// Why it cannot lead to a peer at `address`, as far as that shows without a library.
+    fn why_not_to(
+        &self,
+        address: &PeerAddress,
+        options: BackendOptions,
+        has_rdma: bool,
+    ) -> Option<&'static str> {
+        let needs_device = match self.reaches {
+            RDMA => true,
+            UCX => !address.is_this_machine() && !self.has_ucx_tcp(options),
+            _ => false,
+        };
+        let is_far = matches!(address, PeerAddress::Tcp { .. });
+        (needs_device && is_far && !has_rdma)
+            .then_some("reaches other machines by RDMA alone, and this one has no RDMA device")
+    }
+
     /// Whether it is `ucx-am`, and may have TCP.
     fn has_ucx_tcp(&self, options: BackendOptions) -> bool {
         options.ucx_tcp && self.name == "ucx-am"
@@ -376,21 +423,58 @@ mod tests {
         assert_eq!(names(&unix, Some("shm")).unwrap(), ["shm"]);
         let error = names(&tcp, Some("shm")).unwrap_err();
         assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
-        let suits = |backend: &BackendInfo| matches!(&backend.usable, Ok(can) if !can.descriptors);
-        let others: Vec<_> = available().into_iter().filter(suits).map(|backend| backend.name).collect();
-        match (names(&tcp, None), &others[..]) {
-            (Ok(chosen), [_, ..]) => assert_eq!(chosen, others),
-            (Err(error @ Error::NoTransport { .. }), []) => {
+        let chosen = transports_for(&tcp, None, Vec::new(), BackendOptions::new());
+        match (chosen, has_rdma_device()) {
+            (Ok(chosen), false) => assert_eq!(names_of(&chosen), ["tcp"]),
+            (Err(error @ Error::NoTransport { .. }), false) => {
                 let text = error.to_string();
                 assert!(text.contains("shm: needs a Unix socket") && text.contains("ucx-am"), "{text}");
             }
-            (chosen, others) => panic!("{chosen:?} where {others:?} are usable"),
+            (Ok(chosen), true) => assert!(chosen.transports.iter().all(|one| tcp.suits(one.as_ref()))),
+            (Err(error), _) => panic!("{error}"),
         }
         // What the caller brings is asked too.
         let own: Vec<Box<dyn Transport>> = vec![Box::new(crate::shm::Shm::new())];
         let error =
             transports_for(&tcp, Some("shm"), own, BackendOptions::new()).err().expect("shm has descriptors");
         assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
+    }
+
+    fn names_of(chosen: &Chosen) -> Vec<&str> {
+        chosen.transports.iter().map(|transport| transport.name()).collect()
+    }
+
+    #[test]
+    #[cfg(all(feature = "shm", feature = "tcp"))]
+    fn without_a_device_other_machines_are_reached_by_tcp_and_no_library_is_looked_at() {
+        let at = |address: &str, options, has_rdma| {
+            preferred_at(&address.parse().unwrap(), Vec::new(), options, has_rdma)
+        };
+        let chosen = at("tcp:node7:7471", BackendOptions::new(), false);
+        assert_eq!(names_of(&chosen), ["tcp"]);
+        let passed: Vec<_> = chosen.passed_over.iter().map(|passed| &*passed.transport).collect();
+        assert_eq!(passed, ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"]);
+        assert!(chosen.passed_over[1..].iter().all(|passed| passed.why.contains("no RDMA device")));
+        // With one all are asked, and so they are on this machine, where UCX has shared memory, and by who allows UCX its TCP.
+        let usable: Vec<_> = available()
+            .into_iter()
+            .filter(|backend| backend.usable.is_ok())
+            .map(|backend| backend.name)
+            .collect();
+        assert_eq!(names_of(&at("tcp:node7:7471", BackendOptions::new(), true)), usable[1..]);
+        let near = at("tcp:127.0.0.1:1", BackendOptions::new(), false);
+        let of_ucx = |chosen: &Chosen| names_of(chosen).iter().filter(|name| name.starts_with("ucx")).count();
+        assert_eq!(of_ucx(&near), usable.iter().filter(|name| name.starts_with("ucx")).count());
+        let allowed = at("tcp:node7:7471", BackendOptions::new().with_ucx_tcp(true), false);
+        assert_eq!(of_ucx(&allowed), usable.iter().filter(|name| **name == "ucx-am").count());
+        assert_eq!(names_of(&at("unix:a", BackendOptions::new(), false)), ["shm"]);
+    }
+
+    #[test]
+    fn what_is_named_before_is_preferred() {
+        assert!(is_preferred("ucx-put", "ucx-am") && is_preferred("verbs-send", "tcp"));
+        assert!(!is_preferred("tcp", "ucx-am") && !is_preferred("tcp", "tcp"));
+        assert!(is_preferred("a friend's", "shm"));
     }
 
     #[test]

@@ -239,11 +239,30 @@ impl Settings {
         };
         let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
         let (limits, rights) = (met.limits.into(), met.rights);
-        let passed_over =
-            self.passed_over.iter().cloned().chain(std::mem::take(&mut met.passed_over)).collect();
+        let passed_over = self.passed_over_for(&transport, std::mem::take(&mut met.passed_over));
         let Met { control, endpoint, rule, send, receive, peer, .. } = met;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
         Ok(Linked { channel, control, machine, epoch, transport, limits, rights, passed_over })
+    }
+
+    /// The transports that would have been taken before `transport`, and why they were not: `tried` did not join the two sides.
+    fn passed_over_for(&self, transport: &str, tried: Vec<PassedOver>) -> Vec<PassedOver> {
+        let better = |one: &str| farjump_transports::is_preferred(one, transport);
+        let mut passed: Vec<_> = self
+            .passed_over
+            .iter()
+            .filter(|passed| better(&passed.transport))
+            .cloned()
+            .chain(tried)
+            .collect();
+        let offered = self.transports.iter().map(|offered| offered.name());
+        for name in offered.take_while(|name| *name != transport) {
+            if !passed.iter().any(|passed| passed.transport == name) {
+                let why = format!("{name}: the target does not have it");
+                passed.push(PassedOver::new(name, why));
+            }
+        }
+        passed
     }
 
     /// Until when something that begins now must be connected.

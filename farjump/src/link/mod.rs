@@ -345,7 +345,7 @@ pub struct Path {
     pub rule: ArrivalRules,
     /// What it travels over, as the transport says.
     pub route: Route,
-    /// Transports that both sides have and that were to be preferred, with what stood in their way.
+    /// Transports that would rather have been taken, with what stood in their way.
     pub passed_over: Vec<PassedOver>,
 }
 

@@ -19,6 +19,7 @@ mod namespaces;
 mod networks;
 mod paths;
 mod plotting;
+mod ports;
 mod rings;
 mod samples;
 

@@ -1,5 +1,6 @@
 //! Two machines, as far as the network goes: a target and its sources in network namespaces of their own, joined by a cable.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use farjump_namespaces::{DEVICE, Namespaces, Side};
@@ -80,12 +81,12 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
         "wait",
         "FARJUMP_COPY_ARGS(wait)\nFARJUMP_IFUNC void wait_main(void *p, size_t n, void *t) { for (;;) __asm__ volatile(\"\"); }",
     );
-    let with_key = [&["--transport", "ucx-am", "--ucx-tcp"], &KEYED[..]].concat();
+    let with_key = KEYED.to_vec();
     let (serving, address) = networks.serve(&with_key);
 
     let echo = ["inject", "libecho.so", "--to", &address, "--args", "hello"];
     assert_eq!(networks.source(&[&echo[..], &with_key].concat()).worked().text(), "hello");
-    let without = networks.source(&[&echo[..], &["--transport", "ucx-am", "--ucx-tcp"]].concat());
+    let without = networks.source(&echo);
     assert!(without.error(1).contains("there is no key"), "{}", without.err);
 
     let wait = ["inject", "libwait.so", "--to", &address, "--timeout", "60m"];
@@ -104,6 +105,31 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
     let cut = networks.source(&[&echo[..], &with_key, &["--timeout", "200ms"]].concat());
     assert!(cut.error(4).contains("did not come in time"), "{}", cut.err);
     serving.kill();
+}
+
+#[test]
+fn between_machines_tcp_is_taken_where_nothing_is_named_and_why_no_other_is_said() {
+    let Some(networks) = Networks::join() else { return };
+    let (serving, address) = networks.serve(&KEYED);
+    let path = [&["transports", "--to", &address, "--json"], &KEYED[..2]].concat();
+    let shown: Value = serde_json::from_slice(&networks.source(&path).worked().out).expect("it is JSON");
+    let passed = shown["passed_over"].as_array().expect("a list");
+    if Path::new("/sys/class/infiniband").exists() {
+        println!("skipped: there is an RDMA device, over which others may be tried first");
+    } else {
+        assert_eq!(shown["transport"], "tcp");
+        let why = |name: &str| {
+            passed.iter().find(|one| one["transport"] == name).expect("it is named")["why"].to_string()
+        };
+        assert!(why("shm").contains("Unix socket"), "{shown}");
+        for name in ["ucx-put", "ucx-am", "verbs-write", "verbs-send"] {
+            assert!(why(name).contains("no RDMA device"), "{shown}");
+        }
+        // Nothing was tried for it.
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", serving.pid())).expect("it runs");
+        assert!(!maps.contains("libucp") && !maps.contains("libibverbs"), "{maps}");
+    }
+    serving.stop().worked();
 }
 
 #[test]

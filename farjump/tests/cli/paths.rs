@@ -161,7 +161,7 @@ fn a_transport_that_is_named_is_listed_alone_and_one_that_is_not_there_is_answer
         rows.collect::<Option<Vec<_>>>().expect("each has a name")
     };
     // The variable says what to take, not what to look at.
-    assert_eq!(names(&[]), ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"]);
+    assert_eq!(names(&[]), ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send", "tcp"]);
     assert_eq!(names(&["--transport", "verbs-send"]), ["verbs-send"]);
     assert_eq!(names(&["--transport", "ucx"]), ["ucx-put", "ucx-am"]);
     let refused = bench.run(["transports", "--transport", "pigeon"]);

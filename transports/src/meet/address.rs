@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -58,6 +59,19 @@ impl PeerAddress {
     }
 }
 
+impl PeerAddress {
+    /// Whether it is on this machine by what it says: a Unix socket, or loopback.
+    pub(crate) fn is_this_machine(&self) -> bool {
+        match self {
+            PeerAddress::Unix(_) => true,
+            PeerAddress::Tcp { host, .. } => {
+                host == "localhost"
+                    || host.parse::<IpAddr>().is_ok_and(|number| number.to_canonical().is_loopback())
+            }
+        }
+    }
+}
+
 impl FromStr for PeerAddress {
     type Err = Error;
 
@@ -98,6 +112,22 @@ mod tests {
     fn what_is_displayed_parses_to_the_same_address() {
         for text in ["unix:a", "unix:/run/user/0/x y.sock", "tcp:node7:7471", "tcp:[::1]:1"] {
             assert_eq!(text.parse::<PeerAddress>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn unix_sockets_and_loopback_are_on_this_machine() {
+        for (text, expected) in [
+            ("unix:a", true),
+            ("tcp:localhost:1", true),
+            ("tcp:127.0.0.2:1", true),
+            ("tcp:[::1]:1", true),
+            ("tcp:[::ffff:127.0.0.1]:1", true),
+            ("tcp:0.0.0.0:1", false),
+            ("tcp:node7:1", false),
+            ("tcp:192.0.2.1:1", false),
+        ] {
+            assert_eq!(text.parse::<PeerAddress>().unwrap().is_this_machine(), expected, "{text}");
         }
     }
 

@@ -46,11 +46,11 @@ pub struct Met {
     pub limits: Limits,
     /// What the source may do at the target: as it was told, or as the target says.
     pub rights: Rights,
-    /// Transports that a source and its target have in common and would rather have used.
+    /// Transports that a source and its target have in common, would rather have used, and tried.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// A transport that both sides have and that does not join them.
+/// A transport that would rather have been taken, and was not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PassedOver {
@@ -58,6 +58,13 @@ pub struct PassedOver {
     pub transport: String,
     /// Why not, as a sentence.
     pub why: String,
+}
+
+impl PassedOver {
+    /// The transport of this name, which was not taken because of `why`.
+    pub fn new(transport: impl Into<String>, why: impl Into<String>) -> PassedOver {
+        PassedOver { transport: transport.into(), why: why.into() }
+    }
 }
 
 /// Two ends that are connected, and their terms.

@@ -12,6 +12,8 @@ mod players;
 mod processes;
 mod seal;
 mod stage;
+#[cfg(feature = "ucx")]
+mod strangers;
 mod streams;
 mod tcp;
 #[cfg(feature = "ucx")]

@@ -1,0 +1,107 @@
+//! What listens in a target and in its source: nothing but the target's own socket, whatever the transport.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::keyed::has_ucx;
+use crate::workbench::{Serving, Watched, Workbench, finish, wait_for};
+
+/// The inodes of a process's sockets.
+fn sockets(pid: u32) -> BTreeSet<String> {
+    let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
+    folder
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .filter_map(|to| Some(to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect()
+}
+
+/// Where sockets of a process wait for connections or datagrams, as proc(5) has them: of TCP those that listen, of UDP and raw IP all, of
+/// Unix those that accept.
+fn listening(pid: u32) -> Vec<String> {
+    let own = sockets(pid);
+    let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    let mut found = Vec::new();
+    for (name, states) in
+        [("tcp", &["0A"][..]), ("tcp6", &["0A"]), ("udp", &[]), ("udp6", &[]), ("raw", &[]), ("raw6", &[])]
+    {
+        for line in table(name).lines().skip(1) {
+            let row: Vec<_> = line.split_whitespace().collect();
+            let is_meant = states.is_empty() || states.contains(&row[3]);
+            if is_meant && own.contains(row[9]) {
+                found.push(format!("{name} {}", row[1]));
+            }
+        }
+    }
+    for line in table("unix").lines().skip(1) {
+        let row: Vec<_> = line.split_whitespace().collect();
+        // __SO_ACCEPTCON.
+        if row[3] == "00010000" && own.contains(row[6]) {
+            found.push(format!("unix {}", row.get(7).unwrap_or(&"")));
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
+    let bench = Workbench::new();
+    let wait = bench.library(
+        "wait",
+        "FARJUMP_COPY_ARGS(wait)\nFARJUMP_IFUNC void wait_main(void *p, size_t n, void *t) { for (;;) __asm__ volatile(\"\"); }",
+    );
+    let crc32 = bench.sample("crc32");
+    let usable = farjump::available().into_iter().filter(|backend| match &backend.usable {
+        Ok(_) => true,
+        Err(why) => {
+            println!("skipped: {}: {why}", backend.name);
+            false
+        }
+    });
+    for transport in usable.map(|backend| backend.name).chain(["ucx"]) {
+        for over_tcp in [false, true] {
+            if transport == "shm" && over_tcp || transport == "ucx" && !has_ucx() {
+                continue;
+            }
+            let own = bench.address();
+            let listen = if over_tcp { "tcp:127.0.0.1:0" } else { &own };
+            let mut command = bench.farjump();
+            command.args(["serve", "--listen", listen, "--transport", transport]);
+            let serving = Serving::start(&mut command);
+            let address = serving.ready.split(' ').nth(1).expect("the address is in the line").to_owned();
+            let one_of_its_own = || {
+                let found = listening(serving.pid());
+                assert_eq!(found.len(), 1, "{transport} at {address}: {found:?}");
+                let is_own = match address.rsplit_once(':') {
+                    Some((host, port)) if host.starts_with("tcp:") => {
+                        let port: u16 = port.parse().expect("a port");
+                        found[0] == format!("tcp 0100007F:{port:04X}")
+                    }
+                    _ => found[0].starts_with("unix "),
+                };
+                assert!(is_own, "{transport} at {address}: {found:?}");
+            };
+            one_of_its_own();
+            let inject = |library: &Path| {
+                let mut command = bench.farjump();
+                command.arg("inject").arg(library).args(["--to", &address, "--transport", transport]);
+                command
+            };
+            finish(&mut inject(&crc32)).worked();
+            one_of_its_own();
+            let source = Watched::start(
+                inject(&wait).args(["--timeout", "60m"]).stdout(Stdio::piped()).stderr(Stdio::piped()),
+            );
+            // It runs: nothing else keeps a target of one thread from an answer.
+            wait_for("the function to run", || {
+                let asked = bench.run(["stats", "--to", &address, "--timeout", "100ms"]);
+                (asked.code == 4).then_some(())
+            });
+            one_of_its_own();
+            assert_eq!(listening(source.pid()), [""; 0], "{transport} at {address}: the source listens");
+            serving.kill();
+            source.finish();
+        }
+    }
+}

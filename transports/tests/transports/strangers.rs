@@ -1,0 +1,148 @@
+//! A process of nobody's that speaks UCX and knows of a worker nothing but a port and an address (`stranger.c`). It is played against a
+//! process of its own for each case, in which no other test listens.
+
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::process::{Command, exit};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use farjump_core::transport::{Endpoint, Messages, OpenRequest, Transport};
+use farjump_transports::ucx::Am;
+use rustix::net::getsockname;
+use rustix::net::sockopt::socket_acceptconn;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tempfile::tempdir;
+
+use crate::processes::DONE;
+use crate::stage::Watchdog;
+
+/// The stranger's program; its presence makes a process a case.
+const PROGRAM: &str = "TRANSPORTS_TEST_STRANGER";
+/// Whether UCX's TCP is allowed there.
+const ALLOWED: &str = "TRANSPORTS_TEST_UCX_TCP";
+/// What the stranger exits with where it has written, and where it did not get in.
+const WRITTEN: i32 = 0;
+const KEPT_OUT: i32 = 3;
+
+/// What it writes to: a global that nobody gave to UCX.
+static VICTIM: AtomicU64 = AtomicU64::new(7);
+
+/// Where sockets of this process listen.
+fn listening() -> Vec<SocketAddr> {
+    let numbers = fs::read_dir("/proc/self/fd").unwrap();
+    let numbers = numbers.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let at = |number| {
+        // SAFETY: asked of for its name alone. This process has no thread that closes descriptors meanwhile.
+        let socket = unsafe { BorrowedFd::borrow_raw(number) };
+        let listens = socket_acceptconn(socket).unwrap_or(false);
+        listens.then(|| SocketAddr::try_from(getsockname(socket).unwrap()).unwrap())
+    };
+    numbers.filter_map(at).collect()
+}
+
+/// Two connected ends.
+fn pair(mut am: Am) -> [Box<dyn Messages>; 2] {
+    let [left, right] = [(); 2].map(|()| am.open(&OpenRequest::new(1 << 20, 4096)).unwrap());
+    let (to_left, to_right) =
+        (left.address().try_to_owned().unwrap(), right.address().try_to_owned().unwrap());
+    [left.connect(to_right, 1000), right.connect(to_left, 1000)].map(|end| match end.unwrap() {
+        Endpoint::TwoSided(messages) => messages,
+        Endpoint::OneSided { .. } => panic!("ucx-am is two-sided"),
+    })
+}
+
+/// Has the stranger try it at a port on loopback, while `ends` work. Returns what it exits with.
+fn attack(at: SocketAddr, ends: &mut [Box<dyn Messages>]) -> Option<i32> {
+    let mut stranger = Command::new(env::var_os(PROGRAM).unwrap());
+    stranger.args(["lo".to_owned(), at.port().to_string(), format!("{:p}", &VICTIM)]);
+    let mut stranger = stranger.env("UCX_LOG_LEVEL", "fatal").spawn().unwrap();
+    loop {
+        ends.iter_mut().for_each(|end| end.progress().unwrap());
+        if let Some(status) = stranger.try_wait().unwrap() {
+            // What it has sent before it ended may still lie with the system.
+            (0..10_000).for_each(|_| ends.iter_mut().for_each(|end| end.progress().unwrap()));
+            return status.code();
+        }
+    }
+}
+
+/// One case: this process is the victim.
+fn play() -> ! {
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let _watchdog = Watchdog::new();
+    if env::var_os(ALLOWED).is_none() {
+        let mut ends = pair(Am::new());
+        assert_eq!(listening(), []);
+        ends.iter_mut().for_each(|end| end.progress().unwrap());
+        assert_eq!(listening(), []);
+        exit(DONE);
+    }
+    let mut ends = pair(Am::with_tcp());
+    let on_loopback: Vec<_> = listening().into_iter().filter(|at| at.ip().is_loopback()).collect();
+    assert_eq!(on_loopback.len(), 2);
+    // The other end has not been heard of as long as it does nothing: what the switch opens.
+    assert_eq!(at_one_of(&on_loopback, &mut ends[..1]), [WRITTEN]);
+    VICTIM.store(7, Relaxed);
+    // More than the time that connections may be on their way.
+    let began = std::time::Instant::now();
+    while began.elapsed() < std::time::Duration::from_millis(500) {
+        ends.iter_mut().for_each(|end| end.progress().unwrap());
+    }
+    for at in on_loopback {
+        assert_eq!(attack(at, &mut ends), Some(KEPT_OUT));
+    }
+    assert_eq!(VICTIM.load(Relaxed), 7);
+    exit(DONE);
+}
+
+/// Has it try all of the ports until it has written. Returns what it exited with then.
+fn at_one_of(ports: &[SocketAddr], ends: &mut [Box<dyn Messages>]) -> Vec<i32> {
+    let mut attacks = ports.iter().map(|at| attack(*at, ends));
+    let written = attacks.find(|_| VICTIM.load(Relaxed) != 7);
+    written.into_iter().flatten().collect()
+}
+
+/// The stranger's program, in this folder; `None`, said, where it cannot be made.
+fn stranger(folder: &Path) -> Option<std::path::PathBuf> {
+    let (source, program) = (folder.join("stranger.c"), folder.join("stranger"));
+    fs::write(&source, include_str!("stranger.c")).unwrap();
+    let made = Command::new("cc").arg(&source).arg("-o").arg(&program).args(["-luct", "-lucs"]).output();
+    match made {
+        Ok(made) if made.status.success() => Some(program),
+        Ok(made) => {
+            println!("skipped: no UCX to build with: {}", String::from_utf8_lossy(&made.stderr));
+            None
+        }
+        Err(error) => {
+            println!("skipped: no C compiler: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_stranger_who_knows_a_port_writes_only_where_ucx_has_tcp_and_only_until_the_peer_is_there() {
+    const NAME: &str = "strangers::a_stranger_who_knows_a_port_writes_only_where_ucx_has_tcp_and_only_until_the_peer_is_there";
+    if env::var_os(PROGRAM).is_some() {
+        play();
+    }
+    if let Err(why) = Am::new().usable() {
+        return println!("skipped: {why}");
+    }
+    let folder = tempdir().unwrap();
+    let Some(program) = stranger(folder.path()) else { return };
+    for allowed in [false, true] {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(PROGRAM, &program);
+        command.env_remove("UCX_TLS").env_remove("UCX_NET_DEVICES");
+        if allowed {
+            command.env(ALLOWED, "yes").env("UCX_TLS", "tcp");
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(DONE), "UCX's TCP {allowed}: {said}");
+    }
+}
