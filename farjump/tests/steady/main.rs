@@ -3,9 +3,13 @@
 #![cfg(all(feature = "shm", feature = "build"))]
 
 mod counting;
+#[cfg(feature = "tcp")]
+mod idle;
 mod peers;
 mod refused;
 mod released;
+#[cfg(feature = "tcp")]
+mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 mod system_calls;

@@ -1,0 +1,181 @@
+//! What a link over `tcp` takes that is idle, control connection included: on the heap, and in all that is mapped.
+
+use std::fs::read_to_string;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use farjump::{Key, Link, Target};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
+
+use crate::counting::held;
+use crate::support::{PATIENCE, Watchdog, library};
+
+const ROLE: &str = "IDLE_ROLE";
+const TRANSPORT: &str = "tcp";
+/// Links before and between the two looks.
+const BEFORE: usize = 20;
+const LINKS: usize = 1000;
+/// What each may take on a side, in bytes.
+const MOST: i64 = 16 << 10;
+
+/// What a process takes, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// Of this thread, on the heap.
+    heap: i64,
+    /// In memory that is no file's, the heap's pages and stacks among it.
+    anonymous: i64,
+    /// Mapped, in memory or not.
+    mapped: i64,
+}
+
+impl Taken {
+    fn now() -> Taken {
+        let number = |file: &str, name: &str| {
+            let text = read_to_string(file).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name).to_owned();
+            line.trim().trim_end_matches(" kB").parse::<i64>().expect("a number") * 1024
+        };
+        let anonymous = number("/proc/self/smaps_rollup", "Anonymous:");
+        Taken { heap: held(), anonymous, mapped: number("/proc/self/status", "VmData:") }
+    }
+
+    fn parse(text: &str) -> Taken {
+        let numbers: Vec<i64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
+        let [heap, anonymous, mapped] = numbers[..] else { panic!("{text}") };
+        Taken { heap, anonymous, mapped }
+    }
+
+    /// No link since `before` took more than it may.
+    fn assert_little(self, before: Taken, side: &str) {
+        let each = |now: i64, then: i64| (now - then) / LINKS as i64;
+        let heap = each(self.heap, before.heap);
+        let (anonymous, mapped) = (each(self.anonymous, before.anonymous), each(self.mapped, before.mapped));
+        println!(
+            "{side}, for each of {LINKS} links: heap {heap}, anonymous {anonymous}, mapped {mapped} bytes"
+        );
+        assert!(heap > 100, "{side}: {heap} bytes on the heap for each link: not counted");
+        assert!(
+            heap <= MOST && anonymous <= MOST,
+            "{side}: heap {heap}, anonymous {anonymous} for each link"
+        );
+        assert!(mapped <= 2 * MOST, "{side}: {mapped} bytes mapped for each link");
+    }
+}
+
+fn raise_file_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+fn key() -> Key {
+    Key::from_bytes([7; Key::LEN])
+}
+
+/// The target, in a process of its own, which says what it takes for each line that it is told.
+struct Host {
+    child: Child,
+    orders: ChildStdin,
+    said: BufReader<ChildStdout>,
+}
+
+impl Host {
+    fn start() -> Host {
+        let mut child = again("target").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (orders, said) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Host { child, orders, said: BufReader::new(said) }
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "the target ended");
+            if let Some((_, said)) = line.trim_end().split_once('@') {
+                return said.to_owned();
+            }
+        }
+    }
+
+    fn taken(&mut self) -> Taken {
+        writeln!(self.orders, "look").unwrap();
+        Taken::parse(&self.hear())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn play_target() {
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    raise_file_limit();
+    let asked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+    std::thread::spawn(|| std::io::stdin().lines().for_each(|_| asked.store(true, Ordering::Relaxed)));
+    let mut count = 0_u64;
+    let target = Target::listen("tcp:127.0.0.1:0").transport(TRANSPORT).key(key());
+    let mut target = target.args(&mut count).max_sources(BEFORE + LINKS).build().unwrap();
+    println!("@{}", target.address());
+    loop {
+        while target.poll().unwrap() != 0 {}
+        target.wait(Duration::from_millis(1)).unwrap();
+        if asked.swap(false, Ordering::Relaxed) {
+            let Taken { heap, anonymous, mapped } = Taken::now();
+            println!("@{heap} {anonymous} {mapped}");
+        }
+    }
+}
+
+#[test]
+fn an_idle_link_takes_less_than_16_kib_on_either_side() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("target") => play_target(),
+        Ok(_) => play_source(),
+        // In processes of their own: what other tests take meanwhile is no link's.
+        Err(_) => {
+            let output = again("source").output().unwrap();
+            println!("{}", String::from_utf8_lossy(&output.stdout));
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+/// This test, in a process of its own with a role.
+fn again(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let test = "idle::an_idle_link_takes_less_than_16_kib_on_either_side";
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
+    command
+}
+
+fn play_source() {
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let _watchdog = Watchdog::new();
+    raise_file_limit();
+    if getrlimit(Resource::Nofile).current.is_some_and(|most| most < 3 * (BEFORE + LINKS) as u64) {
+        return println!("skipped: a process may not have descriptors for {LINKS} links here");
+    }
+    let mut host = Host::start();
+    let (address, counter) = (host.hear(), library("counter"));
+    let mut links = Vec::with_capacity(BEFORE + LINKS);
+    let mut grow = |count: usize| {
+        for _ in 0..count {
+            let link = Link::builder(&address).transport(TRANSPORT).key(key()).connect().unwrap();
+            // It has been in use: one that kept what that takes would be seen.
+            link.inject(&counter, &[1; 8]).unwrap().wait(PATIENCE).unwrap();
+            link.inject(&counter, &[1; 5000]).unwrap().wait(PATIENCE).unwrap();
+            links.push(link);
+        }
+    };
+    grow(BEFORE);
+    let (before, theirs_before) = (Taken::now(), host.taken());
+    grow(LINKS);
+    Taken::now().assert_little(before, "source");
+    host.taken().assert_little(theirs_before, "target");
+}
