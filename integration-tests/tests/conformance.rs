@@ -87,32 +87,65 @@ impl Drop for Killed {
     }
 }
 
-/// The program of the suite, with UCX's sockets alone and only the links of one mode: its targets are started by another one.
-fn suite() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
+/// Has `command`, which runs the program of the suite, use UCX's sockets alone and only the links of one mode.
+fn settled(mut command: Command) -> Command {
     command.env("UCX_TLS", "tcp,self").env("CONFORMANCE_UCX_TCP", "yes");
     command.env("CONFORMANCE_PARTS", "cached").stdin(Stdio::null());
     command
 }
 
-#[test]
-fn targets_that_another_program_starts_pass_the_suite_and_die_when_they_are_to() {
-    let mut serving = suite();
-    serving.args(["--serve", "127.0.0.1:0"]).stdout(Stdio::piped());
-    let mut serving = Killed(serving.spawn().expect("the suite's program starts"));
+/// Has the program of the suite start targets for others at `listen`, as one that `run` starts. Returns it and where it listens.
+fn serving(run: Command, listen: &str) -> (Killed, String) {
+    let mut command = settled(run);
+    command.args(["--serve", listen]).stdout(Stdio::piped());
+    let mut serving = Killed(command.spawn().expect("the suite's program starts"));
     let mut ready = String::new();
     let said = serving.0.stdout.as_mut().expect("it is a pipe");
     BufReader::new(said).read_line(&mut ready).expect("it says where it listens");
     let address = ready.trim_end().strip_prefix("ready: ").expect("it is ready");
-    let output = suite().args(["--at", address, "ucx-am"]).output().expect("the suite's program starts");
+    (serving, address.to_owned())
+}
+
+/// Puts `subject` to the test by targets that are started at `address`. Returns whether it was not skipped.
+fn conforms_at(run: Command, address: &str, subject: &str) -> bool {
+    let output = settled(run).args(["--at", address, subject]).output().expect("the suite's program starts");
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
-    if !text.starts_with("skipped: ") {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(text.contains("links, cached, two machines"), "nothing ran");
+    if text.starts_with("skipped: ") {
+        return false;
     }
-    let output = suite().args(["--at", address, "shm"]).output().expect("the suite's program starts");
-    assert_eq!(output.status.code(), Some(1), "shared memory reaches no other machine");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("links, cached, two machines"), "nothing ran");
+    true
+}
+
+fn suite() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_conformance"))
+}
+
+#[test]
+fn targets_that_another_program_starts_pass_the_suite_and_die_when_they_are_to() {
+    let (_serving, address) = serving(suite(), "127.0.0.1:0");
+    for subject in ["ucx-am", "tcp"] {
+        conforms_at(suite(), &address, subject);
+    }
+    let shm = settled(suite()).args(["--at", &address, "shm"]).output().expect("the suite's program starts");
+    assert_eq!(shm.status.code(), Some(1), "shared memory reaches no other machine");
+}
+
+#[test]
+fn tcp_between_two_network_namespaces() {
+    let namespaces = match Namespaces::new() {
+        Ok(namespaces) => namespaces,
+        Err(why) => return println!("skipped: tcp between network namespaces: {why}"),
+    };
+    let run = |side| namespaces.command(side, env!("CARGO_BIN_EXE_conformance"));
+    let (_serving, address) = serving(run(Side::Right), &format!("{}:0", Side::Right.address()));
+    assert!(conforms_at(run(Side::Left), &address, "tcp"));
+    for side in [Side::Left, Side::Right] {
+        let bytes = namespaces.received(side).unwrap();
+        assert!(bytes > 1 << 20, "{bytes} bytes came to the {side:?}: the frames went another way");
+    }
 }
 
 #[test]

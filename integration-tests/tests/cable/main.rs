@@ -1,4 +1,4 @@
-//! Links over UCX between two network namespaces whose cable is pulled out while calls are under way.
+//! Links over UCX and over `tcp` between two network namespaces whose cable is pulled out while calls are under way.
 //!
 //! A target and a source are processes of their own, one in each namespace (`player.rs`, `roles.rs`). The target stands still
 //! while the source injects, so that nothing is answered before the cable is gone, on whichever side.
@@ -12,7 +12,9 @@ use tempfile::tempdir;
 use player::Player;
 
 /// The only transport of UCX's that goes by cable.
-const TRANSPORT: &str = "ucx-am";
+const UCX_AM: &str = "ucx-am";
+/// farjump's own, which goes where the control connection goes.
+const TCP: &str = "tcp";
 /// Where the source is, and where the target.
 const SOURCE: Side = Side::Left;
 const TARGET: Side = Side::Right;
@@ -35,20 +37,20 @@ enum Meeting {
     Unix,
 }
 
-/// Pulls the cable at `side` between a source and a target that have met by `meeting`, and plugs it in again. `test` is the
-/// name of the test that calls this.
-fn pull(test: &str, meeting: Meeting, side: Side) {
-    if roles::plays(TRANSPORT) {
+/// Pulls the cable at `side` between a source and a target over `transport` that have met by `meeting`, and plugs it in again.
+/// `test` is the name of the test that calls this.
+fn pull(test: &str, transport: &str, meeting: Meeting, side: Side) {
+    if roles::plays(transport) {
         return;
     }
-    let backend = farjump::available().into_iter().find(|backend| backend.name == TRANSPORT);
+    let backend = farjump::available().into_iter().find(|backend| backend.name == transport);
     let usable = backend.map_or_else(|| Err("it is not in this build".to_owned()), |found| found.usable);
     if let Err(why) = usable {
-        return println!("skipped: {TRANSPORT}: {why}");
+        return println!("skipped: {transport}: {why}");
     }
     let namespaces = match Namespaces::new() {
         Ok(namespaces) => namespaces,
-        Err(why) => return println!("skipped: {TRANSPORT} between network namespaces: {why}"),
+        Err(why) => return println!("skipped: {transport} between network namespaces: {why}"),
     };
     let folder = tempdir().unwrap();
     let listen = match meeting {
@@ -79,15 +81,25 @@ fn pull(test: &str, meeting: Meeting, side: Side) {
 
 #[test]
 fn calls_end_when_the_targets_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
-    pull(this_test!(), Meeting::Tcp, TARGET);
+    pull(this_test!(), UCX_AM, Meeting::Tcp, TARGET);
 }
 
 #[test]
 fn calls_end_when_the_sources_own_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
-    pull(this_test!(), Meeting::Tcp, SOURCE);
+    pull(this_test!(), UCX_AM, Meeting::Tcp, SOURCE);
 }
 
 #[test]
 fn calls_end_by_their_deadlines_where_only_frames_go_by_cable_and_a_new_link_works_when_it_is_back() {
-    pull(this_test!(), Meeting::Unix, TARGET);
+    pull(this_test!(), UCX_AM, Meeting::Unix, TARGET);
+}
+
+#[test]
+fn calls_over_a_stream_end_when_the_targets_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
+    pull(this_test!(), TCP, Meeting::Tcp, TARGET);
+}
+
+#[test]
+fn calls_over_a_stream_end_when_the_sources_own_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
+    pull(this_test!(), TCP, Meeting::Tcp, SOURCE);
 }
