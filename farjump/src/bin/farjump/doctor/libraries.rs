@@ -26,7 +26,8 @@ const WANTED: [Wanted; 2] = [
     Wanted {
         name: "libucp",
         soname: "libucp.so.0",
-        serves: "the transports ucx-put and ucx-am",
+        serves: "the transports ucx-put and ucx-am (not over TCP unless --ucx-tcp says so: a process that reaches a port of UCX's may \
+                 write the memory of the one that has it)",
         mend: "sudo apt-get install libucx0",
     },
     Wanted {

@@ -2,6 +2,7 @@
 
 use super::options::{Cpus, Metric};
 use super::tool::{Tool, free_port};
+use super::ucx::ports;
 use crate::failure::Failure;
 use crate::stage::Stage;
 
@@ -32,7 +33,11 @@ pub(super) fn run(
     let mut arguments: Vec<_> =
         options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
     arguments.extend(["-f", "-v"].map(str::to_owned));
-    TOOL.run(stage, cpus, port, &arguments, |text| figure(text, metric))
+    let settings = ports::settings();
+    let transports = settings.transports.map(|value| ("UCX_TLS", value));
+    let devices = settings.devices.map(|value| ("UCX_NET_DEVICES", value.to_owned()));
+    let variables: Vec<_> = transports.into_iter().chain(devices).collect();
+    TOOL.run(stage, cpus, port, &arguments, &variables, |text| figure(text, metric))
 }
 
 /// The figure in the last line of its CSV: its columns are iterations, latencies (median, average, overall; us), bandwidths

@@ -100,7 +100,7 @@ impl Program {
             options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
         // A frequency that changes is no reason to refuse.
         arguments.push("-F".to_owned());
-        self.tool().run(stage, cpus, listens, &arguments, |text| figure(text, metric, size))
+        self.tool().run(stage, cpus, listens, &arguments, &[], |text| figure(text, metric, size))
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Tool {
 }
 
 impl Tool {
-    /// Runs it once: a server with these arguments, and when it listens on `port` a client with the same and its address. Returns the
+    /// Runs it once, with these variables: a server with these arguments, and when it listens on `port` a client with the same and its address. Returns the
     /// `figure` in what the client said.
     ///
     /// # Errors
@@ -41,12 +41,14 @@ impl Tool {
         cpus: Cpus,
         port: u16,
         arguments: &[String],
+        variables: &[(&str, String)],
         figure: impl Fn(&str) -> Option<f64>,
     ) -> Result<f64, Failure> {
         let program = self.program;
         let command = || {
             let mut command = Command::new(program);
-            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             command
         };
         let mut server = self.start_on(stage, cpus.target, cpus.source, &mut command())?;

@@ -11,6 +11,7 @@ use farjump_ucx_sys::{
     ucp_feature, ucp_params_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
 };
 
+use super::ports;
 use crate::failure::Failure;
 
 /// A worker, in a context of its own.
@@ -21,9 +22,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// With this feature alone, used by one thread.
+    /// With this feature alone, used by one thread, by the transports that the environment names; TCP on loopback alone.
     pub(super) fn create(feature: ucp_feature) -> Result<Worker, Failure> {
-        Worker::create_with(feature, &[])
+        let settings = ports::settings().to_pairs();
+        let settings: Vec<_> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
+        Worker::create_with(feature, &settings)
     }
 
     /// The same, with these settings in place of the environment's.

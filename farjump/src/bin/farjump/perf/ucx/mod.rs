@@ -4,6 +4,7 @@
 mod context;
 mod lanes;
 mod messages;
+pub(super) mod ports;
 mod reaching;
 mod requests;
 mod waiting;
