@@ -405,35 +405,42 @@ fn a_message_longer_than_the_window_goes_alone_and_holds_up_the_next() {
 }
 
 #[test]
-fn two_ends_that_only_send_do_not_wait_for_each_other() {
-    for seal in [Seal::Clear, Seal::Aes] {
-        for len in [64, 4096, 3 << 20] {
-            let (mut left, mut right) = pair(Terms { seal, window: 4 << 20, ..TERMS });
-            let (mut sent, mut came) = ([0; 2], [0; 2]);
-            let total = if len > BODY { 6 } else { 20_000 };
-            let deadline = Instant::now() + PATIENCE;
-            while came != [total; 2] {
-                for (at, post) in [&mut left, &mut right].into_iter().enumerate() {
-                    while sent[at] < total {
-                        match send(post, len, sent[at] as u8) {
-                            Ok(()) => sent[at] += 1,
-                            Err(error) if error.is_full() => break,
-                            Err(error) => panic!("{error}"),
-                        }
+fn two_ends_that_only_send_do_not_wait_for_each_other_and_hold_no_more_than_their_windows() {
+    const WINDOW: u32 = 32 << 20;
+    for (seal, len) in [(Seal::Clear, 64), (Seal::Aes, 4096), (Seal::Clear, 3 << 20), (Seal::Aes, 3 << 20)] {
+        let (mut left, mut right) = pair(Terms { seal, window: WINDOW, ..TERMS });
+        // More than the sockets hold, and less than a window.
+        let total = (if len == 64 { 12 << 20 } else { 24 << 20 }) / len;
+        let deadline = Instant::now() + PATIENCE;
+        let (mut sent, mut came) = ([0; 2], [0; 2]);
+        let mut most = 0;
+        while came != [total; 2] {
+            for (at, post) in [&mut left, &mut right].into_iter().enumerate() {
+                while sent[at] < total {
+                    match send(post, len, sent[at] as u8) {
+                        Ok(()) => sent[at] += 1,
+                        Err(error) if error.is_full() => break,
+                        Err(error) => panic!("{error}"),
                     }
-                    post.progress().unwrap();
                 }
-                // A message is looked at only where neither can send.
-                for (at, post) in [&mut left, &mut right].into_iter().enumerate() {
-                    if let Some(bytes) = take(post).unwrap() {
-                        assert!(bytes.into_iter().eq(bytes_of(len, came[at] as u8)));
-                        came[at] += 1;
-                    }
-                    assert!(post.whole().inbound.held() < 24 << 20);
+                post.progress().unwrap();
+                // Not each time: it counts all.
+                if most == 0 || sent[at] == total && came[at] % 1024 == 0 {
+                    most = most.max(post.whole().inbound.held());
                 }
-                assert!(Instant::now() < deadline, "{seal:?} {len}: sent {sent:?}, came {came:?}");
+                // Messages are looked at only by a side that has sent all.
+                if sent[at] == total
+                    && !post.wants_write()
+                    && let Some(bytes) = take(post).unwrap()
+                {
+                    assert!(bytes.into_iter().eq(bytes_of(len, came[at] as u8)));
+                    came[at] += 1;
+                }
             }
+            assert!(Instant::now() < deadline, "{seal:?} {len}: sent {sent:?}, came {came:?}");
         }
+        assert!((1..3 * WINDOW as usize).contains(&most), "{most} bytes were held");
+        assert!(left.arm().unwrap() && left.whole().inbound.held() == 0);
     }
 }
 
@@ -467,24 +474,32 @@ fn a_small_message_and_its_answer_are_one_call_each_at_either_side_and_idle_ends
 
 #[test]
 fn a_long_message_is_written_512_kib_at_a_time() {
-    let (mut left, mut right) = pair(Terms { window: 64 << 20, ..TERMS });
+    const TIMES: usize = 30;
+    let (mut left, mut right) = pair(TERMS);
     let reader = std::thread::spawn(move || {
-        let bytes = loop {
-            if let Some(bytes) = take(&mut right).unwrap() {
-                break bytes;
+        for _ in 0..TIMES {
+            while take(&mut right).unwrap().is_none() {}
+        }
+        right
+    });
+    let calls = (0..TIMES).map(|_| {
+        let deadline = Instant::now() + PATIENCE;
+        let before = loop {
+            let before = CALLS.get();
+            match send(&mut left, 1 << 20, 1) {
+                Ok(()) => break before,
+                Err(error) => assert!(error.is_full() && Instant::now() < deadline, "{error}"),
             }
         };
-        (right, bytes.len())
+        while left.wants_write() {
+            left.progress().unwrap();
+            assert!(Instant::now() < deadline);
+        }
+        CALLS.get() - before
     });
-    let before = CALLS.get();
-    send(&mut left, 1 << 20, 1).unwrap();
-    while left.wants_write() {
-        left.progress().unwrap();
-    }
-    // Two, and what a full socket adds: it takes at least a few records at a time.
-    let calls = CALLS.get() - before;
-    assert!((2..32).contains(&calls), "{calls} calls");
-    assert_eq!(reader.join().unwrap().1, 1 << 20);
+    // A socket that is full has more of them. The system makes it larger as it is used.
+    assert_eq!(calls.min(), Some(2));
+    drop(reader.join().unwrap());
 }
 
 #[test]
