@@ -728,6 +728,13 @@ farjump_status_t farjump_link_options_set_ucx_tcp(farjump_link_options_t *option
                                                   bool allowed);
 
 /**
+ * Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you trust. The control connection is
+ * sealed in any case. Off unless set. The target has to say so too: farjump_target_options_set_clear().
+ */
+farjump_status_t farjump_link_options_set_clear(farjump_link_options_t *options,
+                                                bool clear);
+
+/**
  * How the code of calls comes to run: one of FARJUMP_MODE_CACHED, which is the default, and its kin. farjump_link_set_mode()
  * changes it.
  */
@@ -1257,6 +1264,13 @@ farjump_status_t farjump_target_options_set_transport(farjump_target_options_t *
  */
 farjump_status_t farjump_target_options_set_ucx_tcp(farjump_target_options_t *options,
                                                     bool allowed);
+
+/**
+ * Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you trust. Control connections are
+ * sealed in any case. Off unless set. Sources have to say so too: farjump_link_options_set_clear().
+ */
+farjump_status_t farjump_target_options_set_clear(farjump_target_options_t *options,
+                                                  bool clear);
 
 /**
  * The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have: 32 bytes, as hard to guess as

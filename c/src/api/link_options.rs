@@ -28,6 +28,7 @@ pub type farjump_link_code_missing_fn = Option<unsafe extern "C" fn(user: *mut c
 pub struct farjump_link_options_t {
     transport: Option<String>,
     ucx_tcp: bool,
+    clear: bool,
     mode: Option<Mode>,
     connect_timeout: Option<u64>,
     send_timeout: Option<u64>,
@@ -45,7 +46,7 @@ pub struct farjump_link_options_t {
 impl farjump_link_options_t {
     /// A link to be made with them.
     pub(crate) fn builder(&self, address: &str) -> LinkBuilder {
-        let builder = Link::builder(address).ucx_tcp(self.ucx_tcp);
+        let builder = Link::builder(address).ucx_tcp(self.ucx_tcp).clear(self.clear);
         let builder = set(builder, self.transport.as_deref(), LinkBuilder::transport);
         let builder = set(builder, self.mode, LinkBuilder::mode);
         let builder = set(builder, self.connect_timeout.map(duration), LinkBuilder::connect_timeout);
@@ -129,6 +130,22 @@ pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     unsafe {
         change(options, |options| {
             options.ucx_tcp = allowed;
+            Ok(())
+        })
+    }
+}
+
+/// Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you trust. The control connection is
+/// sealed in any case. Off unless set. The target has to say so too: farjump_target_options_set_clear().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_clear(
+    options: *mut farjump_link_options_t,
+    clear: bool,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.clear = clear;
             Ok(())
         })
     }

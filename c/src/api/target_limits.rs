@@ -280,6 +280,22 @@ pub unsafe extern "C" fn farjump_target_options_set_ucx_tcp(
     }
 }
 
+/// Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you trust. Control connections are
+/// sealed in any case. Off unless set. Sources have to say so too: farjump_link_options_set_clear().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_clear(
+    options: *mut farjump_target_options_t,
+    clear: bool,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses.
+    unsafe {
+        change(options, |options| {
+            options.clear = clear;
+            Ok(())
+        })
+    }
+}
+
 /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have: 32 bytes, as hard to guess as
 /// random ones. Who has it is let in. Without one a target listens on this machine's loopback only. Means nothing on Unix sockets.
 /// The bytes are copied, and wiped when the options are freed.

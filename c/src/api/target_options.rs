@@ -72,6 +72,7 @@ pub struct farjump_target_options_t {
     pub(crate) max_source_memory: Option<usize>,
     pub(crate) transport: Option<String>,
     pub(crate) ucx_tcp: bool,
+    pub(crate) clear: bool,
     peers: Vec<(String, String)>,
     pub(crate) key: Option<Key>,
     pub(crate) key_file: Option<PathBuf>,
@@ -108,6 +109,7 @@ impl farjump_target_options_t {
             .process_symbols(self.process_symbols)
             .allow_export(self.allow_export)
             .ucx_tcp(self.ucx_tcp)
+            .clear(self.clear)
             .perf_map(self.perf_map)
             .crash_report(self.crash_report);
         let builder = set(builder, self.rights, TargetBuilder::rights);

@@ -265,6 +265,12 @@ impl Settings {
         passed
     }
 
+    /// Until when a machine that says nothing from now on is not taken for gone.
+    pub(super) fn silence_deadline(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.tcp.peer_timeout).unwrap_or_else(|| now + Duration::from_secs(3600))
+    }
+
     /// Until when something that begins now must be connected.
     pub(super) fn connect_deadline(&self) -> Instant {
         Instant::now()

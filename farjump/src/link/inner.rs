@@ -71,6 +71,8 @@ pub(super) struct Inner {
     heard: bool,
     /// Why the target is gone.
     gone: Option<String>,
+    /// Why the target is going, where the channel is still to bring what it sent before; and until when that may take.
+    going: Option<(Instant, String)>,
     bigger: Bigger,
     lull: Lull,
     /// The frame that messages are being put into. While there is one, no other frame may be begun.
@@ -111,6 +113,7 @@ impl Inner {
             unread: false,
             heard: false,
             gone: None,
+            going: None,
             bigger: Bigger::default(),
             several: None,
             settings,
@@ -142,6 +145,7 @@ impl Inner {
         self.rights = met.rights;
         self.unread = false;
         self.gone = None;
+        self.going = None;
         Ok(())
     }
 
@@ -237,7 +241,7 @@ impl Inner {
         wants_reply: bool,
         wait: bool,
     ) -> Result<u32, Box<Error>> {
-        if self.gone.is_some() {
+        if self.gone.is_some() || self.going.is_some() {
             return Err(self.gone_error().into());
         }
         let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };

@@ -349,6 +349,22 @@ pub struct Path {
     pub passed_over: Vec<PassedOver>,
 }
 
+impl Path {
+    /// The transport, and whether frames are sealed on it where they travel on a stream, in a few words: `tcp, sealed by AES-256-GCM`.
+    pub fn summary(&self) -> String {
+        summary(&self.transport, &self.route)
+    }
+}
+
+/// As [`Path::summary`].
+pub(crate) fn summary(transport: &str, route: &Route) -> String {
+    let note = route.notes.first().and_then(|note| note.split(':').next());
+    match note.filter(|note| note.starts_with("sealed") || *note == "clear") {
+        Some(note) => format!("{transport}, {note}"),
+        None => transport.to_owned(),
+    }
+}
+
 /// A call in flight. Dropping it gives the call up: it still runs, and its answer is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it gives the answer up: use Link::send where none is wanted"]

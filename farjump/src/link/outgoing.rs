@@ -81,6 +81,16 @@ impl Outgoing {
         self.0.wants_write()
     }
 
+    /// Whether what the peer rings is to be watched for room to write.
+    pub(crate) fn doorbell_wants_write(&self) -> bool {
+        self.0.doorbell_wants_write()
+    }
+
+    /// Whether the control connection has ended, and is to be watched no longer.
+    pub(crate) fn is_going(&self) -> bool {
+        self.0.is_going()
+    }
+
     /// What the peer rings, if its transport does; the same for the life of the link.
     pub(crate) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         self.0.doorbell()

@@ -37,8 +37,8 @@ pub(super) struct Watch {
     epoll: OwnedFd,
     /// Whether the control connection is watched for room to write.
     for_room: Cell<bool>,
-    /// Whether the doorbell is heeded. One that has nothing to tell may be readable all the same.
-    heeds: Cell<bool>,
+    /// What of the doorbell is heeded. One that has nothing to tell may be readable all the same.
+    heeds: Cell<EventFlags>,
     /// As of when the link was last asked to sleep.
     seen: Cell<Traffic>,
     nap: Cell<Duration>,
@@ -51,7 +51,7 @@ impl Watch {
         Ok(Watch {
             epoll,
             for_room: Cell::new(false),
-            heeds: Cell::new(true),
+            heeds: Cell::new(EventFlags::IN),
             seen: Cell::new(traffic),
             nap: Cell::new(NAPS.0),
         })
@@ -65,7 +65,7 @@ impl Watch {
         };
         add(control)?;
         self.for_room.set(false);
-        self.heeds.set(true);
+        self.heeds.set(EventFlags::IN);
         if let Some(doorbell) = doorbell {
             add(doorbell).inspect_err(|_| {
                 let _ = epoll::delete(&self.epoll, control);
@@ -92,13 +92,21 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether a ring of `doorbell`, which is watched, is to wake who sleeps.
-    pub(super) fn heed(&self, doorbell: BorrowedFd<'_>, heeds: bool) -> Result<(), Error> {
+    /// Whether a ring of `doorbell`, which is watched, is to wake who sleeps, and whether room to write is.
+    pub(super) fn heed(&self, doorbell: BorrowedFd<'_>, rings: bool, room: bool) -> Result<(), Error> {
+        let mut heeds = EventFlags::empty();
+        heeds.set(EventFlags::IN, rings);
+        heeds.set(EventFlags::OUT, room);
         if self.heeds.get() != heeds {
-            self.modify(doorbell, if heeds { EventFlags::IN } else { EventFlags::empty() })?;
+            self.modify(doorbell, heeds)?;
             self.heeds.set(heeds);
         }
         Ok(())
+    }
+
+    /// No longer watches `control`, which has ended.
+    pub(super) fn forget(&self, control: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, control);
     }
 
     fn modify(&self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Error> {

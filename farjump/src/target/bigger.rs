@@ -123,6 +123,11 @@ impl Limits {
 }
 
 impl Bigger {
+    /// The link's transport.
+    pub(super) fn transport(&self) -> &str {
+        &self.transport
+    }
+
     /// None, on a link over the transport of this name.
     pub(super) fn absent(transport: String) -> Bigger {
         Bigger { transport, state: State::Absent, last: None, price: 0, received: 0, summed: 0 }

@@ -113,6 +113,8 @@ pub(super) struct Settings {
     pub(super) program: String,
     /// Whether UCX's TCP is allowed.
     pub(super) ucx_tcp: bool,
+    /// How long a source's machine may be silent.
+    pub(super) peer_timeout: Duration,
 }
 
 impl Settings {
@@ -190,6 +192,7 @@ impl<'a> TargetBuilder<'a> {
                 allow_export: false,
                 program: crate::program_name(),
                 ucx_tcp: false,
+                peer_timeout: TcpOptions::default().peer_timeout,
             },
             handlers: Handlers::default(),
             transports: Vec::new(),
@@ -564,8 +567,9 @@ impl<'a> TargetBuilder<'a> {
             // Who starts it learns that there is a limit, not only who connects.
             self.settings.arrival(executor.epoch()).keep_openable(&mut self.transports)?;
         }
+        let (mut settings, handlers) = (self.settings, self.handlers);
+        settings.peer_timeout = self.tcp.peer_timeout;
         let listener = Listener::bind_with(&address, self.tcp)?;
-        let (settings, handlers) = (self.settings, self.handlers);
         let mut target =
             Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;
         target.key_file = key_file;

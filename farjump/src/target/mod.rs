@@ -28,9 +28,9 @@ pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
 use forwards::{Choices, Forwards};
 use session::{End, Rest, Session, Shared, Staging, Stop};
-use sessions::Sessions;
+use sessions::{Found, Sessions};
 pub use stop::{Stopper, TargetThread};
-use watch::{Event, Watch};
+use watch::{Event, Events, Watch};
 
 use crate::execute::{Executor, ExportFn};
 use crate::{Error, HeldImage, Library, Stats};
@@ -39,6 +39,9 @@ use crate::{Error, HeldImage, Library, Stats};
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Naps where nothing rings, from the first to the longest: they double.
 const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+/// Polls between questions which of the sources that the system tells of have brought something: where it tells of all of them, each look
+/// at one is a system call too; and where it does not, a look at one of the others may cost little.
+const POLLS_TO_ASK: (u32, u32) = (4, 64);
 /// Polls between looks at the clock.
 const POLLS_TO_CLOCK: u32 = 256;
 /// Polls after which a source that has brought nothing counts as idle, and between what is done for those that are; a multiple of
@@ -166,6 +169,9 @@ impl<'a> Target<'a> {
     #[inline]
     pub fn poll(&mut self) -> Result<usize, Error> {
         let mut ran = 0;
+        if self.sessions.untold() != self.sessions.len() {
+            self.ask_of_told()?;
+        }
         let mut index = 0;
         let mut due = self.sessions.due();
         while index < due {
@@ -196,6 +202,33 @@ impl<'a> Target<'a> {
             self.now_and_then()?;
         }
         Ok(ran)
+    }
+
+    /// Asks the system which of the sessions that it tells of have brought something: these are busy from now on.
+    #[inline(never)]
+    fn ask_of_told(&mut self) -> Result<(), Error> {
+        let every = if self.sessions.are_all_told() { POLLS_TO_ASK.0 } else { POLLS_TO_ASK.1 };
+        if !self.polls.wrapping_add(1).is_multiple_of(every) {
+            return Ok(());
+        }
+        let events = self.watch.wait(Duration::ZERO)?;
+        if events.iter().all(|event| matches!(event, Event::Doorbell(_))) {
+            events.iter().for_each(|event| self.heed(event));
+            return Ok(());
+        }
+        self.serve(&events)
+    }
+
+    /// A session has something, as the system tells.
+    fn heed(&mut self, event: Event) {
+        let Event::Doorbell(id) = event else { return };
+        self.nap = NAPS.0;
+        // Of others the next poll that looks at all finds it.
+        if let Some(index) = self.sessions.iter().position(|session| session.id == id)
+            && (self.sessions[index].tells || self.sessions[index].doorbell_for_room)
+        {
+            self.sessions.make_busy(index);
+        }
     }
 
     /// Looks at one session, and says how many of its frames ran; `None` if it has ended.
@@ -270,7 +303,7 @@ impl<'a> Target<'a> {
     pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
         let mut longest = LONGEST_SLEEP;
         let mut index = 0;
-        while index < self.sessions.len() {
+        while index < self.sessions.untold() {
             match self.with_session(index, Session::arm) {
                 Ok(Rest::None) => return Ok(None),
                 Ok(Rest::Sleep) => {}
@@ -282,6 +315,7 @@ impl<'a> Target<'a> {
             }
             index += 1;
         }
+        self.rewatch()?;
         match self.shared.forwards.arm() {
             Rest::None => return Ok(None),
             Rest::Sleep => {}
@@ -305,7 +339,7 @@ impl<'a> Target<'a> {
         (self.polls, self.last_control) = (u32::MAX, None);
         self.shared.forwards.disarm();
         let mut index = 0;
-        while index < self.sessions.len() {
+        while index < self.sessions.untold() {
             match self.sessions[index].channel.disarm() {
                 Ok(()) => index += 1,
                 Err(error) => self.end(index, error.into()),
@@ -487,14 +521,25 @@ impl<'a> Target<'a> {
         // Those that bring nothing need less of it: with hundreds of them it would take longer than many polls.
         let all = self.polls.is_multiple_of(POLLS_TO_SETTLE);
         let mut index = 0;
-        while index < if all { self.sessions.len() } else { self.sessions.busy() } {
+        while index < if all { self.sessions.untold() } else { self.sessions.busy() } {
             match self.with_session(index, |session, shared| session.progress(idle, shared)) {
                 Ok(()) => index += 1,
                 Err(end) => self.end(index, end),
             }
         }
+        self.sessions.settle(|session| {
+            if !session.tells && !all {
+                Found::Unknown
+            } else if session.has_brought() {
+                Found::Busy
+            } else if session.tells {
+                Found::Told
+            } else {
+                Found::Idle
+            }
+        });
         if all {
-            self.sessions.settle(Session::has_brought);
+            self.rewatch()?;
         }
         if self.last_control.is_none_or(|last| last.elapsed() >= self.settings.control_interval) {
             let events = self.watch.wait(Duration::ZERO)?;
@@ -504,7 +549,7 @@ impl<'a> Target<'a> {
     }
 
     /// Does what the system says is to be done.
-    fn serve(&mut self, events: &[Event]) -> Result<(), Error> {
+    fn serve(&mut self, events: &Events) -> Result<(), Error> {
         let now = Instant::now();
         self.last_control = Some(now);
         self.look_at_keys(now);
@@ -512,8 +557,8 @@ impl<'a> Target<'a> {
             self.deaf_until = None;
             self.watch.listen(self.listener.as_fd(), true)?;
         }
-        for event in events {
-            match *event {
+        for event in events.iter() {
+            match event {
                 Event::Listener => self.accept()?,
                 Event::Arrival(id) => self.advance(id),
                 Event::Control(id) => {
@@ -527,8 +572,8 @@ impl<'a> Target<'a> {
                         }
                     }
                 }
-                // A frame: the next poll finds it. A stop: `run` looks.
-                Event::Doorbell(_) => self.nap = NAPS.0,
+                // A stop: `run` looks.
+                Event::Doorbell(_) => self.heed(event),
                 Event::Met => self.shared.forwards.met(),
                 Event::Peer(number) => {
                     self.nap = NAPS.0;
@@ -547,16 +592,24 @@ impl<'a> Target<'a> {
             self.advance(id);
         }
         self.drop_late_askers(now);
+        self.end_late(now);
         self.rewatch()
     }
 
     /// Connections that have something to write are watched for room.
     fn rewatch(&mut self) -> Result<(), Error> {
         for session in self.sessions.iter_mut() {
-            let wants = session.control.wants_write();
+            let wants = session.control.wants_write() && !session.is_leaving();
             if wants != session.watched_for_room {
                 self.watch.wants_write(session.control.as_fd(), Event::Control(session.id), wants)?;
                 session.watched_for_room = wants;
+            }
+            let wants = session.channel.wants_write();
+            if wants != session.doorbell_for_room
+                && let Some(descriptor) = session.channel.descriptor()
+            {
+                self.watch.wants_write(descriptor, Event::Doorbell(session.id), wants)?;
+                session.doorbell_for_room = wants;
             }
         }
         self.shared.forwards.rewatch(&self.watch)
@@ -619,15 +672,41 @@ impl<'a> Target<'a> {
                 refusal.text
             }
             end => {
+                if self.lets_leave(index, &end) {
+                    return;
+                }
                 // What it sent before is whole or it is not there: it does not matter how the source ended.
                 self.drain(index);
-                match end {
-                    End::Gone(why) => why,
-                    _ => "it closed the link".to_owned(),
-                }
+                self.sessions[index].reason(&end)
             }
         };
         self.discard(index, &why);
+    }
+
+    /// Where what a source sent before its end may still be on its way, the session goes on taking that until the channel says that it was
+    /// all, for as long as a machine may be silent. Whether that is so.
+    fn lets_leave(&mut self, index: usize, end: &End) -> bool {
+        let session = &mut self.sessions[index];
+        if !session.channel.has_end() || session.is_leaving() {
+            return false;
+        }
+        let why = session.reason(end);
+        session.leave(Instant::now() + self.settings.peer_timeout, why);
+        // Its end would be told of for ever.
+        self.watch.remove(session.control.as_fd());
+        self.sessions.make_busy(index);
+        true
+    }
+
+    /// Ends the links of sources that are gone and whose channels have not ended in time.
+    fn end_late(&mut self, now: Instant) {
+        let mut index = 0;
+        while index < self.sessions.len() {
+            match self.sessions[index].is_late(now) {
+                true => self.end(index, End::Bye.into()),
+                false => index += 1,
+            }
+        }
     }
 
     /// Forgets a link that has ended.

@@ -168,6 +168,7 @@ impl Target<'_> {
             waits: session.is_blocked(),
             rights: session.rights,
             key: session.peer.key.clone(),
+            path: session.path(),
         };
         sessions.into_iter().take(MAX_LISTED).map(describe).collect()
     }

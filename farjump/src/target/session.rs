@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
 use farjump_core::frame::{Flags, Header, Kind, MAX_NAME, Plan, ReplyStatus, Template};
 use farjump_core::image::CodeId;
-use farjump_core::transport::{Cause, Transport, TransportError};
+use farjump_core::transport::{Cause, Route, Transport, TransportError};
 use farjump_loader::{Linked, Need};
 use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause, Rights};
@@ -22,6 +22,7 @@ use super::bigger::{Bigger, Limits};
 use super::forwards::Forwards;
 use crate::Refusal;
 use crate::execute::{Callable, CodeTable, Ended, Executor, Named, Ready};
+use crate::link::summary;
 use crate::lull::Lull;
 use crate::mode::Mode;
 use crate::policy::may;
@@ -91,6 +92,12 @@ pub(super) struct Session {
     had_come: u64,
     /// Messages of the control connection may be here that were not taken yet.
     pub(super) unread: bool,
+    /// Whether the channel's descriptor tells of frames that nobody looks for.
+    pub(super) tells: bool,
+    /// Whether the channel's descriptor is watched for room to write.
+    pub(super) doorbell_for_room: bool,
+    /// The source is gone, and what it sent before is still taken: until when, and why it is gone.
+    leaving: Option<(Instant, String)>,
 }
 
 /// What keeps a session from taking its next frame.
@@ -208,6 +215,7 @@ impl Session {
         let waiting = Waiting::Nothing;
         let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD).min(most);
         let lull = Lull::of(&channel);
+        let tells = channel.tells_unasked();
         Session {
             id,
             channel,
@@ -229,6 +237,9 @@ impl Session {
             refusals_told: 0,
             had_come: 0,
             unread: false,
+            tells,
+            doorbell_for_room: false,
+            leaving: None,
         }
     }
 
@@ -243,7 +254,8 @@ impl Session {
     /// Takes up to [`BATCH`] frames. Returns how many ran.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
-        if self.channel.needs_progress() {
+        // Of one that is leaving nothing is to be sent any more.
+        if self.channel.needs_progress() && !self.is_leaving() {
             self.channel.progress(false)?;
         }
         let mut ran = 0;
@@ -795,11 +807,17 @@ impl Session {
         self.tell_link_times(shared)?;
         self.tend_bigger(shared)?;
         let idle = idle && self.lull.is_long(self.channel.received());
+        if self.is_leaving() {
+            return Ok(());
+        }
         if self.channel.progress(idle)? || self.unread { self.read_control(shared) } else { Ok(()) }
     }
 
     /// Takes what has come on the control connection.
     pub(super) fn read_control(&mut self, shared: &mut Shared) -> Result<(), Stop> {
+        if self.is_leaving() {
+            return Ok(());
+        }
         // Until there is none left: those that were read along with the last one taken are here, where no descriptor tells of
         // them.
         self.unread = true;
@@ -836,6 +854,12 @@ impl Session {
         self.table.budget.taken()
     }
 
+    /// The transport, and whether frames are sealed on it. Only of streams the channel is asked: others may take long to say.
+    pub(super) fn path(&self) -> String {
+        let route = if self.channel.has_end() { self.channel.route() } else { Route::default() };
+        summary(self.bigger.transport(), &route)
+    }
+
     /// Lets go of code that is to be dropped.
     pub(super) fn release(sessions: &mut [Session], linked: &Arc<Linked>) {
         for session in sessions {
@@ -850,6 +874,31 @@ impl Session {
     /// Drops code, as if it had never come.
     pub(super) fn forget(&mut self, id: &CodeId) {
         self.table.forget(id);
+    }
+
+    /// The source is gone for the reason `why`; the channel is still to bring what it sent before, until `until`.
+    pub(super) fn leave(&mut self, until: Instant, why: String) {
+        self.depart();
+        self.unread = false;
+        self.leaving = Some((until, why));
+    }
+
+    /// Whether the source is gone, and the channel still to bring what it sent before.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// Whether the channel has taken too long to bring the rest.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.leaving.as_ref().is_some_and(|(until, _)| *until <= now)
+    }
+
+    /// Why the source is gone, as its session's `end` or what came before that says.
+    pub(super) fn reason(&self, end: &End) -> String {
+        match (&self.leaving, end) {
+            (Some((_, why)), _) | (None, End::Gone(why)) => why.clone(),
+            _ => "it closed the link".to_owned(),
+        }
     }
 
     /// The source is gone: nobody takes answers or sends code. What it had sent before is still to be run.

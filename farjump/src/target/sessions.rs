@@ -1,29 +1,47 @@
-//! The sessions of a target, of which many may be idle: those that bring frames are looked at in each poll, the others in turn.
+//! The sessions of a target, of which many may be idle: those that bring frames are looked at in each poll, the others in turn, or not at
+//! all where the system tells of what they bring.
 //!
 //! A look at an idle mailbox costs little, but a look at hundreds costs more than a call. So the cost of a poll does not
 //! grow with the number of idle sources; what grows is the time until the first frame of one that was idle is seen, by a
-//! look for each of the others. A target that slept looks at all, because it cannot know who woke it.
+//! look for each of the others. A target that slept looks at all, because it cannot know who woke it. A look at a socket is a system
+//! call; but one other system call tells which of all sockets have something, so those are left alone until it does.
 
 use std::ops::{Deref, DerefMut};
 
 /// So many are looked at in each poll whatever they bring.
 const FEW: usize = 4;
 
-/// The sessions, in no order that lasts.
+/// The sessions, in no order that lasts: the busy ones, then those that have their turn, then those that are told of.
 pub(super) struct Sessions<T> {
-    /// The busy ones first.
     all: Vec<T>,
     busy: usize,
+    /// Where those begin that are told of.
+    told: usize,
     /// The idle one that is looked at next.
     turn: usize,
-    /// The next poll looks at all.
+    /// The next poll looks at all that are not told of.
     sweep: bool,
+    /// Some are not told of, whatever they bring.
+    mixed: bool,
+}
+
+/// What a session is to be, as its target finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// Looked at in each poll.
+    Busy,
+    /// Looked at in turn.
+    Idle,
+    /// As what it is, where that is told of by no one.
+    Unknown,
+    /// Not looked at before the system tells of it.
+    Told,
 }
 
 impl<T> Sessions<T> {
     /// None yet.
     pub(super) fn new() -> Self {
-        Sessions { all: Vec::new(), busy: 0, turn: 0, sweep: false }
+        Sessions { all: Vec::new(), busy: 0, told: 0, turn: 0, sweep: false, mixed: false }
     }
 
     /// One more, which is taken to be busy.
@@ -39,6 +57,11 @@ impl<T> Sessions<T> {
             self.all.swap(index, self.busy);
             index = self.busy;
         }
+        if index < self.told {
+            self.told -= 1;
+            self.all.swap(index, self.told);
+            index = self.told;
+        }
         self.all.swap_remove(index)
     }
 
@@ -53,11 +76,22 @@ impl<T> Sessions<T> {
         self.busy
     }
 
+    /// How many, from the first, are not told of.
+    #[inline]
+    pub(super) fn untold(&self) -> usize {
+        self.told
+    }
+
+    /// Whether some are told of, and nothing else is looked at that costs less than to ask.
+    pub(super) fn are_all_told(&self) -> bool {
+        !self.mixed
+    }
+
     /// How many, from the first, the poll that begins looks at.
     #[inline]
     pub(super) fn due(&mut self) -> usize {
         match std::mem::take(&mut self.sweep) {
-            true => self.all.len(),
+            true => self.told,
             false => self.busy,
         }
     }
@@ -65,11 +99,11 @@ impl<T> Sessions<T> {
     /// The idle one whose turn it is.
     #[inline]
     pub(super) fn turn(&mut self) -> Option<usize> {
-        if self.busy == self.all.len() {
+        if self.busy == self.told {
             return None;
         }
         self.turn += 1;
-        if !(self.busy..self.all.len()).contains(&self.turn) {
+        if !(self.busy..self.told).contains(&self.turn) {
             self.turn = self.busy;
         }
         Some(self.turn)
@@ -77,7 +111,12 @@ impl<T> Sessions<T> {
 
     /// It has brought something.
     #[inline]
-    pub(super) fn make_busy(&mut self, index: usize) {
+    pub(super) fn make_busy(&mut self, mut index: usize) {
+        if index >= self.told {
+            self.all.swap(index, self.told);
+            index = self.told;
+            self.told += 1;
+        }
         if index >= self.busy {
             self.all.swap(index, self.busy);
             self.busy += 1;
@@ -89,19 +128,29 @@ impl<T> Sessions<T> {
         self.sweep = true;
     }
 
-    /// Those that have brought nothing since this was last asked, as `has_brought` says, are idle from now on.
-    pub(super) fn settle(&mut self, mut has_brought: impl FnMut(&mut T) -> bool) {
-        if self.all.len() <= FEW {
-            self.busy = self.all.len();
-            return;
+    /// Sorts the busy ones, as `find` finds each.
+    pub(super) fn settle(&mut self, mut find: impl FnMut(&mut T) -> Found) {
+        let (few, single) = (self.all.len() <= FEW, self.all.len() == 1);
+        if few {
+            self.busy = self.told;
         }
+        self.mixed = self.busy != self.told;
         let mut index = 0;
         while index < self.busy {
-            if has_brought(&mut self.all[index]) {
-                index += 1;
-            } else {
-                self.busy -= 1;
-                self.all.swap(index, self.busy);
+            let found = find(&mut self.all[index]);
+            self.mixed |= matches!(found, Found::Idle | Found::Unknown);
+            match found {
+                Found::Told if !single => {
+                    self.busy -= 1;
+                    self.told -= 1;
+                    self.all.swap(index, self.busy);
+                    self.all.swap(self.busy, self.told);
+                }
+                Found::Idle if !few => {
+                    self.busy -= 1;
+                    self.all.swap(index, self.busy);
+                }
+                _ => index += 1,
             }
         }
     }
@@ -131,8 +180,12 @@ mod tests {
     fn settled(count: u32, brought: &[u32]) -> Sessions<u32> {
         let mut sessions = Sessions::new();
         (0..count).for_each(|name| sessions.push(name));
-        sessions.settle(|name| brought.contains(name));
+        sessions.settle(|name| idle(brought.contains(name)));
         sessions
+    }
+
+    fn idle(brought: bool) -> Found {
+        if brought { Found::Busy } else { Found::Idle }
     }
 
     /// Those that one poll looks at.
@@ -173,7 +226,7 @@ mod tests {
         sessions.make_busy(index);
         assert!(looks(&mut sessions).contains(&55));
         assert!(looks(&mut sessions).contains(&55));
-        sessions.settle(|_| false);
+        sessions.settle(|_| Found::Idle);
         assert_eq!(looks(&mut sessions).len(), 1);
     }
 
@@ -190,10 +243,10 @@ mod tests {
         let mut sessions = settled(FEW as u32, &[]);
         assert_eq!(looks(&mut sessions).len(), FEW);
         sessions.push(9);
-        sessions.settle(|_| false);
+        sessions.settle(|_| Found::Idle);
         assert_eq!(looks(&mut sessions).len(), 1);
         sessions.remove(0);
-        sessions.settle(|_| false);
+        sessions.settle(|_| Found::Idle);
         assert_eq!(looks(&mut sessions).len(), FEW);
     }
 
@@ -209,6 +262,63 @@ mod tests {
             let looked = looks(&mut sessions);
             assert!([3, 5, 8].iter().filter(|name| **name != gone).all(|name| looked.contains(name)));
             assert_eq!(looked.len(), if [3, 5, 8].contains(&gone) { 3 } else { 4 });
+        }
+    }
+
+    /// As [`settled`], where those whose names are even are told of.
+    fn settled_told(count: u32, brought: &[u32]) -> Sessions<u32> {
+        let mut sessions = settled(0, &[]);
+        (0..count).for_each(|name| sessions.push(name));
+        sessions.settle(|name| match (brought.contains(name), *name % 2) {
+            (true, _) => Found::Busy,
+            (false, 0) => Found::Told,
+            (false, _) => Found::Idle,
+        });
+        sessions
+    }
+
+    #[test]
+    fn one_that_is_told_of_is_not_looked_at_until_it_brings_something() {
+        let mut sessions = settled_told(100, &[3, 4]);
+        assert!(!sessions.are_all_told());
+        for _ in 0..3 {
+            sessions.sweep();
+            let mut seen: Vec<_> = (0..99).flat_map(|_| looks(&mut sessions)).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert!(seen.iter().copied().eq((0..100).filter(|name| name % 2 == 1 || *name == 4)));
+        }
+        let index = sessions.iter().position(|name| *name == 60).unwrap();
+        assert!(index >= sessions.untold());
+        sessions.make_busy(index);
+        assert!(looks(&mut sessions).contains(&60));
+        assert_eq!(sessions.len(), 100);
+    }
+
+    #[test]
+    fn a_single_one_is_looked_at_and_of_a_few_those_that_are_told_of_are_not() {
+        for (count, left) in [(1, 1), (2, 0), (300, 0)] {
+            let mut sessions = settled(0, &[]);
+            (0..count).for_each(|name| sessions.push(name));
+            sessions.settle(|_| Found::Told);
+            assert!(sessions.are_all_told());
+            assert_eq!((looks(&mut sessions).len(), sessions.untold()), (left, left), "of {count}");
+        }
+    }
+
+    #[test]
+    fn taking_one_away_loses_none_that_are_told_of() {
+        for gone in 0..20 {
+            let mut sessions = settled_told(20, &[3, 4]);
+            let index = sessions.iter().position(|name| *name == gone).unwrap();
+            assert_eq!(sessions.remove(index), gone);
+            let mut left: Vec<_> = sessions.iter().copied().collect();
+            left.sort_unstable();
+            assert!(left.iter().copied().eq((0..20).filter(|name| *name != gone)));
+            assert_eq!(sessions.busy(), if [3, 4].contains(&gone) { 1 } else { 2 });
+            let untold = sessions.untold();
+            assert!(sessions[untold..].iter().all(|name| name % 2 == 0 && *name != 4));
+            assert!(sessions[..untold].iter().all(|name| name % 2 == 1 || *name == 4));
         }
     }
 }

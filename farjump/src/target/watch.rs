@@ -55,6 +55,25 @@ impl Event {
     }
 }
 
+/// Most events that one wait gives: the system tells of the others the next time.
+const MOST_EVENTS: usize = 64;
+
+/// What a wait gave.
+pub(super) struct Events {
+    all: [epoll::Event; MOST_EVENTS],
+    count: usize,
+}
+
+impl Events {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+        self.all[..self.count].iter().map(|event| Event::from_data(event.data.u64()))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Watch {
     epoll: OwnedFd,
@@ -100,14 +119,15 @@ impl Watch {
     }
 
     /// Waits for something to happen, at most `timeout`.
-    pub(super) fn wait(&self, timeout: Duration) -> Result<Vec<Event>, Error> {
-        let mut events =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
-        match epoll::wait(&self.epoll, &mut events[..], Some(&timespec(timeout))) {
-            Ok(count) => Ok(events[..count].iter().map(|event| Event::from_data(event.data.u64())).collect()),
-            Err(rustix::io::Errno::INTR) => Ok(Vec::new()),
-            Err(errno) => Err(Error::system("waiting for sources")(errno)),
+    pub(super) fn wait(&self, timeout: Duration) -> Result<Events, Error> {
+        let nothing = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = Events { all: [nothing; MOST_EVENTS], count: 0 };
+        match epoll::wait(&self.epoll, &mut events.all[..], Some(&timespec(timeout))) {
+            Ok(count) => events.count = count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::system("waiting for sources")(errno)),
         }
+        Ok(events)
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {

@@ -32,6 +32,8 @@ mod rights;
 mod serving;
 mod sleeping;
 mod spoilt;
+#[cfg(feature = "tcp")]
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod together;

@@ -210,6 +210,8 @@ pub struct SourceFigures {
     pub rights: Rights,
     /// What the target's operator calls the key by which it came; `None` where that needed none, or one that has no name.
     pub key: Option<String>,
+    /// The transport by which its frames come, and whether they are sealed on it where that is one of streams.
+    pub path: String,
 }
 
 /// Memory of a target that is a source's to take.
@@ -258,6 +260,7 @@ mod tests {
             waits: false,
             rights: Rights::CALL,
             key: None,
+            path: "r".into(),
         };
         let stats = TargetStats {
             program: "t".into(),
@@ -292,7 +295,10 @@ mod tests {
         let stats_bytes = [
             &[2, 1, b't', 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2, 13, 14][..],
             &[15, 16, 1, 17, 0, 19, 20, 21],
-            &[2, 1, b's', 7, 0x80, 1, 0, 0, 2, 0, 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2, 1, 1, b'k', 1],
+            &[
+                2, 1, b's', 7, 0x80, 1, 0, 0, 2, 0, 1, b'r', 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2, 1, 1,
+                b'k', 1, b'r', 1,
+            ],
         ];
         let answers = [
             (

@@ -10,7 +10,7 @@ use farjump::{Mode, Rights, WaitPolicy};
 use crate::environment::VARIABLES;
 use crate::export::Export;
 use crate::failure::EXIT_CODES;
-use crate::key::{KeyFile, PeerTimeout};
+use crate::key::{Clear, KeyFile, PeerTimeout};
 use crate::limits::{Codes, parse_limit};
 #[cfg(feature = "build")]
 use crate::perf::{Perf, PerfOther};
@@ -194,6 +194,8 @@ pub(crate) struct Serve {
     pub(crate) peer_key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) peer_timeout: PeerTimeout,
+    #[command(flatten)]
+    pub(crate) clear: Clear,
     /// The file that injected functions work on
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
@@ -290,6 +292,8 @@ pub(crate) struct Inject {
     pub(crate) key: KeyFile,
     #[command(flatten)]
     pub(crate) peer_timeout: PeerTimeout,
+    #[command(flatten)]
+    pub(crate) clear: Clear,
     /// What the library's payload routines get as source_args [default: no bytes]
     #[arg(long, value_name = "STR", conflicts_with = "args_file", allow_hyphen_values = true)]
     pub(crate) args: Option<OsString>,
@@ -419,6 +423,8 @@ pub(crate) struct Transports {
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) key: KeyFile,
+    #[command(flatten)]
+    pub(crate) clear: Clear,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     let mut builder = Link::builder(&arguments.to)
         .mode(arguments.mode)
         .ucx_tcp(arguments.ucx.tcp)
+        .clear(arguments.clear.clear)
         .connect_timeout(arguments.timeout)
         .send_timeout(arguments.timeout);
     if let Some(transport) = &arguments.transport {
@@ -49,6 +50,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     output::print(&reply)?;
     let figures = Figures {
         mode: arguments.mode,
+        path: link.path().summary(),
         transport: link.transport(),
         rule: link.rule().describe(),
         target: link.peer(),
@@ -87,6 +89,8 @@ fn source_args(arguments: &Inject) -> Result<Vec<u8>, Failure> {
 /// What a run took.
 struct Figures {
     mode: Mode,
+    /// The transport, and whether frames are sealed on it.
+    path: String,
     transport: String,
     rule: String,
     target: PeerIdentity,
@@ -101,10 +105,10 @@ struct Figures {
 
 impl Figures {
     fn to_text(&self) -> String {
-        let Figures { transport, rule, target, sent, first_call, .. } = self;
+        let Figures { path, rule, target, sent, first_call, .. } = self;
         let plural = if sent.frames == 1 { "" } else { "s" };
         let mut text = format!(
-            "{} frame{plural} to {target} by {transport} ({rule}): {} B of code, {} B of payload\nfirst call {}",
+            "{} frame{plural} to {target} by {path} ({rule}): {} B of code, {} B of payload\nfirst call {}",
             show_count(sent.frames),
             show_count(sent.code_bytes),
             show_count(sent.payload_bytes),
@@ -124,6 +128,7 @@ impl Figures {
         json!({
             "mode": self.mode.name(),
             "transport": self.transport,
+            "path": self.path,
             "arrives_by": self.rule,
             "target_pid": self.target.pid,
             "frames": self.sent.frames,

@@ -28,6 +28,15 @@ pub(crate) struct PeerTimeout {
     pub(crate) time: Option<Duration>,
 }
 
+// Whether frames are left clear. A comment of this kind for the same reason.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Clear {
+    /// Let frames travel in the clear by `tcp` although both sides have a key, where the other side says so too: for networks that
+    /// you trust. The control connection is sealed in any case
+    #[arg(long)]
+    pub(crate) clear: bool,
+}
+
 impl KeyFile {
     /// The file, for a target that listens at `address`, if that is one of TCP.
     pub(crate) fn listening_at(&self, address: &str) -> Option<&PathBuf> {

@@ -13,7 +13,8 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     let mut builder = Link::builder(to)
         .program("farjump transports")
         .connect_timeout(arguments.timeout)
-        .ucx_tcp(arguments.ucx.tcp);
+        .ucx_tcp(arguments.ucx.tcp)
+        .clear(arguments.clear.clear);
     // Without --to the variable says nothing, so the command line does not take it.
     let transport = arguments.transport.clone().or_else(|| std::env::var("FARJUMP_TRANSPORT").ok());
     if let Some(transport) = &transport {

@@ -32,6 +32,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .perf_map(arguments.perf_map)
         .crash_report(true)
         .ucx_tcp(arguments.ucx.tcp)
+        .clear(arguments.clear.clear)
         .store_capacity(arguments.store_bytes, arguments.store_images)
         .mailbox(arguments.mailbox);
     for library in &arguments.exports {

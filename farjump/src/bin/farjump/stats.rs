@@ -72,7 +72,8 @@ fn as_text(stats: &TargetStats) -> String {
         rows.push(["sources".to_owned(), "none".to_owned()]);
         return output::table(&rows);
     }
-    let mut sources = vec![["source", "pid", "key", "rights", "bytes", "memory", "state"].map(String::from)];
+    let mut sources =
+        vec![["source", "pid", "path", "key", "rights", "bytes", "memory", "state"].map(String::from)];
     sources.extend(stats.sources.iter().map(as_row));
     format!("{}\n{}", output::table(&rows), output::table(&sources))
 }
@@ -94,10 +95,11 @@ fn refusals(stats: &TargetStats) -> String {
     }
 }
 
-fn as_row(source: &SourceFigures) -> [String; 7] {
+fn as_row(source: &SourceFigures) -> [String; 8] {
     [
         source.program.clone(),
         source.pid.to_string(),
+        source.path.clone(),
         source.key.clone().unwrap_or_else(|| "-".to_owned()),
         source.rights.to_string(),
         show_count(source.bytes),
@@ -119,6 +121,7 @@ fn as_json(stats: &TargetStats) -> Value {
             json!({
                 "program": source.program,
                 "pid": source.pid,
+                "path": source.path,
                 "bytes": source.bytes,
                 "memory_bytes": source.memory.map(|memory| memory.used),
                 "memory_limit_bytes": source.memory.map(|memory| memory.limit),

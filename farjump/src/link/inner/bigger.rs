@@ -137,7 +137,8 @@ impl Inner {
         };
         let told = own.tell(|end, descriptors| self.control.send(&Message::Accept { end }, descriptors));
         if let Err(error) = told {
-            return Err(self.gone(&error));
+            self.gone(&error)?;
+            return Ok(Err(error.to_string()));
         }
         if let Err(error) = self.channel.call_attention() {
             return Err(self.broken(&error));

@@ -24,7 +24,7 @@ impl Inner {
         payload: &[u8],
         wants_reply: bool,
     ) -> Result<u32, Error> {
-        if self.gone.is_some() {
+        if self.gone.is_some() || self.going.is_some() {
             return Err(self.gone_error());
         }
         let index = self.codes.index_held(linked)?;
@@ -81,6 +81,16 @@ impl Inner {
     /// Whether the control connection is to be watched for room to write.
     pub(in super::super) fn wants_write(&self) -> bool {
         self.control.wants_write()
+    }
+
+    /// Whether what the target rings is to be watched for room to write.
+    pub(in super::super) fn doorbell_wants_write(&self) -> bool {
+        self.channel.wants_write() && self.going.is_none()
+    }
+
+    /// Whether the control connection has ended, and the channel not yet.
+    pub(in super::super) fn is_going(&self) -> bool {
+        self.going.is_some()
     }
 
     /// What the target rings; the same for the life of the channel.

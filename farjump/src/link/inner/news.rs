@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farjump_core::image::CodeId;
-use farjump_core::transport::TransportError;
+use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Library;
 use farjump_transports::Error as MeetError;
 use farjump_transports::meet::{DeferredFd, Message, RefusalCause, plain};
@@ -25,6 +25,11 @@ impl Inner {
             return Err(self.gone_error());
         }
         let now = Instant::now();
+        if let Some((until, why)) = &self.going {
+            // Nothing more comes on the control connection.
+            let (late, why) = (*until <= now, why.clone());
+            return if late { Err(self.end(why)) } else { Ok(()) };
+        }
         self.shrink_if_unused(now)?;
         self.control_due = now + self.settings.control_interval;
         self.unread = true;
@@ -33,18 +38,25 @@ impl Inner {
                 Ok(Some((message, descriptors))) => {
                     self.heard = true;
                     self.control_message(message, descriptors)?;
+                    if self.going.is_some() {
+                        self.unread = false;
+                        return Ok(());
+                    }
                 }
                 Ok(None) => {
                     self.unread = false;
                     break;
                 }
-                Err(error) => return Err(self.gone(&error)),
+                Err(error) => {
+                    self.unread = false;
+                    return self.gone(&error);
+                }
             }
         }
         if self.control.wants_write()
             && let Err(error) = self.control.flush()
         {
-            return Err(self.gone(&error));
+            return self.gone(&error);
         }
         Ok(())
     }
@@ -65,8 +77,7 @@ impl Inner {
                 self.declined(Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
             Message::Closing { text } => {
-                self.take_last_answers();
-                return Err(self.end(format!("it closed the link: {}", plain(&text, MAX_TEXT))));
+                return self.leaves(format!("it closed the link: {}", plain(&text, MAX_TEXT)));
             }
             other => log::debug!("{}: unexpected {} ignored", self.settings.address, other.name()),
         }
@@ -118,7 +129,7 @@ impl Inner {
     pub(super) fn tell(&mut self, message: &Message) -> Result<(), Error> {
         match self.control.send(message, &[]) {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.gone(&error)),
+            Err(error) => self.gone(&error),
         }
     }
 
@@ -141,11 +152,25 @@ impl Inner {
 
     // ---- the end ----
 
-    /// The control connection ended: the target is gone.
+    /// The control connection ended: the target is gone. No error where its last answers may still come.
     #[cold]
-    pub(super) fn gone(&mut self, error: &MeetError) -> Error {
+    pub(super) fn gone(&mut self, error: &MeetError) -> Result<(), Error> {
+        self.leaves(error.to_string())
+    }
+
+    /// The target is gone for the reason `why`. Where the channel says itself when it has brought all, the answers that were sent before
+    /// are waited for until then, as long as the target's machine may be silent.
+    #[cold]
+    fn leaves(&mut self, why: String) -> Result<(), Error> {
+        if self.going.is_some() {
+            return Ok(());
+        }
         self.take_last_answers();
-        self.end(error.to_string())
+        if self.gone.is_none() && self.channel.has_end() && !self.calls.none_in_flight() {
+            self.going = Some((self.settings.silence_deadline(), why));
+            return Ok(());
+        }
+        Err(self.end(why))
     }
 
     /// Answers that the target gave before its end are in the mailbox: at most one for each call.
@@ -157,10 +182,53 @@ impl Inner {
         }
     }
 
-    /// The transport failed, or the target broke the protocol.
+    /// The transport failed, or the target broke the protocol. What takes nothing more may still bring answers: then the link is not at its
+    /// end yet.
     #[cold]
     pub(super) fn broken(&mut self, error: &TransportError) -> Error {
-        self.end(error.clone().with_peer(self.settings.address.clone()).to_string())
+        let text = error.clone().with_peer(self.settings.address.clone()).to_string();
+        if self.going.is_none() && is_gone(error) {
+            return match self.leaves(text) {
+                Ok(()) => self.gone_error(),
+                Err(error) => error,
+            };
+        }
+        self.end(text)
+    }
+
+    /// As [`Inner::broken`], where that is no reason not to go on taking answers.
+    #[cold]
+    pub(super) fn broken_for_now(&mut self, error: &TransportError) -> Result<(), Error> {
+        let error = self.broken(error);
+        if self.going.is_some() && self.gone.is_none() { Ok(()) } else { Err(error) }
+    }
+
+    /// Nothing more comes: the transport failed, the target broke the protocol, or a channel that has an end is at it.
+    #[cold]
+    pub(super) fn finished(&mut self, error: &TransportError) -> Error {
+        if let Some((_, why)) = &self.going {
+            let why = why.clone();
+            return self.end(why);
+        }
+        let mut why = error.clone().with_peer(self.settings.address.clone()).to_string();
+        if self.gone.is_none() && is_gone(error) && self.channel.has_end() {
+            // What the target said on the control connection before its end explains more. Until here no answer is waited for.
+            self.going = Some((Instant::now(), String::new()));
+            for _ in 0..MESSAGES {
+                match self.control.recv() {
+                    Ok(Some((Message::Closing { text }, _))) => {
+                        why = format!("it closed the link: {}", plain(&text, MAX_TEXT));
+                        break;
+                    }
+                    Ok(Some((message @ Message::Refused { .. }, descriptors))) => {
+                        drop(self.control_message(message, descriptors));
+                    }
+                    Ok(Some(_)) => {}
+                    _ => break,
+                }
+            }
+        }
+        self.end(why)
     }
 
     fn end(&mut self, why: String) -> Error {
@@ -172,23 +240,30 @@ impl Inner {
             self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.clone() });
             self.codes.cool();
             self.gone = Some(why);
+            self.going = None;
         }
         self.gone_error()
     }
 
     #[cold]
     pub(super) fn gone_error(&self) -> Error {
-        let why = self.gone.clone().unwrap_or_default();
+        let going = self.going.as_ref().map(|(_, why)| why);
+        let why = self.gone.as_ref().or(going).cloned().unwrap_or_default();
         Error::PeerGone { peer: self.settings.address.clone(), why }
     }
 
     /// Says goodbye, so that the target need not find out.
     pub(super) fn leave(&mut self) {
-        if self.gone.is_none() && self.control.send(&Message::Bye, &[]).is_ok() {
+        if self.gone.is_none() && self.going.is_none() && self.control.send(&Message::Bye, &[]).is_ok() {
             // Best effort: the end of the connection says the same.
             drop(self.control.flush());
         }
     }
+}
+
+/// Whether an error says that the peer is gone.
+fn is_gone(error: &TransportError) -> bool {
+    matches!(error.cause(), Cause::PeerGone | Cause::Unreachable(_))
 }
 
 /// Whether a code index that was bound is bound still when a call is refused for this cause: it ran, or its mode is not allowed.

@@ -124,7 +124,7 @@ impl Inner {
 
     /// The index of `library`'s code, if messages of up to `max` bytes for it may share a frame.
     fn takes_several(&mut self, library: &Library, max: usize) -> Option<u16> {
-        let suits = self.gone.is_none() && self.settings.mode == Mode::Cached;
+        let suits = self.gone.is_none() && self.going.is_none() && self.settings.mode == Mode::Cached;
         if !suits || max > LONGEST || max as u64 > self.limits.payload {
             return None;
         }

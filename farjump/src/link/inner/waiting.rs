@@ -8,6 +8,7 @@ use farjump_core::frame::{Kind, Plan, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
 use farjump_transports::meet::plain;
 use rustix::event::{PollFd, PollFlags};
+use smallvec::SmallVec;
 
 use super::super::Deadline;
 use super::super::calls::{MAX_CALLS, ReplyBytes};
@@ -259,11 +260,14 @@ impl Inner {
 
     /// Lets the transport work. Returns whether the target has called for attention.
     fn progress(&mut self) -> Result<bool, Error> {
+        if self.going.is_some() {
+            return Ok(true);
+        }
         self.tend_bigger()?;
         let idle = self.lull.is_long(self.channel.received());
         match self.channel.progress(idle) {
             Ok(called) => Ok(called),
-            Err(error) => Err(self.broken(&error)),
+            Err(error) => self.broken_for_now(&error).map(|()| true),
         }
     }
 
@@ -272,7 +276,7 @@ impl Inner {
         let frame = match self.channel.poll() {
             Ok(Polled::Frame(frame)) => frame,
             Ok(Polled::Nothing | Polled::Partial) => return Ok(false),
-            Err(error) => return Err(self.broken(&error)),
+            Err(error) => return Err(self.finished(&error)),
         };
         let header = frame.header();
         if header.kind == Kind::Reply {
@@ -306,27 +310,29 @@ impl Inner {
         }
         let armed = match self.channel.arm() {
             Ok(armed) => armed,
-            Err(error) => return Err(self.broken(&error)),
+            Err(error) => return self.broken_for_now(&error),
         };
         let longest = match armed {
             Armed::Ready => return Ok(()),
             Armed::Sleep if !self.is_starved() => LONGEST_SLEEP,
             Armed::Sleep | Armed::Nap => NAP,
         };
-        let interest =
-            if self.control.wants_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let control = PollFd::from_borrowed_fd(self.control.as_fd(), interest);
+        let interest = |wants_write| if wants_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let timeout = timespec(deadline.left().min(longest));
-        let doorbell = self.channel.descriptor().filter(|_| armed == Armed::Sleep);
-        let slept = match doorbell {
-            Some(doorbell) => rustix::event::poll(
-                &mut [control, PollFd::from_borrowed_fd(doorbell, PollFlags::IN)],
-                Some(&timeout),
-            ),
-            None => rustix::event::poll(&mut [control], Some(&timeout)),
-        };
+        let mut watched = SmallVec::<[PollFd<'_>; 2]>::new();
+        if self.going.is_none() {
+            // Its end would be told of for ever.
+            watched
+                .push(PollFd::from_borrowed_fd(self.control.as_fd(), interest(self.control.wants_write())));
+        }
+        if let Some(doorbell) = self.channel.descriptor().filter(|_| armed == Armed::Sleep) {
+            let wants_write = self.channel.wants_write() && self.going.is_none();
+            watched.push(PollFd::from_borrowed_fd(doorbell, interest(wants_write)));
+        }
+        let slept = rustix::event::poll(&mut watched, Some(&timeout));
+        drop(watched);
         if let Err(error) = self.channel.disarm() {
-            return Err(self.broken(&error));
+            return self.broken_for_now(&error);
         }
         match slept {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -37,15 +37,19 @@ impl Inner {
         if watch.has_news(self.traffic()) | std::mem::take(&mut self.heard) {
             return Ok(None);
         }
-        watch.wants_write(self.control(), self.wants_write())?;
+        match self.going {
+            // Its end would be told of for ever.
+            Some(_) => watch.forget(self.control()),
+            None => watch.wants_write(self.control(), self.wants_write())?,
+        }
         let armed = match self.arm() {
             Ok(Armed::Ready) => return Ok(None),
             Ok(armed) => armed,
-            Err(error) => return Err(self.broken(&error)),
+            Err(error) => return self.broken_for_now(&error).map(|()| None),
         };
         let rings = armed == Armed::Sleep;
         if let Some(doorbell) = self.doorbell() {
-            watch.heed(doorbell, rings)?;
+            watch.heed(doorbell, rings, self.channel.wants_write() && self.going.is_none())?;
         }
         Ok(Some(watch.longest(if rings && !self.is_starved() { Rest::Sound } else { Rest::Light })))
     }

@@ -40,6 +40,7 @@ struct Linked {
     /// Something may be on the control connection.
     attended: bool,
     watched_for_room: bool,
+    doorbell_for_room: bool,
 }
 
 impl Peer {
@@ -162,7 +163,7 @@ impl Peer {
                 .inspect_err(|_| watch.remove(link.control()))?;
         }
         log::debug!("linked to peer `{}` at {}", self.name, self.address);
-        Ok(Linked { link, used: false, attended: true, watched_for_room: false })
+        Ok(Linked { link, used: false, attended: true, watched_for_room: false, doorbell_for_room: false })
     }
 
     /// Sends what there is room for.
@@ -281,10 +282,21 @@ impl Peer {
 
     pub(super) fn rewatch(&mut self, watch: &Watch) -> Result<(), Error> {
         let State::Linked(linked) = &mut self.state else { return Ok(()) };
-        let wants = linked.link.wants_write();
+        let wants = linked.link.wants_write() && !linked.link.is_going();
         if wants != linked.watched_for_room {
             watch.wants_write(linked.link.control(), Event::Peer(self.number), wants)?;
             linked.watched_for_room = wants;
+        }
+        if linked.link.is_going() {
+            // Its end would be told of for ever.
+            watch.remove(linked.link.control());
+        }
+        let wants = linked.link.doorbell_wants_write();
+        if wants != linked.doorbell_for_room
+            && let Some(doorbell) = linked.link.doorbell()
+        {
+            watch.wants_write(doorbell, Event::Peer(self.number), wants)?;
+            linked.doorbell_for_room = wants;
         }
         Ok(())
     }

@@ -1,0 +1,384 @@
+//! Links over `tcp`, whose frames travel on a stream beside the control connection.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump::admin::Admin;
+use farjump::core::middleware::{Metered, Step};
+use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitPolicy};
+use farjump_transports::meet::{Control, End, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
+use farjump_transports::tcp::Tcp;
+
+use crate::support::{
+    PATIENCE, Pair, Place, Watchdog, alongside, answer, library, meet, serve, sleep_until, to_words,
+};
+
+/// Longer than a socket holds.
+const LONG: usize = 24 << 20;
+
+fn over<'a>(place: &Place) -> (TargetBuilder<'a>, LinkBuilder) {
+    (place.target().transport("tcp"), place.link().transport("tcp"))
+}
+
+fn pair<'a>(place: &Place) -> Pair<'a> {
+    let (target, link) = over(place);
+    Pair::of(target, link)
+}
+
+/// How many calls `tally` has had, this one included.
+fn tallied(link: &Link, target: &mut Target<'_>) -> u64 {
+    let mut pending = link.inject(&library("tally"), b"").unwrap();
+    to_words(&answer(target, &mut pending).unwrap())[0]
+}
+
+#[test]
+fn calls_go_by_each_kind_of_address_and_both_sides_say_whether_they_are_sealed() {
+    let place = Place::new();
+    let key = || Key::from_bytes([7; Key::LEN]);
+    let tcp = || Target::listen("tcp:127.0.0.1:0").transport("tcp");
+    let cases = [
+        (place.target().transport("tcp"), false, false, "tcp, clear"),
+        (tcp(), false, false, "tcp, clear"),
+        (tcp().key(key()), true, false, "tcp, sealed by "),
+        (tcp().key(key()).clear(true), true, false, "tcp, sealed by "),
+        (tcp().key(key()), true, true, "tcp, sealed by "),
+        (tcp().key(key()).clear(true), true, true, "tcp, clear"),
+    ];
+    for (target, keyed, clear, path) in cases {
+        let mut target = target.build().unwrap();
+        let address = target.address();
+        let mut builder = Link::builder(&address).transport("tcp").clear(clear);
+        let mut admin = Admin::new(&address).unwrap().timeout(PATIENCE);
+        if keyed {
+            (builder, admin) = (builder.key(key()), admin.key(key()));
+        }
+        let link = meet(&mut target, || builder.connect()).unwrap();
+        let mut pair = Pair { link, target };
+        for len in [0, 1, 5000, 900_000] {
+            let sent: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
+            assert_eq!(*pair.call(&library("echo"), &sent).unwrap(), *sent);
+        }
+        assert!(pair.link.path().summary().starts_with(path), "{}", pair.link.path().summary());
+        let stats = meet(&mut pair.target, || admin.stats()).unwrap();
+        assert!(stats.sources[0].path.starts_with(path), "{}", stats.sources[0].path);
+    }
+}
+
+#[test]
+fn what_a_source_sent_before_it_left_runs() {
+    let place = Place::new();
+    let mut pair = pair(&place);
+    let (_, builder) = over(&place);
+    let other = meet(&mut pair.target, || builder.connect()).unwrap();
+    pair.call(&library("tally"), b"").unwrap();
+    // More than the socket holds, and nobody looks meanwhile.
+    for _ in 0..50 {
+        pair.link.send(&library("tally"), &[1; 500]).unwrap();
+    }
+    pair.link.send(&library("tally"), &vec![1; 3 << 20]).unwrap();
+    let Pair { link, mut target } = pair;
+    let leaving = thread::spawn(move || drop(link));
+    while target.sources() != 1 {
+        target.wait(Duration::from_millis(1)).unwrap();
+        target.poll().unwrap();
+    }
+    leaving.join().unwrap();
+    assert_eq!(tallied(&other, &mut target), 53);
+    assert_eq!(target.stats().links_ended, 1);
+}
+
+#[test]
+fn answers_that_a_target_gave_before_its_end_arrive() {
+    for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
+        // Many, and one that is more than the socket holds.
+        for (ifunc, args, count, len) in [("echo", &b"an answer"[..], 40, 9), ("onward", b"#", 1, 1 << 20)] {
+            let place = Place::new();
+            let (target, link) = over(&place);
+            let mut pair = Pair::of(target, link.wait_policy(policy).reply_room(8 << 20));
+            let library = library(ifunc);
+            pair.call(&library, b"").unwrap();
+            let pending: Vec<_> = (0..count).map(|_| pair.link.inject(&library, args).unwrap()).collect();
+            let mut served = 0;
+            while served < count {
+                served += pair.target.poll().unwrap();
+            }
+            drop(pair.target);
+            for pending in pending {
+                assert_eq!(pending.wait(PATIENCE).unwrap().len(), len);
+            }
+            let error = pair.link.inject(&library, b"").and_then(|call| call.wait(PATIENCE)).unwrap_err();
+            assert!(matches!(&error, Error::PeerGone { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn calls_without_an_answer_fail_with_what_the_target_said_when_it_ended() {
+    let place = Place::new();
+    let mut pair = pair(&place);
+    pair.call(&library("echo"), b"").unwrap();
+    let pending = pair.link.inject(&library("echo"), b"never").unwrap();
+    pair.target.close("it is late");
+    drop(pair.target);
+    let start = Instant::now();
+    let error = pending.wait(PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("it is late"), "{error}");
+    assert!(start.elapsed() < PATIENCE, "it waits for nothing that cannot come");
+}
+
+#[test]
+fn a_link_in_an_event_loop_takes_the_last_answers_and_then_its_end() {
+    let place = Place::new();
+    let mut pair = pair(&place);
+    let echo = library("echo");
+    pair.call(&echo, b"").unwrap();
+    let mut first = pair.link.inject(&echo, &[3; 70_000]).unwrap();
+    serve(&mut pair.target);
+    let mut second = pair.link.inject(&echo, b"never").unwrap();
+    drop(pair.target);
+    let answer = sleep_until(&pair.link, || first.poll().transpose()).unwrap();
+    assert_eq!(answer.len(), 70_000);
+    let mut turns = 0;
+    loop {
+        turns += 1;
+        assert!(turns < 1000, "its end is told of over and over");
+        match second.poll() {
+            Ok(Some(_)) => panic!("an answer of a target that did not run it"),
+            Ok(None) => {}
+            Err(error) => break assert!(matches!(error, Error::PeerGone { .. }), "{error}"),
+        }
+        if let Ok(Some(longest)) = pair.link.arm() {
+            crate::support::readable(pair.link.as_fd().unwrap(), longest);
+        }
+        pair.link.disarm();
+    }
+}
+
+#[test]
+fn a_link_that_has_more_to_send_than_there_is_room_for_is_woken_by_room() {
+    let place = Place::new();
+    let mut pair = pair(&place);
+    let tally = library("tally");
+    pair.call(&tally, b"").unwrap();
+    let mut pending = pair.link.inject(&tally, &vec![1; 3 << 20]).unwrap();
+    let target = &mut pair.target;
+    // The target only takes what has come: that there is room the source is told by its descriptor alone.
+    let reply = thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let deadline = Instant::now() + PATIENCE;
+            let mut ran = 0;
+            while ran == 0 {
+                ran += target.poll().unwrap();
+                assert!(Instant::now() < deadline, "the frame does not come");
+                thread::yield_now();
+            }
+        });
+        let reply = sleep_until(&pair.link, || pending.poll().transpose()).unwrap();
+        serving.join().unwrap();
+        reply
+    });
+    assert_eq!(to_words(&reply), [2]);
+}
+
+#[test]
+fn a_target_that_has_more_to_answer_than_there_is_room_for_is_woken_by_room() {
+    let place = Place::new();
+    let (target, link) = over(&place);
+    let mut pair = Pair::of(target, link.reply_room(2 * LONG));
+    let echo = library("echo");
+    pair.call(&echo, b"").unwrap();
+    let target = &mut pair.target;
+    let link = &pair.link;
+    let reply = thread::scope(|scope| {
+        let (done, over) = mpsc::channel::<()>();
+        let serving = scope.spawn(move || {
+            let mut slept = 0;
+            while over.try_recv().is_err() {
+                if target.poll().unwrap() == 0 && target.wait(Duration::from_millis(200)).unwrap() {
+                    slept += 1;
+                }
+                // One that is told of room that it has no use for does not sleep at all.
+                assert!(slept < 1_000_000, "it does not sleep");
+            }
+        });
+        let pending = link.inject(&echo, &vec![9; LONG]).unwrap();
+        let reply = pending.wait(PATIENCE).unwrap();
+        done.send(()).unwrap();
+        serving.join().unwrap();
+        reply
+    });
+    assert_eq!(reply.len(), LONG);
+}
+
+#[test]
+fn links_that_bring_nothing_are_not_looked_at_and_one_that_does_is_noticed() {
+    let place = Place::new();
+    let metered = Metered::new(Box::new(Tcp::new()));
+    let meter = metered.meter();
+    let mut target = place.target().with_transport(Box::new(metered)).transport("tcp").build().unwrap();
+    let links: Vec<_> =
+        (0..40).map(|_| meet(&mut target, || place.link().transport("tcp").connect()).unwrap()).collect();
+    let echo = library("echo");
+    for link in &links {
+        answer(&mut target, &mut link.inject(&echo, b"").unwrap()).unwrap();
+    }
+    // Until all that brings nothing is known to.
+    (0..20_000).for_each(|_| assert_eq!(target.poll().unwrap(), 0));
+    let looks = || meter.count(Step::Progress).done;
+    let before = looks();
+    (0..10_000).for_each(|_| assert_eq!(target.poll().unwrap(), 0));
+    let idle = looks() - before;
+    assert!(idle <= 100, "{idle} looks at links that bring nothing");
+
+    for link in links.iter().rev() {
+        let pending = link.inject(&echo, b"again").unwrap();
+        let polls = (1..).find(|_| target.poll().unwrap() != 0).unwrap();
+        assert!(polls <= 8, "{polls} polls until a frame that is there is run");
+        assert_eq!(*pending.wait(PATIENCE).unwrap(), *b"again");
+    }
+}
+
+#[test]
+fn a_link_is_made_anew_with_the_code_still_known() {
+    let place = Place::new();
+    let mut pair = pair(&place);
+    let tally = library("tally");
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
+    for made in 2..5 {
+        let Pair { link, target } = &mut pair;
+        meet(target, || link.reconnect()).unwrap();
+        assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [made]);
+        assert_eq!(pair.link.stats().frames_with_code, 1);
+    }
+    assert_eq!(pair.target.stats().images_linked, 1);
+}
+
+// ---- strangers ----
+
+/// Has the target look at connections until it finds no more to do.
+fn settle(target: &mut Target<'_>) {
+    for _ in 0..20 {
+        target.wait(Duration::from_millis(1)).unwrap();
+        target.poll().unwrap();
+    }
+}
+
+/// The first bytes of a stream with this token.
+fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
+    let mut bytes = [0; OPENING_LEN];
+    bytes[..12].copy_from_slice(b"FARJUMP\0\x03\0\x02\0");
+    bytes[32..].copy_from_slice(token);
+    bytes
+}
+
+/// A source by hand that has been welcomed: its control connection, what it was offered, and the target's end.
+fn welcomed(place: &Place, target: &mut Target<'_>) -> (Control, StreamOffer, End) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut control = Control::connect(&place.address().parse().unwrap(), deadline).unwrap();
+    let transports = vec!["tcp".into()];
+    control
+        .send(&Message::Hello { machine: 62, pid: 1, program: "by hand".into(), transports }, &[])
+        .unwrap();
+    settle(target);
+    match control.recv().unwrap().unwrap().0 {
+        Message::Welcome { end, stream: Some(offer), .. } => (control, offer, end),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes() {
+    let place = Place::new();
+    let (target, _) = over(&place);
+    let mut target = target.max_sources(1).build().unwrap();
+    let (mut control, offer, end) = welcomed(&place, &mut target);
+    let connect = |bytes: &[u8]| {
+        let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    };
+    // Some say nothing, some begin as control connections and some as streams; more than the target has places for.
+    let mut strangers = Vec::new();
+    for _ in 0..10 {
+        for part in [&b""[..], b"FARJUMP\0\x03\0\0\0", b"FARJUMP\0\x03\0\x02\0more", &opening(&[1; 32])] {
+            strangers.extend((0..6).map(|_| connect(part)));
+        }
+        settle(&mut target);
+    }
+    let _stream = connect(&opening(&offer.token));
+    settle(&mut target);
+    let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
+    control.send(&Message::Ready { end, stream: Some(answer) }, &[]).unwrap();
+    settle(&mut target);
+    let said: Vec<_> = std::iter::from_fn(|| control.recv().unwrap().map(|(message, _)| message)).collect();
+    assert!(said.contains(&Message::Go), "{said:?}");
+    assert_eq!(target.sources(), 1);
+}
+
+#[test]
+fn strangers_cost_a_bounded_number_of_descriptors_and_a_link_is_made_among_them() {
+    let place = Place::new();
+    let (target, builder) = over(&place);
+    let mut target = target.build().unwrap();
+    let mut strangers = Vec::new();
+    for number in 0..300 {
+        let mut stranger = UnixStream::connect(place.path("t.sock")).unwrap();
+        // Part of a stream's opening, or nothing at all.
+        stranger.write_all(&opening(&[1; 32])[..number % 64]).unwrap();
+        strangers.push(stranger);
+        if number % 50 == 0 {
+            settle(&mut target);
+        }
+    }
+    settle(&mut target);
+    let is_held = |mut stranger: &UnixStream| {
+        stranger.set_nonblocking(true).unwrap();
+        stranger.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    let held: Vec<_> = strangers.iter().map(is_held).collect();
+    assert_eq!(held.iter().filter(|held| **held).count(), 64, "the youngest are left");
+    assert!(held[300 - 64..].iter().all(|held| *held));
+    let link = meet(&mut target, || builder.connect()).unwrap();
+    assert_eq!(tallied(&link, &mut target), 1);
+}
+
+#[test]
+fn a_stranger_that_floods_a_stream_without_a_token_is_closed_after_its_opening() {
+    let _watchdog = Watchdog::new();
+    let mut target = Target::listen("tcp:127.0.0.1:0").transport("tcp").build().unwrap();
+    let address = target.address()["tcp:".len()..].to_owned();
+    let mut stranger = TcpStream::connect(&address).unwrap();
+    let flood = [&opening(&[1; 32])[..], &[0xff; 1 << 16]].concat();
+    // It ends once the target has closed it.
+    alongside(move || while stranger.write_all(&flood).is_ok() {}, || settle(&mut target));
+    assert_eq!(target.sources(), 0);
+}
+
+#[test]
+fn a_peer_over_a_stream_is_forwarded_to() {
+    let place = Place::new();
+    let (target, _) = over(&place);
+    let mut last = target.build().unwrap();
+    let first = Target::listen(&format!("unix:{}", place.path("first.sock").display()));
+    let mut first = first.transport("tcp").peer("next", &place.address()).build().unwrap();
+    let builder = Link::builder(&first.address()).transport("tcp");
+    let link = meet(&mut first, || builder.connect()).unwrap();
+    let mut pending = link.inject(&library("onward"), b">next;hello").unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let reply = loop {
+        for target in [&mut first, &mut last] {
+            target.wait(Duration::from_millis(1)).unwrap();
+            target.poll().unwrap();
+        }
+        if let Some(reply) = pending.poll().unwrap() {
+            break reply;
+        }
+        assert!(Instant::now() < deadline, "no answer comes");
+    };
+    assert_eq!(*reply, *b"hello");
+    assert_eq!(last.stats().calls, 1);
+}
