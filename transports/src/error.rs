@@ -139,7 +139,7 @@ pub enum Error {
     },
     /// A transport that hands over file descriptors, which TCP does not carry.
     #[error(
-        "transport `{transport}` hands file descriptors to its peer, which only a Unix socket carries, and not {address}: use unix:PATH, or another transport (`farjump transports`), for example ucx-am"
+        "transport `{transport}` hands file descriptors to its peer, which only a Unix socket carries, and not {address}: use unix:PATH, or another transport (`farjump transports`), for example tcp"
     )]
     NeedsUnixSocket {
         /// Its name.

@@ -171,7 +171,7 @@ Examples:
   farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
   farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
   farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am     (for other machines)
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key     (for other machines)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1     (by RDMA)
   farjump serve --listen unix:store.sock --local libsum.so --allow observe,call     (no code comes in either)
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
@@ -278,7 +278,7 @@ much of it the target took to link the code, and the median of the later calls.
 Examples:
   farjump inject libgrep.so --to unix:store.sock --args panic | od -An -tu8
   farjump inject libsum.so --to unix:store.sock --args-file row.bin --repeat 1000 --json
-  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport ucx-am
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
   echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --timeout 500ms")]
 pub(crate) struct Inject {
@@ -449,8 +449,8 @@ Examples:
   farjump key farm.key && scp -p farm.key node7:
   farjump key farm.key --name node7 --allow observe,call     (one more, for node7)
   grep ' node7' farm.key | ssh node7 'umask 077; cat > farm.key'     (its line, and no other, for node7)
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am      (on node7)
-  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport ucx-am")]
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key      (on node7)
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key")]
 pub(crate) struct Key {
     /// The file to write
     pub(crate) file: Option<PathBuf>,

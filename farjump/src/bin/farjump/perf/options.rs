@@ -77,15 +77,15 @@ to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of 
 cannot be compared.
 
 With --peer the target is one that runs elsewhere, over any transport that reaches it:
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport ucx-am --spin always  (on node7)
-  farjump perf latency --peer node7 --key farm.key --transports ucx-am
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --spin always  (on node7)
+  farjump perf latency --peer node7 --key farm.key
 First calls are timed there from injecting to the reply, since nobody can time them at the target.
 
 Examples:
   farjump perf latency
   farjump perf latency --sizes 1..1M --transports all --against ucx-am,perftest
   farjump perf rate --sizes 8,32 --batch 64 --against raw,ucx-am
-  UCX_TLS=tcp farjump perf rate --transports ucx-am --against ucx-am --sizes 8
+  UCX_TLS=tcp farjump perf rate --transports tcp --against ucx-am --sizes 8
   farjump perf latency --image 64..64K --mode always,in-place
   farjump perf work --functions sum,codec --sizes 64..1M --against ucx-am,fetch
   farjump perf rate --sizes 1..1M --transports all --against ucx-am --plot rate.svg
