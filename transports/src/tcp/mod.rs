@@ -9,6 +9,7 @@ mod forks;
 mod head;
 mod inbound;
 mod keys;
+mod long;
 mod opening;
 mod outbound;
 mod parting;

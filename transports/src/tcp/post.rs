@@ -66,7 +66,12 @@ impl Post {
             }
         }
         self.work()?;
-        Ok(error(Operation::Send, Cause::Full))
+        let inbound = &self.parts().inbound;
+        match (inbound.front(), inbound.ended()) {
+            // Room never comes.
+            (None, Some(cause)) => Err(error(Operation::Send, cause.clone())),
+            _ => Ok(error(Operation::Send, Cause::Full)),
+        }
     }
 
     /// Sends what waits and the credit that is due, and where this side cannot send, takes what the peer has sent: both may wait for
@@ -146,13 +151,18 @@ unsafe impl Messages for Post {
     #[inline]
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
         let failed = |cause| error(Operation::Send, cause).with_frame(frame);
-        let room = match self.room.take() {
-            Some((room, reserved)) if len <= reserved && len != 0 => room,
+        let (room, reserved) = match self.room.take() {
+            Some((room, reserved)) if len <= reserved && len != 0 => (room, reserved),
             _ => return Err(failed(Cause::Unsupported("committing without reserving"))),
         };
         let Parts { socket, outbound, windows, .. } = self.parts();
         if outbound.is_copy() {
             return Err(copied(Operation::Send).with_frame(frame));
+        }
+        // Credit may have been returned since `reserve`, and wait for the socket.
+        if outbound.is_waiting() && !outbound.flush(socket, &mut windows.inward).map_err(failed)? {
+            self.room = Some((room, reserved));
+            return Err(failed(Cause::Full));
         }
         // No frame is longer than `MAX_FRAME`.
         windows.outward.send(len as u32);
@@ -170,9 +180,13 @@ unsafe impl Messages for Post {
         }
         let Parts { socket, inbound, windows, .. } = self.parts();
         if inbound.front().is_none() {
-            inbound.next(socket, windows).map_err(|cause| error(Operation::Receive, cause))?;
+            let found = inbound.next(socket, windows).map_err(|cause| error(Operation::Receive, cause))?;
+            // The peer may have said just now that it waits.
+            if !found && windows.inward.must_tell() {
+                self.work()?;
+            }
         }
-        Ok(inbound.front())
+        Ok(self.whole().inbound.front())
     }
 
     #[inline]

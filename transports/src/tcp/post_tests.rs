@@ -174,186 +174,6 @@ fn many_messages_under_way_arrive_in_order_however_they_come() {
     }
 }
 
-/// A link whose left end is the test itself: the socket, and the keys of what it sends.
-struct Liar {
-    socket: std::os::unix::net::UnixStream,
-    keys: Option<[Keys; 2]>,
-}
-
-/// A liar, and an honest end.
-fn liar(terms: Terms) -> (Liar, Post) {
-    let [left, right] = unix();
-    let cipher = Cipher::agree(terms.seal == Seal::Aes, terms.seal == Seal::Aes);
-    let secret = Secret::from_bytes([9; Secret::LEN]);
-    let keys = (terms.seal != Seal::Clear).then(|| Keys::pair(cipher, Side::Source, &[5; 32], &secret));
-    (Liar { socket: left.into(), keys }, end(right, Side::Target, terms))
-}
-
-const HONEST: Head = Head { message: 64, body: 64, last: true, waits: false, consumed: 0, window: 4 << 20 };
-
-impl Liar {
-    /// A record, sealed if records are.
-    fn record(&mut self, head: Head) -> Vec<u8> {
-        let mut body = vec![0x11; usize::from(head.body)];
-        let head = head.to_bytes();
-        let tag = self.keys.as_mut().map(|[out, _]| out.seal(&head, &mut body).unwrap());
-        [&head[..], &body, tag.as_ref().map_or(&[][..], |tag| tag)].concat()
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        std::io::Write::write_all(&mut self.socket, bytes).unwrap();
-    }
-}
-
-#[test]
-fn a_stream_cut_at_each_byte_delivers_what_is_whole_and_then_ends() {
-    for seal in SEALS {
-        let whole = |liar: &mut Liar| {
-            let long = Head { message: 2 * BODY as u32, body: BODY as u16, last: false, ..HONEST };
-            let mut stream = liar.record(HONEST);
-            let first = stream.len();
-            stream.extend(liar.record(long));
-            stream.extend(liar.record(Head { last: true, ..long }));
-            (stream, first)
-        };
-        let (stream, first) = whole(&mut liar(Terms { seal, ..TERMS }).0);
-        let near = |edge: usize| edge.saturating_sub(20)..edge + 20;
-        let cuts = (0..first + 40).chain(near(first + BODY)).chain(near(first + BODY + 40));
-        for cut in cuts.chain(stream.len() - 40..=stream.len()) {
-            let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
-            let (stream, _) = whole(&mut liar);
-            liar.write(&stream[..cut]);
-            drop(liar);
-            let mut lengths = Vec::new();
-            let error = loop {
-                match take(&mut post) {
-                    Ok(Some(bytes)) => {
-                        assert!(bytes.iter().all(|byte| *byte == 0x11));
-                        lengths.push(bytes.len());
-                    }
-                    Ok(None) => {}
-                    Err(error) => break error,
-                }
-            };
-            let due: &[usize] = match cut {
-                cut if cut < first => &[],
-                cut if cut < stream.len() => &[64],
-                _ => &[64, 2 * BODY],
-            };
-            assert_eq!(lengths, due, "{seal:?} cut at {cut}");
-            let whole = [0, first, stream.len()].contains(&cut);
-            assert_eq!(*error.cause() == Cause::PeerGone, whole, "{seal:?} cut at {cut}: {error}");
-            assert!(whole || error.to_string().contains("its stream ended"), "{error}");
-            assert_eq!(end_of(&mut post), error, "it does not stay at its end");
-        }
-    }
-}
-
-#[test]
-fn a_stream_that_comes_byte_by_byte_is_whole() {
-    for seal in SEALS {
-        let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
-        for _ in 0..3 {
-            let long = Head { message: BODY as u32 + 64, body: BODY as u16, last: false, ..HONEST };
-            let records = [HONEST, long, Head { body: 64, last: true, ..long }, HONEST];
-            let stream: Vec<u8> = records.into_iter().flat_map(|head| liar.record(head)).collect();
-            let mut lengths = Vec::new();
-            for byte in stream {
-                liar.write(&[byte]);
-                lengths.extend(take(&mut post).unwrap().map(|bytes| bytes.len()));
-            }
-            assert_eq!(lengths, [64, BODY + 64, 64]);
-        }
-    }
-}
-
-#[test]
-fn a_bit_that_is_flipped_anywhere_in_a_sealed_record_ends_the_link_and_nothing_of_it_is_left() {
-    for seal in [Seal::Aes, Seal::ChaCha] {
-        for bit in 0..(HEAD + 64 + TAG) * 8 {
-            let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
-            let mut record = liar.record(HONEST);
-            record[bit / 8] ^= 1 << (bit % 8);
-            liar.write(&record);
-            // What a length says may be more than what came.
-            drop(liar);
-            let error = end_of(&mut post);
-            assert_ne!(*error.cause(), Cause::PeerGone, "bit {bit} was taken");
-            assert!(post.whole().inbound.front().is_none());
-        }
-        let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
-        let long = Head { message: 2 * BODY as u32, body: BODY as u16, last: false, ..HONEST };
-        let mut stream = liar.record(long);
-        stream.extend(liar.record(Head { last: true, ..long }));
-        let at = stream.len() - TAG - 1;
-        stream[at] ^= 1;
-        liar.write(&stream);
-        let error = end_of(&mut post);
-        assert!(error.to_string().contains("does not open"), "{error}");
-    }
-}
-
-#[test]
-fn records_that_are_sent_again_exchanged_or_left_out_end_the_link() {
-    for seal in [Seal::Aes, Seal::ChaCha] {
-        for order in [&[0, 0][..], &[1, 0], &[0, 2], &[1]] {
-            let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
-            let records: Vec<_> = (0..3).map(|_| liar.record(HONEST)).collect();
-            order.iter().for_each(|number| liar.write(&records[*number]));
-            let error = end_of(&mut post);
-            assert!(error.to_string().contains("does not open"), "{order:?}: {error}");
-        }
-        // What this end has sent itself, back to it.
-        let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
-        send(&mut post, 64, 1).unwrap();
-        let mut back = vec![0; HEAD + 64 + TAG];
-        std::io::Read::read_exact(&mut liar.socket, &mut back).unwrap();
-        liar.write(&back);
-        let error = end_of(&mut post);
-        assert!(error.to_string().contains("does not open"), "{error}");
-    }
-}
-
-#[test]
-fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
-    let terms = Terms { window: 8192, max_frame: 1 << 20, ..TERMS };
-    let full = BODY as u16;
-    for seal in SEALS {
-        for (heads, text) in [
-            (&[Head { message: 65, body: 65, ..HONEST }][..], "not a multiple of 64"),
-            (&[Head { body: 128, ..HONEST }], "128 bytes, not 64"),
-            (&[Head { last: false, ..HONEST }], "the last"),
-            (&[Head { message: 1 << 30, body: full, last: false, ..HONEST }], "over the limit of 1048576"),
-            (&[Head { message: (1 << 20) + 64, body: full, last: false, ..HONEST }], "over the limit"),
-            (&[Head { consumed: 64, ..HONEST }], "consumed what was not sent"),
-            (&[Head { window: u32::MAX, ..HONEST }], "2 GiB"),
-            (
-                &[Head { message: 4096, body: 4096, ..HONEST }, Head { message: 8192, body: 8192, ..HONEST }],
-                "beyond",
-            ),
-            (&[Head { message: 1 << 20, body: full, last: false, ..HONEST }, HONEST], "one of 1048576 bytes"),
-        ] {
-            let (mut liar, mut post) = liar(Terms { seal, ..terms });
-            liar.socket.set_nonblocking(true).unwrap();
-            for head in heads {
-                let record = liar.record(*head);
-                liar.write(&record);
-            }
-            // Nothing is released, so that the window fills.
-            let deadline = Instant::now() + PATIENCE;
-            let error = loop {
-                assert!(Instant::now() < deadline, "{text}");
-                let parts = post.parts();
-                if let Err(cause) = parts.inbound.next(&parts.socket, &mut parts.windows) {
-                    break cause;
-                }
-            };
-            assert!(error.to_string().contains(text), "{seal:?} {text}: {error}");
-            assert!(post.whole().inbound.held() < 3 << 20, "{text}");
-        }
-    }
-}
-
 #[test]
 fn a_peer_that_reads_nothing_is_sent_no_more_than_its_window_and_what_one_message_takes() {
     for sockets in [tcp(), unix()] {
@@ -402,6 +222,41 @@ fn a_message_longer_than_the_window_goes_alone_and_holds_up_the_next() {
     assert_eq!(next(&mut right, &mut left).unwrap().len(), 64);
     let text = left.reserve((64 << 20) + 64).unwrap_err().to_string();
     assert!(text.contains("over the limit of 67108864"), "{text}");
+}
+
+#[test]
+fn what_is_committed_behind_credit_that_waits_for_the_socket_goes_when_that_has_gone() {
+    let (mut left, mut right) = pair_on(unix(), Terms { window: 1 << 30, ..TERMS });
+    let room = left.reserve(64).unwrap();
+    // SAFETY: `reserve` lends so many bytes.
+    unsafe { room.write_bytes(3, 64) };
+    // Credit fills the socket meanwhile.
+    let parts = left.parts();
+    while parts.outbound.note(&parts.socket, false, &mut parts.windows.inward).unwrap() {}
+    let full = left.commit(64, 0).unwrap_err();
+    assert!(full.is_full(), "{full}");
+    assert!(right.poll().unwrap().is_none());
+    let deadline = Instant::now() + PATIENCE;
+    while left.commit(64, 0).is_err() {
+        assert!(right.poll().unwrap().is_none() && Instant::now() < deadline);
+    }
+    assert_eq!(next(&mut right, &mut left).unwrap(), [3; 64]);
+}
+
+#[test]
+fn room_that_never_comes_is_not_waited_for() {
+    let (mut left, right) = pair(Terms { window: 4096, ..TERMS });
+    send(&mut left, 4096, 1).unwrap();
+    assert!(send(&mut left, 64, 2).unwrap_err().is_full());
+    drop(right);
+    let deadline = Instant::now() + PATIENCE;
+    let error = loop {
+        match send(&mut left, 64, 2) {
+            Err(error) if error.is_full() => assert!(Instant::now() < deadline, "it waits for ever"),
+            other => break other.unwrap_err(),
+        }
+    };
+    assert_eq!(*error.cause(), Cause::PeerGone);
 }
 
 #[test]
@@ -619,3 +474,6 @@ fn the_route_says_where_to_and_how_it_is_sealed() {
     let (left, _right) = pair(Terms { seal: Seal::Clear, ..TERMS });
     assert!(left.route().notes[0].starts_with("clear: "));
 }
+
+#[path = "liar_tests.rs"]
+mod liars;
