@@ -18,7 +18,7 @@ const START: usize = FRONT - HEAD;
 /// Longest record in bytes.
 const RECORD: usize = HEAD + BODY + TAG;
 /// Calls that receive in one look for a message. A peer that sends without an end, and no message, takes no more time than that.
-const TURNS: usize = 32;
+const TURNS: usize = 4;
 
 /// Flow control of both directions.
 #[derive(Debug)]
