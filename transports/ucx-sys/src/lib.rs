@@ -26,6 +26,7 @@
 #[rustfmt::skip]
 mod bindings;
 mod inline;
+mod log;
 mod open;
 
 pub use bindings::*;

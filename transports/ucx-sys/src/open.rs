@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library as File, RTLD_LOCAL, RTLD_NOW};
 
-use crate::{API, Library};
+use crate::{API, Library, log};
 
 /// The library's file. Its number is that of UCX's binary interface, the same since 1.0.
 const FILE: &str = "libucp.so.0";
@@ -114,6 +114,7 @@ impl Ucx {
         if found.major != API.0 || found.minor < API.1 {
             return Err(OpenError::Version { found });
         }
+        log::thin_out(&file);
         // SAFETY: the library says that it is of this version of UCX or of a later one with the same binary interface, so
         // the symbols are functions of the types in the bindings.
         let library = unsafe { Library::from_library(file) };

@@ -1,0 +1,151 @@
+//! What UCX logs of messages that it drops: a warning, a dump and a backtrace for each, 14 lines in 1.13. A peer may send as many
+//! as it likes, so they are thinned: the first is shown, and then every time that there are twice as many. Everything else that UCX
+//! logs passes.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use libloading::os::unix::Library as File;
+
+/// `ucs_log_func_rc_t`: whether the handlers behind this one see it.
+const STOP: c_int = 0;
+const CONTINUE: c_int = 1;
+
+/// `ucs_log_func_t`. What is called last is a `va_list`, which is a pointer, or passed by one, on 64-bit x86 and Arm.
+type Handler = unsafe extern "C" fn(
+    *const c_char,
+    c_uint,
+    *const c_char,
+    c_int,
+    *const c_void,
+    *const c_char,
+    *mut c_void,
+) -> c_int;
+
+/// Has UCX ask [`thin`] of everything that it logs. Without the function, which no header promises, all is logged as it is.
+pub(crate) fn thin_out(ucx: &File) {
+    type Push = unsafe extern "C" fn(Handler);
+    // SAFETY: UCX has had this function with this type since 1.8; 1.13.1 and 1.22.0 were looked at.
+    if let Ok(push) = unsafe { ucx.get::<Push>(b"ucs_log_push_handler\0") } {
+        // SAFETY: the handler stays as long as the process, and may be called by any thread.
+        unsafe { push(thin) };
+    }
+}
+
+unsafe extern "C" fn thin(
+    _file: *const c_char,
+    _line: c_uint,
+    function: *const c_char,
+    _level: c_int,
+    _component: *const c_void,
+    message: *const c_char,
+    _values: *mut c_void,
+) -> c_int {
+    static DROPPED: AtomicU64 = AtomicU64::new(0);
+    if function.is_null() || message.is_null() {
+        return CONTINUE;
+    }
+    // SAFETY: UCX gives texts that end, for the time of the call.
+    let (function, message) = unsafe { (CStr::from_ptr(function), CStr::from_ptr(message)) };
+    match is_shown(function.to_bytes(), message.to_bytes(), || DROPPED.fetch_add(1, Relaxed) + 1) {
+        true => CONTINUE,
+        false => STOP,
+    }
+}
+
+/// Whether a message is shown; `count` gives the number of messages that were dropped, this one included.
+fn is_shown(function: &[u8], message: &[u8], count: impl FnOnce() -> u64) -> bool {
+    if message.starts_with(b"got active message id") {
+        return count().is_power_of_two();
+    }
+    !message.starts_with(b"payload %u of %u bytes") && function != b"ucs_log_print_backtrace"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process::Command;
+
+    use libloading::os::unix::{RTLD_LOCAL, RTLD_NOW};
+
+    use super::*;
+
+    const CHILD: &str = "UCX_SYS_TEST_LOG";
+
+    #[test]
+    fn dropped_messages_are_shown_less_and_less_and_all_else_always() {
+        let mut dropped = 0;
+        let mut shown = |function: &[u8], message: &[u8]| {
+            is_shown(function, message, || {
+                dropped += 1;
+                dropped
+            })
+        };
+        let stub = b"uct_iface_stub_am_handler";
+        let all = (0..1000).filter(|_| shown(stub, b"got active message id %d, but no handler installed"));
+        assert_eq!(all.count(), 10);
+        assert!(!shown(stub, b"payload %u of %u bytes:\n%s"));
+        assert!(!shown(b"ucs_log_print_backtrace", b" %2d  %s"));
+        assert!(shown(b"ucp_worker_create", b"no memory"));
+    }
+
+    /// `ucs_log_component_config_t`, as far as the log looks at it, with room for more.
+    #[repr(C)]
+    struct Component {
+        level: c_int,
+        rest: [u8; 124],
+    }
+
+    /// Logs by UCX's own function, which its handlers get, a thousand dropped messages and one other.
+    fn play() {
+        crate::Ucx::open().unwrap();
+        type Dispatch = unsafe extern "C" fn(
+            *const c_char,
+            c_uint,
+            *const c_char,
+            c_int,
+            *const Component,
+            *const c_char,
+            ...
+        );
+        // SAFETY: loaded already.
+        let file = unsafe { File::open(Some("libucs.so.0"), RTLD_NOW | RTLD_LOCAL) }.unwrap();
+        // SAFETY: the type is that of UCX's `ucs_log_dispatch`.
+        let log = unsafe { file.get::<Dispatch>(b"ucs_log_dispatch\0") }.unwrap();
+        let component = Component { level: 2, rest: [0; 124] };
+        let warn = |function: &CStr, message: &CStr| {
+            // SAFETY: texts that end, and as many numbers as the formats name.
+            unsafe { log(c"f.c".as_ptr(), 1, function.as_ptr(), 2, &component, message.as_ptr(), 17_i32) };
+        };
+        for _ in 0..1000 {
+            warn(c"stub", c"got active message id %d, but no handler installed");
+            warn(c"ucs_log_print_backtrace", c" %2d somewhere");
+        }
+        warn(c"other", c"another thing %d");
+    }
+
+    #[test]
+    fn ucxs_own_log_has_no_line_for_each_dropped_message() {
+        if env::var_os(CHILD).is_some() {
+            return play();
+        }
+        if let Err(why) = crate::Ucx::open() {
+            return println!("skipped: {why}");
+        }
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "log::tests::ucxs_own_log_has_no_line_for_each_dropped_message",
+            "--nocapture",
+        ]);
+        let output = command.env(CHILD, "yes").env("UCX_LOG_FILE", "stderr").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let lines = |part: &str| said.lines().filter(|line| line.contains(part)).count();
+        assert_eq!(
+            (lines("no handler installed"), lines("somewhere"), lines("another thing")),
+            (10, 0, 1),
+            "{said}"
+        );
+    }
+}
