@@ -774,7 +774,7 @@ farjump_status_t farjump_link_options_set_control_interval(farjump_link_options_
 
 /**
  * The key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random ones. All that goes
- * over the control connection is then sealed by it; what the transport carries is not. Means nothing on Unix sockets. The
+ * over the control connection is then sealed by it; what the transport carries is by `tcp` alone. Means nothing on Unix sockets. The
  * bytes are copied, and wiped when the options are freed.
  */
 farjump_status_t farjump_link_options_set_key(farjump_link_options_t *options,

@@ -154,7 +154,7 @@ impl LinkBuilder {
     }
 
     /// The key that the target has too, for a target at `tcp:HOST:PORT`. All that goes over the control connection is then
-    /// sealed by it; what the transport carries is not (`docs/security.md`). Without one only a target of this process's user
+    /// sealed by it; what the transport carries is over `tcp` alone (`docs/security.md`). Without one only a target of this process's user
     /// on this machine's loopback is met. Means nothing on Unix sockets.
     pub fn key(mut self, key: Key) -> Self {
         self.settings.tcp.key = Some(key);

@@ -457,7 +457,7 @@ impl<'a> TargetBuilder<'a> {
 
     /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have
     /// ([`TargetBuilder::peer`]). Who has it is let in, and may do anything that this target may do; all that goes over the
-    /// control connection is sealed by it, and what the transport carries is not (`docs/security.md`). Without one a target
+    /// control connection is sealed by it, and what the transport carries over `tcp` alone (`docs/security.md`). Without one a target
     /// listens on this machine's loopback only, and takes sources of its own user. Means nothing on Unix sockets.
     pub fn key(mut self, key: Key) -> Self {
         self.tcp.key = Some(key);

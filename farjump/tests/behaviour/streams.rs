@@ -198,7 +198,7 @@ fn a_target_that_has_more_to_answer_than_there_is_room_for_is_woken_by_room() {
         let serving = scope.spawn(move || {
             let mut slept = 0;
             while over.try_recv().is_err() {
-                if target.poll().unwrap() == 0 && target.wait(Duration::from_millis(200)).unwrap() {
+                if target.poll().unwrap() == 0 && target.wait(PATIENCE).unwrap() {
                     slept += 1;
                 }
                 // One that is told of room that it has no use for does not sleep at all.

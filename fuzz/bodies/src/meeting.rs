@@ -8,8 +8,12 @@ use std::os::unix::net::UnixStream;
 
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::Error;
-use farjump_transports::meet::{Answer, Arrival, ArrivalOptions, Control, Dropped, MAGIC, Message, Progress};
+use farjump_transports::meet::{
+    Answer, Arrival, ArrivalOptions, Control, Dropped, End, MAGIC, Message, OPENING_LEN, Progress, Share,
+    StreamAnswer, StreamOffer, VERSION,
+};
 use farjump_transports::shm::Shm;
+use farjump_transports::tcp::Tcp;
 
 use crate::allocation::most_at_once;
 use crate::assert_words;
@@ -17,15 +21,19 @@ use crate::assert_words;
 /// Most bytes that taking one message may hold at once, whatever came: the longest body of a meeting, in a buffer that grows
 /// by doubling, and what it decodes to.
 const MOST_MEMORY: usize = 256 * 1024;
+/// Most steps of a source that are taken.
+const MOST_STEPS: usize = 64;
 /// Most bytes written before the other side reads: a socket holds more.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
-/// Takes the messages one by one; then has a target meet the process that sends them.
+/// Takes the messages one by one; then has a target meet the process that sends them. Then the bytes are the steps of a source with a
+/// stream.
 pub fn meeting(data: &[u8]) {
     let [pace, sent @ ..] = data else { return };
     let pace = if *pace == 0 { MOST_AT_ONCE } else { usize::from(*pace) };
     take(sent, pace);
     arrive(sent, pace);
+    join(sent);
 }
 
 /// A connection, and what listens at its other end.
@@ -66,6 +74,88 @@ fn send_on(message: &Message) {
     let (taken, descriptors) = control.recv().expect("what was sent is a message").expect("it is whole");
     assert_eq!(taken, *message);
     assert!(descriptors.is_empty());
+}
+
+/// A source whose link has a stream: each byte of `script` is a step of it, so that control connection and streams come in any order, in
+/// pieces, wrongly, and more than once. A link is made exactly when `Ready` and a stream with the token have come, the one after
+/// `Welcome` and neither wrongly.
+fn join(script: &[u8]) {
+    let (source, target) = connection();
+    let mut source = Control::from_stream(source).expect("a connection to this process");
+    let mut transports: [Box<dyn Transport>; 1] = [Box::new(Tcp::new())];
+    let options = || ArrivalOptions::new("fuzzed", 1, OpenRequest::new(8192, 4096));
+    let mut arrival = Arrival::new(target, options());
+    let mut streams: Vec<(UnixStream, Arrival)> = Vec::new();
+    let mut welcome: Option<(End, StreamOffer)> = None;
+    let (mut ready, mut joined) = (false, false);
+    for step in script.iter().take(MOST_STEPS) {
+        match step % 8 {
+            0 => {
+                let transports = vec!["tcp".to_owned()];
+                drop(
+                    source
+                        .send(&Message::Hello { machine: 62, pid: 1, program: "f".into(), transports }, &[]),
+                );
+            }
+            1 => {
+                let Some((end, _)) = &welcome else { continue };
+                let answer = StreamAnswer { share: Share::from_bytes(&[*step; 32]), clear: step & 8 != 0 };
+                drop(source.send(&Message::Ready { end: end.clone(), stream: Some(answer) }, &[]));
+                ready = true;
+            }
+            // A stream: with the token or almost, whole or in two pieces, and with more behind it.
+            2..=4 => {
+                let (mut stream, control) = connection();
+                let mut opening = [0; OPENING_LEN + 1];
+                opening[..MAGIC.len()].copy_from_slice(&MAGIC);
+                opening[MAGIC.len()..MAGIC.len() + 2].copy_from_slice(&VERSION.to_le_bytes());
+                opening[MAGIC.len() + 2] = 2;
+                if let Some((_, offer)) = &welcome {
+                    opening[32..OPENING_LEN].copy_from_slice(&offer.token);
+                }
+                if step % 8 == 3 {
+                    opening[usize::from(step / 8) * 2] ^= 1;
+                }
+                let sent = if step % 8 == 4 { usize::from(step / 8) } else { OPENING_LEN + 1 };
+                stream.write_all(&opening[..sent]).expect("the socket has room");
+                streams.push((stream, Arrival::new(control, options())));
+            }
+            5 => drop(streams.pop()),
+            6 => drop(source.send(&Message::Go, &[])),
+            _ => {}
+        }
+        let mut advanced = arrival.advance(&mut transports);
+        streams.retain_mut(|(_, opening)| match opening.advance(&mut transports) {
+            Ok(Progress::Pending) => true,
+            Ok(Progress::Stream(opened)) => {
+                let awaited = arrival.awaits(&opened);
+                assert!(!awaited || (welcome.is_some() && !joined), "a token that nobody offered, or again");
+                assert_eq!(arrival.take_stream(*opened).is_ok(), awaited);
+                if awaited {
+                    joined = true;
+                    advanced = arrival.advance(&mut transports);
+                }
+                false
+            }
+            Ok(other) => panic!("{other:?} of a stream"),
+            Err(error) => {
+                assert_words(&error);
+                false
+            }
+        });
+        match advanced {
+            Ok(Progress::Pending) => {}
+            Ok(Progress::Met(_)) => return assert!(ready && joined, "a link without its stream"),
+            Ok(other) => panic!("{other:?} of a source"),
+            Err(error) => return assert_words(&error),
+        }
+        while let Ok(Some((message, _))) = source.recv() {
+            if let Message::Welcome { end, stream: Some(offer), .. } = message {
+                welcome = Some((end, offer));
+            }
+        }
+    }
+    assert!(!(ready && joined), "no link of all that it takes");
 }
 
 /// No bytes make a link: that takes descriptors. The sender is told why, and nothing of it is left.

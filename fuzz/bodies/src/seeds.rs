@@ -190,6 +190,10 @@ fn meetings() -> Vec<Seed> {
         ("question", sent(0, &[Message::Ask(Question::Drop { id })])),
         ("two-questions", sent(0, &[Message::Ask(Question::Store), Message::Ask(Question::Stats)])),
         ("answer", sent(0, &[Message::Answer { bytes: vec![1, 1, 0] }])),
+        // Steps of a source with a stream: hello, and then the stream and the source's end in either order, or more streams.
+        ("stream-first", vec![0, 0, 2, 1]),
+        ("stream-last", vec![0, 0, 1, 2]),
+        ("streams-again", vec![0, 0, 3 | 18 << 3, 4 | 20 << 3, 2, 2, 9, 2]),
     ]
 }
 

@@ -434,7 +434,7 @@ pub(crate) struct Transports {
 ///
 /// Both sides have a copy of it, and who has one may do what the targets that have it allow. It authenticates both
 /// and encrypts what is said on the control connection, code on request and reasons of refusals among it. What the transport
-/// carries, calls and replies, is not encrypted (docs/security.md).
+/// carries, calls and replies, is encrypted by tcp alone (docs/security.md).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The file has mode 0600, and is not taken if others may read or write it, as ssh does with its keys.
