@@ -440,6 +440,7 @@ mod tests {
         assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
     }
 
+    #[cfg(feature = "shm")]
     fn names_of(chosen: &Chosen) -> Vec<&str> {
         chosen.transports.iter().map(|transport| transport.name()).collect()
     }

@@ -9,7 +9,7 @@ const COMBINATIONS: [(&str, &[&str]); 4] = [
         "farjump",
         &["", "shm", "build", "cli", "shm,build", "shm,cli", "shm,build,cli", "shm,build,cli,iceoryx2"],
     ),
-    ("farjump-transports", &["", "shm"]),
+    ("farjump-transports", &["", "shm", "tcp"]),
     ("farjump-loader", &["", "build"]),
     ("farjump-c", &["", "shm"]),
 ];
