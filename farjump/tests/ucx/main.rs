@@ -1,4 +1,4 @@
-//! What links over UCX promise: long payloads, peers that die, sleep, and the settings of UCX that a user knows.
+//! What links over UCX, and over `tcp`, promise: long payloads, peers that die, sleep, and the settings of UCX that a user knows.
 //!
 //! UCX reads its settings once a process, so each test plays on every path in processes of its own (`paths.rs`).
 

@@ -1,15 +1,18 @@
-//! The paths of UCX that tests play on, and the processes that play.
+//! The paths of UCX, and of `tcp`, that tests play on, and the processes that play.
 
+use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Link, LinkBuilder, Target};
+use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::actor::{Actor, orders, role, say};
 use crate::support::{PATIENCE, Place, library, words};
 
+/// The file with the address of a place's target.
+const ADDRESS: &str = "address";
 /// Name of the path that a process is to play on.
 const PATH: &str = "PLAY_ON_PATH";
 
@@ -20,28 +23,39 @@ pub(crate) struct Path {
     pub(crate) transport: &'static str,
     /// Names and values; variables of UCX's that are not here are not set.
     pub(crate) settings: &'static [(&'static str, &'static str)],
+    /// The two sides meet on loopback, with a key, and not on a Unix socket.
+    pub(crate) loopback: bool,
 }
 
 const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
-    Path { name, transport: "ucx-am", settings }
+    Path { name, transport: "ucx-am", settings, loopback: false }
 }
 
 const fn put(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
-    Path { name, transport: "ucx-put", settings }
+    Path { name, transport: "ucx-put", settings, loopback: false }
+}
+
+/// A stream: clear on a Unix socket, sealed on loopback.
+const fn tcp(name: &'static str, loopback: bool) -> Path {
+    Path { name, transport: "tcp", settings: &[], loopback }
 }
 
 /// Those that everything has to work on.
-const PATHS: [Path; 6] = [
+const PATHS: [Path; 8] = [
     am("ucx-am over what UCX takes by itself", &[]),
     am("ucx-am over posix", &[("UCX_TLS", "posix,self")]),
     am("ucx-am over sysv", &[("UCX_TLS", "sysv,self")]),
     am("ucx-am over tcp", &[("UCX_TLS", "tcp,self")]),
+    tcp("tcp over a unix socket", false),
+    tcp("tcp over loopback, sealed", true),
     put("ucx-put over posix", &[("UCX_TLS", "posix,self")]),
     put("ucx-put over sysv", &[("UCX_TLS", "sysv,self")]),
 ];
 
-/// How many of them, from the first on, are of `ucx-am`.
-const MESSAGES: usize = 4;
+/// How many of them, from the first on, deliver messages.
+const MESSAGES: usize = 6;
+/// Of both sides, where they have one.
+const KEY: [u8; Key::LEN] = [7; Key::LEN];
 
 /// Whether this process was started for a path over UCX's TCP, which has to be allowed.
 pub(crate) fn has_tcp() -> bool {
@@ -54,7 +68,7 @@ pub(crate) fn on_every_path(test: &str, body: fn(&Path, &str)) {
     on_paths(test, &PATHS, body);
 }
 
-/// As [`on_every_path`], on those by which frames come whole, as messages of UCX's.
+/// As [`on_every_path`], on those by which frames come whole, as messages.
 pub(crate) fn on_every_path_of_messages(test: &str, body: fn(&Path, &str)) {
     on_paths(test, &PATHS[..MESSAGES], body);
 }
@@ -95,26 +109,49 @@ pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) {
 impl Path {
     /// A target at the place, in a process of its own.
     pub(crate) fn target(&self, test: &str, place: &Place) -> Actor {
-        let actor = Actor::start(test, "target", &[&place.address(), self.transport], |_| {});
-        assert_eq!(actor.hear(), "ready");
+        let actor = Actor::start(test, "target", &[&self.address(place), self.transport], |_| {});
+        let said = actor.hear();
+        let address = said.strip_prefix("ready ").unwrap_or_else(|| panic!("it said {said}"));
+        fs::write(place.path(ADDRESS), address).unwrap();
         actor
+    }
+
+    /// A target at the place that is to be in this process.
+    pub(crate) fn listen<'a>(&self, place: &Place) -> TargetBuilder<'a> {
+        Target::listen(&self.address(place))
+            .key(Key::from_bytes(KEY))
+            .transport(self.transport)
+            .ucx_tcp(has_tcp())
+    }
+
+    /// A link to a target in this process.
+    pub(crate) fn link_to(&self, address: &str) -> LinkBuilder {
+        Link::builder(address)
+            .key(Key::from_bytes(KEY))
+            .transport(self.transport)
+            .ucx_tcp(has_tcp())
+            .connect_timeout(PATIENCE)
+            .send_timeout(PATIENCE)
+    }
+
+    /// Where the place's target listens, or one that is to come there: at the port of the one before, if there was one.
+    pub(crate) fn address(&self, place: &Place) -> String {
+        match self.loopback {
+            true => fs::read_to_string(place.path(ADDRESS)).unwrap_or_else(|_| "tcp:127.0.0.1:0".to_owned()),
+            false => place.address(),
+        }
     }
 
     /// A source that is connected to the place's target and takes no replies, in a process of its own.
     pub(crate) fn source(&self, test: &str, place: &Place) -> Actor {
-        let actor = Actor::start(test, "source", &[&place.address(), self.transport], |_| {});
+        let actor = Actor::start(test, "source", &[&self.address(place), self.transport], |_| {});
         assert_eq!(actor.hear(), "connected");
         actor
     }
 
     /// A link to the place's target, which waits as long as a busy machine needs.
     pub(crate) fn link(&self, place: &Place) -> LinkBuilder {
-        place
-            .link()
-            .transport(self.transport)
-            .ucx_tcp(has_tcp())
-            .connect_timeout(PATIENCE)
-            .send_timeout(PATIENCE)
+        self.link_to(&self.address(place))
     }
 }
 
@@ -136,19 +173,20 @@ fn plays() -> bool {
 }
 
 fn play_target(address: &str, transport: &str) {
-    let mut target = Target::listen(address).transport(transport).ucx_tcp(has_tcp()).build().unwrap();
+    let target = Target::listen(address).key(Key::from_bytes(KEY)).transport(transport);
+    let mut target = target.ucx_tcp(has_tcp()).build().unwrap();
     let stopper = target.stopper();
     thread::spawn(move || {
         orders().for_each(drop);
         stopper.stop();
     });
-    say("ready");
+    say(&format!("ready {}", target.address()));
     target.run().unwrap();
 }
 
 fn play_source(address: &str, transport: &str) {
     let sequence = library("sequence");
-    let link = Link::builder(address).transport(transport).ucx_tcp(has_tcp());
+    let link = Link::builder(address).key(Key::from_bytes(KEY)).transport(transport).ucx_tcp(has_tcp());
     let link = link.send_timeout(PATIENCE).connect().unwrap();
     say("connected");
     let mut sent = 0_u64;

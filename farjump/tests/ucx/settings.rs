@@ -10,7 +10,7 @@ use crate::paths::{Path, eventually, on_paths};
 use crate::support::{PATIENCE, Place, library, to_words};
 
 const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
-    Path { name, transport: "ucx-am", settings }
+    Path { name, transport: "ucx-am", settings, loopback: false }
 }
 
 /// Local addresses of the process's TCP connections that are up, as proc(5) has them: hexadecimal, with the port.
