@@ -22,7 +22,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         let process = std::process::id();
         let mut found = self.0.load(Ordering::Acquire);
         loop {
-            // SAFETY: the pointer is null or of a box that was leaked below, which nobody frees or changes.
+            // SAFETY: the pointer is null or of a box that was leaked below, which is never freed or changed.
             if let Some(owned) = unsafe { found.as_ref() }
                 && owned.process == process
             {

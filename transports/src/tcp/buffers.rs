@@ -70,8 +70,8 @@ impl Buffer {
     #[inline]
     pub(super) fn part(&mut self, at: usize, len: usize) -> &mut [u8] {
         assert!(at <= self.len() && len <= self.len() - at);
-        // SAFETY: inside the allocation, which was zero when it was made; the value is borrowed exclusively, and those to
-        // whom a part is lent by `at` look at no other.
+        // SAFETY: inside the allocation, which was zero when it was made. The value is borrowed exclusively, and a message that
+        // is lent by its pointer (`at`) overlaps no part that is asked for meanwhile: `Inbound` keeps them apart.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
     }
 }

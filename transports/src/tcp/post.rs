@@ -243,7 +243,9 @@ unsafe impl Messages for Post {
         };
         let sealed = match parts.outbound.keys() {
             Some(keys) => format!("sealed by {}", keys.cipher().name()),
-            None => "clear: whoever sees the stream can read and change what is on it".to_owned(),
+            None => {
+                "clear: any process that can intercept the stream can read and change its frames".to_owned()
+            }
         };
         Route::new(over, vec![sealed])
     }
