@@ -205,8 +205,12 @@ fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     meet(&mut pair.target, || place.link().connect()).unwrap_err();
     let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
     assert_eq!((stats.links, stats.sources_refused), (1, 1));
-    // Processes that say nothing are borne up to a number, and then everybody is sent away.
-    let silent: Vec<_> = (0..8).map(|_| UnixStream::connect(place.path("t.sock")).unwrap()).collect();
+    // Processes that do not say whether they ask are borne up to a number, and then everybody is sent away. Those that say nothing at all
+    // count for nothing.
+    let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
+    let silent: Vec<_> = (0..8).map(|_| connect()).collect();
+    meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    silent.iter().for_each(|mut one| one.write_all(b"FARJUMP\0\x03\0\0\0").unwrap());
     let error = meet(&mut pair.target, || admin(&place).stats()).unwrap_err();
     assert!(error.to_string().contains("takes 1 sources at a time"), "{error}");
     drop(silent);
