@@ -639,8 +639,8 @@ impl Channel {
         }
     }
 
-    /// Whether [`Channel::descriptor`] is readable whenever a frame has come and was not looked for, also where the channel was not
-    /// armed.
+    /// Whether [`Channel::descriptor`] becomes readable when the next frame comes, although the channel was not armed. `false` too while
+    /// a frame is here that was not polled.
     pub fn tells_unasked(&self) -> bool {
         match &self.path {
             Path::OneSided(_) => false,

@@ -598,8 +598,9 @@ pub unsafe trait Messages: Send {
         false
     }
 
-    /// Whether [`Messages::descriptor`] is readable whenever a message has come and was not looked for, also where nobody has called
-    /// [`Messages::arm`]. A receiver with many links need not look at each then.
+    /// Whether [`Messages::descriptor`] becomes readable when the next message comes, although [`Messages::arm`] was not called. `false`
+    /// too while a message is here that was not polled: no descriptor tells of it. A receiver with many links need not poll
+    /// those for which this holds.
     fn tells_unasked(&self) -> bool {
         false
     }

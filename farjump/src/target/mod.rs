@@ -532,8 +532,11 @@ impl<'a> Target<'a> {
                 Found::Unknown
             } else if session.has_brought() {
                 Found::Busy
-            } else if session.tells {
+            } else if session.channel.tells_unasked() {
                 Found::Told
+            } else if session.tells {
+                // A frame is here that was received beside something else.
+                Found::Busy
             } else {
                 Found::Idle
             }

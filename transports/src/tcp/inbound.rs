@@ -41,6 +41,8 @@ pub(super) struct Inbound {
     end: usize,
     /// A message of several records that has begun.
     long: Option<Box<Long>>,
+    /// The socket had nothing when it was last looked at: no message that came is here unseen.
+    drained: bool,
     /// Why nothing comes any more, behind what is ready.
     ended: Option<Cause>,
 }
@@ -83,6 +85,7 @@ impl Inbound {
             at: START,
             end: START,
             long: None,
+            drained: true,
             ended: None,
         }
     }
@@ -96,6 +99,11 @@ impl Inbound {
     /// Why nothing comes any more, behind what is ready.
     pub(super) fn ended(&self) -> Option<&Cause> {
         self.ended.as_ref()
+    }
+
+    /// Whether no message is here: the socket is readable when one comes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.drained && self.ready.is_empty()
     }
 
     /// Receives until a message is ready. `false` where nothing is there now, or [`TURNS`] calls brought none.
@@ -120,8 +128,9 @@ impl Inbound {
                 return Ok(true);
             }
             match self.receive(socket, windows)? {
-                Got::Bytes(_) => {}
+                Got::Bytes(_) => self.drained = false,
                 Got::Nothing => {
+                    self.drained = true;
                     if self.ready.is_empty() {
                         windows.inward.starve();
                     }

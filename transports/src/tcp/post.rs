@@ -225,7 +225,7 @@ unsafe impl Messages for Post {
     }
 
     fn tells_unasked(&self) -> bool {
-        true
+        self.whole().inbound.is_empty()
     }
 
     fn has_end(&self) -> bool {

@@ -424,6 +424,23 @@ fn a_peer_that_is_gone_shows_behind_what_it_sent_and_sending_to_it_does_no_harm(
 }
 
 #[test]
+fn an_end_that_read_ahead_does_not_promise_that_its_descriptor_tells() {
+    let (mut left, mut right) = pair(Terms { window: 64, ..TERMS });
+    assert!(right.tells_unasked());
+    send(&mut right, 64, 1).unwrap();
+    assert!(right.reserve(64).unwrap_err().is_full());
+    send(&mut left, 64, 2).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while right.tells_unasked() {
+        assert!(Instant::now() < deadline, "nothing came");
+        // It looks for room, and finds the message.
+        right.progress().unwrap();
+    }
+    assert_eq!(take(&mut right).unwrap().unwrap(), bytes_of(64, 2).collect::<Vec<_>>());
+    assert!(take(&mut right).unwrap().is_none() && right.tells_unasked());
+}
+
+#[test]
 fn descriptors_that_a_peer_passes_end_the_link_and_are_closed_elsewhere() {
     let [ours, theirs] = unix();
     let mut own = end(ours, Side::Source, TERMS);
