@@ -72,7 +72,7 @@ pub(super) struct Inner {
     /// Why the target is gone.
     gone: Option<String>,
     /// Why the target is going, where the channel is still to bring what it sent before; and until when that may take.
-    going: Option<(Instant, String)>,
+    going: Option<Box<(Instant, String)>>,
     bigger: Bigger,
     lull: Lull,
     /// The frame that messages are being put into. While there is one, no other frame may be begun.

@@ -97,7 +97,7 @@ pub(super) struct Session {
     /// Whether the channel's descriptor is watched for room to write.
     pub(super) doorbell_for_room: bool,
     /// The source is gone, and what it sent before is still taken: until when, and why it is gone.
-    leaving: Option<(Instant, String)>,
+    leaving: Option<Box<(Instant, String)>>,
 }
 
 /// What keeps a session from taking its next frame.
@@ -880,7 +880,7 @@ impl Session {
     pub(super) fn leave(&mut self, until: Instant, why: String) {
         self.depart();
         self.unread = false;
-        self.leaving = Some((until, why));
+        self.leaving = Some(Box::new((until, why)));
     }
 
     /// Whether the source is gone, and the channel still to bring what it sent before.
@@ -890,12 +890,12 @@ impl Session {
 
     /// Whether the channel has taken too long to bring the rest.
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        self.leaving.as_ref().is_some_and(|(until, _)| *until <= now)
+        self.leaving.as_deref().is_some_and(|(until, _)| *until <= now)
     }
 
     /// Why the source is gone, as its session's `end` or what came before that says.
     pub(super) fn reason(&self, end: &End) -> String {
-        match (&self.leaving, end) {
+        match (self.leaving.as_deref(), end) {
             (Some((_, why)), _) | (None, End::Gone(why)) => why.clone(),
             _ => "it closed the link".to_owned(),
         }

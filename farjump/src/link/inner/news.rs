@@ -25,7 +25,7 @@ impl Inner {
             return Err(self.gone_error());
         }
         let now = Instant::now();
-        if let Some((until, why)) = &self.going {
+        if let Some((until, why)) = self.going.as_deref() {
             // Nothing more comes on the control connection.
             let (late, why) = (*until <= now, why.clone());
             return if late { Err(self.end(why)) } else { Ok(()) };
@@ -167,7 +167,7 @@ impl Inner {
         }
         self.take_last_answers();
         if self.gone.is_none() && self.channel.has_end() && !self.calls.none_in_flight() {
-            self.going = Some((self.settings.silence_deadline(), why));
+            self.going = Some(Box::new((self.settings.silence_deadline(), why)));
             return Ok(());
         }
         Err(self.end(why))
@@ -206,14 +206,14 @@ impl Inner {
     /// Nothing more comes: the transport failed, the target broke the protocol, or a channel that has an end is at it.
     #[cold]
     pub(super) fn finished(&mut self, error: &TransportError) -> Error {
-        if let Some((_, why)) = &self.going {
+        if let Some((_, why)) = self.going.as_deref() {
             let why = why.clone();
             return self.end(why);
         }
         let mut why = error.clone().with_peer(self.settings.address.clone()).to_string();
         if self.gone.is_none() && is_gone(error) && self.channel.has_end() {
             // What the target said on the control connection before its end explains more. Until here no answer is waited for.
-            self.going = Some((Instant::now(), String::new()));
+            self.going = Some(Box::new((Instant::now(), String::new())));
             for _ in 0..MESSAGES {
                 match self.control.recv() {
                     Ok(Some((Message::Closing { text }, _))) => {
@@ -247,7 +247,7 @@ impl Inner {
 
     #[cold]
     pub(super) fn gone_error(&self) -> Error {
-        let going = self.going.as_ref().map(|(_, why)| why);
+        let going = self.going.as_deref().map(|(_, why)| why);
         let why = self.gone.as_ref().or(going).cloned().unwrap_or_default();
         Error::PeerGone { peer: self.settings.address.clone(), why }
     }

@@ -32,6 +32,7 @@ mod peer;
 mod perftest;
 mod place;
 mod plot;
+mod ports;
 mod posted;
 mod progress;
 mod rdma;

@@ -1,8 +1,8 @@
 //! `ucx_perftest`, UCX's own tool: what our use of active messages is held against.
 
 use super::options::{Cpus, Metric};
+use super::ports;
 use super::tool::{Tool, free_port};
-use super::ucx::ports;
 use crate::failure::Failure;
 use crate::stage::Stage;
 

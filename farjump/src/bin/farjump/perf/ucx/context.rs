@@ -11,7 +11,7 @@ use farjump_ucx_sys::{
     ucp_feature, ucp_params_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
 };
 
-use super::ports;
+use super::super::ports;
 use crate::failure::Failure;
 
 /// A worker, in a context of its own.

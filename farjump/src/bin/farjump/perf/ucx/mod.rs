@@ -4,7 +4,6 @@
 mod context;
 mod lanes;
 mod messages;
-pub(super) mod ports;
 mod reaching;
 mod requests;
 mod waiting;

@@ -2,19 +2,20 @@
 //! port of UCX's may write this process's memory.
 
 use std::env;
+#[cfg(feature = "ucx")]
 use std::ffi::CString;
 
 /// Settings of UCX's, by its names without `UCX_`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in super::super) struct Settings {
+pub(super) struct Settings {
     /// The transports; as in the environment if none.
-    pub(in super::super) transports: Option<String>,
+    pub(super) transports: Option<String>,
     /// The devices; as in the environment if none.
-    pub(in super::super) devices: Option<&'static str>,
+    pub(super) devices: Option<&'static str>,
 }
 
 /// Those for a reference that takes its transports from the environment.
-pub(in super::super) fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     of(env::var("UCX_TLS").ok().as_deref())
 }
 
@@ -40,6 +41,7 @@ fn of(set: Option<&str>) -> Settings {
     }
 }
 
+#[cfg(feature = "ucx")]
 impl Settings {
     /// As `ucp_config_modify` takes them.
     pub(super) fn to_pairs(&self) -> Vec<(CString, CString)> {
