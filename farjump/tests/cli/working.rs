@@ -84,8 +84,8 @@ fn messages_and_fetching_do_the_same_work_over_every_transport() {
         return;
     }
     // Short and long enough for UCX to fetch them.
-    let args = ["work", "--sizes", "64,128K", "--transports", "shm,ucx-am", "--against", "ucx-am,fetch"];
-    for (tls, devices) in [("posix", "all"), ("tcp", "lo")] {
+    for (tls, devices, transports) in [("posix", "all", "shm,ucx-am"), ("tcp", "lo", "shm,tcp")] {
+        let args = ["work", "--sizes", "64,128K", "--transports", transports, "--against", "ucx-am,fetch"];
         let mut command = perf(&bench, &args);
         let report = json(command.env("UCX_TLS", tls).env("UCX_NET_DEVICES", devices));
         assert_eq!(rows(&report).len(), 2 * 2 * 4 * 2);
