@@ -17,7 +17,7 @@ pub struct Stream {
     pub descriptor: OwnedFd,
     /// Which end this is: both must not use one key for the same direction.
     pub side: Side,
-    /// The number by which the target knew the stream for the link's. Another for each stream. Who watches the stream sees it.
+    /// The number by which the target knew the stream for the link's. Another for each stream. It travels on the stream in the clear.
     pub token: [u8; Stream::TOKEN],
     /// What keys are derived from; `None` where the stream is to be clear. Both ends have the same.
     pub secret: Option<Secret>,
