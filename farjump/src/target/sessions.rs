@@ -32,7 +32,7 @@ pub(super) enum Found {
     Busy,
     /// Looked at in turn.
     Idle,
-    /// As what it is, where that is told of by no one.
+    /// Left where it is.
     Unknown,
     /// Not looked at before the system tells of it.
     Told,
