@@ -104,4 +104,19 @@ fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
             source.finish();
         }
     }
+    if has_ucx() {
+        // The sockets that UCX listens on where it may are found, so that finding none says something.
+        let address = bench.address();
+        let ucx = ["--transport", "ucx-am", "--ucx-tcp"];
+        let mut command = bench.farjump();
+        command.args(["serve", "--listen", &address]).args(ucx).env("UCX_TLS", "tcp,self");
+        let serving = Serving::start(&mut command);
+        let mut command = bench.farjump();
+        command.arg("inject").arg(&wait).args(["--to", &address, "--timeout", "60m"]).args(ucx);
+        command.env("UCX_TLS", "tcp,self").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let source = Watched::start(&mut command);
+        wait_for("UCX to listen", || (listening(serving.pid()).len() > 1).then_some(()));
+        serving.kill();
+        source.finish();
+    }
 }
