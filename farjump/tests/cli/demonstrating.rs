@@ -24,7 +24,7 @@ fn the_default_file_is_the_program_and_every_answer_is_the_expected_one() {
     assert_eq!(report["file"], program);
     assert_eq!(report["file_bytes"], fs::metadata(program).expect("it is there").len());
     let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-    assert_eq!(keys(&report), ["transport", "file", "file_bytes", "functions"]);
+    assert_eq!(keys(&report), ["transport", "path", "file", "file_bytes", "functions"]);
     let functions = report["functions"].as_array().expect("a list");
     let names: Vec<_> = functions.iter().map(|function| function["name"].as_str()).collect();
     assert_eq!(names, [Some("histogram"), Some("grep"), Some("crc32")]);

@@ -22,7 +22,8 @@ mod plotting;
 mod ports;
 mod rings;
 mod samples;
-
+#[cfg(feature = "tcp")]
+mod sealing;
 mod seeing;
 mod serving;
 mod sleeping;

@@ -273,7 +273,8 @@ pub(crate) struct Serve {
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Figures: frames sent, bytes of code and payload in them, the time of the first call from injecting to the reply, how
-much of it the target took to link the code, and the median of the later calls.
+much of it the target took to link the code, and the median of the later calls. They name the transport and, of tcp,
+whether frames were sealed and by what; -v shows what `farjump transports --to` does besides.
 
 Examples:
   farjump inject libgrep.so --to unix:store.sock --args panic | od -An -tu8
@@ -315,6 +316,9 @@ pub(crate) struct Inject {
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
+    /// Show the path to the target, too: what frames travel over, whether they are sealed, and why not another way
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
     /// Figures as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -537,6 +541,9 @@ pub(crate) struct Demo {
     pub(crate) ucx: UcxTcp,
     #[command(flatten)]
     pub(crate) key: KeyFile,
+    /// Have frames travel in the clear by `tcp` although there is a key, for networks that you trust
+    #[arg(long)]
+    pub(crate) clear: bool,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -562,6 +569,9 @@ pub(crate) struct DemoTarget {
     pub(crate) ucx: UcxTcp,
     #[command(flatten)]
     pub(crate) key: KeyFile,
+    /// Whether frames may travel in the clear
+    #[arg(long)]
+    pub(crate) clear: bool,
 }
 
 /// Whether UCX may go over TCP.

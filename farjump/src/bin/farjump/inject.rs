@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::arguments::Inject;
 use crate::failure::Failure;
 use crate::output;
+use crate::path;
 use crate::quantity::{median, microseconds, show_count, show_duration};
 use crate::routines;
 
@@ -38,6 +39,10 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
         builder = builder.peer_timeout(time);
     }
     let link = builder.connect()?;
+    if arguments.verbose {
+        let (peer, largest) = (link.peer().to_string(), link.max_frame());
+        output::note(path::as_text(&link.path(), &peer, largest, link.rights()).trim_end());
+    }
     let call = |reply: &mut Vec<u8>| -> Result<Duration, Failure> {
         reply.clear();
         let start = Instant::now();

@@ -33,7 +33,8 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     output::print(as_text(&path, &peer, largest, rights))
 }
 
-fn as_text(path: &Path, peer: &str, largest: usize, rights: Rights) -> String {
+/// The path as rows for people.
+pub(crate) fn as_text(path: &Path, peer: &str, largest: usize, rights: Rights) -> String {
     let row = |name: &str, text: String| [name.to_owned(), text];
     let mut rows = vec![
         row("target", peer.to_owned()),

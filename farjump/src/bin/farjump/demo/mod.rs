@@ -54,7 +54,8 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     let mut target = started::start(&stage, &file, arguments, contents.len())?;
     let moving = move_file(&mut target, &contents)?;
     let limit = call_limit(contents.len());
-    let mut builder = Link::builder(target.address()).send_timeout(limit).ucx_tcp(arguments.ucx.tcp);
+    let mut builder = Link::builder(target.address()).send_timeout(limit);
+    builder = builder.ucx_tcp(arguments.ucx.tcp).clear(arguments.clear);
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }
@@ -66,7 +67,15 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     for (function, library) in functions.iter().zip(&libraries) {
         results.push(Outcome::of(function, library, &link, limit, &contents)?);
     }
-    let report = Report { transport: link.transport(), file, bytes: contents.len() as u64, moving, results };
+    let path = link.path();
+    let report = Report {
+        path: path.summary(),
+        transport: path.transport,
+        file,
+        bytes: contents.len() as u64,
+        moving,
+        results,
+    };
     if arguments.json {
         output::print_line(format_args!("{:#}", report.to_json()))?;
     } else {
@@ -165,6 +174,8 @@ impl Outcome {
 /// What came of all.
 struct Report {
     transport: String,
+    /// The transport, and whether frames are sealed on it.
+    path: String,
     file: PathBuf,
     bytes: u64,
     moving: Duration,
@@ -176,7 +187,8 @@ impl Report {
         let name = self.file.file_name().unwrap_or(self.file.as_os_str());
         let length = show_length(self.bytes);
         let mut text = format!(
-            "target   pid {pid}, mapped {} ({length}), knows none of these functions\n",
+            "target   pid {pid} by {}, mapped {} ({length}), knows none of these functions\n",
+            self.path,
             Path::new(name).display()
         );
         let mut rows =
@@ -214,6 +226,7 @@ impl Report {
         };
         json!({
             "transport": self.transport,
+            "path": self.path,
             "file": self.file.to_string_lossy(),
             "file_bytes": self.bytes,
             "functions": self.results.iter().map(function).collect::<Vec<_>>(),
@@ -272,6 +285,7 @@ mod tests {
         let moving = Duration::from_micros(4);
         Report {
             transport: "shm".into(),
+            path: "shm".into(),
             file: "/some/file".into(),
             bytes: 9,
             moving,
@@ -292,7 +306,7 @@ mod tests {
     #[test]
     fn the_json_is_the_object_that_programs_were_promised() {
         let expected = json!({
-            "transport": "shm", "file": "/some/file", "file_bytes": 9, "functions": [{
+            "transport": "shm", "path": "shm", "file": "/some/file", "file_bytes": 9, "functions": [{
                 "name": "crc32", "answer": "00000007", "expected": "00000007", "code_bytes": 472, "payload_bytes": 0,
                 "first_call_us": 12.0, "link_us": 0.5, "later_call_us": 10.0, "fetch_instead_us": 7.0
             }]

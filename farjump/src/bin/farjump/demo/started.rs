@@ -42,6 +42,9 @@ pub(super) fn start(
     if arguments.ucx.tcp {
         command.arg("--ucx-tcp");
     }
+    if arguments.clear {
+        command.arg("--clear");
+    }
     if let Some(key) = &arguments.key.file {
         command.arg("--key").arg(key);
     }

@@ -22,7 +22,8 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let mut data = Data::open(&arguments.data)?;
     let moved = fs::read(&arguments.data).map_err(failed)?;
-    let mut builder = Target::listen(&arguments.listen).args(&mut data).ucx_tcp(arguments.ucx.tcp);
+    let mut builder =
+        Target::listen(&arguments.listen).args(&mut data).ucx_tcp(arguments.ucx.tcp).clear(arguments.clear);
     if let Some(transport) = &arguments.transport {
         builder = builder.transport(transport);
     }

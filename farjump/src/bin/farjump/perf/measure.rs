@@ -20,6 +20,7 @@ use super::measurement::{self, Measurement, STATE_CALLS};
 use super::message::Order;
 use super::options::{Against, Metric, Perf};
 use super::perftest;
+use super::place;
 use super::posted;
 use super::progress::progress;
 use super::references::Joined;
@@ -323,9 +324,7 @@ impl<'a> Bench<'a> {
     fn lanes(&self, contestant: &Contestant<'_>) -> Option<String> {
         match contestant {
             Contestant::Both { subject, .. } => self.sides.get(*subject)?.as_ref()?.lanes(),
-            Contestant::Farjump { link, .. } => {
-                Some(self.links[*link].path().route.over).filter(|over| !over.is_empty())
-            }
+            Contestant::Farjump { link, .. } => place::lane(&self.links[*link]),
             _ => None,
         }
     }

@@ -184,7 +184,12 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         Some(_) => peer::check(arguments)?,
         None if arguments.ucx.tcp => {
             return Err(Failure::new(
-                "--ucx-tcp is for targets elsewhere: name one with --peer, or leave it out",
+                "--ucx-tcp is for targets elsewhere: name one with --peer; UCX's TCP is measured here by --against ucx-am-tcp",
+            ));
+        }
+        None if arguments.clear.clear => {
+            return Err(Failure::new(
+                "--clear is for targets elsewhere: name one with --peer; what is clear is measured here by --transports tcp-clear",
             ));
         }
         None => {}

@@ -16,7 +16,7 @@ use super::ring::parse_slot;
 use super::size::{Sizes, parse_sizes};
 use super::work::{Functions, parse_functions};
 use crate::arguments::{UcxTcp, parse_mailbox};
-use crate::key::{KeyFile, PeerTimeout};
+use crate::key::{Clear, KeyFile, PeerTimeout};
 
 /// Measure farjump on this machine or to another, beside what you would use otherwise
 ///
@@ -79,7 +79,9 @@ cannot be compared.
 With --peer the target is one that runs elsewhere, over any transport that reaches it:
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --spin always  (on node7)
   farjump perf latency --peer node7 --key farm.key
-First calls are timed there from injecting to the reply, since nobody can time them at the target.
+First calls are timed there from injecting to the reply: nothing at the target times them.
+With --clear on both sides frames of tcp are clear there, and rows say tcp-clear. To a target that
+serves --clear, --transports tcp,tcp-clear --against clear measures both.
 
 Examples:
   farjump perf latency
@@ -143,7 +145,7 @@ pub(crate) struct Perf {
     /// device is software that needs the processor; for latency, rate and bandwidth
     #[arg(long, conflicts_with = "peer")]
     pub(super) target_sleeps: bool,
-    /// Measure to the target that `farjump serve` is there, without references but cached: HOST, HOST:PORT [port: 7471],
+    /// Measure to the target that `farjump serve` is there, without references but cached and clear: HOST, HOST:PORT [port: 7471],
     /// tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
     pub(super) peer: Option<String>,
@@ -157,6 +159,9 @@ pub(crate) struct Perf {
     pub(super) key: KeyFile,
     #[command(flatten)]
     pub(super) peer_timeout: PeerTimeout,
+    // For targets elsewhere: those of perf's own are asked for by the names tcp and tcp-clear.
+    #[command(flatten)]
+    pub(super) clear: Clear,
     /// As JSON
     #[arg(long, conflicts_with = "csv")]
     pub(super) json: bool,

@@ -12,6 +12,7 @@ use super::code::Libraries;
 use super::injecting::PATIENCE;
 use super::memory::Memory;
 use super::options::{Against, Metric, Perf};
+use super::place;
 use super::watch::Watch;
 use crate::failure::Failure;
 
@@ -56,13 +57,14 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
             metric.name()
         )));
     }
-    if let Some(reference) = arguments.against.iter().find(|against| **against != Against::Cached) {
+    let itself = [Against::Cached, Against::Clear];
+    if let Some(reference) = arguments.against.iter().find(|against| !itself.contains(against)) {
         let why = match reference {
             Against::Memcpy => "copies within this machine alone",
             _ => "needs a process of perf's own at the target's side, and there is only `farjump serve`",
         };
         return Err(Failure::new(format!(
-            "{} {why}: with --peer farjump is held against nothing but cached, leave it out",
+            "{} {why}: with --peer farjump is held against nothing but cached and clear, leave it out",
             reference.name()
         )));
     }
@@ -168,8 +170,10 @@ impl Peer {
             let mut builder =
                 Link::builder(address).wait_policy(WaitPolicy::spin_only()).send_timeout(PATIENCE);
             builder = builder.ucx_tcp(options.ucx.tcp);
+            let clear = options.clear.clear || transport.is_some_and(|name| name == place::TCP_CLEAR);
+            builder = builder.clear(clear);
             if let Some(transport) = transport {
-                builder = builder.transport(transport);
+                builder = builder.transport(place::backend(transport));
             }
             if let Some(key) = &key {
                 builder = builder.key(key.clone());
@@ -177,13 +181,14 @@ impl Peer {
             if let Some(time) = options.peer_timeout.time {
                 builder = builder.peer_timeout(time);
             }
-            builder.connect()
+            let link = builder.connect()?;
+            Ok::<_, Failure>(if clear { check_clear(link, address)? } else { link })
         };
         for transport in transports {
             match connect(Some(transport)) {
                 Ok(link) => links.push(Rc::new(link)),
                 Err(error) if all => unreached.push((transport.clone(), error)),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         if transports.is_empty() {
@@ -192,7 +197,7 @@ impl Peer {
         if links.is_empty()
             && let Some((_, error)) = unreached.pop()
         {
-            return Err(error.into());
+            return Err(error);
         }
         let unreached = unreached
             .into_iter()
@@ -264,6 +269,18 @@ impl Peer {
         let link = self.links.get(number);
         link.map(|link| &**link).ok_or_else(|| Failure::new("there is no such link to the target"))
     }
+}
+
+/// # Errors
+/// When frames travel by `tcp` and are sealed.
+fn check_clear(link: Link, address: &str) -> Result<Link, Failure> {
+    if link.transport() != place::TCP || place::name_of(&link) == place::TCP_CLEAR {
+        return Ok(link);
+    }
+    Err(Failure::new(format!(
+        "the target at {address} has frames of tcp sealed, so nothing clear can be measured: start it with \
+         `farjump serve --clear`, or leave --clear and tcp-clear out"
+    )))
 }
 
 #[cfg(test)]

@@ -24,6 +24,23 @@ pub(super) fn backend(transport: &str) -> &str {
     if transport == TCP_CLEAR { TCP } else { transport }
 }
 
+/// The name of `perf` for what a link goes by.
+pub(super) fn name_of(link: &Link) -> String {
+    let path = link.path();
+    if path.transport == TCP && path.summary().ends_with(", clear") {
+        TCP_CLEAR.to_owned()
+    } else {
+        path.transport
+    }
+}
+
+/// What a link's frames travel over, and whether they are sealed there, where the transport tells.
+pub(super) fn lane(link: &Link) -> Option<String> {
+    let path = link.path();
+    let sealing = path.summary().strip_prefix(&*path.transport).unwrap_or_default().to_owned();
+    (!path.route.over.is_empty()).then(|| path.route.over + &sealing)
+}
+
 fn is_stream(transport: &str) -> bool {
     backend(transport) == TCP
 }

@@ -119,7 +119,7 @@ impl<'a> Bench<'a> {
         let links = peer.links().to_vec();
         let mut contestants = Vec::new();
         for (number, link) in links.iter().enumerate() {
-            let transport = link.transport();
+            let transport = place::name_of(link);
             for (at, code) in libraries.codes.iter().enumerate() {
                 contestants.extend(modes.iter().map(|mode| Contestant::Farjump {
                     batch: options.batch,

@@ -17,6 +17,7 @@ use crate::perf::measurement::{Measurement, round_trips};
 use crate::perf::message::{Order, Played};
 use crate::perf::options::Metric;
 use crate::perf::pair::Pair;
+use crate::perf::place;
 use crate::perf::ring::Layout;
 
 /// For how long a source has been idle before a call that is to find it idle: many times what a target needs to see it.
@@ -124,7 +125,7 @@ impl<'a> Crowd<'a> {
     /// The arrival rule, and what the frames travel over.
     pub(super) fn way(&self) -> (Option<String>, Option<String>) {
         let link = self.links.first();
-        let lane = link.map(|link| link.path().route.over).filter(|over| !over.is_empty());
+        let lane = link.and_then(place::lane);
         (link.map(|link| link.rule().describe()), lane)
     }
 

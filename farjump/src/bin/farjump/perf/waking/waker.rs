@@ -9,6 +9,7 @@ use crate::perf::injecting::connect;
 use crate::perf::message::Sleeper;
 use crate::perf::options::Against;
 use crate::perf::pair::Pair;
+use crate::perf::place;
 use crate::perf::ring::Layout;
 #[cfg(feature = "ucx")]
 use crate::perf::ucx;
@@ -106,9 +107,7 @@ impl<'a> Waker<'a> {
     /// What it travels over.
     pub(super) fn lane(&self) -> Option<String> {
         match &self.way {
-            Way::Links(links) => {
-                links.first().map(|link| link.path().route.over).filter(|over| !over.is_empty())
-            }
+            Way::Links(links) => links.first().and_then(place::lane),
             #[cfg(feature = "ucx")]
             Way::Ucx(sending) => sending.lanes(),
             _ => None,
