@@ -84,7 +84,7 @@ typedef struct ucp_llvm_bc {
 /*
  * Registers an ifunc for a context: from its library in the directory or, where there is none, from code that came to this
  * process in a frame. Of the latter there are no payload routines here: the arguments of its messages are their payload.
- * A name that is registered already is UCS_OK, and gives the handle that there is.
+ * A name that is registered already is UCS_OK, and gives the handle that there is. *ifunc_p is NULL unless the status is UCS_OK.
  *
  *   UCS_ERR_INVALID_PARAM   an argument is NULL, or the name is none: letters, digits and `_`, no digit first
  *   UCS_ERR_EXCEEDS_LIMIT   the name has more than 255 bytes
@@ -93,7 +93,7 @@ typedef struct ucp_llvm_bc {
 ucs_status_t farjump_ucp2_register_ifunc(ucp_context_h context, const char *ifunc_name, ucp_ifunc_h *ifunc_p);
 ucs_status_t farjump_ucp3_register_ifunc(ucp_context_h context, ucp_ifunc_reg_param_t param, ucp_ifunc_h *ifunc_p);
 
-/* UCS_ERR_UNSUPPORTED, always: nothing here compiles bitcode. */
+/* UCS_ERR_UNSUPPORTED, always, and *ifunc_p is NULL: nothing here compiles bitcode. */
 ucs_status_t farjump_ucp3_register_ifunc_im(ucp_context_h context, ucp_ifunc_reg_param_t param, ucp_llvm_bc_t *bitcodes,
                                             int bitcode_count, char **dependencies, int dependency_count,
                                             ucp_ifunc_h *ifunc_p);
@@ -138,7 +138,8 @@ ucs_status_t farjump_ucp_ifunc_msg_get_payload_ptr(ucp_ifunc_msg_t *msg_p, void 
  * Where UCX can map the target's memory here (shared memory), the slot's state is seen:
  *
  *   UCS_ERR_NO_RESOURCE     the slot holds a frame that the target has not taken; nothing was written
- *   UCS_ERR_INVALID_ADDR    the frame would not lie in the memory that the key is for
+ *   UCS_ERR_INVALID_ADDR    the frame would not lie in the memory that the key is for; where the endpoint leads to the process
+ *                           itself (UCX 1.15 and later), in none that it can write
  *
  * and code travels only until the slot's last frame shows that the target holds it. Elsewhere neither is known, code always
  * travels, and there must be no second frame in a slot before the first was taken; what an address outside the target's memory does
@@ -189,6 +190,22 @@ ucs_status_t farjump_ucp3_poll_ifunc(ucp_context_h context, void *buffer, size_t
 #else
 #define ucp_register_ifunc farjump_ucp2_register_ifunc
 #define ucp_poll_ifunc farjump_ucp2_poll_ifunc
+/* Calls that the first prototype does not have: whatever uses one is of the later kind, and was compiled without its macro. */
+#ifdef __has_attribute
+#if __has_attribute(error)
+#ifdef __cplusplus
+extern "C" {
+#endif
+__attribute__((error("compile this with -DIFUNC_API_THREE_CHAINS: it calls what only the later prototype has")))
+ucs_status_t ucp_register_ifunc_im(ucp_context_h context, ucp_ifunc_reg_param_t param, ucp_llvm_bc_t *bitcodes,
+                                   int bitcode_count, char **dependencies, int dependency_count, ucp_ifunc_h *ifunc_p);
+__attribute__((error("compile this with -DIFUNC_API_THREE_CHAINS: it calls what only the later prototype has")))
+ucs_status_t ucp_ifunc_msg_get_payload_ptr(ucp_ifunc_msg_t *msg_p, void **payload, size_t *size);
+#ifdef __cplusplus
+}
+#endif
+#endif
+#endif
 #endif
 #define ucp_deregister_ifunc farjump_ucp_deregister_ifunc
 #define ucp_ifunc_msg_create farjump_ucp_ifunc_msg_create

@@ -1,9 +1,12 @@
-//! That an address which UCX worked out is shared memory.
+//! Checks that a pointer returned by `ucp_rkey_ptr` lies in memory that a frame can be stored in.
 //!
-//! `ucp_rkey_ptr` adds what the program says to where the target's memory is mapped, and compares it with nothing: past the end
-//! of that memory a store would hit this process's own. So the system is asked what is there, once for each mapping. A mapping that
-//! went, and whose addresses went to other memory, is still known here; for addresses inside the target's memory, that does not
-//! matter.
+//! `ucp_rkey_ptr` adds what the program says to where the target's memory is mapped, and compares it with
+//! nothing: past the end of that memory a store would hit this process's own. So the system is asked what is
+//! there, once for each mapping. A mapping that went, and whose addresses went to other memory, is still known
+//! here; for addresses inside the target's memory, that does not matter.
+//!
+//! A peer's memory is shared memory. A process's own may be any: from 1.15 on, UCX returns the very address that
+//! it was given where the endpoint leads to the process's own worker. Such a pointer may lie in private memory.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,18 +21,48 @@ const PAGE: u32 = 12;
 /// Bits of a packed range that count its pages. The others are its first page: 2^36 of them are all that a process can have.
 const PAGES: u32 = 28;
 
-/// Ranges of pages in one word each, so that they are read whole.
-static RANGES: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Mappings of one kind.
+struct Known {
+    /// Ranges of pages in one word each, so that they are read whole.
+    ranges: [AtomicU64; KNOWN],
+    next: AtomicUsize,
+}
 
-/// Whether `len` bytes at `address` are in a mapping of shared memory that can be written.
+impl Known {
+    const fn none() -> Known {
+        Known { ranges: [const { AtomicU64::new(0) }; KNOWN], next: AtomicUsize::new(0) }
+    }
+
+    #[inline(always)]
+    fn holds(&self, address: usize, len: usize) -> bool {
+        self.ranges.iter().any(|range| holds(range.load(Ordering::Relaxed), address, len))
+    }
+
+    fn add(&self, range: u64) {
+        self.ranges[self.next.fetch_add(1, Ordering::Relaxed) % KNOWN].store(range, Ordering::Relaxed);
+    }
+}
+
+static SHARED: Known = Known::none();
+static PRIVATE: Known = Known::none();
+
+/// Checks that `len` bytes at `pointer`, which UCX gave for the target's `address`, can be written, and are shared
+/// memory or this process's own at that very address.
 ///
 /// # Errors
 /// [`UCS_ERR_INVALID_ADDR`] if they are not, [`UCS_ERR_IO_ERROR`] where the system does not say.
 #[inline(always)]
-pub(super) fn check(address: usize, len: usize) -> Result<(), Refused> {
-    let known = RANGES.iter().any(|range| holds(range.load(Ordering::Relaxed), address, len));
-    if known { Ok(()) } else { look(address, len) }
+pub(super) fn check(pointer: usize, address: u64, len: usize) -> Result<(), Refused> {
+    if SHARED.holds(pointer, len) {
+        return Ok(());
+    }
+    check_other(pointer, pointer as u64 == address, len)
+}
+
+/// The same, of memory that is not known to be shared.
+#[inline(never)]
+fn check_other(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused> {
+    if may_be_private && PRIVATE.holds(pointer, len) { Ok(()) } else { look(pointer, may_be_private, len) }
 }
 
 #[inline(always)]
@@ -41,12 +74,12 @@ fn holds(range: u64, address: usize, len: usize) -> bool {
 }
 
 #[cold]
-fn look(address: usize, len: usize) -> Result<(), Refused> {
+fn look(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused> {
     let maps = fs::read_to_string("/proc/self/maps")
         .map_err(|error| Refused::new(UCS_ERR_IO_ERROR, format!("reading /proc/self/maps: {error}")))?;
-    for range in maps.lines().filter_map(shared) {
-        if holds(range, address, len) {
-            RANGES[NEXT.fetch_add(1, Ordering::Relaxed) % KNOWN].store(range, Ordering::Relaxed);
+    for (range, is_shared) in maps.lines().filter_map(writable) {
+        if holds(range, pointer, len) && (is_shared || may_be_private) {
+            if is_shared { &SHARED } else { &PRIVATE }.add(range);
             return Ok(());
         }
     }
@@ -63,16 +96,16 @@ pub(super) fn outside(len: usize) -> Refused {
     Refused::new(UCS_ERR_INVALID_ADDR, text)
 }
 
-/// The range of a line of `/proc/PID/maps` (proc(5)), if it is shared and can be written.
-fn shared(line: &str) -> Option<u64> {
+/// The range of a line of `/proc/PID/maps` (proc(5)), and whether it is shared, if it can be written.
+fn writable(line: &str) -> Option<(u64, bool)> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
     let page = |text| u64::from_str_radix(text, 16).ok().map(|address| address >> PAGE);
     let (start, end) = (page(start)?, page(end)?);
     let pages = (end - start).min((1 << PAGES) - 1);
     let permissions = rest.as_bytes().first_chunk::<4>()?;
-    (permissions[1] == b'w' && permissions[3] == b's' && start >> (64 - PAGES) == 0)
-        .then_some(start << PAGES | pages)
+    (permissions[1] == b'w' && start >> (64 - PAGES) == 0)
+        .then_some((start << PAGES | pages, permissions[3] == b's'))
 }
 
 #[cfg(test)]
@@ -82,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lies_wholly_in_shared_memory_that_can_be_written_is_taken() {
+    fn only_memory_that_can_be_written_is_taken_and_private_memory_only_at_its_own_address() {
         const LEN: usize = 1 << 16;
         let map = |protection, flags| {
             // SAFETY: a new mapping replaces nothing.
@@ -90,18 +123,24 @@ mod tests {
         };
         let both = ProtFlags::READ | ProtFlags::WRITE;
         let all = [
-            (map(both, MapFlags::SHARED), true),
-            (map(both, MapFlags::PRIVATE), false),
-            (map(ProtFlags::READ, MapFlags::SHARED), false),
+            (map(both, MapFlags::SHARED), [true, true]),
+            (map(both, MapFlags::PRIVATE), [false, true]),
+            (map(ProtFlags::READ, MapFlags::SHARED), [false, false]),
+            (map(ProtFlags::READ, MapFlags::PRIVATE), [false, false]),
         ];
-        for (start, taken) in all {
-            let start = start.addr();
-            for (address, len) in [(start, LEN), (start + 64, 64), (start + LEN - 64, 64)] {
-                assert_eq!(check(address, len).is_ok(), taken, "{address:#x}");
+        // Twice: the second time, what is taken is known. The private memory is known to be a process's own by then.
+        for _ in 0..2 {
+            for (start, [as_peers, as_own]) in all {
+                let start = start.addr();
+                for (pointer, len) in [(start, LEN), (start + 64, 64), (start + LEN - 64, 64)] {
+                    let address = pointer as u64;
+                    assert_eq!(check(pointer, address + 4096, len).is_ok(), as_peers, "{pointer:#x}");
+                    assert_eq!(check(pointer, address, len).is_ok(), as_own, "{pointer:#x}");
+                }
             }
         }
-        for (address, len) in [(8, 8), (all[1].0.addr(), usize::MAX), ((&raw const RANGES).addr(), 8)] {
-            assert_eq!(check(address, len).unwrap_err().status, UCS_ERR_INVALID_ADDR);
+        for (pointer, len) in [(8, 8), (all[1].0.addr(), usize::MAX)] {
+            assert_eq!(check(pointer, pointer as u64, len).unwrap_err().status, UCS_ERR_INVALID_ADDR);
         }
         for (start, _) in all {
             // SAFETY: these are the mappings made above, and nobody uses them any more.
@@ -111,7 +150,9 @@ mod tests {
 
     #[test]
     fn a_range_holds_its_own_bytes_and_no_others() {
-        let range = shared("7f0000001000-7f0000003000 rw-s 00000000 00:01 7 /x").unwrap();
+        let (range, is_shared) = writable("7f0000001000-7f0000003000 rw-s 00000000 00:01 7 /x").unwrap();
+        assert!(is_shared);
+        assert_eq!(writable("7f0000001000-7f0000003000 rw-p 00000000 00:00 0"), Some((range, false)));
         let start = 0x7f00_0000_1000;
         assert!(holds(range, start, 0x2000) && holds(range, start + 0x1fff, 1));
         assert!(
@@ -120,8 +161,8 @@ mod tests {
                 && !holds(range, start + 0x2000, 0)
         );
         assert!(!holds(range, start + 8, usize::MAX) && !holds(0, 0, 0));
-        for other in ["7f0000001000-7f0000003000 rw-p", "7f0000001000-7f0000003000 r--s", "vsyscall", ""] {
-            assert_eq!(shared(other), None);
+        for other in ["7f0000001000-7f0000003000 r--p", "7f0000001000-7f0000003000 r--s", "vsyscall", ""] {
+            assert_eq!(writable(other), None);
         }
     }
 }

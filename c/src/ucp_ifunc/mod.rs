@@ -7,7 +7,7 @@
 //! | [`ifunc`] | handles, and which names are registered for which context | both |
 //! | [`message`] | frames that are being made, and their memory | source |
 //! | [`send`] | writing them into a slot: by stores where its memory is mapped here, else by one put | source |
-//! | [`mapped`] | that an address which UCX worked out is shared memory | source |
+//! | [`mapped`] | checks that a pointer returned by UCX lies in memory that a frame can be stored in | source |
 //! | [`functions`] | code that came, and where it was placed; functions that are here by name | target |
 //! | [`poll`] | looking into a slot, and running what is there | target |
 //! | [`symbols`] | the C functions themselves | both |

@@ -49,11 +49,12 @@ pub(super) unsafe fn send(
         // SAFETY: as the caller vouches.
         _ => return unsafe { put(ucx, end, key, address, message) },
     }
-    mapped::check(slot.addr(), message.len())?;
+    mapped::check(slot.addr(), address, message.len())?;
     if slot.addr() & below != 0 {
         return Err(misaligned(address, message));
     }
-    // SAFETY: the whole frame fits into the shared memory there, which UCX keeps mapped as long as there is the key.
+    // SAFETY: the whole frame fits into the memory there: a peer's, which UCX keeps mapped as long as there is the key, or this
+    // process's own.
     unsafe { store(slot.cast(), address, message) }
 }
 

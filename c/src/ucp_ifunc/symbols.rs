@@ -54,6 +54,19 @@ fn null(argument: &str) -> Refused {
     Refused::new(UCS_ERR_INVALID_PARAM, format!("`{argument}` is NULL"))
 }
 
+/// Has a handle that is not registered be null, as in both prototypes: programs look at it, and not at the status.
+///
+/// # Safety
+/// `ifunc` must be null or valid for a write.
+unsafe fn clear(ifunc: *mut *const Ifunc) -> Result<(), Refused> {
+    if ifunc.is_null() {
+        return Err(null("ifunc_p"));
+    }
+    // SAFETY: it is valid for a write.
+    unsafe { ifunc.write(std::ptr::null()) };
+    Ok(())
+}
+
 /// # Safety
 /// `name` must be null or a string, and `ifunc` null or valid for a write.
 unsafe fn register(
@@ -61,14 +74,10 @@ unsafe fn register(
     name: *const c_char,
     ifunc: *mut *const Ifunc,
 ) -> Result<ucs_status_t, Refused> {
-    if context.is_null() || name.is_null() || ifunc.is_null() {
-        return Err(null(if context.is_null() {
-            "context"
-        } else if name.is_null() {
-            "ifunc_name"
-        } else {
-            "ifunc_p"
-        }));
+    // SAFETY: it is null or valid for a write.
+    unsafe { clear(ifunc) }?;
+    if context.is_null() || name.is_null() {
+        return Err(null(if context.is_null() { "context" } else { "ifunc_name" }));
     }
     // SAFETY: it is a string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
@@ -119,9 +128,11 @@ pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc_im(
     _count: c_int,
     _dependencies: *mut *mut c_char,
     _dependency_count: c_int,
-    _ifunc: *mut *const Ifunc,
+    ifunc: *mut *const Ifunc,
 ) -> ucs_status_t {
     status(|| {
+        // SAFETY: the caller keeps to the header.
+        unsafe { clear(ifunc) }?;
         let text = "bitcode cannot be registered: build an ifunc library with `farjump build`, and register its name";
         Err(Refused::new(UCS_ERR_UNSUPPORTED, text))
     })

@@ -34,3 +34,27 @@ fn under_address_sanitizer_no_mistake_touches_memory_that_is_not_the_programs() 
         );
     }
 }
+
+#[test]
+fn what_only_the_later_prototype_has_is_an_error_when_it_is_built_without_its_macro() {
+    let Some(workshop) = workshop() else { return };
+    let uses = [
+        "void *payload; return ucp_ifunc_msg_get_payload_ptr(message, &payload, 0);",
+        "ucp_ifunc_reg_param_t p = {0}; ucp_ifunc_h h; return ucp_register_ifunc_im(0, p, 0, 0, 0, 0, &h);",
+    ];
+    for call in uses {
+        let text = format!(
+            "static int uses(ucp_ifunc_msg_t *message) {{ {call} }}
+             size_t late_payload_bound(void *args, size_t size) {{ return size; }}
+             int late_payload_init(void *args, size_t size, void *payload, size_t *payload_size) {{ return 0; }}
+             void late_main(void *payload, size_t size, void *args)
+             {{ *(int *)args = uses((ucp_ifunc_msg_t *)payload); }}"
+        );
+        for language in [Language::C, Language::Cxx] {
+            let built = |variant| workshop.ifunc_of(&text, "late", language, variant);
+            built(Variant::ThreeChains).unwrap();
+            let error = built(Variant::TwoChains).unwrap_err().to_string();
+            assert!(error.contains("-DIFUNC_API_THREE_CHAINS"), "{call} {language:?}: {error}");
+        }
+    }
+}

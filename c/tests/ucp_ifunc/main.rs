@@ -6,5 +6,6 @@
 mod bad_input;
 mod comparing;
 mod measuring;
+mod own;
 mod programs;
 mod workshop;

@@ -2,15 +2,20 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use farjump_loader::build::{Options, build};
+use farjump_loader::build::{BuildError, Options, build};
 use tempfile::TempDir;
 
 /// When a process is taken to hang.
 const WATCHDOG: Duration = Duration::from_secs(600);
+
+/// What programs are linked with. LD_LIBRARY_PATH may name another version of UCX for them to run with: linkers look
+/// there too, for what UCX's libraries depend on.
+const LIBRARIES: [&str; 6] = ["-Wl,--allow-shlib-undefined", "-lucp", "-lucs", "-lpthread", "-ldl", "-lm"];
 
 /// Which prototype's interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +38,8 @@ pub(crate) enum Lane {
     Posix,
     /// Emulated puts: frames are checked.
     Tcp,
+    /// No way to other processes.
+    Own,
 }
 
 impl Variant {
@@ -59,34 +66,64 @@ impl Lane {
     pub(crate) const BOTH: [Lane; 2] = [Lane::Posix, Lane::Tcp];
 }
 
-pub(crate) struct Workshop(TempDir);
+pub(crate) struct Workshop {
+    folder: TempDir,
+    /// Flags that have the compiler take UCX's headers for the system's, whose warnings are no errors.
+    quiet: Vec<String>,
+}
 
-/// A folder to work in; `None`, said, where programs for UCX cannot be compiled or run.
+/// A folder to work in; `None`, said, where there is no compiler, or UCX's headers are not there. Whatever else keeps
+/// a program from being made fails the test that needs it.
 pub(crate) fn workshop() -> Option<Workshop> {
     let folder = tempfile::Builder::new().prefix("farjump-ucp-").tempdir().unwrap();
     for name in ["lib", "empty"] {
         fs::create_dir(folder.path().join(name)).unwrap();
     }
+    let headers = folder.path().join("headers.c");
+    fs::write(&headers, "#if __has_include(<ucp/api/ucp.h>)\n#include <ucp/api/ucp.h>\n#endif\n").unwrap();
+    let preprocessed = match Command::new("cc").arg("-E").arg(&headers).output() {
+        Ok(done) => done,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!("skipped: no C compiler: cc: {error}");
+            return None;
+        }
+        Err(error) => panic!("cc: {error}"),
+    };
+    assert!(preprocessed.status.success(), "{}", String::from_utf8_lossy(&preprocessed.stderr));
+    let Some(quiet) = quiet(&String::from_utf8_lossy(&preprocessed.stdout)) else {
+        println!("skipped: UCX's headers are not here (libucx-dev)");
+        return None;
+    };
     let probe = folder.path().join("probe.c");
     fs::write(&probe, "#include <ucp/api/ucp.h>\nint main(void) { return ucp_get_version_string() == 0; }\n")
         .unwrap();
-    let mut compile = Command::new("cc");
-    compile
-        .args(["-lucp", "-lucs", "-o"])
-        .arg(folder.path().join("probe"))
-        .arg("-Wl,--no-as-needed")
-        .arg(&probe);
-    match compile.args(["-lucp"]).output() {
-        Err(error) => println!("skipped: no C compiler: cc: {error}"),
-        Ok(done) if !done.status.success() => println!("skipped: UCX's headers are not here (libucx-dev)"),
-        Ok(_) => return Some(Workshop(folder)),
-    }
-    None
+    Some(Workshop { folder, quiet })
+}
+
+/// What makes the headers that the preprocessor found system headers, from its output: `# LINE "FILE" FLAGS`, with
+/// a 3 among the flags of those that already are. `None` where it found none.
+fn quiet(preprocessed: &str) -> Option<Vec<String>> {
+    const HEADER: &str = "/ucp/api/ucp.h";
+    let (path, flags) = preprocessed.lines().find_map(|line| {
+        let (path, flags) = line.strip_prefix("# ")?.split_once('"')?.1.split_once('"')?;
+        path.ends_with(HEADER).then_some((path, flags))
+    })?;
+    let folder = path.strip_suffix(HEADER)?;
+    let is_systems = flags.split_whitespace().any(|flag| flag == "3");
+    Some(if is_systems { Vec::new() } else { vec!["-isystem".to_owned(), folder.to_owned()] })
+}
+
+#[test]
+fn headers_that_are_not_the_systems_are_taken_for_such() {
+    let found = |flags| format!("# 0 \"x.c\"\n# 1 \"/opt/ucx/include/ucp/api/ucp.h\" {flags}\n");
+    assert_eq!(quiet(&found("1 3")), Some(vec![]));
+    assert_eq!(quiet(&found("1")), Some(vec!["-isystem".to_owned(), "/opt/ucx/include".to_owned()]));
+    assert_eq!(quiet("# 0 \"x.c\"\n"), None);
 }
 
 impl Workshop {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     /// The directory that ifunc libraries are in.
@@ -123,6 +160,26 @@ impl Workshop {
         build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 
+    /// Builds an ifunc of this text, whose functions have C's names.
+    pub(crate) fn ifunc_of(
+        &self,
+        text: &str,
+        name: &str,
+        language: Language,
+        variant: Variant,
+    ) -> Result<(), BuildError> {
+        let (ending, text) = match language {
+            Language::C => ("c", text.to_owned()),
+            Language::Cxx => ("cc", format!("extern \"C\" {{\n{text}\n}}\n")),
+        };
+        let input = self.path(&format!("{name}.{ending}"));
+        fs::write(&input, text).unwrap();
+        let output = self.libraries().join(format!("{name}.so"));
+        let options =
+            Options { inputs: vec![input], output, cflags: variant.flags().into(), ..Options::default() };
+        build(&options).map(drop)
+    }
+
     /// Builds `benches/NAME.c`, an ifunc, as `FILE.so`.
     pub(crate) fn measured_ifunc(&self, name: &str, file: &str) {
         let mut cflags = Variant::TwoChains.flags().to_vec();
@@ -143,16 +200,17 @@ impl Workshop {
         let mut command = Command::new("cc");
         command
             .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-rdynamic"])
-            .args(Variant::TwoChains.flags());
+            .args(Variant::TwoChains.flags())
+            .args(&self.quiet);
         command.arg(benches().join("ucp_ifunc.c")).arg(archive());
-        finish(command.args(["-lucp", "-lucs", "-lpthread", "-ldl", "-lm", "-o"]).arg(&program));
+        finish(command.args(LIBRARIES).arg("-o").arg(&program));
         program
     }
 
     /// Builds it as any compiler does, into this directory.
     pub(crate) fn plain_ifunc(&self, name: &str, variant: Variant, directory: &Path) {
         let mut command = Command::new("cc");
-        command.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]).args(variant.flags());
+        command.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]).args(variant.flags()).args(&self.quiet);
         command.arg(source("ifuncs", name)).arg("-o").arg(directory.join(format!("{name}.so")));
         finish(&mut command);
     }
@@ -160,8 +218,19 @@ impl Workshop {
     /// Compiles `tests/ucp_ifunc/programs/NAME.c`.
     pub(crate) fn program(&self, name: &str, variant: Variant, language: Language) -> PathBuf {
         let program = self.path(&format!("{name}-{variant:?}-{language:?}"));
-        finish(compiler(name, variant, language).arg(&program));
+        finish(self.compiler(name, variant, language).arg(&program));
         program
+    }
+
+    /// What compiles it, but for where to.
+    fn compiler(&self, name: &str, variant: Variant, language: Language) -> Command {
+        let (driver, kind) = if language == Language::C { ("cc", "c") } else { ("c++", "c++") };
+        let mut command = Command::new(driver);
+        command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-rdynamic"]).args(variant.flags());
+        command.args(&self.quiet);
+        command.args(["-x", kind]).arg(source("programs", name)).args(["-x", "none"]).arg(archive());
+        command.args(LIBRARIES).arg("-o");
+        command
     }
 
     /// The same with AddressSanitizer; `None`, said, where the compiler has none.
@@ -170,12 +239,12 @@ impl Workshop {
         let probe = self.path("probe.c");
         let sanitize = "-fsanitize=address";
         let probed =
-            Command::new("cc").arg(sanitize).arg(&probe).args(["-lucp", "-o"]).arg(&program).output();
+            Command::new("cc").arg(sanitize).arg(&probe).args(LIBRARIES).arg("-o").arg(&program).output();
         if !probed.unwrap().status.success() {
             println!("skipped: the C compiler has no AddressSanitizer");
             return None;
         }
-        finish(compiler(name, variant, Language::C).arg(&program).arg(sanitize));
+        finish(self.compiler(name, variant, Language::C).arg(&program).arg(sanitize));
         Some(program)
     }
 
@@ -188,6 +257,7 @@ impl Workshop {
             .env("UCX_LOG_LEVEL", "error");
         match lane {
             Lane::Posix => command.env("UCX_TLS", "posix,self"),
+            Lane::Own => command.env("UCX_TLS", "self"),
             Lane::Tcp => command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo"),
         };
         command
@@ -250,16 +320,6 @@ fn benches() -> PathBuf {
 
 fn source(folder: &str, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/ucp_ifunc/{folder}/{name}.c"))
-}
-
-/// What compiles `tests/ucp_ifunc/programs/NAME.c`, but for where to.
-fn compiler(name: &str, variant: Variant, language: Language) -> Command {
-    let (driver, kind) = if language == Language::C { ("cc", "c") } else { ("c++", "c++") };
-    let mut command = Command::new(driver);
-    command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-rdynamic"]).args(variant.flags());
-    command.args(["-x", kind]).arg(source("programs", name)).args(["-x", "none"]).arg(archive());
-    command.args(["-lucp", "-lucs", "-lpthread", "-ldl", "-lm", "-o"]);
-    command
 }
 
 /// The library for C, which cargo made along with this test: the newest of those beside it.

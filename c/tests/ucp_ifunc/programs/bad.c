@@ -44,11 +44,18 @@ static void names(struct peer *peer)
     for (at = 0; at < sizeof lengths / sizeof *lengths; at++) {
         memset(name, 'x', lengths[at]);
         name[lengths[at]] = 0;
+        ifunc = (ucp_ifunc_h)&name;
         IS(peer_register(peer, name, &ifunc), lengths[at] > 255 ? UCS_ERR_EXCEEDS_LIMIT : UCS_ERR_IO_ERROR);
+        CHECK(ifunc == NULL);
     }
-    for (at = 0; at < sizeof wrong / sizeof *wrong; at++)
+    for (at = 0; at < sizeof wrong / sizeof *wrong; at++) {
+        ifunc = (ucp_ifunc_h)&name;
         IS(peer_register(peer, wrong[at], &ifunc), UCS_ERR_INVALID_PARAM);
+        CHECK(ifunc == NULL);
+    }
+    ifunc = (ucp_ifunc_h)&name;
     IS(peer_register(peer, NULL, &ifunc), UCS_ERR_INVALID_PARAM);
+    CHECK(ifunc == NULL);
 }
 
 static void handles(struct peer *peer, const char *name)
@@ -59,7 +66,9 @@ static void handles(struct peer *peer, const char *name)
     uint64_t number = 1, counted[2] = { 0, 0 };
 
     none.context = NULL;
+    ifunc = (ucp_ifunc_h)&none;
     IS(peer_register(&none, name, &ifunc), UCS_ERR_INVALID_PARAM);
+    CHECK(ifunc == NULL);
     IS(peer_register(peer, name, NULL), UCS_ERR_INVALID_PARAM);
     OK(peer_register(peer, name, &ifunc));
     OK(peer_register(peer, name, &again));
@@ -162,7 +171,9 @@ int main(int argc, char **argv)
         void *payload;
         size_t size;
 
+        ifunc = (ucp_ifunc_h)&param;
         IS(ucp_register_ifunc_im(peer.context, param, NULL, 0, NULL, 0, &ifunc), UCS_ERR_UNSUPPORTED);
+        CHECK(ifunc == NULL);
         OK(ucp_register_ifunc(peer.context, param, &ifunc));
         OK(ucp_ifunc_msg_create(ifunc, &number, sizeof number, &message));
         IS(ucp_ifunc_msg_get_payload_ptr(NULL, &payload, &size), UCS_ERR_INVALID_PARAM);

@@ -174,6 +174,30 @@ static inline void peer_open(struct peer *peer, const char *path, int listens, s
     ucp_worker_release_address(peer->worker, address);
 }
 
+/* Has its endpoint lead to itself, and maps this memory, which the program has already, instead of memory of UCX. */
+static inline void peer_open_self_over(struct peer *peer, void *memory, size_t length)
+{
+    ucp_mem_map_params_t map;
+    ucp_address_t *address;
+    size_t address_length, key_length;
+    void *key;
+
+    peer_alone(peer, length);
+    OK(ucp_mem_unmap(peer->context, peer->memory));
+    memset(&map, 0, sizeof map);
+    map.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+    map.address = memory;
+    map.length = length;
+    OK(ucp_mem_map(peer->context, &map, &peer->memory));
+    peer->region = (char *)memory;
+    OK(ucp_worker_get_address(peer->worker, &address, &address_length));
+    OK(ucp_rkey_pack(peer->context, peer->memory, &key, &key_length));
+    peer->remote = (uint64_t)(uintptr_t)memory;
+    peer_join(peer, address, key);
+    ucp_rkey_buffer_release(key);
+    ucp_worker_release_address(peer->worker, address);
+}
+
 /* Joined with itself. */
 static inline void peer_open_self(struct peer *peer, size_t length)
 {
