@@ -349,8 +349,16 @@ impl Backend {
             _ => false,
         };
         let is_far = matches!(address, PeerAddress::Tcp { .. });
-        (needs_device && is_far && !has_rdma)
-            .then_some("reaches other machines by RDMA alone, and this one has no RDMA device")
+        if !needs_device || !is_far || has_rdma {
+            return None;
+        }
+        Some(match self.reaches == UCX && address.is_own_device() {
+            true => {
+                "reaches other machines by RDMA alone, and this one has no RDMA device; the address is this machine's, but not \
+                 loopback: for processes of this machine listen at unix:PATH or tcp:127.0.0.1:PORT"
+            }
+            false => "reaches other machines by RDMA alone, and this one has no RDMA device",
+        })
     }
 
     /// Whether it is `ucx-am`, and may have TCP.

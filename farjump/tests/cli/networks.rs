@@ -125,6 +125,20 @@ fn between_machines_tcp_is_taken_where_nothing_is_named_and_why_no_other_is_said
         for name in ["ucx-put", "ucx-am", "verbs-write", "verbs-send"] {
             assert!(why(name).contains("no RDMA device"), "{shown}");
         }
+        // The target's own machine has the same path, and learns how to get another.
+        let near = finish(&mut networks.farjump(TARGET, &path)).worked();
+        let near: Value = serde_json::from_slice(&near.out).expect("it is JSON");
+        assert_eq!(near["transport"], "tcp");
+        let ucx = |shown: &Value| {
+            let passed = shown["passed_over"].as_array().expect("a list");
+            passed
+                .iter()
+                .filter(|one| one["transport"] == "ucx-am")
+                .map(|one| one["why"].to_string())
+                .collect()
+        };
+        let (near, far): (String, String) = (ucx(&near), ucx(&shown));
+        assert!(near.contains("listen at unix:PATH") && !far.contains("listen at"), "{near}; {far}");
         // Nothing was tried for it.
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", serving.pid())).expect("it runs");
         assert!(!maps.contains("libucp") && !maps.contains("libibverbs"), "{maps}");

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -70,6 +70,17 @@ impl PeerAddress {
             }
         }
     }
+
+    /// Whether it is a number that a device of this machine has. Packets to it stay here, unless a port is forwarded.
+    pub(crate) fn is_own_device(&self) -> bool {
+        match self {
+            PeerAddress::Unix(_) => false,
+            // The system binds a socket to no address but its own. Nothing is sent.
+            PeerAddress::Tcp { host, .. } => {
+                host.parse::<IpAddr>().is_ok_and(|number| UdpSocket::bind((number, 0)).is_ok())
+            }
+        }
+    }
 }
 
 impl FromStr for PeerAddress {
@@ -128,6 +139,21 @@ mod tests {
             ("tcp:192.0.2.1:1", false),
         ] {
             assert_eq!(text.parse::<PeerAddress>().unwrap().is_this_machine(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_devices_are_told_from_those_of_other_machines() {
+        for (text, expected) in [
+            ("unix:a", false),
+            ("tcp:127.0.0.1:1", true),
+            ("tcp:0.0.0.0:1", true),
+            ("tcp:198.51.100.77:1", false),
+            ("tcp:[2001:db8::1]:1", false),
+            // Names are not looked up.
+            ("tcp:node7:1", false),
+        ] {
+            assert_eq!(text.parse::<PeerAddress>().unwrap().is_own_device(), expected, "{text}");
         }
     }
 
