@@ -39,6 +39,9 @@ pub(super) struct Inbound {
     shared: VecDeque<Shared>,
     at: usize,
     end: usize,
+    /// Where in that buffer the next message's record would begin if no credit had come between messages. No message
+    /// lies behind it.
+    after: usize,
     /// A message of several records that has begun.
     long: Option<Box<Long>>,
     /// The socket had nothing when it was last looked at: no message that came is here unseen.
@@ -84,6 +87,7 @@ impl Inbound {
             shared: VecDeque::new(),
             at: START,
             end: START,
+            after: START,
             long: None,
             drained: true,
             ended: None,
@@ -167,7 +171,7 @@ impl Inbound {
         if self.at == self.end && self.shared.back().is_some_and(|last| last.held == 0) {
             self.shared.pop_back().into_iter().for_each(|shared| buffers::give(shared.buffer));
             // The one before it, if there is one, is full.
-            (self.at, self.end) = (FRONT + RECEIVE, FRONT + RECEIVE);
+            (self.at, self.end, self.after) = (FRONT + RECEIVE, FRONT + RECEIVE, FRONT + RECEIVE);
         }
     }
 
@@ -223,9 +227,11 @@ impl Inbound {
                 return Ok(Looked::Short);
             }
             let Some(shared) = self.shared.back_mut() else { return Ok(Looked::Short) };
-            // Onto the line at which the body begins, or before which it begins: what is there is at most this record's head, or
-            // what lies in front of it.
-            let line = body - body % LINE;
+            // Onto the line at or before which the body would begin if nothing but messages had come. So a peer that sends
+            // credit in between has no buffer held for each of its messages. What is there is no message that is held:
+            // heads, tags and credit.
+            let to = self.after + HEAD;
+            let line = to - to % LINE;
             match &mut self.keys {
                 Some(keys) => {
                     let Some(tag) = shared.buffer.part(body + len, TAG).first_chunk().copied() else {
@@ -245,6 +251,7 @@ impl Inbound {
             if len == 0 {
                 continue;
             }
+            self.after = to + len + tag;
             windows.inward.receive(head.message);
             shared.held += 1;
             self.ready.push_back(Ready { start: shared.buffer.at(line), len: head.message, own: None });
@@ -326,21 +333,28 @@ impl Inbound {
     fn make_room(&mut self) -> Result<(), Cause> {
         let kept = self.end - self.at;
         match self.shared.back_mut() {
-            Some(last) if last.held == 0 && kept == 0 => (self.at, self.end) = (START, START),
+            Some(last) if last.held == 0 && kept == 0 => {
+                (self.at, self.end, self.after) = (START, START, START);
+            }
             Some(_) if self.at + RECORD <= FRONT + RECEIVE => {}
             Some(last) if last.held == 0 => {
                 last.buffer.part(0, self.end).copy_within(self.at.., START);
-                (self.at, self.end) = (START, START + kept);
+                (self.at, self.end, self.after) = (START, START + kept, START);
+            }
+            // What is in front of the bytes was credit.
+            Some(last) if self.after + RECORD <= FRONT + RECEIVE => {
+                last.buffer.part(0, self.end).copy_within(self.at.., self.after);
+                (self.at, self.end) = (self.after, self.after + kept);
             }
             Some(last) => {
                 let mut buffer = buffers::take(RECEIVE)?;
                 buffer.part(START, kept).copy_from_slice(last.buffer.part(self.at, kept));
                 self.shared.push_back(Shared { buffer, held: 0 });
-                (self.at, self.end) = (START, START + kept);
+                (self.at, self.end, self.after) = (START, START + kept, START);
             }
             None => {
                 self.shared.push_back(Shared { buffer: buffers::take(RECEIVE)?, held: 0 });
-                (self.at, self.end) = (START, START);
+                (self.at, self.end, self.after) = (START, START, START);
             }
         }
         Ok(())
@@ -357,7 +371,7 @@ impl Inbound {
     pub(super) fn clear(&mut self) {
         self.ready.drain(..).filter_map(|ready| ready.own).for_each(buffers::give);
         self.shared.drain(..).for_each(|shared| buffers::give(shared.buffer));
-        (self.at, self.end, self.long) = (START, START, None);
+        (self.at, self.end, self.after, self.long) = (START, START, START, None);
     }
 
     /// The same with another number of records for a key.

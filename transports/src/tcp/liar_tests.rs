@@ -215,3 +215,29 @@ fn a_peer_that_sends_no_messages_without_an_end_takes_bounded_work_at_a_time() {
     assert!(post.poll().unwrap().is_none());
     assert!(CALLS.get() - before > 4, "the rest is not taken");
 }
+
+#[test]
+fn credit_between_messages_takes_no_memory_while_they_are_held() {
+    for seal in SEALS {
+        let (mut liar, mut post) = liar(Terms { seal, window: 4096, ..TERMS });
+        liar.socket.set_nonblocking(true).unwrap();
+        for held in 1..=64 {
+            // As much as a buffer holds, in front of each message: sometimes it comes with it.
+            let credit = Head { message: 0, body: 0, last: false, ..HONEST };
+            let mut bytes: Vec<u8> = (0..1000).flat_map(|_| liar.record(credit)).collect();
+            let parts = post.parts();
+            if held % 2 == 0 {
+                liar.write(&bytes);
+                bytes.clear();
+                while parts.inbound.next(&parts.socket, &mut parts.windows).unwrap() {}
+            }
+            bytes.extend(liar.record(HONEST));
+            liar.write(&bytes);
+            while !parts.inbound.next(&parts.socket, &mut parts.windows).unwrap() {}
+            assert!(parts.inbound.held() < 80 << 10, "{seal:?}: {} bytes for {held}", parts.inbound.held());
+        }
+        for left in (0..64).rev() {
+            assert_eq!(take(&mut post).unwrap().unwrap(), [0x11; 64], "{seal:?}, {left} left");
+        }
+    }
+}
