@@ -52,6 +52,11 @@ pub fn most_at_once<T>(act: impl FnOnce() -> T) -> (T, usize) {
     (result, (PEAK.get() - before).max(0) as usize)
 }
 
+/// Bytes that this thread has allocated and not freed; less than 0 where it has freed what others allocated.
+pub fn live() -> isize {
+    LIVE.get()
+}
+
 /// Whether [`Counting`] is this program's allocator.
 pub fn is_counting() -> bool {
     most_at_once(|| drop(black_box(Vec::<u8>::with_capacity(4096)))).1 >= 4096

@@ -5,6 +5,7 @@
 //! | [`frame`] | a frame, as a two-sided transport delivers it | parts that are accepted lie inside, apart and aligned; put together again they read the same |
 //! | [`image`] | an image, as it travels | an image that is accepted has one encoding and so one code id; placing it writes its spans and nothing else |
 //! | [`meeting`] | what a process that connects sends | memory stays bounded; a message that is accepted reads the same when it is sent on |
+//! | [`records`] | what is done to the records of an honest end of `tcp`, on their way | messages come whole and in order, or the link ends; memory stays bounded |
 //! | [`inspect`] | an ifunc library, as a file | whatever is wrong is said in words; a report is fit for a terminal |
 //! | [`library`] | an ifunc library, as a source opens it | its images are whole, and named by their code ids |
 //! | [`keys`] | a file of keys | there are no more than may be, no two alike; no digit of a key is in what is said of the file |
@@ -27,6 +28,7 @@ mod keys;
 mod library;
 mod meeting;
 mod mutate;
+mod records;
 pub mod seeds;
 
 pub use frame::frame;
@@ -36,15 +38,17 @@ pub use keys::keys;
 pub use library::library;
 pub use meeting::meeting;
 pub use mutate::Mutator;
+pub use records::records;
 
 /// A body: it panics if `data` breaks a promise.
 pub type Body = fn(&[u8]);
 
 /// Every body by the name of its target, which is that of its folder in the corpus too.
-pub const BODIES: [(&str, Body); 6] = [
+pub const BODIES: [(&str, Body); 7] = [
     ("frame", frame),
     ("image", image),
     ("meeting", meeting),
+    ("records", records),
     ("inspect", inspect),
     ("library", library),
     ("keys", keys),

@@ -13,11 +13,12 @@ use farjump_transports::meet::{Control, End, Limits, MeetRefusal, Message, Quest
 pub type Seed = (&'static str, Vec<u8>);
 
 /// The seeds of each target.
-pub fn seeds() -> [(&'static str, Vec<Seed>); 6] {
+pub fn seeds() -> [(&'static str, Vec<Seed>); 7] {
     [
         ("frame", frames()),
         ("image", images()),
         ("meeting", meetings()),
+        ("records", records()),
         ("inspect", libraries()),
         ("library", libraries()),
         ("keys", files_of_keys()),
@@ -209,6 +210,39 @@ fn sent(pace: u8, messages: &[Message]) -> Vec<u8> {
     let mut bytes = vec![pace];
     reader.read_to_end(&mut bytes).expect("what was sent");
     bytes
+}
+
+/// What is done to records: how they are protected, how they come, and steps of two bytes.
+fn records() -> Vec<Seed> {
+    // Messages of all lengths go on as they are, and are answered.
+    let honest = |len: u8| [[0, len], [2, 0], [4, 0], [5, 0], [6, len], [7, 0]].concat();
+    let all = (0..8).flat_map(honest).collect::<Vec<_>>();
+    let script = |terms: u8, pace: u8, steps: &[u8]| [&[terms, pace][..], steps].concat();
+    let many = [0, 0].repeat(40);
+    // The end under test has sent more than the peer took, so that it takes what comes while it holds a message.
+    let held =
+        [&many[..], &[0, 3, 2, 0, 4, 0], &[6, 7].repeat(16), &[2, 0, 15, 2, 15, 3, 4, 0, 5, 0]].concat();
+    let padded = [12, 1, 11, 255, 2, 0, 6, 7].repeat(38);
+    let spoilt = |step: [u8; 2]| [&many[..20], &[0, 6], &step, &[2, 0, 4, 0]].concat();
+    vec![
+        ("clear", script(4, 0, &all)),
+        ("aes", script(5, 0, &all)),
+        ("chacha", script(6, 0, &all)),
+        ("byte-by-byte", script(5, 1, &all)),
+        ("held-clear", script(8, 0, &held)),
+        ("held-aes", script(9, 0, &held)),
+        ("padded", script(0, 0, &[&[6, 7, 6, 7], &padded[..]].concat())),
+        // More than the window.
+        ("beyond", script(0, 0, &[&[6, 7, 6, 7], &[12, 4, 2, 0, 6, 7].repeat(40)[..]].concat())),
+        ("flipped", script(5, 0, &spoilt([8, 9]))),
+        ("flipped-clear", script(4, 0, &spoilt([8, 32]))),
+        ("lost", script(5, 7, &spoilt([9, 96]))),
+        ("again", script(5, 0, &[&all[..8], &[0, 0, 2, 0, 10, 96, 2, 0, 4, 0]].concat())),
+        ("made-up", script(4, 0, &[&all[..12], &[12, 0x80, 2, 0, 12, 0x46, 2, 0, 4, 0, 5, 0]].concat())),
+        ("turned", script(6, 0, &[&[0, 0, 0, 0], &[14, 97][..], &[2, 0, 4, 0]].concat())),
+        ("cut", script(5, 0, &[&[0, 7, 3, 200], &[14, 8][..]].concat())),
+        ("cut-whole", script(4, 0, &[&all[..12], &[14, 8][..]].concat())),
+    ]
 }
 
 /// Libraries: as little of a file as `farjump inspect` and sources read, with images for one machine and for two.

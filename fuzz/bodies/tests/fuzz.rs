@@ -91,6 +91,11 @@ fn whoever_connects_and_sends_anything_gets_no_link_and_bounded_memory() {
 }
 
 #[test]
+fn what_honest_records_carry_comes_whole_and_in_order_or_the_link_ends() {
+    fuzz("records", 2_000);
+}
+
+#[test]
 fn inspecting_any_file_ends_with_a_report_or_words() {
     fuzz("inspect", 20_000);
 }

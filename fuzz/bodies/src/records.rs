@@ -1,0 +1,605 @@
+//! The body for records: what comes over the stream of `tcp`.
+//!
+//! An honest end sends messages, and something between the two ends does what it likes with the bytes. Its input: how records are
+//! protected and how large the window is (a byte), how many bytes come at a time (a byte; 0: all), then steps of two bytes each.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+
+use farjump_core::transport::{
+    Address, Cause, Endpoint, Messages, OpenRequest, Secret, Side, Stream, Transport, TransportError,
+};
+use farjump_transports::tcp::Tcp;
+
+use crate::allocation::{live, most_at_once};
+use crate::assert_words;
+
+/// Most steps that are taken.
+const MOST_STEPS: usize = 160;
+/// Longest frame that either end takes.
+const MAX_FRAME: usize = 80 << 10;
+/// Windows of the end under test.
+const WINDOWS: [usize; 4] = [4096, 16 << 10, 64 << 10, 256 << 10];
+/// Window of the honest end. Few answers fill it.
+const HONEST: usize = 8192;
+/// Lengths of messages.
+const LENGTHS: [usize; 8] = [64, 64, 128, 4096, 16 << 10, (16 << 10) + 64, 33 << 10, MAX_FRAME];
+/// Memory beside that for messages: a few buffers, and tables of them.
+const BESIDES: usize = 256 << 10;
+/// Looks in a row that may find nothing although bytes are there.
+const MOST_LOOKS: usize = 1 << 14;
+/// Bytes of a clear record's head.
+const HEAD: usize = 16;
+/// Bytes of a message in a record.
+const BODY: usize = 16 << 10;
+
+/// What comes between two ends, and the ends.
+pub fn records(data: &[u8]) {
+    let [terms, pace, steps @ ..] = data else { return };
+    let seal = [Seal::Clear, Seal::Aes, Seal::ChaCha, Seal::Clear][usize::from(terms % 4)];
+    let window = WINDOWS[usize::from(terms / 4 % 4)];
+    let pace = if *pace == 0 { usize::MAX } else { usize::from(*pace) };
+    let mut between = Between::new(seal, window, pace);
+    for step in steps.chunks_exact(2).take(MOST_STEPS) {
+        between.carry_out(step[0], step[1]);
+    }
+    between.end();
+}
+
+/// How records are protected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seal {
+    Clear,
+    Aes,
+    ChaCha,
+}
+
+/// The end `side` of a link with this window and that of its peer, on a socket, and the other side of the socket.
+fn end(seal: Seal, side: Side, window: usize, peers: usize) -> (Box<dyn Messages>, UnixStream) {
+    let (own, other) = UnixStream::pair().expect("a pair of sockets");
+    other.set_nonblocking(true).expect("a socket that does not block");
+    let own_end = Tcp::new().open(&OpenRequest::new(window, MAX_FRAME)).expect("an end");
+    let peer = Tcp::new().open(&OpenRequest::new(peers, MAX_FRAME)).expect("an end");
+    let mut bytes = peer.address().bytes;
+    if seal == Seal::ChaCha {
+        // Its processor has no instructions for AES.
+        bytes[1] = 0;
+    }
+    let secret = (seal != Seal::Clear).then(|| Secret::from_bytes([9; Secret::LEN]));
+    let stream = Stream { descriptor: own.into(), side, token: [5; Stream::TOKEN], secret };
+    let address = Address { bytes, descriptors: Vec::new(), stream: Some(stream) };
+    match own_end.connect(address, 1000).expect("a connected end") {
+        Endpoint::TwoSided(end) => (end, other),
+        Endpoint::OneSided { .. } => panic!("tcp delivers whole messages"),
+    }
+}
+
+/// A message that was lent, and what was in it when it was.
+struct Lent {
+    start: NonNull<u8>,
+    len: usize,
+    bytes: Vec<u8>,
+}
+
+struct Between {
+    sealed: bool,
+    window: usize,
+    pace: usize,
+    honest: Box<dyn Messages>,
+    /// The other side of its socket.
+    tap: UnixStream,
+    /// The end under test.
+    own: Box<dyn Messages>,
+    /// The other side of its socket.
+    line: UnixStream,
+    /// All that the honest end has sent.
+    said: Vec<u8>,
+    /// Its messages: their bytes, and where in `said` each ends.
+    sent: Vec<(Vec<u8>, usize)>,
+    /// What is to go on to the end under test.
+    queue: VecDeque<u8>,
+    /// What went on.
+    passed: Vec<u8>,
+    /// What a reader of clear records makes of that.
+    reader: Reader,
+    /// What the end under test has sent, for the honest one.
+    back: VecDeque<u8>,
+    /// Bytes of messages that it has sent.
+    answered: u32,
+    /// A message of it that the honest end is due to get.
+    answers: u32,
+    lent: Option<Lent>,
+    taken: Vec<Vec<u8>>,
+    ended: Option<TransportError>,
+    cut: bool,
+    honest_ended: bool,
+    /// Bytes that the end under test holds, beyond those before.
+    held: isize,
+}
+
+impl Between {
+    fn new(seal: Seal, window: usize, pace: usize) -> Between {
+        let (honest, tap) = end(seal, Side::Source, HONEST, window);
+        let (own, line) = end(seal, Side::Target, window, HONEST);
+        Between {
+            sealed: seal != Seal::Clear,
+            window,
+            pace,
+            honest,
+            tap,
+            own,
+            line,
+            said: Vec::new(),
+            sent: Vec::new(),
+            queue: VecDeque::new(),
+            passed: Vec::new(),
+            reader: Reader::new(window),
+            back: VecDeque::new(),
+            answered: 0,
+            answers: 0,
+            lent: None,
+            taken: Vec::new(),
+            ended: None,
+            cut: false,
+            honest_ended: false,
+            held: 0,
+        }
+    }
+
+    fn carry_out(&mut self, step: u8, arg: u8) {
+        let some = usize::from(arg);
+        match step % 16 {
+            0 | 1 => self.send(LENGTHS[some % LENGTHS.len()]),
+            2 => self.pass(usize::MAX),
+            3 => self.pass(some * some),
+            4 => {
+                let _ = self.look();
+            }
+            5 => self.release(),
+            6 => self.answer(LENGTHS[some % LENGTHS.len()]),
+            7 => self.bring_back(),
+            8 => {
+                // A bit of what waits, near its beginning more often than not.
+                let at = if arg.is_multiple_of(2) { some / 8 } else { some * 67 };
+                if let Some(byte) = self.queue.get_mut(at) {
+                    *byte ^= 1 << (arg % 8);
+                }
+            }
+            9 => drop(self.queue.drain(..some.min(self.queue.len()))),
+            10 => {
+                // What went on already, once more.
+                let from = self.passed.len() - some.min(self.passed.len());
+                let again = self.passed[from..].to_vec();
+                self.insert(&again);
+            }
+            11 => self.insert(&credit(self.answered, arg).repeat(8 * some)),
+            12 => self.insert(&message(self.answered, LENGTHS[some % LENGTHS.len()], arg)),
+            13 => self.insert(&vec![arg; some % 40]),
+            14 if some % 8 == 0 => self.shut(),
+            14 => {
+                // Where records come in the wrong order.
+                let turned = some.min(self.queue.len());
+                self.queue.rotate_left(turned);
+            }
+            _ => {
+                let own = &mut self.own;
+                let (progress, arm) = (arg.is_multiple_of(2), arg.is_multiple_of(3));
+                self.held = measured(self.held, self.window, || {
+                    if progress {
+                        drop(own.progress());
+                    } else if arm {
+                        drop(own.arm());
+                    }
+                })
+                .1;
+            }
+        }
+    }
+
+    /// The honest end sends a message, if it has room.
+    fn send(&mut self, len: usize) {
+        if self.honest_ended {
+            return;
+        }
+        let Ok(room) = self.honest.reserve(len) else { return self.hear() };
+        let number = self.sent.len();
+        let bytes: Vec<u8> = (0..len).map(|at| (number * 31 + at / 5) as u8).collect();
+        // SAFETY: `reserve` lends so many bytes.
+        unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), len) }.copy_from_slice(&bytes);
+        if self.honest.commit(len, number as u64).is_err() {
+            return self.hear();
+        }
+        self.hear();
+        if !self.honest_ended {
+            self.sent.push((bytes, self.said.len()));
+        }
+    }
+
+    /// Takes what the honest end has to send.
+    fn hear(&mut self) {
+        loop {
+            let heard = drain(&mut self.tap);
+            self.queue.extend(&heard);
+            self.said.extend(&heard);
+            if self.honest.progress().is_err() {
+                self.honest_ended = true;
+            }
+            if heard.is_empty() && (self.honest_ended || !self.honest.wants_write()) {
+                return;
+            }
+        }
+    }
+
+    fn insert(&mut self, bytes: &[u8]) {
+        for byte in bytes.iter().rev() {
+            self.queue.push_front(*byte);
+        }
+    }
+
+    /// Up to `most` bytes of what waits go on, as far as the socket takes them. The end looks as they come.
+    fn pass(&mut self, most: usize) {
+        let mut left = most.min(self.queue.len());
+        let mut looks = 0;
+        while left > 0 && !self.cut {
+            let pace = if looks < 200 { self.pace } else { usize::MAX };
+            let (front, _) = self.queue.as_slices();
+            let part = &front[..left.min(pace).min(front.len())];
+            let written = match self.line.write(part) {
+                Ok(written) => written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // It has closed its socket: not before it is dropped.
+                Err(error) => panic!("the end under test takes nothing: {error}"),
+            };
+            let part: Vec<u8> = self.queue.drain(..written).collect();
+            self.reader.read(&part, self.answered);
+            self.passed.extend(part);
+            left -= written;
+            looks += 1;
+            if self.pace != usize::MAX && looks <= 200 {
+                let _ = self.look();
+            }
+        }
+    }
+
+    /// The end under test looks for a message. One is lent until it is released. Returns whether there is none, and
+    /// none is under way.
+    fn look(&mut self) -> bool {
+        if self.ended.is_some() {
+            return true;
+        }
+        let own = &mut self.own;
+        let (found, held) = measured(self.held, self.window, || own.poll());
+        self.held = held;
+        match found {
+            Ok(Some((start, len))) => {
+                assert!(
+                    start.addr().get().is_multiple_of(64) && len <= MAX_FRAME,
+                    "{len} bytes at {start:?}"
+                );
+                // SAFETY: `poll` lends so many bytes until `release`.
+                let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
+                match &self.lent {
+                    Some(lent) => assert!(lent.start == start && lent.len == len, "another before a release"),
+                    None => self.lent = Some(Lent { start, len, bytes: bytes.to_vec() }),
+                }
+                false
+            }
+            Ok(None) => {
+                assert!(self.lent.is_none(), "a message that is lent is gone");
+                self.own.tells_unasked()
+            }
+            Err(error) => {
+                assert!(self.lent.is_none(), "the end came before a message that is lent: {error}");
+                assert_words(&error);
+                let again = self.own.poll().expect_err("it does not stay at its end");
+                assert_eq!(again, error);
+                self.ended = Some(error);
+                true
+            }
+        }
+    }
+
+    /// Gives the message that is lent back.
+    fn release(&mut self) {
+        let Some(Lent { start, len, bytes }) = self.lent.take() else { return };
+        // SAFETY: lent by `poll`, and not released yet.
+        let now = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
+        assert!(now == bytes, "a message that is lent has changed");
+        let own = &mut self.own;
+        self.held = measured(self.held, self.window, || own.release()).1;
+        self.taken.push(bytes);
+    }
+
+    /// The end under test sends a message, if it has room. Where it has none it takes what comes.
+    fn answer(&mut self, len: usize) {
+        let own = &mut self.own;
+        let (sent, held) = measured(self.held, self.window, || {
+            let room = own.reserve(len)?;
+            // SAFETY: `reserve` lends so many bytes.
+            unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), len) }.fill(len as u8);
+            own.commit(len, 1)
+        });
+        self.held = held;
+        match sent {
+            Ok(()) => {
+                // What nothing takes any more is not sent, and no error yet.
+                self.answered = self.answered.wrapping_add(len as u32);
+                self.answers += 1;
+            }
+            Err(error) => assert_words(&error),
+        }
+        self.back.extend(drain(&mut self.line));
+    }
+
+    /// What the end under test has sent comes to the honest one.
+    fn bring_back(&mut self) {
+        self.back.extend(drain(&mut self.line));
+        while !self.honest_ended && !self.back.is_empty() {
+            let (front, _) = self.back.as_slices();
+            let written = match self.tap.write(front) {
+                Ok(written) => written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+                Err(error) => panic!("the honest end takes nothing: {error}"),
+            };
+            drop(self.back.drain(..written));
+            loop {
+                match self.honest.poll() {
+                    Ok(Some((start, len))) => {
+                        // SAFETY: `poll` lends so many bytes until `release`.
+                        let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
+                        assert!(bytes.iter().all(|byte| *byte == len as u8), "an answer was changed");
+                        self.honest.release();
+                        self.answers -= 1;
+                    }
+                    Ok(None) if self.honest.tells_unasked() => break,
+                    Ok(None) => {}
+                    Err(error) => {
+                        assert!(!self.is_honest(), "the honest end ended: {error}");
+                        self.honest_ended = true;
+                        break;
+                    }
+                }
+            }
+            self.back.extend(drain(&mut self.line));
+        }
+        self.hear();
+    }
+
+    /// The stream ends here.
+    fn shut(&mut self) {
+        self.cut = true;
+        self.line.shutdown(Shutdown::Write).expect("a socket that is shut down");
+    }
+
+    /// How much of what went on is what the honest end has sent.
+    fn common(&self) -> usize {
+        self.passed.iter().zip(&self.said).take_while(|(one, other)| one == other).count()
+    }
+
+    /// Whether nothing was changed.
+    fn is_honest(&self) -> bool {
+        self.common() == self.passed.len()
+    }
+
+    /// All that waits goes on and is taken. Returns where nothing more comes.
+    fn finish(&mut self) {
+        let mut looks = 0;
+        loop {
+            let before = (self.queue.len(), self.taken.len());
+            self.pass(usize::MAX);
+            let nothing = self.look();
+            self.release();
+            if self.ended.is_some() || (nothing && (self.queue.is_empty() || self.cut)) {
+                return;
+            }
+            looks = if before == (self.queue.len(), self.taken.len()) { looks + 1 } else { 0 };
+            assert!(looks < MOST_LOOKS, "it finds neither a message nor that there is none");
+        }
+    }
+
+    fn end(mut self) {
+        self.finish();
+        if self.is_honest() {
+            while !self.honest_ended && (self.own.wants_write() || self.answers != 0) {
+                let before = self.answers;
+                let _ = self.own.progress();
+                self.back.extend(drain(&mut self.line));
+                assert!(before == 0 || !self.back.is_empty(), "{before} answers are lost");
+                self.bring_back();
+            }
+            assert!(self.cut || (self.ended.is_none() && !self.honest_ended), "an honest link ended");
+            // What the honest end said meanwhile.
+            self.finish();
+        }
+        self.compare();
+        if self.sealed && !self.is_honest() && !self.cut {
+            // As much as any head can have promised: none of it opens.
+            self.queue = vec![0; 2 * MAX_FRAME].into();
+            self.finish();
+            assert!(self.ended.is_some(), "a sealed stream goes on although it was changed");
+            self.compare();
+        }
+        if !self.cut {
+            self.shut();
+        }
+        self.finish();
+        self.compare();
+        let (is_honest, at) = (self.is_honest(), self.passed.len());
+        let Between { sent, ended, tap, line, honest, own, .. } = self;
+        let error = ended.expect("its stream has ended");
+        if is_honest {
+            let is_gone = matches!(error.cause(), Cause::PeerGone | Cause::Unreachable(_));
+            assert!(is_gone, "{error}");
+            let whole = at == 0 || sent.iter().any(|(_, end)| *end == at);
+            assert!(!whole || *error.cause() == Cause::PeerGone, "{error}");
+        }
+        // Ends with something to send wait for who reads it.
+        drop((tap, line));
+        drop((honest, own));
+    }
+
+    /// What was taken is what is due.
+    fn compare(&mut self) {
+        let common = self.common();
+        if self.sealed {
+            let due = self.sent.iter().take_while(|(_, end)| *end <= common).map(|(bytes, _)| bytes);
+            assert!(
+                self.taken.iter().eq(due),
+                "it took {} messages, of which some are others",
+                self.taken.len()
+            );
+            return;
+        }
+        let due = &self.reader.messages;
+        assert!(due.starts_with(&self.taken), "it took what did not come");
+        let may_lack = self.reader.may_end;
+        assert!(may_lack || self.taken.len() == due.len(), "it took {} of {}", self.taken.len(), due.len());
+        assert!(self.ended.is_some() || !self.reader.lie, "it goes on although a head lies");
+        let may_end = self.cut || self.reader.lie || may_lack;
+        assert!(may_end || self.ended.is_none(), "it ended: {:?}", self.ended);
+    }
+}
+
+/// Does what the end under test does, and adds what it holds then to `held`. It never holds more than its window and
+/// the longest frame need.
+fn measured<T>(held: isize, window: usize, act: impl FnOnce() -> T) -> (T, isize) {
+    let before = live();
+    let (result, most) = most_at_once(act);
+    let most = held + most as isize;
+    // 64 bytes have a head and a tag beside them, and a buffer is full where no whole record has a place.
+    let bound = 4 * window + 2 * MAX_FRAME + BESIDES;
+    assert!(most <= bound as isize, "it holds {most} bytes, and its window is {window}");
+    (result, held + live() - before)
+}
+
+/// All that is there.
+fn drain(stream: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = vec![0; 64 << 10];
+    let mut have = 0;
+    loop {
+        match stream.read(&mut bytes[have..]) {
+            Ok(0) => break,
+            Ok(read) => {
+                have += read;
+                if have == bytes.len() {
+                    bytes.resize(2 * have, 0);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("reading what an end has sent: {error}"),
+        }
+    }
+    bytes.truncate(have);
+    bytes
+}
+
+/// A clear record without a body.
+fn credit(consumed: u32, odd: u8) -> [u8; HEAD] {
+    head(0, 0, u16::from(odd % 2) << 1, if odd.is_multiple_of(16) { consumed } else { 0 })
+}
+
+/// A clear message of `len` bytes, most often a right one.
+fn message(consumed: u32, len: usize, odd: u8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut done = 0;
+    while done < len {
+        let body = (len - done).min(BODY);
+        let flags = u16::from(done + body == len) | u16::from(odd / 32 % 2) << 1;
+        let mut head =
+            head(len as u32, body as u16, flags, if odd.is_multiple_of(16) { consumed } else { 0 });
+        if odd >= 0xe0 {
+            head[usize::from(odd % 8)] ^= 1 << (odd / 8 % 8);
+        }
+        bytes.extend(head);
+        bytes.extend(std::iter::repeat_n(odd, body));
+        done += body;
+    }
+    bytes
+}
+
+fn head(message: u32, body: u16, flags: u16, consumed: u32) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..4].copy_from_slice(&message.to_le_bytes());
+    head[4..6].copy_from_slice(&body.to_le_bytes());
+    head[6..8].copy_from_slice(&flags.to_le_bytes());
+    head[8..12].copy_from_slice(&consumed.to_le_bytes());
+    head[12..].copy_from_slice(&(1_u32 << 20).to_le_bytes());
+    head
+}
+
+/// Clear records as `docs/protocol.md` says, read without looking at the code that is tested.
+struct Reader {
+    window: usize,
+    bytes: Vec<u8>,
+    /// The message that has begun: its length, and what came of it.
+    begun: Option<(usize, Vec<u8>)>,
+    messages: Vec<Vec<u8>>,
+    /// Bytes of all of them, those to come of the last one included.
+    total: usize,
+    /// What was last said to be consumed.
+    consumed: u32,
+    /// A head came that must not.
+    lie: bool,
+    /// Something came that ends the link, or that does so at another pace.
+    may_end: bool,
+}
+
+impl Reader {
+    fn new(window: usize) -> Reader {
+        Reader {
+            window,
+            bytes: Vec::new(),
+            begun: None,
+            messages: Vec::new(),
+            total: 0,
+            consumed: 0,
+            lie: false,
+            may_end: false,
+        }
+    }
+
+    /// Reads on. The receiver has sent `answered` bytes of messages.
+    fn read(&mut self, bytes: &[u8], answered: u32) {
+        self.bytes.extend(bytes);
+        let mut at = 0;
+        while let (false, Some(head)) = (self.lie, self.bytes.get(at..at + HEAD)) {
+            let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+            let half = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+            let (len, body, flags) = (word(0) as usize, half(4), half(6));
+            let (consumed, window) = (word(8), word(12));
+            let (due, done) = self.begun.as_ref().map_or((len, 0), |(due, came)| (*due, came.len()));
+            let is_last = len != 0 && len.saturating_sub(done) <= BODY;
+            self.lie = flags >= 4
+                || !len.is_multiple_of(64)
+                || len != due
+                || body != len.saturating_sub(done).min(BODY)
+                || (flags & 1 == 1) != is_last
+                || len > MAX_FRAME;
+            if self.lie {
+                break;
+            }
+            if done == 0 {
+                // Whether there is room for it depends on what was told before.
+                self.may_end |= self.total != 0 && self.total + len > self.window;
+            }
+            let Some(body) = self.bytes.get(at + HEAD..at + HEAD + body) else { break };
+            if done == 0 && len != 0 {
+                self.begun = Some((len, Vec::new()));
+                self.total += len;
+            }
+            self.may_end |= consumed < self.consumed || consumed > answered || window > 1 << 31;
+            self.consumed = consumed;
+            at += HEAD + body.len();
+            if let Some((_, came)) = &mut self.begun {
+                came.extend(body);
+                if came.len() == len {
+                    self.messages.extend(self.begun.take().map(|(_, came)| came));
+                }
+            }
+        }
+        drop(self.bytes.drain(..at));
+    }
+}
