@@ -1,5 +1,7 @@
 //! Processes that connect: what each turns out to be, and the meetings of sources up to their links.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -19,8 +21,28 @@ use crate::policy::Budget;
 const CONNECTIONS: usize = 64;
 /// Most connections that have not shown what they are.
 const MOST_SILENT: usize = 64;
+/// Connections that have not shown what they are and are kept besides, for each meeting that awaits its stream.
+const STREAM_PLACES: usize = 4;
 /// How long connections wait when the system cannot give one more.
 const DEAF: Duration = Duration::from_millis(100);
+
+/// Where a process is that connects: a link's stream comes from where its control connection came from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Origin {
+    Machine(IpAddr),
+    /// Of this machine, as the system says.
+    Process(u32),
+}
+
+impl Origin {
+    fn of(arrival: &Arrival) -> Origin {
+        let peer = arrival.peer();
+        match peer.address {
+            Some(address) => Origin::Machine(address.ip().to_canonical()),
+            None => Origin::Process(peer.pid),
+        }
+    }
+}
 
 impl Target<'_> {
     /// Takes the connections that wait, so many at a time.
@@ -53,24 +75,46 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Leaves [`MOST_SILENT`] connections that have not shown what they are. A process that holds more than that loses the oldest, and
-    /// keeps none of the others out: neither new sources nor the streams of those that are being met.
+    /// Leaves [`MOST_SILENT`] connections that have not shown what they are, besides those that have a place as streams. A process that
+    /// holds more than that loses the oldest, and keeps none of the others out: neither new sources nor the streams of those that are
+    /// being met.
     fn drop_silent(&mut self) {
-        let is_silent = |(id, arrival): &(u64, Arrival)| (!arrival.is_known()).then_some(*id);
-        if self.arrivals.iter().filter_map(is_silent).count() <= MOST_SILENT {
-            return;
-        }
-        let Some(oldest) = self.arrivals.iter().filter_map(is_silent).min() else { return };
-        // What it has to say may have come just now.
-        self.advance(oldest);
-        let is_oldest = |(id, arrival): &(u64, Arrival)| *id == oldest && !arrival.is_known();
-        if let Some(index) = self.arrivals.iter().position(is_oldest) {
-            let (_, arrival) = self.arrivals.swap_remove(index);
-            log::info!("{} was turned away: it says nothing, and others connect", arrival.peer());
-            if let Some(fd) = arrival.as_fd() {
-                self.watch.remove(fd);
+        while self.arrivals.iter().filter(|(_, arrival)| !arrival.is_known()).count() > MOST_SILENT {
+            let Some(oldest) = self.oldest_in_excess() else { return };
+            // What it has to say may have come just now.
+            self.advance(oldest);
+            let is_oldest = |(id, arrival): &(u64, Arrival)| *id == oldest && !arrival.is_known();
+            if let Some(index) = self.arrivals.iter().position(is_oldest) {
+                let (_, arrival) = self.arrivals.swap_remove(index);
+                log::info!("{} was turned away: it says nothing, and others connect", arrival.peer());
+                if let Some(fd) = arrival.as_fd() {
+                    self.watch.remove(fd);
+                }
             }
         }
+    }
+
+    /// The oldest connection that has not shown what it is and has no place as a stream, if there are more than [`MOST_SILENT`]. For each
+    /// meeting that awaits its stream the oldest [`STREAM_PLACES`] that came after it, from where its source is, have one.
+    fn oldest_in_excess(&self) -> Option<u64> {
+        let mut places: HashMap<Origin, (u64, usize)> = HashMap::new();
+        for (id, arrival) in self.arrivals.iter().filter(|(_, arrival)| arrival.awaits_stream()) {
+            let (first, left) = places.entry(Origin::of(arrival)).or_insert((*id, 0));
+            *first = (*first).min(*id);
+            *left += STREAM_PLACES;
+        }
+        let is_silent =
+            |(id, arrival): &(u64, Arrival)| (!arrival.is_known()).then(|| (*id, Origin::of(arrival)));
+        let mut silent: Vec<_> = self.arrivals.iter().filter_map(is_silent).collect();
+        silent.sort_unstable_by_key(|(id, _)| *id);
+        silent.retain(|(id, origin)| match places.get_mut(origin) {
+            Some((first, left)) if *left != 0 && id > first => {
+                *left -= 1;
+                false
+            }
+            _ => true,
+        });
+        (silent.len() > MOST_SILENT).then(|| silent[0].0)
     }
 
     /// Why a control connection that has just shown that it is one is not taken, if so. A process that asks is no source, and only its first

@@ -1,7 +1,7 @@
 //! Links over `tcp`, whose frames travel on a stream beside the control connection.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddrV4, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread;
@@ -12,6 +12,7 @@ use farjump::core::middleware::{Metered, Step};
 use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitPolicy};
 use farjump_transports::meet::{Control, End, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
 use farjump_transports::tcp::Tcp;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
     PATIENCE, Pair, Place, Watchdog, alongside, answer, library, meet, serve, sleep_until, to_words,
@@ -277,8 +278,12 @@ fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
 
 /// A source by hand that has been welcomed: its control connection, what it was offered, and the target's end.
 fn welcomed(place: &Place, target: &mut Target<'_>) -> (Control, StreamOffer, End) {
+    welcomed_at(&place.address(), target)
+}
+
+fn welcomed_at(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, End) {
     let deadline = Instant::now() + PATIENCE;
-    let mut control = Control::connect(&place.address().parse().unwrap(), deadline).unwrap();
+    let mut control = Control::connect(&address.parse().unwrap(), deadline).unwrap();
     let transports = vec!["tcp".into()];
     control
         .send(&Message::Hello { machine: 62, pid: 1, program: "by hand".into(), transports }, &[])
@@ -344,6 +349,116 @@ fn strangers_cost_a_bounded_number_of_descriptors_and_a_link_is_made_among_them(
     assert!(held[300 - 64..].iter().all(|held| *held));
     let link = meet(&mut target, || builder.connect()).unwrap();
     assert_eq!(tallied(&link, &mut target), 1);
+}
+
+#[test]
+fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
+    let (said, heard) = mpsc::channel();
+    let place = Place::new();
+    let target = over(&place).0.on_peer_gone(move |_, why| said.send(why.to_owned()).unwrap());
+    let mut target = target.build().unwrap();
+    // Within a head, within a record, and within a message of several records.
+    let head = |message: u32, body: u16, last: u16| {
+        let half = |number: u16| number.to_le_bytes();
+        [&message.to_le_bytes()[..], &half(body), &half(last), &[0; 4], &(1_u32 << 20).to_le_bytes()].concat()
+    };
+    let records = [head(64, 64, 1)[..7].to_vec(), head(64, 64, 1), head(1 << 20, 16 << 10, 0)];
+    for (number, part) in (1..).zip(records) {
+        let (mut control, offer, end) = welcomed(&place, &mut target);
+        let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
+        stream.write_all(&opening(&offer.token)).unwrap();
+        let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
+        control.send(&Message::Ready { end, stream: Some(answer) }, &[]).unwrap();
+        settle(&mut target);
+        assert_eq!(target.sources(), 1);
+        stream.write_all(&part).unwrap();
+        settle(&mut target);
+        drop((stream, control));
+        settle(&mut target);
+        let why = heard.try_recv().expect("its end is told of");
+        assert!(!why.contains("cut the link") && !why.contains("protocol"), "{why}");
+        let stats = target.stats();
+        assert_eq!((stats.links_ended, stats.refusals(), target.sources()), (number, 0, 0));
+    }
+}
+
+/// Has a target that has welcomed a source see `before` and `after` connections that say nothing, and in between the stream of the link,
+/// which names its token only then. Returns what the target says to the source.
+fn stream_among<S: Read + Write>(
+    target: &mut Target<'_>,
+    (mut control, offer, end): (Control, StreamOffer, End),
+    connect: impl FnOnce() -> S,
+    [before, after]: [&mut dyn FnMut(&mut Target<'_>); 2],
+) -> Vec<Message> {
+    before(target);
+    let mut stream = connect();
+    settle(target);
+    after(target);
+    // It is closed, where it had to go.
+    let _ = stream.write_all(&opening(&offer.token));
+    settle(target);
+    let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
+    let _ = control.send(&Message::Ready { end, stream: Some(answer) }, &[]);
+    settle(target);
+    std::iter::from_fn(|| control.recv().ok()?.map(|(message, _)| message)).collect()
+}
+
+#[test]
+fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_same_process() {
+    let place = Place::new();
+    let mut target = over(&place).0.meeting_limit(PATIENCE).build().unwrap();
+    let source = welcomed(&place, &mut target);
+    let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
+    let mut strangers = Vec::new();
+    let mut after = |target: &mut Target<'_>| {
+        for _ in 0..3 {
+            strangers.extend((0..50).map(|_| connect()));
+            settle(target);
+        }
+    };
+    let said = stream_among(&mut target, source, connect, [&mut |_| (), &mut after]);
+    assert!(said.contains(&Message::Go), "{said:?}");
+    // The places end with the meeting.
+    strangers.push(connect());
+    settle(&mut target);
+    let held = |mut stranger: &UnixStream| {
+        stranger.set_nonblocking(true).unwrap();
+        stranger.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    assert_eq!(strangers.iter().filter(|stranger| held(stranger)).count(), 64);
+}
+
+#[test]
+fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_elsewhere() {
+    let _watchdog = Watchdog::new();
+    let mut target =
+        Target::listen("tcp:127.0.0.1:0").transport("tcp").meeting_limit(PATIENCE).build().unwrap();
+    let address = target.address();
+    let port: SocketAddrV4 = address["tcp:".len()..].parse().unwrap();
+    let from = |host: [u8; 4]| {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddrV4::new(host.into(), 0)).unwrap();
+        rustix::net::connect(&socket, &port).unwrap();
+        TcpStream::from(socket)
+    };
+    let source = welcomed_at(&address, &mut target);
+    let mut strangers = Vec::new();
+    let mut others = |target: &mut Target<'_>| {
+        for _ in 0..2 {
+            strangers.extend((0..50).map(|_| from([127, 0, 0, 2])));
+            settle(target);
+        }
+    };
+    let mut more = Vec::new();
+    let mut others_again = |target: &mut Target<'_>| {
+        for _ in 0..2 {
+            more.extend((0..50).map(|_| from([127, 0, 0, 2])));
+            settle(target);
+        }
+    };
+    let connect = || from([127, 0, 0, 1]);
+    let said = stream_among(&mut target, source, connect, [&mut others, &mut others_again]);
+    assert!(said.contains(&Message::Go), "{said:?}");
 }
 
 #[test]

@@ -253,6 +253,11 @@ impl Arrival {
         self.control.is_some() && self.stream.as_ref().is_some_and(|awaited| awaited.is(stream))
     }
 
+    /// Whether the stream of this link is due and has not come.
+    pub fn awaits_stream(&self) -> bool {
+        self.control.is_some() && self.stream.as_ref().is_some_and(|awaited| !awaited.has_come())
+    }
+
     /// Takes the stream that it awaits. Call [`Arrival::advance`] then.
     ///
     /// # Errors
