@@ -87,6 +87,15 @@ pub(crate) enum Fate {
     BothLive,
 }
 
+/// What of a process that was killed is there for its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outlives {
+    /// All that it wrote: memory of both.
+    Everything,
+    /// What has arrived: bytes that still lay in its system's buffers, or in its own, may be lost.
+    WhatArrived,
+}
+
 pub(crate) struct Ledger(MmapRaw);
 
 impl Ledger {
@@ -157,7 +166,7 @@ impl Ledger {
     }
 
     /// Compares what ran with what was sent and what was answered. Nobody may be writing.
-    pub(crate) fn audit(&self, fate: Fate) -> Outcome {
+    pub(crate) fn audit(&self, fate: Fate, outlives: Outlives) -> Outcome {
         let (begun, ended) = (self.begun(), self.ended());
         assert!(begun <= LOG as u64, "the log is too short for this");
         assert!(ended <= begun && begun - ended <= 1, "{begun} calls began and {ended} ended");
@@ -189,6 +198,13 @@ impl Ledger {
             );
             assert!(answered <= whole, "an answer to what did not run: {account}");
             match fate {
+                // What is lost is the end of what was said, and nothing ran that was not begun to be sent.
+                Fate::TargetKilled if outlives == Outlives::WhatArrived => {
+                    assert!(ran <= sent, "what was not sent ran: {account}");
+                }
+                Fate::SourceKilled if outlives == Outlives::WhatArrived => {
+                    assert!(ran <= started, "what was not sent ran: {account}");
+                }
                 // The function may not have run, and then its source was told.
                 Fate::TargetKilled => {
                     assert!(ran <= sent, "what was said not to be sent ran: {account}");

@@ -10,10 +10,13 @@ use fastrand::Rng;
 
 use crate::ledger::{LINKS, LOG, Ledger};
 use crate::line::{Call, Line, Shape};
+use crate::stage::link;
 use crate::support::PATIENCE;
 
 /// Room for replies, in bytes.
 const REPLY_ROOM: usize = 256 * 1024;
+/// Most bytes of a mailbox. Over streams a single frame may have more, which would wait for an empty window.
+const MAILBOX: usize = 1 << 22;
 /// Words of the longest reply: 100 KiB.
 const LONG_REPLY: u64 = 100 * 1024 / 8;
 /// Most frames of a scene, and most links, so that the ledger has room for a farewell, too.
@@ -144,7 +147,7 @@ impl Source<'_> {
             WaitPolicy::for_cores(2, 2),
         ];
         let policy = if scene == Scene::Asleep { 0 } else { dice.usize(..policies.len()) };
-        Link::builder(&self.address)
+        link(&self.address)
             .reply_room(REPLY_ROOM)
             .wait_policy(policies[policy])
             .connect_timeout(PATIENCE)
@@ -212,7 +215,7 @@ impl Source<'_> {
         dice: &mut Rng,
         calls: &mut VecDeque<Call<'a>>,
     ) -> Result<(), Error> {
-        let large = (line.link.max_frame() / 16) as u64;
+        let large = mailbox(line.link) / 16;
         let mut shape = Shape { payload: dice.u64(..10), ..Shape::default() };
         match scene {
             Scene::ReplyTravels => shape.reply = dice.u64(..LONG_REPLY),
@@ -254,7 +257,7 @@ impl Source<'_> {
 
     /// Fills the mailbox of a target that is held, and waits for room.
     fn fill(&self, line: &Line<'_>) -> Result<(), Error> {
-        let shape = Shape { payload: (line.link.max_frame() / 128) as u64, ..Shape::default() };
+        let shape = Shape { payload: mailbox(line.link) / 128, ..Shape::default() };
         line.send(&self.entry, Shape { held: true, ..shape })?;
         let call = line.inject(&self.entry, shape)?;
         loop {
@@ -271,4 +274,9 @@ impl Source<'_> {
         settled?;
         line.link.flush(PATIENCE)
     }
+}
+
+/// Bytes by which frames are called large.
+fn mailbox(link: &Link) -> u64 {
+    link.max_frame().min(MAILBOX) as u64
 }

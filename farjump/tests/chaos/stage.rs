@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Library, Link, Target, WaitPolicy};
+use farjump::{Error, Key, Library, Link, LinkBuilder, Target, TargetBuilder, WaitPolicy};
 use fastrand::Rng;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::actor::{Actor, orders, role, say};
-use crate::ledger::{Fate, Ledger, Outcome};
+use crate::ledger::{Fate, Ledger, Outcome, Outlives};
 use crate::scene::{Scene, Source};
 use crate::support::{PATIENCE, library, library_path};
 
@@ -34,6 +34,69 @@ pub(crate) enum Blow {
     StopThenKill,
     /// It is stopped for a while and goes on.
     Pause,
+}
+
+/// How frames travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// By `shm`, met on a Unix socket.
+    Shm,
+    /// By `tcp`, sealed, over loopback.
+    #[cfg_attr(not(feature = "tcp"), allow(dead_code, reason = "it is not built in"))]
+    Tcp,
+}
+
+impl Way {
+    /// Where the first target is told to listen. Of TCP the number is this process's own, so that no other takes the port
+    /// between two targets.
+    fn address(self, folder: &Path) -> String {
+        let [_, high, middle, low] = std::process::id().to_be_bytes();
+        match self {
+            Way::Shm => format!("unix:{}", folder.join("t.sock").display()),
+            Way::Tcp => format!("tcp:127.{}.{middle}.{low}:0", 64 + high % 64),
+        }
+    }
+
+    /// The way to such an address.
+    fn to(address: &str) -> Way {
+        if address.starts_with("tcp:") { Way::Tcp } else { Way::Shm }
+    }
+
+    /// What of the dead is there for others to read.
+    fn outlives(self) -> Outlives {
+        match self {
+            Way::Shm => Outlives::Everything,
+            Way::Tcp => Outlives::WhatArrived,
+        }
+    }
+
+    /// What targets leave in the folder.
+    fn left(self) -> &'static [&'static str] {
+        match self {
+            Way::Shm => &["ledger", "t.sock"],
+            Way::Tcp => &["ledger"],
+        }
+    }
+}
+
+/// A target that is to listen there.
+fn listen<'a>(address: &str) -> TargetBuilder<'a> {
+    match Way::to(address) {
+        Way::Shm => Target::listen(address),
+        Way::Tcp => Target::listen(address).transport("tcp").key(key()),
+    }
+}
+
+/// A link to be made to it.
+pub(crate) fn link(address: &str) -> LinkBuilder {
+    match Way::to(address) {
+        Way::Shm => Link::builder(address),
+        Way::Tcp => Link::builder(address).transport("tcp").key(key()),
+    }
+}
+
+fn key() -> Key {
+    Key::from_bytes([7; Key::LEN])
 }
 
 /// What a process has of others.
@@ -61,6 +124,8 @@ impl Remains {
 pub(crate) struct Stage<'t> {
     test: &'t str,
     folder: TempDir,
+    /// Where every target listens.
+    address: String,
     ledger: Ledger,
     target: Actor,
     /// Looks on from this process, over a link of its own that no scene concerns.
@@ -71,18 +136,18 @@ pub(crate) struct Stage<'t> {
 }
 
 impl<'t> Stage<'t> {
-    pub(crate) fn new(test: &'t str, dice: &mut Rng) -> Stage<'t> {
+    pub(crate) fn new(test: &'t str, way: Way, dice: &mut Rng) -> Stage<'t> {
         let folder = TempDir::new().unwrap();
         let ledger = Ledger::create(&folder.path().join("ledger"));
-        let target = raise(test, folder.path(), dice);
-        let witness = Link::builder(&address(folder.path())).connect_timeout(PATIENCE).connect().unwrap();
+        let (target, address) = raise(test, folder.path(), &way.address(folder.path()), dice);
+        let witness = link(&address).connect_timeout(PATIENCE).connect().unwrap();
         let echo = library("echo");
         // Built before anybody counts descriptors.
         for name in ["entry", "entry_bulky"] {
             library(name);
         }
         let quiet = (Remains::of(&target), Remains::of_this_process());
-        let stage = Stage { test, folder, ledger, target, witness, echo, quiet };
+        let stage = Stage { test, folder, address, ledger, target, witness, echo, quiet };
         stage.is_witnessed();
         stage
     }
@@ -103,19 +168,23 @@ impl<'t> Stage<'t> {
         };
         self.nothing_is_left();
         self.is_witnessed();
-        let outcome = Outcome { unmet: unmet.into(), ..self.ledger.audit(fate) };
+        let outcome = Outcome { unmet: unmet.into(), ..self.ledger.audit(fate, self.way().outlives()) };
 
         self.ledger.clear();
-        source(&self.ledger, self.folder.path()).greet(dice);
+        source(&self.ledger, &self.address).greet(dice);
         self.nothing_is_left();
-        self.ledger.audit(Fate::BothLive);
+        self.ledger.audit(Fate::BothLive, self.way().outlives());
         (fate, outcome)
+    }
+
+    fn way(&self) -> Way {
+        Way::to(&self.address)
     }
 
     /// The target is another process, and the source a thread of this one. Also tells whether the source was meeting it.
     fn hit_target(&mut self, scene: Scene, blow: Blow, dice: &mut Rng) -> (Fate, bool) {
         let pid = self.target.pid().as_raw_nonzero().to_string();
-        let (source, mut own) = (source(&self.ledger, self.folder.path()), dice.fork());
+        let (source, mut own) = (source(&self.ledger, &self.address), dice.fork());
         let in_flight = self.witness.inject(&self.echo, b"in flight").unwrap();
         let played = thread::scope(|scope| {
             let playing = scope.spawn(|| source.play(scene, &mut own));
@@ -133,23 +202,27 @@ impl<'t> Stage<'t> {
             assert_eq!(*witnessed.unwrap(), *b"in flight");
             return (Fate::BothLive, false);
         }
-        let address = address(self.folder.path());
+        let address = &self.address;
         let error = played.expect_err("the target is gone");
         assert!(matches!(error, Error::PeerGone { .. } | Error::Meet(_)), "{error}");
         let text = error.to_string();
-        assert!(text.contains(&address) || text.contains(&pid), "it does not name the target: {text}");
+        // Until it has said who it is, a target on TCP goes by the number that was connected to.
+        let number = address.strip_prefix("tcp:").unwrap_or(address);
+        assert!(text.contains(number) || text.contains(&pid), "it does not name the target: {text}");
         match witnessed {
             Ok(reply) => assert_eq!(*reply, *b"in flight"),
             Err(error) => {
-                assert!(matches!(&error, Error::PeerGone { peer, .. } if *peer == address), "{error}")
+                assert!(matches!(&error, Error::PeerGone { peer, .. } if peer == address), "{error}")
             }
         }
-        // Nothing but the socket, which the next target takes over.
+        // On a Unix socket nothing but that, which the next target takes over.
         let mut left: Vec<_> =
             fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["ledger", "t.sock"]);
-        self.target = raise(self.test, self.folder.path(), dice);
+        assert_eq!(left, self.way().left());
+        let (target, again) = raise(self.test, self.folder.path(), address, dice);
+        assert_eq!(again, *address);
+        self.target = target;
         self.witness.reconnect().unwrap();
         (Fate::TargetKilled, matches!(error, Error::Meet(_)))
     }
@@ -160,6 +233,7 @@ impl<'t> Stage<'t> {
         let (entry, bulky) = (library_path("entry"), library_path("entry_bulky"));
         let args = [
             folder,
+            &self.address,
             entry.to_str().unwrap(),
             bulky.to_str().unwrap(),
             &dice.u64(..).to_string(),
@@ -203,20 +277,17 @@ impl<'t> Stage<'t> {
 }
 
 /// A source in this process.
-fn source<'l>(ledger: &'l Ledger, folder: &Path) -> Source<'l> {
-    Source { ledger, address: address(folder), entry: library("entry"), bulky: library("entry_bulky") }
+fn source<'l>(ledger: &'l Ledger, address: &str) -> Source<'l> {
+    Source { ledger, address: address.to_owned(), entry: library("entry"), bulky: library("entry_bulky") }
 }
 
-fn address(folder: &Path) -> String {
-    format!("unix:{}", folder.join("t.sock").display())
-}
-
-/// A target in a process of its own.
-fn raise(test: &str, folder: &Path, dice: &mut Rng) -> Actor {
+/// A target in a process of its own, and its address.
+fn raise(test: &str, folder: &Path, address: &str, dice: &mut Rng) -> (Actor, String) {
     let (policy, mailbox) = (dice.usize(..3).to_string(), (1 << dice.u32(21..=22)).to_string());
-    let target = Actor::start(test, "chaos-target", &[folder.to_str().unwrap(), &policy, &mailbox], |_| {});
-    assert_eq!(target.hear(), "ready");
-    target
+    let args = [folder.to_str().unwrap(), address, &policy, &mailbox];
+    let target = Actor::start(test, "chaos-target", &args, |_| {});
+    let address = target.hear();
+    (target, address)
 }
 
 /// Waits for the moment to strike.
@@ -283,12 +354,13 @@ pub(crate) fn plays() -> bool {
     let role = role();
     match &role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => return false,
-        ["chaos-target", folder, policy, mailbox] => {
-            play_target(Path::new(folder), policy.parse().unwrap(), mailbox.parse().unwrap());
+        ["chaos-target", folder, address, policy, mailbox] => {
+            play_target(Path::new(folder), address, policy.parse().unwrap(), mailbox.parse().unwrap());
         }
-        ["chaos-source", folder, entry, bulky, seed, scene] => {
+        ["chaos-source", folder, address, entry, bulky, seed, scene] => {
             let scene = Scene::ALL[scene.parse::<usize>().unwrap()];
-            play_source(Path::new(folder), [entry, bulky].map(PathBuf::from), seed.parse().unwrap(), scene);
+            let libraries = [entry, bulky].map(PathBuf::from);
+            play_source(Path::new(folder), address, libraries, seed.parse().unwrap(), scene);
         }
         other => panic!("no such role: {other:?}"),
     }
@@ -303,7 +375,7 @@ fn end_with_parent() {
     });
 }
 
-fn play_target(folder: &Path, policy: usize, mailbox: usize) {
+fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
     end_with_parent();
     let ledger = Ledger::open(&folder.join("ledger"));
     let policies = [
@@ -311,7 +383,7 @@ fn play_target(folder: &Path, policy: usize, mailbox: usize) {
         WaitPolicy { spins: 100, pauses: 0, yields: 0 },
         WaitPolicy::for_cores(2, 2),
     ];
-    let builder = Target::listen(&address(folder))
+    let builder = listen(address)
         .mailbox(mailbox)
         .code_room(1 << 23)
         .wait_policy(policies[policy])
@@ -320,16 +392,16 @@ fn play_target(folder: &Path, policy: usize, mailbox: usize) {
         .meeting_limit(PATIENCE);
     // SAFETY: the ledger is what the function that is injected takes it for, and lives as long as this process.
     let mut target = unsafe { builder.args_raw(ledger.as_ptr()) }.build().unwrap();
-    say("ready");
+    say(&target.address());
     target.run().unwrap();
 }
 
-fn play_source(folder: &Path, [entry, bulky]: [PathBuf; 2], seed: u64, scene: Scene) {
+fn play_source(folder: &Path, address: &str, [entry, bulky]: [PathBuf; 2], seed: u64, scene: Scene) {
     end_with_parent();
     let ledger = Ledger::open(&folder.join("ledger"));
     let source = Source {
         ledger: &ledger,
-        address: address(folder),
+        address: address.to_owned(),
         entry: Library::open(entry).unwrap(),
         bulky: Library::open(bulky).unwrap(),
     };
