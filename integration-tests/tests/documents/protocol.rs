@@ -1,13 +1,17 @@
 //! The bytes in `docs/protocol.md`.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use farjump_core::frame::{FrameView, Kind, MAX_FRAME, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place, Relative};
 use farjump_core::signal::LinkKey;
+use farjump_core::transport::{
+    Address, Endpoint, Messages as Post, OpenRequest, Secret, Side, Stream, Transport,
+};
 use farjump_loader::code_id;
 use farjump_transports::meet::{Control, Message};
+use farjump_transports::tcp::Tcp;
 
 use crate::hex;
 
@@ -123,4 +127,57 @@ fn the_first_bytes_on_a_control_connection_are_as_documented() {
     let mut bytes = Vec::new();
     theirs.read_to_end(&mut bytes).unwrap();
     hex::assert_block(&hex::read(DOCUMENT), "hello", &bytes);
+}
+
+/// The end `side` of a stream of `tcp`. Its peer's processor has no instructions for AES, so what is sealed is the same on all machines.
+fn end(side: Side, socket: UnixStream, is_sealed: bool) -> Box<dyn Post> {
+    let open = || Tcp::new().open(&OpenRequest::new(4 << 20, 1 << 20)).unwrap();
+    let mut bytes = open().address().bytes;
+    bytes[1] = 0;
+    let secret = is_sealed.then(|| Secret::from_bytes(std::array::from_fn(|at| at as u8)));
+    let token = std::array::from_fn(|at| 0x80 + at as u8);
+    let stream = Some(Stream { descriptor: socket.into(), side, token, secret });
+    match open().connect(Address { bytes, descriptors: Vec::new(), stream }, 1000).unwrap() {
+        Endpoint::TwoSided(end) => end,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a source writes that sends `message`, which a target takes then.
+fn records(message: &[u8], is_sealed: bool) -> Vec<u8> {
+    let (own, mut between) = UnixStream::pair().unwrap();
+    let mut source = end(Side::Source, own, is_sealed);
+    let room = source.reserve(message.len()).unwrap();
+    // SAFETY: `reserve` lends so many bytes.
+    unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), message.len()) }.copy_from_slice(message);
+    source.commit(message.len(), 0).unwrap();
+    drop(source);
+    let mut bytes = Vec::new();
+    between.read_to_end(&mut bytes).unwrap();
+    let (mut between, own) = UnixStream::pair().unwrap();
+    let mut target = end(Side::Target, own, is_sealed);
+    between.write_all(&bytes).unwrap();
+    let (start, len) = target.poll().unwrap().expect("it is whole");
+    // SAFETY: `poll` lends so many bytes until `release`.
+    assert!(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) } == message);
+    target.release();
+    bytes
+}
+
+#[test]
+fn the_records_are_as_documented_and_are_taken() {
+    let document = hex::read(DOCUMENT);
+    let message: Vec<u8> = (0..64).collect();
+    hex::assert_block(&document, "record", &records(&message, false));
+    hex::assert_block(&document, "record-sealed", &records(&message, true));
+    // The records of a long message: the first head, and what lies between the first body and the second.
+    let message = vec![0; 16_384 + 64];
+    let clear = records(&message, false);
+    let heads = [&clear[..16], &clear[16 + 16_384..][..16]].concat();
+    assert_eq!(clear.len(), message.len() + heads.len());
+    hex::assert_block(&document, "record-long", &heads);
+    let sealed = records(&message, true);
+    let around = [&sealed[..16], &sealed[16 + 16_384..][..16 + 16]].concat();
+    assert_eq!(sealed.len(), message.len() + around.len() + 16);
+    hex::assert_block(&document, "record-long-sealed", &around);
 }
