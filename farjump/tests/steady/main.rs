@@ -9,10 +9,14 @@ mod peers;
 mod refused;
 mod released;
 #[cfg(feature = "tcp")]
+mod strangers;
+#[cfg(feature = "tcp")]
 mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 mod system_calls;
+#[cfg(feature = "tcp")]
+mod traced;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

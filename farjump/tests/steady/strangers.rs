@@ -1,0 +1,160 @@
+//! What processes without the key can make a target do: its work in one turn, what it reads of them, and what it holds, by count.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use farjump::{Key, Link, Target, WaitPolicy};
+
+use crate::counting;
+use crate::support::{Pair, Watchdog, library, meet, to_words};
+use crate::traced::{self, Traces, mark};
+
+const ROLE: &str = "STRANGERS_ROLE";
+/// Rounds, in each of which the honest link calls once.
+const ROUNDS: u64 = 30;
+/// Connections that strangers make at once, in each of the first rounds: the system keeps no more until they are accepted.
+const TOGETHER: usize = 120;
+/// Rounds in which they do.
+const BURSTS: u64 = 4;
+/// Turns of the target in which a call of the honest link has its answer.
+const MOST_TURNS: usize = 50;
+/// Bytes that all strangers have the target hold.
+const MOST_HELD: i64 = 512 << 10;
+
+/// Connections that are accepted in a turn, and the system calls of it: for each of them, and for each of as many that have news.
+const ACCEPTED: u64 = 64;
+const CALLS: u64 = 64 * 24;
+/// Bytes that are read of a connection that has no token and no key: as many as a stream's opening has. The first part of a handshake
+/// has two less.
+const READ: u64 = 64;
+
+/// A connection of a stranger, and what it does.
+struct Stranger {
+    stream: TcpStream,
+    /// What it sends, a byte in each round.
+    trickle: Vec<u8>,
+    /// What it sends as often as its socket takes it.
+    flood: Vec<u8>,
+}
+
+impl Stranger {
+    fn new(address: &str, number: usize) -> Stranger {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let opening = [&b"FARJUMP\0\x03\0\x02\0"[..], &[0; 20], &[9; 32]].concat();
+        let handshake = [&b"FARJUMP\0\x03\0\x01\0"[..], &[48, 0], &[7; 48]].concat();
+        let garbage = vec![0x5a; 64 << 10];
+        let (trickle, flood) = match number % 6 {
+            0 => (Vec::new(), Vec::new()),
+            1 => (opening, Vec::new()),
+            2 => (handshake, Vec::new()),
+            3 => (Vec::new(), [opening, garbage].concat()),
+            4 => (Vec::new(), [handshake, garbage].concat()),
+            _ => (Vec::new(), garbage),
+        };
+        let trickle = trickle.into_iter().rev().collect();
+        Stranger { stream, trickle, flood }
+    }
+
+    /// What it does in a round. It goes on when it is closed.
+    fn act(&mut self) {
+        if let Some(byte) = self.trickle.pop() {
+            let _ = self.stream.write(&[byte]);
+        }
+        while !self.flood.is_empty() && self.stream.write(&self.flood).is_ok() {}
+    }
+
+    /// Whether the target has closed it.
+    fn is_closed(&mut self) -> bool {
+        loop {
+            match self.stream.read(&mut [0; 256]) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() != ErrorKind::WouldBlock,
+            }
+        }
+    }
+}
+
+/// A turn of the target, of which each half is counted: it looks for news, and it polls.
+fn turn(target: &mut Target<'_>) {
+    mark();
+    target.wait(Duration::ZERO).unwrap();
+    mark();
+    mark();
+    target.poll().unwrap();
+    mark();
+}
+
+/// The child's part.
+fn play() {
+    let _watchdog = Watchdog::new();
+    let key = || Key::from_bytes([7; Key::LEN]);
+    let count: &'static mut u64 = Box::leak(Box::new(0));
+    let mut target = Target::listen("tcp:127.0.0.1:0")
+        .transport("tcp")
+        .key(key())
+        .args(count)
+        .meeting_limit(Duration::from_millis(1500))
+        .build()
+        .unwrap();
+    let address = target.address();
+    let link = Link::builder(&address).transport("tcp").key(key()).wait_policy(WaitPolicy::spin_only());
+    let link = meet(&mut target, || link.connect()).unwrap();
+    let mut pair = Pair { link, target };
+    let tally = library("tally");
+    pair.call(&tally, b"").unwrap();
+    let Pair { link, mut target } = pair;
+
+    traced::wait_for_tracer();
+    let address = &address["tcp:".len()..];
+    let (mut strangers, mut held) = (Vec::new(), 0);
+    for round in 0..ROUNDS {
+        let before = counting::held();
+        if round < BURSTS {
+            strangers.extend((0..TOGETHER).map(|number| Stranger::new(address, number)));
+        }
+        strangers.iter_mut().for_each(Stranger::act);
+        held -= counting::held() - before;
+        let mut call = link.inject(&tally, &round.to_ne_bytes()).unwrap();
+        let mut turns = 0;
+        let reply = loop {
+            assert!(turns < MOST_TURNS, "no answer in {turns} turns");
+            turn(&mut target);
+            turns += 1;
+            if let Some(reply) = call.poll().unwrap() {
+                break reply;
+            }
+        };
+        assert_eq!(to_words(&reply), [round + 2], "each call runs once");
+        drop(reply);
+        drop(call);
+        let now = counting::held() + held;
+        assert!(now <= MOST_HELD, "{now} bytes in round {round}");
+    }
+    // All are closed when a meeting would be too late, those that still send too.
+    while !strangers.iter_mut().all(Stranger::is_closed) {
+        strangers.iter_mut().for_each(Stranger::act);
+        turn(&mut target);
+    }
+    assert_eq!(target.sources(), 1);
+    assert_eq!(target.stats().calls, ROUNDS + 1);
+}
+
+#[test]
+fn strangers_have_a_target_do_a_bounded_number_of_system_calls_in_a_turn_and_read_little() {
+    if std::env::var_os(ROLE).is_some() {
+        return play();
+    }
+    let name =
+        "strangers::strangers_have_a_target_do_a_bounded_number_of_system_calls_in_a_turn_and_read_little";
+    let Traces { phases, longest } = traced::run(name, ROLE);
+    let turns: Vec<_> = phases.iter().step_by(2).collect();
+    let accepted = turns.iter().map(|turn| turn.accepted).max().unwrap();
+    let calls = turns.iter().max_by_key(|turn| turn.all()).unwrap();
+    println!("{} turns, of which one accepts {accepted}; most calls {calls:?}; {longest} bytes", turns.len());
+    assert_eq!(accepted, ACCEPTED, "there were more, and so many are taken at a time");
+    assert!(calls.all() <= CALLS, "{calls:?}");
+    assert!(longest <= READ, "{longest} bytes of one");
+}

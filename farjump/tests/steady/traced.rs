@@ -1,0 +1,165 @@
+//! System calls of a thread, counted by tracing it (ptrace(2)).
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::ptr;
+
+use crate::support::Place;
+
+/// A child that is traced, killed when dropped.
+struct Traced(Child);
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// System calls of a phase.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Calls {
+    /// Those that moved bytes.
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Receives that found nothing.
+    pub(crate) empty: u64,
+    /// Those that accepted a connection.
+    pub(crate) accepted: u64,
+    pub(crate) others: u64,
+}
+
+/// What was seen of a thread.
+pub(crate) struct Traces {
+    /// Its system calls after each of its marks.
+    pub(crate) phases: Vec<Calls>,
+    /// Most bytes that it received from one of the connections that it accepted.
+    pub(crate) longest: u64,
+}
+
+/// What separates phases: a call that nothing else here does.
+const MARK: libc::c_long = libc::SYS_getpriority;
+
+/// Begins another phase.
+pub(crate) fn mark() {
+    // SAFETY: takes two numbers and changes nothing.
+    unsafe { libc::syscall(MARK, libc::PRIO_PROCESS, 0) };
+}
+
+/// Follows the thread `thread` to its end, and counts the system calls that it does after each of its marks.
+fn follow(thread: i32, go_on: impl FnOnce()) -> Traces {
+    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
+    let ask = |request: libc::c_uint, data: libc::c_long| {
+        // SAFETY: none of these requests writes to memory of this process.
+        unsafe { libc::ptrace(request, thread, ptr::null_mut::<libc::c_void>(), data) }
+    };
+    let wait = || {
+        let mut status = 0;
+        // SAFETY: there is room for the status.
+        let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+        (waited == thread && libc::WIFSTOPPED(status)).then(|| libc::WSTOPSIG(status))
+    };
+    assert_eq!(ask(libc::PTRACE_SEIZE, options.into()), 0, "{}", std::io::Error::last_os_error());
+    assert_eq!(ask(libc::PTRACE_INTERRUPT, 0), 0);
+    assert!(wait().is_some());
+    go_on();
+    let (mut phases, mut call) = (Vec::<Calls>::new(), None);
+    let (mut bytes, mut longest) = (HashMap::new(), 0);
+    loop {
+        ask(libc::PTRACE_SYSCALL, 0);
+        match wait() {
+            None => return Traces { phases, longest },
+            Some(signal) if signal == libc::SIGTRAP | 0x80 => {}
+            Some(_) => continue,
+        }
+        // SAFETY: all of its fields are numbers, of which zero is one.
+        let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
+        // SAFETY: as many bytes as there is room for are written.
+        let known =
+            unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, size_of_val(&info), &raw mut info) };
+        assert!(known > 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: `op` says which of the fields was written.
+        unsafe {
+            match info.op {
+                libc::PTRACE_SYSCALL_INFO_ENTRY => {
+                    call = Some((info.u.entry.nr as libc::c_long, info.u.entry.args[0]));
+                }
+                libc::PTRACE_SYSCALL_INFO_EXIT => {
+                    let Some((number, descriptor)) = call.take() else { continue };
+                    let result = info.u.exit.sval;
+                    if number == MARK {
+                        phases.push(Calls::default());
+                    } else if let Some(phase) = phases.last_mut() {
+                        phase.count(number, result);
+                    }
+                    match (is_accept(number), is_receive(number), u64::try_from(result)) {
+                        (true, _, Ok(accepted)) => drop(bytes.insert(accepted, 0)),
+                        (_, true, Ok(received)) => {
+                            if let Some(all) = bytes.get_mut(&descriptor) {
+                                *all += received;
+                                longest = longest.max(*all);
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn is_accept(number: libc::c_long) -> bool {
+    matches!(number, libc::SYS_accept | libc::SYS_accept4)
+}
+
+fn is_receive(number: libc::c_long) -> bool {
+    matches!(number, libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_read | libc::SYS_readv)
+}
+
+impl Calls {
+    fn count(&mut self, number: libc::c_long, result: i64) {
+        match number {
+            libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_write | libc::SYS_writev => self.sent += 1,
+            _ if is_receive(number) && result > 0 => self.received += 1,
+            _ if is_receive(number) => self.empty += 1,
+            _ if is_accept(number) && result >= 0 => self.accepted += 1,
+            _ => self.others += 1,
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn all(self) -> u64 {
+        self.sent + self.received + self.empty + self.accepted + self.others
+    }
+}
+
+/// The child's part: says which thread it is, and waits until it is traced.
+pub(crate) fn wait_for_tracer() {
+    // SAFETY: returns a number.
+    println!("@{}", unsafe { libc::syscall(libc::SYS_gettid) });
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// Has the test `name` of this binary done by a child, which is told so by the variable `role`, and traces it.
+pub(crate) fn run(name: &str, role: &str) -> Traces {
+    let place = Place::new();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(role, place.path("").as_os_str())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut child = Traced(child);
+    let (mut orders, said) = (child.0.stdin.take().unwrap(), child.0.stdout.take().unwrap());
+    let mut lines = BufReader::new(said).lines();
+    let thread = lines
+        .find_map(|line| line.unwrap().split_once('@').and_then(|(_, id)| id.parse::<i32>().ok()))
+        .expect("it says which thread it is");
+    let traces = follow(thread, || orders.write_all(b"go\n").unwrap());
+    assert!(child.0.wait().unwrap().success(), "the child failed");
+    traces
+}
