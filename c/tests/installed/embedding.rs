@@ -63,7 +63,7 @@ fn programs_in_c_serve_farjump_and_ucx_traffic_of_their_own_in_one_event_loop_th
     let sum = package().join("../farjump/examples/sum.c");
     build(&Options { inputs: vec![sum], output: library.clone(), ..Options::default() }).unwrap();
     let [service, client] = ["service", "client"].map(|name| compile(name, &flags, folder.path()));
-    for transport in ["ucx-put", "ucx-am", "shm"] {
+    for transport in ["ucx-put", "ucx-am", "shm", "tcp"] {
         let address = format!("unix:{}", folder.path().join("t.sock").display());
         let mut service = Program::start(&service, [&*address, transport], folder.path());
         let ready = service.line();

@@ -1,13 +1,13 @@
 //! A service on tokio that is injected into, and a client that awaits what it injects.
 //!
 //! ```text
-//! tokio-service serve unix:PATH
-//! tokio-service ask unix:PATH LIBSUM.SO HOST:PORT
+//! tokio-service serve ADDRESS [TRANSPORT]
+//! tokio-service ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]
 //! ```
 //!
 //! The service has rows. Tasks of it serve them line by line over TCP (`put KEY VALUE`, `get KEY`), and one more serves what is
-//! injected at `unix:PATH`. It says `ready` and where lines are taken. The client fills rows over TCP, has sums of them made by calls
-//! that it awaits all at once, and compares.
+//! injected at `ADDRESS`, which is `unix:PATH` or `tcp:127.0.0.1:PORT`. It says `ready`, where lines are taken, and the address. The
+//! client fills rows over TCP, has sums of them made by calls that it awaits all at once, and compares.
 
 mod descriptor;
 mod source;
@@ -68,18 +68,23 @@ extern "C" fn store_get(store: *const Arc<Store>, key: u64) -> u64 {
 }
 
 /// Serves lines and injected functions until one of them fails.
-async fn serve(address: String) -> Result<(), Failed> {
+async fn serve(address: String, transport: Option<String>) -> Result<(), Failed> {
     let store = Arc::new(Store::default());
     let lines = TcpListener::bind("127.0.0.1:0").await?;
     let place = lines.local_addr()?;
     let (mut target_args, shared) = (Arc::clone(&store), Arc::clone(&store));
     // A target may move between threads, and so may a task that has one: the runtime runs it on whichever is free.
     let injected = tokio::spawn(async move {
-        let target = Target::listen(&address)
-            .args(&mut target_args)
-            .export("store_get", store_get as extern "C" fn(_, _) -> _)
-            .build()?;
-        println!("ready {place}");
+        let target = {
+            let builder = Target::listen(&address)
+                .args(&mut target_args)
+                .export("store_get", store_get as extern "C" fn(_, _) -> _);
+            match transport {
+                Some(transport) => builder.transport(&transport).build()?,
+                None => builder.build()?,
+            }
+        };
+        println!("ready {place} {}", target.address());
         target::serve(target, &shared.woken).await
     });
     tokio::select! {
@@ -120,17 +125,22 @@ impl Lines {
 
 /// Rows that the client fills.
 const ROWS: u64 = 100;
+/// Keys of the longest call: 8 MB, which no socket takes at once.
+const MANY: u64 = 1_000_000;
 
 /// Fills rows, and has sums made of them while it changes some.
-async fn ask(address: &str, library: &str, lines: &str) -> Result<(), Failed> {
+async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>) -> Result<(), Failed> {
     let mut lines = Lines(BufReader::new(TcpStream::connect(lines).await?));
     for key in 0..ROWS {
         lines.ask(&format!("put {key} {}", key * key)).await?;
     }
 
     // Meeting waits for the other side, so it is not for a thread that runs tasks.
-    let address = address.to_owned();
-    let link = tokio::task::spawn_blocking(move || Link::connect(&address)).await??;
+    let mut builder = Link::builder(address);
+    if let Some(transport) = transport {
+        builder = builder.transport(transport);
+    }
+    let link = tokio::task::spawn_blocking(|| builder.connect()).await??;
     let source = Rc::new(Source::new(link)?);
     let sum = Rc::new(Library::open(library)?);
 
@@ -161,6 +171,12 @@ async fn ask(address: &str, library: &str, lines: &str) -> Result<(), Failed> {
     let reply = source.inject(&sum, &keys).await?;
     let total = reply.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     println!("with 1000 in row 4, rows 3, 4 and 5 sum up to {}", total.unwrap_or(0));
+
+    // More than goes off at once: the task sleeps until there is room, and others run meanwhile.
+    let keys: Vec<u8> = (0..MANY).flat_map(|at| (at % ROWS).to_ne_bytes()).collect();
+    let (reply, row) = tokio::join!(source.inject(&sum, &keys), lines.ask("get 4"));
+    let total = reply?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+    println!("{MANY} keys, with {} in row 4, sum up to {}", row?, total.unwrap_or(0));
     Ok(())
 }
 
@@ -168,15 +184,19 @@ fn main() -> Result<(), Failed> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        ["serve", address] => {
+        ["serve", address, ref more @ ..] if more.len() < 2 => {
             let runtime =
                 tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            runtime.block_on(serve(address.to_owned()))
+            runtime.block_on(serve(address.to_owned(), more.first().map(|name| (*name).to_owned())))
         }
-        ["ask", address, library, lines] => {
+        ["ask", address, library, lines, ref more @ ..] if more.len() < 2 => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            tokio::task::LocalSet::new().block_on(&runtime, ask(address, library, lines))
+            tokio::task::LocalSet::new()
+                .block_on(&runtime, ask(address, library, lines, more.first().copied()))
         }
-        _ => Err("usage: tokio-service serve unix:PATH | ask unix:PATH LIBSUM.SO HOST:PORT".into()),
+        _ => Err(
+            "usage: tokio-service serve ADDRESS [TRANSPORT] | ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]"
+                .into(),
+        ),
     }
 }

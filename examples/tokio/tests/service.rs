@@ -69,15 +69,27 @@ fn tasks_serve_lines_and_injected_functions_over_the_same_rows_and_sleep_when_no
     let library = folder.path().join("libsum.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../farjump/examples/sum.c");
     build(&Options { inputs: vec![source], output: library.clone(), ..Options::default() }).unwrap();
-    let address = format!("unix:{}", folder.path().join("t.sock").display());
+    let unix = format!("unix:{}", folder.path().join("t.sock").display());
+    thread::scope(|scope| {
+        for (address, transport) in [(&*unix, "shm"), ("tcp:127.0.0.1:0", "tcp")] {
+            let library = &library;
+            scope.spawn(move || serves(address, transport, library));
+        }
+    });
+}
 
-    let service = Program::start(&["serve", &address]);
+/// A service at `address` is asked by a client, and then left alone.
+fn serves(address: &str, transport: &str, library: &Path) {
+    let service = Program::start(&["serve", address, transport]);
     let ready = service.line();
-    let place = ready.strip_prefix("ready ").unwrap_or_else(|| panic!("{ready}"));
-    let client = Program::start(&["ask", &address, &library.display().to_string(), place]);
+    let words: Vec<&str> = ready.split(' ').collect();
+    let ["ready", place, address] = words[..] else { panic!("{ready}") };
+    let client = Program::start(&["ask", address, &library.display().to_string(), place, transport]);
     assert_eq!(client.line(), "row 50 is 2500, and 98 sums are right");
     // 3² + 1000 + 5²
     assert_eq!(client.line(), "with 1000 in row 4, rows 3, 4 and 5 sum up to 1034");
+    let total: u64 = (0..100).map(|key| if key == 4 { 1000 } else { key * key }).sum();
+    assert_eq!(client.line(), format!("1000000 keys, with 1000 in row 4, sum up to {}", total * 10_000));
 
     let stream = TcpStream::connect(place).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -91,5 +103,8 @@ fn tasks_serve_lines_and_injected_functions_over_the_same_rows_and_sleep_when_no
     let woken = lines.woken() - before;
     // Once a second, however long that took.
     let seconds = start.elapsed().as_secs() + 1;
-    assert!(woken <= 5 + 2 * seconds, "the target's task was woken {woken} times in {seconds} s of nothing");
+    assert!(
+        woken <= 5 + 2 * seconds,
+        "{transport}: the target's task was woken {woken} times in {seconds} s of nothing"
+    );
 }
