@@ -492,5 +492,7 @@ fn the_route_says_where_to_and_how_it_is_sealed() {
     assert!(left.route().notes[0].starts_with("clear: "));
 }
 
+#[path = "delay_tests.rs"]
+mod delays;
 #[path = "liar_tests.rs"]
 mod liars;
