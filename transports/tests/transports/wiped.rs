@@ -12,20 +12,31 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio, exit};
+#[cfg(feature = "tcp")]
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "tcp")]
 use farjump_core::transport::{
-    Endpoint, OpenRequest, Opening, Secret, Side, Stream, Transport, TransportError,
+    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Secret, Side, Stream, Transport,
+    TransportError,
 };
 use farjump_transports::Error;
 use farjump_transports::meet::{Arrival, Key, KeyFile, Keys, Listener, TcpOptions, ask_with};
 #[cfg(feature = "tcp")]
+use farjump_transports::meet::{Met, Progress, meet_target};
+#[cfg(feature = "tcp")]
 use farjump_transports::tcp::Tcp;
+#[cfg(feature = "tcp")]
+use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
 use crate::processes::{CHILD, DONE, as_child};
+#[cfg(feature = "tcp")]
+use crate::stage::source_options;
 use crate::stage::{Place, accept, far, shm, target_options};
+#[cfg(feature = "tcp")]
+use crate::tcp::key;
 use crate::tcp::{ANSWER, QUESTION, answer_one, listener};
 
 /// What the keys that are looked for are disguised by, so that the search itself has none of them in memory.
@@ -138,9 +149,9 @@ fn use_keys(folder: &Path) {
     assert!(Key::read(&taken).is_err() && Keys::read(&taken).unwrap().len() == 2);
 }
 
-/// Does what is done with the secret of a stream, and leaves nothing of it on the stack itself.
+/// Does what is done with the secret of a stream, and leaves nothing of it on the stack itself. `held` is done while there are ends.
 #[cfg(feature = "tcp")]
-fn use_secret(disguised: &[u8]) {
+fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     fn end(
         peer: &dyn Opening,
         own: Box<dyn Opening>,
@@ -173,6 +184,26 @@ fn use_secret(disguised: &[u8]) {
         Ok(())
     };
     [64, 40_000, 64].into_iter().for_each(|len| send(len).unwrap());
+    held();
+}
+
+/// What the keys of a stream are derived by (`docs/protocol.md`): for each direction the first chain, the first key, and the next chain.
+#[cfg(feature = "tcp")]
+fn derived(secret: &[u8], token: &[u8]) -> Vec<[u8; 32]> {
+    fn expand(prk: &Prk, label: &str) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        prk.expand(&[label.as_bytes()], HKDF_SHA256).unwrap().fill(&mut bytes).unwrap();
+        bytes
+    }
+    let root = Salt::new(HKDF_SHA256, token).extract(secret);
+    ["farjump tcp source to target", "farjump tcp target to source"]
+        .into_iter()
+        .flat_map(|label| {
+            let chain = expand(&root, label);
+            let prk = Prk::new_less_safe(HKDF_SHA256, &chain);
+            [chain, expand(&prk, "farjump tcp key"), expand(&prk, "farjump tcp chain")]
+        })
+        .collect()
 }
 
 /// The secret, of which nothing else is left.
@@ -199,21 +230,126 @@ fn clear_stack() {
 fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
     let name = "wiped::nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped";
     if let Some((folder, _watchdog)) = as_child() {
-        let disguised = fs::read(folder.join("disguised")).unwrap();
-        let held = secret(&disguised);
-        let found = traces(std::slice::from_ref(&disguised));
+        let mut disguised: Vec<_> =
+            fs::read(folder.join("disguised")).unwrap().chunks(32).map(Vec::from).collect();
+        let both = disguised.drain(..2).collect::<Vec<_>>().concat();
+        let held = secret(&both);
+        let found = traces(std::slice::from_ref(&both));
         assert_eq!(found.len(), 4, "one copy, of four parts: {found:?}");
         drop(held);
-        use_secret(&disguised);
+        use_secret(&both, || {
+            // Of each direction the ends have the key and the next chain. What both are derived by is gone.
+            for (number, disguised) in disguised.iter().enumerate() {
+                let found = traces(std::slice::from_ref(disguised));
+                assert_eq!(found.is_empty(), number % 3 == 0, "{number}: {found:?}");
+            }
+        });
         clear_stack();
-        assert_eq!(traces(&[disguised]), [""; 0]);
+        disguised.push(both);
+        assert_eq!(traces(&disguised), [""; 0]);
         exit(DONE);
     }
     let place = Place::new();
     let folder = place.folder.path();
-    let disguised: [u8; Secret::LEN] = std::array::from_fn(|at| (at as u8).wrapping_mul(73) ^ 0x1d);
+    let secret: [u8; Secret::LEN] = std::array::from_fn(|at| (at as u8).wrapping_mul(73) ^ 0x47);
+    let derived = derived(&secret, &[1; Stream::TOKEN]).concat();
+    let disguised: Vec<_> = secret.iter().chain(&derived).map(|byte| byte ^ MASK).collect();
     fs::write(folder.join("disguised"), disguised).unwrap();
     assert_eq!(run_child(name, folder).code(), Some(DONE), "the child failed");
+}
+
+/// `tcp`, noting the secrets that it is given: disguised, and how often they are in memory then.
+#[cfg(feature = "tcp")]
+#[derive(Clone, Default)]
+struct Spy(Arc<Mutex<Vec<(Vec<u8>, usize)>>>);
+
+#[cfg(feature = "tcp")]
+struct SpyOpening(Spy, Box<dyn Opening>);
+
+#[cfg(feature = "tcp")]
+impl Transport for Spy {
+    fn name(&self) -> &str {
+        farjump_transports::tcp::NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Tcp::new().capabilities()
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        Ok(Box::new(SpyOpening(self.clone(), Tcp::new().open(request)?)))
+    }
+}
+
+#[cfg(feature = "tcp")]
+impl Opening for SpyOpening {
+    fn address(&self) -> LocalAddress<'_> {
+        self.1.address()
+    }
+
+    fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        let secret = peer.stream.as_ref().and_then(|stream| stream.secret.as_ref()).expect("it is sealed");
+        let disguised: Vec<_> = secret.as_bytes().iter().map(|byte| byte ^ MASK).collect();
+        let found = traces(std::slice::from_ref(&disguised)).len();
+        self.0.0.lock().unwrap().push((disguised, found));
+        clear_stack();
+        self.1.connect(peer, deadline_ms)
+    }
+}
+
+/// A target meets the next source over `tcp`.
+#[cfg(feature = "tcp")]
+fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Met {
+    let mut meeting = Arrival::new(accept(listener).unwrap(), target_options());
+    let mut others: Vec<Arrival> = Vec::new();
+    loop {
+        if let Progress::Met(met) = meeting.advance(transports).unwrap() {
+            return *met;
+        }
+        let control = listener.accept().unwrap();
+        others.extend(control.map(|control| Arrival::new(control, target_options())));
+        others.retain_mut(|other| match other.advance(transports).unwrap() {
+            Progress::Stream(stream) => {
+                meeting.take_stream(*stream).unwrap();
+                false
+            }
+            _ => true,
+        });
+        thread::yield_now();
+    }
+}
+
+#[test]
+#[cfg(feature = "tcp")]
+fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is_made() {
+    let name = "wiped::nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is_made";
+    if let Some((_, _watchdog)) = as_child() {
+        let spy = Spy::default();
+        let tcp = key(7);
+        let listener = listener(&tcp);
+        let met = thread::scope(|scope| {
+            let source = scope.spawn(|| {
+                let mut options = source_options();
+                options.tcp = tcp.clone();
+                let mut transports: [Box<dyn Transport>; 1] = [Box::new(spy.clone())];
+                meet_target(listener.address(), &mut transports, &options, far()).unwrap()
+            });
+            let target = meet_next(&listener, &mut [Box::new(spy.clone())]);
+            (source.join().unwrap(), target)
+        });
+        let noted = std::mem::take(&mut *spy.0.lock().unwrap());
+        let [(disguised, found), (other, also_found)] = &noted[..] else { panic!("two ends") };
+        assert_eq!(disguised, other, "both sides have the same shares");
+        assert!(*found >= 4 && *also_found >= 4, "they are not found where they are: {found}, {also_found}");
+        clear_stack();
+        let secrets = [disguised.clone()];
+        assert_eq!(traces(&secrets), [""; 0], "the link is made");
+        drop(met);
+        assert_eq!(traces(&secrets), [""; 0], "the link has ended");
+        exit(DONE);
+    }
+    let place = Place::new();
+    assert_eq!(run_child(name, place.folder.path()).code(), Some(DONE), "the child failed");
 }
 
 /// Has this test done by another process, in `folder`.
