@@ -29,5 +29,7 @@ mod serving;
 mod sleeping;
 #[cfg(feature = "ucx")]
 mod ucx;
+#[cfg(feature = "ucx")]
+mod versions;
 mod workbench;
 mod working;

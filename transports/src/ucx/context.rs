@@ -4,10 +4,10 @@
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use farjump_ucx_sys::{
-    UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
+    NEWEST, UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
     UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, Version, ucp_config_t, ucp_context_h, ucp_params_t,
 };
 
@@ -65,7 +65,17 @@ impl Context {
     /// One with these features, and these settings, by UCX's names for them, instead of those that UCX would use. Unless `tcp`,
     /// one that UCX gave TCP nevertheless is refused.
     fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
+        static TOLD: Once = Once::new();
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
+        if ucx.version().is_newer_than_tried() {
+            TOLD.call_once(|| {
+                let (version, (major, minor)) = (ucx.version(), NEWEST);
+                log::warn!(
+                    "UCX {version} ({}) is newer than {major}.{minor}, the newest that farjump was tried with",
+                    ucx.file().display()
+                );
+            });
+        }
         let failed = |what: &str, status| {
             let (version, said) = (ucx.version(), words(ucx, status));
             format!(

@@ -1,6 +1,6 @@
 //! UCX, opened when the program runs.
 //!
-//! [`Ucx::open`] loads `libucp.so.0` and gives its functions, which have the names, types and rules of UCX's own header
+//! [`Ucx::open`] loads `libucp.so.0`, or the file that `FARJUMP_UCX` names, and gives its functions, which have the names, types and rules of UCX's own header
 //! `ucp/api/ucp.h` of 1.13. Building needs no UCX; where a machine has none, an error says what is missing and what brings
 //! it. `docs/decisions/ucx-sys.md` says why no published crate is used.
 //!
@@ -27,6 +27,7 @@
 mod bindings;
 mod inline;
 mod log;
+mod named;
 mod open;
 
 pub use bindings::*;
@@ -35,3 +36,9 @@ pub use open::{OpenError, Ucx, Version};
 
 /// The version of the API that the bindings are of, and the oldest library that they work with.
 pub const API: (u32, u32) = (1, 13);
+
+/// The newest version that farjump was tried with.
+pub const NEWEST: (u32, u32) = (1, 22);
+
+/// The library's file. Its number is that of UCX's binary interface, the same since 1.0.
+const FILE: &str = "libucp.so.0";

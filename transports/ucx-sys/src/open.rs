@@ -6,15 +6,14 @@ use std::ffi::{OsStr, c_int, c_uint};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library as File, RTLD_LOCAL, RTLD_NOW};
 
-use crate::{API, Library, log};
-
-/// The library's file. Its number is that of UCX's binary interface, the same since 1.0.
-const FILE: &str = "libucp.so.0";
+use crate::named::{self, path_of};
+use crate::{API, FILE, Library, NEWEST, log};
 
 /// A version of UCX.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -25,6 +24,13 @@ pub struct Version {
     pub minor: u32,
     /// Changes with what was mended.
     pub release: u32,
+}
+
+impl Version {
+    /// Whether it is newer than all that farjump was tried with.
+    pub fn is_newer_than_tried(&self) -> bool {
+        (self.major, self.minor) > NEWEST
+    }
 }
 
 impl fmt::Display for Version {
@@ -65,6 +71,14 @@ pub enum OpenError {
         /// What the dynamic linker said.
         said: String,
     },
+    /// The library that `FARJUMP_UCX` names cannot be used.
+    #[error("FARJUMP_UCX={}: {why}", file.display())]
+    Named {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
     /// It is no UCX, or no library.
     #[error(
         "{FILE} is there and is no UCX ({said}): install UCX {}.{} or later, or take the folder of this one out of LD_LIBRARY_PATH",
@@ -80,21 +94,29 @@ pub enum OpenError {
 pub struct Ucx {
     library: Library,
     version: Version,
+    file: PathBuf,
 }
 
 impl Ucx {
     /// Loads the library, the first time that it is called; later the answer is the same. It is never unloaded, because it
     /// may have threads.
     ///
+    /// A `libucp.so.0` that is in the process already is taken. Otherwise it is the file that the environment variable
+    /// `FARJUMP_UCX` names, together with the libraries of UCX beside it; otherwise the one that the dynamic linker finds
+    /// (`LD_LIBRARY_PATH`, then the system's). In a program with more rights than its user, `FARJUMP_UCX` is ignored.
+    ///
     /// Loading it would put handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGHUP in place of the program's. They are put
     /// back as they were, unless the environment asks for UCX's (`UCX_HANDLE_ERRORS`, `UCX_ERROR_SIGNALS` or
     /// `UCX_DEBUG_SIGNO`). A handler that another thread sets in that moment may be lost.
     ///
     /// # Errors
-    /// When there is no UCX, when it is older than 1.13, or when it lacks functions.
+    /// When there is no UCX, when it is older than 1.13, or when it lacks functions. When `FARJUMP_UCX` names a file that is no
+    /// UCX, or another one than is in the process.
     pub fn open() -> Result<&'static Ucx, OpenError> {
         static UCX: OnceLock<Result<Ucx, OpenError>> = OnceLock::new();
-        UCX.get_or_init(|| Ucx::load(OsStr::new(FILE))).as_ref().map_err(Clone::clone)
+        UCX.get_or_init(|| Ucx::load(OsStr::new(FILE), named::asked().as_deref()))
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     /// The library's version.
@@ -102,24 +124,44 @@ impl Ucx {
         self.version
     }
 
-    fn load(path: &OsStr) -> Result<Ucx, OpenError> {
+    /// The file that it was loaded from.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Loads the file `named`, otherwise what the dynamic linker finds by `name`.
+    fn load(name: &OsStr, named: Option<&Path>) -> Result<Ucx, OpenError> {
         let asked = ["UCX_HANDLE_ERRORS", "UCX_ERROR_SIGNALS", "UCX_DEBUG_SIGNO"];
         let kept = if asked.iter().any(|name| env::var_os(name).is_some()) { Vec::new() } else { handlers() };
-        // SAFETY: loading runs the initialisers of UCX, made to be run when a program starts or loads it. What they leave
-        // behind in this process are signal handlers, which `put_back` undoes.
-        let file = unsafe { File::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        let file = match named {
+            Some(named) => named::open(named),
+            // SAFETY: loading runs the initialisers of UCX, made to be run when a program starts or loads it. What they leave
+            // behind in this process are signal handlers, which `put_back` undoes.
+            None => unsafe { File::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
+                .map_err(|error| not_loaded(said(&error))),
+        };
         put_back(&kept);
-        let file = file.map_err(|error| not_loaded(said(&error)))?;
-        let found = version_of(&file)?;
-        if found.major != API.0 || found.minor < API.1 {
-            return Err(OpenError::Version { found });
+        let found = file.and_then(Ucx::of);
+        found.map_err(|error| match (error, named) {
+            (error @ OpenError::Named { .. }, _) | (error, None) => error,
+            (error, Some(named)) => named::refused(named, &error),
+        })
+    }
+
+    /// The functions of a library that is loaded.
+    fn of(library: File) -> Result<Ucx, OpenError> {
+        let version = version_of(&library)?;
+        if version.major != API.0 || version.minor < API.1 {
+            return Err(OpenError::Version { found: version });
         }
-        log::thin_out(&file);
+        let file = path_of(&library).unwrap_or_else(|| PathBuf::from(FILE));
+        log::thin_out(&library);
         // SAFETY: the library says that it is of this version of UCX or of a later one with the same binary interface, so
         // the symbols are functions of the types in the bindings.
-        let library = unsafe { Library::from_library(file) };
-        let library = library.map_err(|error| OpenError::Incomplete { found, said: said(&error) })?;
-        Ok(Ucx { library, version: found })
+        let library = unsafe { Library::from_library(library) };
+        let library =
+            library.map_err(|error| OpenError::Incomplete { found: version, said: said(&error) })?;
+        Ok(Ucx { library, version, file })
     }
 }
 
@@ -133,7 +175,8 @@ impl Deref for Ucx {
 
 impl fmt::Debug for Ucx {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Ucx").field("version", &self.version).finish_non_exhaustive()
+        let mut out = out.debug_struct("Ucx");
+        out.field("version", &self.version).field("file", &self.file).finish_non_exhaustive()
     }
 }
 
@@ -150,7 +193,7 @@ fn version_of(file: &File) -> Result<Version, OpenError> {
 }
 
 /// Why the dynamic linker did not load it. Only its words tell a file that is not there from one that is of no use.
-fn not_loaded(said: String) -> OpenError {
+pub(crate) fn not_loaded(said: String) -> OpenError {
     match said.contains("cannot open shared object file") {
         true => OpenError::Missing { said },
         false => OpenError::Foreign { said },
@@ -158,7 +201,7 @@ fn not_loaded(said: String) -> OpenError {
 }
 
 /// What the dynamic linker said, which is behind what libloading says.
-fn said(error: &libloading::Error) -> String {
+pub(crate) fn said(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
@@ -186,7 +229,7 @@ fn put_back(kept: &[(c_int, libc::sigaction)]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -210,8 +253,8 @@ mod tests {
         }
     }
 
-    /// Handlers belong to the process: tests that look at them run one after the other.
-    fn alone() -> MutexGuard<'static, ()> {
+    /// Handlers belong to the process: tests that look at them, or open UCX, run one after the other.
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,7 +270,7 @@ mod tests {
     }
 
     fn refused(path: &Path) -> OpenError {
-        Ucx::load(path.as_os_str()).expect_err("it is no UCX that can be used")
+        Ucx::load(path.as_os_str(), None).expect_err("it is no UCX that can be used")
     }
 
     #[test]
@@ -307,6 +350,15 @@ mod tests {
         };
         assert_eq!(before, actions());
         assert!(ucx.version() >= Version { major: 1, minor: 13, release: 0 });
+        assert!(ucx.file().is_file(), "{}", ucx.file().display());
+        // The tests of several versions say which one it has to be.
+        if let Some(wanted) = env::var_os("FARJUMP_TEST_UCX") {
+            let (version, wanted) = (ucx.version().to_string(), wanted.to_string_lossy());
+            assert!(
+                version == *wanted || version.starts_with(&format!("{wanted}.")),
+                "{version}, not {wanted}"
+            );
+        }
         assert!(ptr::eq(ucx, Ucx::open().unwrap()));
     }
 }

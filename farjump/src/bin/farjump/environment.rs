@@ -15,16 +15,18 @@ Environment:
   FARJUMP_DEVICE     the RDMA device of verbs-write and verbs-send, where --device is not given
   FARJUMP_VERBS      how they use it: gid=INDEX or ADDRESS, pkey=HEX, sl=0..15, tclass=0..255,
                      mtu=BYTES, timeout=1..31, retries=0..6, joined by commas
+  FARJUMP_UCX        the file libucp.so.0 of the UCX to use, instead of the system's
   FARJUMP_CC         the C compiler, where --cc is not given
   FARJUMP_LD         the linker that makes images, where --linker is not given
   UCX_...            UCX reads its own; its log goes to standard error, where UCX_LOG_FILE is not set";
 
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 8] = [
     "FARJUMP_LOG",
     "FARJUMP_TRANSPORT",
     "FARJUMP_KEY",
     "FARJUMP_DEVICE",
     "FARJUMP_VERBS",
+    "FARJUMP_UCX",
     "FARJUMP_CC",
     "FARJUMP_LD",
 ];
@@ -44,6 +46,18 @@ pub(crate) unsafe fn direct_log_of_ucx() {
             unsafe { env::set_var(name, value) };
         }
     }
+}
+
+/// Has this process, and those that it starts, use the UCX of this library.
+///
+/// # Safety
+/// No other thread runs.
+#[cfg(all(feature = "ucx", feature = "build"))]
+pub(crate) unsafe fn choose_ucx(library: &std::path::Path) {
+    // Processes that it starts may work in other folders.
+    let library = std::path::absolute(library).unwrap_or_else(|_| library.to_owned());
+    // SAFETY: no other thread reads or writes the environment, as the caller says.
+    unsafe { env::set_var("FARJUMP_UCX", library) };
 }
 
 /// Says which variables look like farjump's and are not, because a misspelt one does nothing, silently.
@@ -89,6 +103,7 @@ mod tests {
             ("FARJUMP_C", "FARJUMP_CC"),
             ("FARJUMP_KEYS", "FARJUMP_KEY"),
             ("FARJUMP_LDD", "FARJUMP_LD"),
+            ("FARJUMP_UCP", "FARJUMP_UCX"),
         ] {
             assert_eq!(nearest(misspelt), meant, "{misspelt}");
         }

@@ -45,6 +45,13 @@ fn main() -> ExitCode {
     environment::warn_of_unknown();
     environment::start_log();
     let arguments = Arguments::parse();
+    #[cfg(all(feature = "ucx", feature = "build"))]
+    if let Command::Perf(perf) = &arguments.command
+        && let Some(library) = perf.ucx_library()
+    {
+        // SAFETY: nothing that came before has started a thread.
+        unsafe { environment::choose_ucx(library) };
+    }
     match choose_device(&arguments).and_then(|()| run(arguments.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -37,8 +37,24 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
         rows.push(row);
     }
     let mut text = output::table(&rows);
+    if let Some((version, file)) = backends.iter().find_map(ucx_of) {
+        text.push_str(&format!("\nUCX {version}: {file}\n"));
+    }
     ports.append_to(&mut text, &backends);
     output::print(text)
+}
+
+/// Version and file of the UCX by which this transport was looked at.
+#[cfg(feature = "ucx")]
+fn ucx_of(backend: &BackendInfo) -> Option<(String, String)> {
+    let is_by_ucx = backend.name.starts_with("ucx-");
+    let ucx = is_by_ucx.then(farjump_ucx_sys::Ucx::open)?.ok()?;
+    Some((ucx.version().to_string(), ucx.file().display().to_string()))
+}
+
+#[cfg(not(feature = "ucx"))]
+fn ucx_of(_: &BackendInfo) -> Option<(String, String)> {
+    None
 }
 
 /// The ports that transports use, where one of those is shown.
@@ -112,6 +128,9 @@ fn as_json(backend: &BackendInfo, ports: &Ports) -> Value {
             object["sleeps"] = (can.wake == WakeSource::Descriptor).into();
         }
         Err(why) => object["why"] = why.as_str().into(),
+    }
+    if let Some((version, file)) = ucx_of(backend) {
+        object["ucx"] = json!({ "version": version, "file": file });
     }
     ports.complete(&mut object, backend);
     object

@@ -1,10 +1,12 @@
-//! Libraries of backends that are opened at run time. Whether they would be found, without opening them: a library runs
+//! Libraries of backends that are opened at run time. Whether they would be found, without opening them here: a library runs
 //! code of its own when it is opened.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use super::bounded;
 use super::finding::{Finding, Verdict};
@@ -14,6 +16,10 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Where the dynamic linker looks last (ld.so(8)); first where that of Debian does.
 const LAST: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"];
+
+/// The library of UCX, and the variable that names another.
+const UCX: &str = "libucp.so.0";
+const NAMED: &str = "FARJUMP_UCX";
 
 struct Wanted {
     name: &'static str,
@@ -25,7 +31,7 @@ struct Wanted {
 const WANTED: [Wanted; 2] = [
     Wanted {
         name: "libucp",
-        soname: "libucp.so.0",
+        soname: UCX,
         serves: "the transports ucx-put and ucx-am (not over TCP unless --ucx-tcp says so: a process that reaches a port of UCX's may \
                  write the memory of the one that has it)",
         mend: "sudo apt-get install libucx0",
@@ -44,7 +50,72 @@ pub(super) fn look() -> Vec<Finding> {
         .map(|paths| env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect())
         .unwrap_or_default();
     let known = known();
-    WANTED.iter().map(|wanted| judge(wanted, find(wanted.soname, &folders, &known))).collect()
+    WANTED
+        .iter()
+        .map(|wanted| match wanted.soname {
+            UCX if cfg!(feature = "ucx") => {
+                judge_ucx(wanted, find(wanted.soname, &folders, &known), opened())
+            }
+            soname => judge(wanted, find(soname, &folders, &known)),
+        })
+        .collect()
+}
+
+/// The UCX that farjump opens: version and file, or why none. Asked of another process, since UCX stays in the one that opened
+/// it; `None` where that does not answer.
+fn opened() -> Option<Result<(String, String), String>> {
+    let mut command = Command::new(env::current_exe().ok()?);
+    command.args(["transports", "--json", "--transport", "ucx-am"]);
+    // What is logged would stand between the lines.
+    command.env("FARJUMP_LOG", "off").env("UCX_LOG_LEVEL", "fatal");
+    let (status, text) = bounded::run(command, LIMIT).ok()?;
+    // A warning about the environment may stand before it.
+    let list = &text[text.find('[')?..];
+    let said: Value = serde_json::from_str(list).ok().filter(|_| status.success())?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let (ucx, why) = (&said[0]["ucx"], &said[0]["why"]);
+    match (text(&ucx["version"]), text(&ucx["file"]), text(why)) {
+        (Some(version), Some(file), _) => Some(Ok((version, file))),
+        (_, _, Some(why)) => Some(Err(why)),
+        _ => None,
+    }
+}
+
+/// What is to be said of UCX: `found` is the file that the dynamic linker would take, `opened` what farjump did.
+fn judge_ucx(
+    wanted: &Wanted,
+    found: Option<PathBuf>,
+    opened: Option<Result<(String, String), String>>,
+) -> Finding {
+    let named = env::var_os(NAMED).is_some_and(|named| !named.is_empty());
+    match opened {
+        Some(Ok((version, file))) => {
+            let means = format!("for {}{}", wanted.serves, remark(&version));
+            let verdict = if remark(&version).is_empty() { Verdict::Ok } else { Verdict::Note };
+            Finding::new(wanted.name, verdict, format!("UCX {version}, {file}"), means)
+                .figure("version", version)
+                .figure("file", file)
+        }
+        Some(Err(why)) if named || found.is_some() => Finding::new(
+            wanted.name,
+            Verdict::Note,
+            format!("cannot be used: {why}"),
+            format!("needed for {}", wanted.serves),
+        ),
+        _ => judge(wanted, found),
+    }
+}
+
+/// What users of this version of UCX have to know.
+fn remark(version: &str) -> String {
+    match version {
+        "1.20.0" | "1.20.1" => {
+            format!(
+                "; UCX {version} cannot use TCP on lo, by a defect of its own: with --ucx-tcp on one machine take another UCX"
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// The dynamic linker's own list. Users seldom have the program's folder in their PATH.
@@ -128,5 +199,22 @@ mod tests {
         assert!(ucp.mend.is_some_and(|mend| mend.contains("libucx0")));
         assert!(verbs.mend.is_some_and(|mend| mend.contains("libibverbs1")));
         assert_eq!(judge(&WANTED[0], Some("/x/libucp.so.0".into())).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn ucx_is_told_with_version_and_file_and_what_is_wrong_with_it() {
+        let of = |opened| judge_ucx(&WANTED[0], Some("/x/libucp.so.0".into()), opened);
+        let with = |version: &str| of(Some(Ok((version.to_owned(), "/y/libucp.so.0".to_owned()))));
+        let finding = with("1.22.0");
+        assert_eq!((finding.verdict, &*finding.found), (Verdict::Ok, "UCX 1.22.0, /y/libucp.so.0"));
+        assert_eq!(finding.figures["version"], "1.22.0");
+        for version in ["1.20.0", "1.20.1"] {
+            let finding = with(version);
+            assert_eq!(finding.verdict, Verdict::Note);
+            assert!(finding.means.contains("cannot use TCP on lo"), "{}", finding.means);
+        }
+        let finding = of(Some(Err("it is UCX 1.12".to_owned())));
+        assert!(finding.verdict == Verdict::Note && finding.found.contains("1.12"), "{finding:?}");
+        assert_eq!(of(None).found, "/x/libucp.so.0");
     }
 }

@@ -75,6 +75,7 @@ use ring::Layout;
 
 /// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
 pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
+    check_ucx(arguments)?;
     image::check(arguments)?;
     work::check(arguments)?;
     let against = references_of(arguments)?;
@@ -174,6 +175,26 @@ impl Aside {
 
 fn cannot_put(error: io::Error) -> Failure {
     Failure::new(format!("standard output cannot be kept from what UCX says: {error}"))
+}
+
+/// # Errors
+/// When a UCX was named and cannot be used: measuring another one instead would say nothing of it.
+#[cfg(feature = "ucx")]
+fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
+    match &arguments.ucx_library {
+        Some(_) => ucx::version().map(drop).map_err(|why| Failure::new(format!("--ucx: {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// # Errors
+/// When a UCX was named.
+#[cfg(not(feature = "ucx"))]
+fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
+    match &arguments.ucx_library {
+        Some(_) => Err(Failure::new("--ucx: this program was built without UCX: build with --features ucx")),
+        None => Ok(()),
+    }
 }
 
 /// The references asked for, each once, or the usual one.

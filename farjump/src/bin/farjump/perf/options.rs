@@ -67,7 +67,8 @@ For work, ucx-am's handler does the same work by the same code, and
   ucx-wait    one that sleeps until UCX's active message comes (ucp_worker_arm and epoll); likewise
 Transport tcp is sealed here, by a key that is drawn for the run, and over loopback or, with
 --across, between two network namespaces; tcp-clear is the same with nothing sealed.
-UCX takes its transport from UCX_TLS, as everywhere. What is not there is said, and all else
+UCX takes its transport from UCX_TLS, as everywhere, and is the system's unless --ucx names
+another libucp.so.0; its version is in the second line. What is not there is said, and all else
 measured.
 
 A row has the medians over the rounds, and the median of the rounds' ratios (farjump's figure by
@@ -151,6 +152,10 @@ pub(crate) struct Perf {
     pub(super) peer: Option<String>,
     #[command(flatten)]
     pub(super) ucx: UcxTcp,
+    /// The file libucp.so.0 of the UCX to measure with: references over UCX, and farjump's own transports over it, in all processes
+    /// [default: FARJUMP_UCX, else the system's]
+    #[arg(long = "ucx", value_name = "FILE")]
+    pub(super) ucx_library: Option<PathBuf>,
     /// The library of `counter`, built before by `farjump build ifuncs/samples/c/counter.c -o LIB.so`, for machines without a C
     /// compiler; not for first-call and work, whose functions differ from run to run
     #[arg(long, value_name = "LIB.so", conflicts_with_all = ["peer", "image"])]
@@ -188,6 +193,12 @@ pub(crate) struct Perf {
 }
 
 impl Perf {
+    /// The library of the UCX to measure with, where one was named.
+    #[cfg(feature = "ucx")]
+    pub(crate) fn ucx_library(&self) -> Option<&std::path::Path> {
+        self.ucx_library.as_deref()
+    }
+
     /// Length of mailboxes and rings in bytes.
     pub(super) fn ring(&self) -> usize {
         let usual = if self.metric == Metric::Scaling { 16 << 10 } else { 4 << 20 };

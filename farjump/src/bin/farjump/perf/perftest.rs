@@ -1,12 +1,38 @@
 //! `ucx_perftest`, UCX's own tool: what our use of active messages is held against.
 
+use std::env;
+use std::path::{Path, PathBuf};
+
 use super::options::{Cpus, Metric};
 use super::ports;
 use super::tool::{Tool, free_port};
 use crate::failure::Failure;
 use crate::stage::Stage;
 
-const TOOL: Tool = Tool { program: "ucx_perftest", package: "ucx-utils" };
+/// Its name.
+const PROGRAM: &str = "ucx_perftest";
+
+/// The tool of the UCX that is measured: the one that came with the library, as UCX installs them (`PREFIX/lib` and `PREFIX/bin`), and
+/// then that library's folder. The one in PATH where there is none, or where the library is the system's.
+fn tool() -> (Tool, Option<PathBuf>) {
+    let folder = library().as_deref().and_then(Path::parent).map(Path::to_owned);
+    let file = folder.as_deref().and_then(Path::parent).map(|prefix| prefix.join("bin").join(PROGRAM));
+    // Another version's tool would not measure the library that was named.
+    let is_named = env::var_os("FARJUMP_UCX").is_some_and(|named| !named.is_empty());
+    let file = file.filter(|file| is_named || file.is_file());
+    let folder = folder.filter(|_| file.is_some());
+    (Tool { program: PROGRAM, file, package: "ucx-utils" }, folder)
+}
+
+#[cfg(feature = "ucx")]
+fn library() -> Option<PathBuf> {
+    super::ucx::library().map(Path::to_owned)
+}
+
+#[cfg(not(feature = "ucx"))]
+fn library() -> Option<PathBuf> {
+    None
+}
 
 /// Runs it once, with a server on the target's processor and a client on the source's. Returns the figure in the metric's unit:
 /// the median latency, or what it calls overall of the whole run.
@@ -36,8 +62,10 @@ pub(super) fn run(
     let settings = ports::settings();
     let transports = settings.transports.map(|value| ("UCX_TLS", value));
     let devices = settings.devices.map(|value| ("UCX_NET_DEVICES", value.to_owned()));
-    let variables: Vec<_> = transports.into_iter().chain(devices).collect();
-    TOOL.run(stage, cpus, port, &arguments, &variables, |text| figure(text, metric))
+    let (tool, folder) = tool();
+    let libraries = folder.map(|folder| ("LD_LIBRARY_PATH", folder.display().to_string()));
+    let variables: Vec<_> = transports.into_iter().chain(devices).chain(libraries).collect();
+    tool.run(stage, cpus, port, &arguments, &variables, |text| figure(text, metric))
 }
 
 /// The figure in the last line of its CSV: its columns are iterations, latencies (median, average, overall; us), bandwidths

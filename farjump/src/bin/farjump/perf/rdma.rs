@@ -67,7 +67,7 @@ impl Program {
     }
 
     fn tool(self) -> Tool {
-        Tool { program: self.name(), package: "perftest" }
+        Tool { program: self.name(), file: None, package: "perftest" }
     }
 
     /// Runs it once, with a server on the target's processor and a client on the source's. Returns the figure in the metric's

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,10 +22,12 @@ const INTERVAL: Duration = Duration::from_millis(2);
 const SHOWN: usize = 400;
 
 /// A tool.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tool {
     /// Its program, which is looked for in PATH.
     pub(super) program: &'static str,
+    /// The file to run instead, where there is one for what is measured.
+    pub(super) file: Option<PathBuf>,
     /// The package of Debian and Ubuntu that has it.
     pub(super) package: &'static str,
 }
@@ -36,7 +39,7 @@ impl Tool {
     /// # Errors
     /// When it is not installed, fails or does not end, a sentence for people.
     pub(super) fn run(
-        self,
+        &self,
         stage: &Stage,
         cpus: Cpus,
         port: u16,
@@ -46,7 +49,7 @@ impl Tool {
     ) -> Result<f64, Failure> {
         let program = self.program;
         let command = || {
-            let mut command = Command::new(program);
+            let mut command = Command::new(self.file.as_deref().unwrap_or(Path::new(program)));
             command.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             command
@@ -75,7 +78,7 @@ impl Tool {
         figure(&text).ok_or_else(|| self.not_understood(&text))
     }
 
-    fn not_understood(self, text: &str) -> Failure {
+    fn not_understood(&self, text: &str) -> Failure {
         let text = text.trim();
         let from = text.char_indices().rev().nth(SHOWN).map_or(0, |(at, _)| at);
         match text[from..].trim() {
@@ -86,7 +89,7 @@ impl Tool {
 
     /// Starts it on processor `cpu`, from this thread, which goes on running on `own`.
     fn start_on<'a>(
-        self,
+        &self,
         stage: &'a Stage,
         cpu: usize,
         own: usize,
@@ -99,12 +102,19 @@ impl Tool {
         started
     }
 
-    fn start<'a>(self, stage: &'a Stage, command: &mut Command) -> Result<Running<'a>, Failure> {
+    fn start<'a>(&self, stage: &'a Stage, command: &mut Command) -> Result<Running<'a>, Failure> {
         let child = stage.start(command).map_err(|error| {
-            let Tool { program, package } = self;
-            Failure::new(format!(
-                "cannot run {program}: {error}; it is in the package {package} of Debian and Ubuntu"
-            ))
+            let Tool { program, file, package } = self;
+            Failure::new(match file {
+                Some(file) => {
+                    format!("cannot run {}: {error}; UCX was named without its tool", file.display())
+                }
+                None => {
+                    format!(
+                        "cannot run {program}: {error}; it is in the package {package} of Debian and Ubuntu"
+                    )
+                }
+            })
         })?;
         let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| Failure::new("a process has no id"))?;
         Ok(Running { stage, program: self.program, child: Some(child), pid })
@@ -177,16 +187,21 @@ mod tests {
     #[test]
     fn a_tool_that_is_not_there_is_named_with_its_package() {
         let stage = Stage::set("perf").expect("a folder can be made");
-        let tool = Tool { program: "farjump-has-no-such-tool", package: "perftest" };
-        let error =
-            tool.start(&stage, &mut Command::new(tool.program)).map(drop).expect_err("it is not there");
-        let error = error.to_string();
+        let mut tool = Tool { program: "farjump-has-no-such-tool", file: None, package: "perftest" };
+        let start = |tool: &Tool| {
+            let started = tool.start(&stage, &mut Command::new(tool.program));
+            started.map(drop).expect_err("it is not there").to_string()
+        };
+        let error = start(&tool);
         assert!(error.contains("farjump-has-no-such-tool") && error.contains("package perftest"), "{error}");
+        tool.file = Some("/absent/ucx_perftest".into());
+        let error = start(&tool);
+        assert!(error.contains("/absent/ucx_perftest") && !error.contains("package"), "{error}");
     }
 
     #[test]
     fn what_is_not_understood_is_shown_by_its_end() {
-        let tool = Tool { program: "ib_write_lat", package: "perftest" };
+        let tool = Tool { program: "ib_write_lat", file: None, package: "perftest" };
         let long = format!("{} Unable to find the Infiniband/RoCE device\n", "x".repeat(2 * SHOWN));
         let error = tool.not_understood(&long).to_string();
         assert!(error.contains("RoCE device") && error.len() < SHOWN + 100, "{error}");

@@ -10,6 +10,7 @@ mod waiting;
 mod writing;
 
 use std::ffi::CStr;
+use std::path::Path;
 use std::rc::Rc;
 
 use super::message::{Offer, Subject};
@@ -59,7 +60,12 @@ impl Opening {
     }
 }
 
-/// The version of UCX that is installed, or why there is none.
+/// The file of the library that is used, if there is one.
+pub(super) fn library() -> Option<&'static Path> {
+    farjump_ucx_sys::Ucx::open().ok().map(farjump_ucx_sys::Ucx::file)
+}
+
+/// The version of UCX that is used, or why there is none.
 pub(super) fn version() -> Result<String, String> {
     farjump_ucx_sys::Ucx::open().map(|ucx| ucx.version().to_string()).map_err(|error| error.to_string())
 }

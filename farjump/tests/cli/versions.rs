@@ -1,0 +1,143 @@
+//! Which UCX is used: the one that `FARJUMP_UCX` or `--ucx` names, and one that is newer than all that farjump was tried with.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::workbench::{Serving, Workbench, finish};
+
+const NAMED: &str = "FARJUMP_UCX";
+const UCX_AM: [&str; 2] = ["--transport", "ucx-am"];
+
+/// What `farjump transports` says of `ucx-am`.
+fn shown(command: &mut Command) -> Value {
+    let done = finish(command.args(["transports", "--json"])).worked();
+    let list: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let backends = list.as_array().expect("a list");
+    backends.iter().find(|backend| backend["transport"] == "ucx-am").expect("it is listed").clone()
+}
+
+/// The library of the UCX that is used where none is named; `None`, said, without one.
+fn installed(bench: &Workbench) -> Option<PathBuf> {
+    let shown = shown(&mut bench.farjump());
+    let file = shown["ucx"]["file"].as_str().map(PathBuf::from);
+    if file.is_none() {
+        println!("skipped: {}", shown["why"]);
+    }
+    file
+}
+
+/// That UCX under another version's number, as a library of its own among links to the rest.
+fn newer(bench: &Workbench, library: &Path) -> PathBuf {
+    let folder = bench.path("newer");
+    fs::create_dir(&folder).expect("a folder can be made");
+    for name in ["libucm.so.0", "libucs.so.0", "libuct.so.0"] {
+        symlink(library.with_file_name(name), folder.join(name)).expect("a link can be made");
+    }
+    let code = "void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) { *a = 1; *b = 99; *c = 0; }";
+    let source = bench.write("newer.c", code);
+    let newer = folder.join("libucp-newer.so");
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"]).arg(&newer).arg(source).arg(library);
+    let rpath = format!("-Wl,-rpath,{}", library.parent().expect("a folder").display());
+    finish(compile.arg(rpath)).worked();
+    newer
+}
+
+#[test]
+fn the_library_that_farjump_ucx_names_is_used_and_shown_and_a_wrong_one_is_an_error() {
+    let bench = Workbench::new();
+    let Some(library) = installed(&bench) else { return };
+    let newer = newer(&bench, &library);
+    let ucx = &shown(bench.farjump().env(NAMED, &newer))["ucx"];
+    assert_eq!((ucx["version"].as_str(), ucx["file"].as_str()), (Some("1.99.0"), newer.to_str()));
+    let done = finish(bench.farjump().arg("transports").env(NAMED, &newer)).worked();
+    assert!(done.text().contains(&format!("\nUCX 1.99.0: {}\n", newer.display())), "{}", done.text());
+    let doctor = finish(bench.farjump().args(["doctor"]).env(NAMED, &newer));
+    let line = format!("UCX 1.99.0, {}", newer.display());
+    assert!(doctor.text().contains(&line), "{}", doctor.text());
+
+    let absent = bench.path("absent.so");
+    let backend = shown(bench.farjump().env(NAMED, &absent));
+    let why = backend["why"].as_str().expect("it cannot be used");
+    assert!(why.starts_with(&format!("FARJUMP_UCX={}: No such file", absent.display())), "{why}");
+    let mut command = bench.farjump();
+    command.args(["serve", "--listen", &bench.address()]).args(UCX_AM).env(NAMED, &absent);
+    assert_eq!(finish(&mut command).error(1), format!("transport `ucx-am` cannot be used: {why}"));
+}
+
+#[test]
+fn a_newer_ucx_than_all_that_were_tried_works_and_each_process_says_so_once() {
+    let bench = Workbench::new();
+    let Some(library) = installed(&bench) else { return };
+    let newer = newer(&bench, &library);
+    let said = |err: &str| err.lines().filter(|line| line.contains("is newer than")).count();
+    let crc32 = bench.sample("crc32");
+    for transport in ["ucx-am", "ucx-put"] {
+        let mut command = bench.farjump();
+        command.args(["serve", "--listen", &bench.address(), "--transport", transport]).env(NAMED, &newer);
+        let serving = Serving::start(&mut command);
+        for _ in 0..2 {
+            let mut command = bench.farjump();
+            command.arg("inject").arg(&crc32).args(["--to", &bench.address(), "--transport", transport]);
+            let done = finish(command.env(NAMED, &newer)).worked();
+            assert_eq!(said(&done.err), 1, "{}", done.err);
+            assert!(done.err.contains("UCX 1.99.0"), "{}", done.err);
+        }
+        let stopped = serving.stop().worked();
+        assert_eq!(said(&stopped.err), 1, "{}", stopped.err);
+    }
+    // One that was tried is nothing to speak of.
+    let done = finish(bench.farjump().args(["transports", "--json"])).worked();
+    assert_eq!(said(&done.err), 0, "{}", done.err);
+}
+
+#[test]
+fn perf_measures_with_the_library_that_it_is_told_in_all_its_processes() {
+    let bench = Workbench::new();
+    let Some(library) = installed(&bench) else { return };
+    if std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
+        return println!("skipped: source and target need a processor each");
+    }
+    let newer = newer(&bench, &library);
+    let perf = |library: &Path| {
+        let mut command = bench.farjump();
+        command.args(["perf", "latency", "--transports", "ucx-am", "--against", "ucx-am", "--json"]);
+        command.args(["--rounds", "1", "--iterations", "20", "--warmup", "1", "--ucx"]).arg(library);
+        finish(&mut command)
+    };
+    // Sides of different versions refuse each other.
+    let done = perf(&newer).worked();
+    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    assert_eq!(report["machine"]["ucx"], "1.99.0");
+    assert!(report["rows"][0]["ratio"].is_number(), "{report:#}");
+    let absent = bench.path("absent.so");
+    let done = perf(&absent);
+    assert!(done.error(1).starts_with(&format!("--ucx: FARJUMP_UCX={}: No such file", absent.display())));
+}
+
+#[test]
+fn a_ucx_whose_tcp_fails_on_lo_is_named_with_the_way_around_it() {
+    let bench = Workbench::new();
+    let version = shown(&mut bench.farjump())["ucx"]["version"].as_str().map(str::to_owned);
+    let Some(version) = version.filter(|version| version.starts_with("1.20.")) else {
+        return println!("skipped: only UCX 1.20.0 and 1.20.1 have the defect");
+    };
+    let over = |command: &mut Command, devices| {
+        command.args(UCX_AM).arg("--ucx-tcp").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", devices);
+    };
+    let mut command = bench.farjump();
+    command.args(["serve", "--listen", &bench.address()]);
+    over(&mut command, "lo");
+    let serving = Serving::start(&mut command);
+    let mut command = bench.farjump();
+    command.arg("inject").arg(bench.sample("crc32")).args(["--to", &bench.address()]);
+    over(&mut command, "lo");
+    let done = finish(&mut command);
+    let words = format!("UCX {version} cannot use TCP on lo, by a defect of its own");
+    assert!(done.error(1).contains(&words), "{}", done.err);
+    serving.stop().worked();
+}

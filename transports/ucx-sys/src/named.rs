@@ -1,0 +1,166 @@
+//! The library that `FARJUMP_UCX` names, with the other libraries of UCX that lie beside it.
+//!
+//! `libucp.so.0` needs three more, by name. Unless it says where they lie, the dynamic linker takes the system's, which may be of
+//! another version. So those beside the file are loaded first, by path: the dynamic linker then finds them by name.
+
+use std::env;
+use std::ffi::{CStr, OsString, c_char, c_int, c_void};
+use std::fs;
+use std::mem::forget;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use libloading::os::unix::{Library as File, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
+
+use crate::open::{OpenError, not_loaded, said};
+use crate::{API, FILE};
+
+/// The variable.
+const VARIABLE: &str = "FARJUMP_UCX";
+
+/// What `libucp.so.0` needs of UCX, each after what it needs itself.
+const SISTERS: [&str; 3] = [LAZY, "libucs.so.0", "libuct.so.0"];
+/// The one with symbols that it finds only when the next is there.
+const LAZY: &str = "libucm.so.0";
+
+/// The file that the environment names. A program with more rights than its user takes no library from its user.
+pub(crate) fn asked() -> Option<PathBuf> {
+    // SAFETY: it looks into what the system has handed to this process.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    env::var_os(VARIABLE).filter(|file| !is_privileged && !file.is_empty()).map(PathBuf::from)
+}
+
+/// The beginning of the dynamic linker's description of a library (`link_map` in link.h).
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
+}
+
+/// The file that a library was loaded from, if the dynamic linker tells.
+pub(crate) fn path_of(library: &File) -> Option<PathBuf> {
+    let mut map = ptr::null::<LinkMap>();
+    // SAFETY: the handle is that of a library that is open, and there is room for a pointer.
+    let asked = unsafe { libc::dlinfo(handle(library), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+    if asked != 0 || map.is_null() {
+        return None;
+    }
+    // SAFETY: the call succeeded, and the description stays as long as the library.
+    let name = unsafe { (*map).name };
+    // SAFETY: the dynamic linker's own text, which stays as long.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes().to_vec();
+    let path = PathBuf::from(OsString::from_vec(name));
+    Some(path.canonicalize().unwrap_or(path))
+}
+
+/// The handle of a library that stays open.
+fn handle(library: &File) -> *mut c_void {
+    // SAFETY: a second owner of the handle; `into_raw` gives it up without closing it.
+    unsafe { ptr::read(library) }.into_raw()
+}
+
+/// Loads the library `file`, and first its sisters beside it.
+pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
+    let refuse = |why: String| OpenError::Named { file: file.to_owned(), why };
+    let path = file
+        .canonicalize()
+        .map_err(|error| refuse(format!("{error}: name the file {FILE} of a UCX, or unset the variable")))?;
+    if path.is_dir() {
+        return Err(refuse(format!("is a folder: name the file {FILE} in it")));
+    }
+    if let Some(present) = present(FILE) {
+        let its = path_of(&present);
+        if its.as_deref().is_some_and(|its| is_same(its, &path)) {
+            return Ok(present);
+        }
+        return Err(refuse(format!(
+            "another UCX is in this process already, {}: name that one, or unset the variable",
+            shown(its.as_deref())
+        )));
+    }
+    // A link to the file may lie among links to its sisters, or alone.
+    let given = std::path::absolute(file).unwrap_or_else(|_| path.clone());
+    let folders = [path.parent(), given.parent()];
+    let mut sisters = Vec::new();
+    for name in SISTERS {
+        let beside = folders.iter().flatten().map(|folder| folder.join(name)).find(|sister| sister.is_file());
+        let Some(sister) = beside else {
+            let folder = path.parent().unwrap_or(&path).display();
+            return Err(refuse(format!(
+                "{name}, which it needs, is not beside it in {folder}: name the {FILE} of a whole UCX"
+            )));
+        };
+        if let Some(present) = present(name) {
+            let its = path_of(&present);
+            if its.as_deref().is_none_or(|its| !is_same(its, &sister)) {
+                return Err(refuse(format!(
+                    "{name} of another UCX is in this process already, {}: name the {FILE} beside that, or unset the variable",
+                    shown(its.as_deref())
+                )));
+            }
+        }
+        sisters.push(sister);
+    }
+    for sister in &sisters {
+        // The first needs symbols of the second, which needs the first: they are bound when they are called. Should it not load
+        // alone, the second brings it, from where the check below will see.
+        let flags = if sister.ends_with(LAZY) { RTLD_LAZY } else { RTLD_NOW };
+        match load(sister, flags) {
+            // The rest of UCX is loaded once each of these is there, and none is unloaded.
+            Ok(library) => forget(library),
+            Err(_) if sister.ends_with(LAZY) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let library = load(&path, RTLD_NOW)?;
+    for (name, sister) in SISTERS.iter().zip(&sisters) {
+        let its = present(name).as_ref().and_then(path_of);
+        if its.as_deref().is_some_and(|its| !is_same(its, sister)) {
+            let (its, folder) = (shown(its.as_deref()), path.parent().unwrap_or(&path).display());
+            return Err(refuse(format!(
+                "the dynamic linker takes {name} from {its}: put {folder} first in LD_LIBRARY_PATH instead"
+            )));
+        }
+    }
+    Ok(library)
+}
+
+/// What to say of a file that was named and is no UCX that can be used.
+pub(crate) fn refused(file: &Path, error: &OpenError) -> OpenError {
+    let why = match error {
+        OpenError::Version { found } => {
+            format!("it is UCX {found}, and farjump needs {}.{} or later of {}", API.0, API.1, API.0)
+        }
+        OpenError::Incomplete { found, said } => format!("the library of UCX {found} is not whole ({said})"),
+        OpenError::Missing { said } => format!("a library that it needs is missing ({said})"),
+        OpenError::Foreign { said } => format!("it is no UCX ({said})"),
+        OpenError::Named { why, .. } => return OpenError::Named { file: file.to_owned(), why: why.clone() },
+    };
+    let mend = format!("name the {FILE} of a UCX from {}.{} on, or unset the variable", API.0, API.1);
+    OpenError::Named { file: file.to_owned(), why: format!("{why}: {mend}") }
+}
+
+fn load(path: &Path, flags: c_int) -> Result<File, OpenError> {
+    // SAFETY: loading runs the initialisers of UCX, made to be run when a program starts or loads it. The caller
+    // (`Ucx::load`) puts back the signal handlers that they replace.
+    unsafe { File::open(Some(path), flags | RTLD_LOCAL) }.map_err(|error| not_loaded(said(&error)))
+}
+
+/// The library of this name, if it is in the process.
+fn present(name: &str) -> Option<File> {
+    let only_present: c_int = libc::RTLD_NOLOAD;
+    // SAFETY: nothing is loaded, so nothing is run.
+    unsafe { File::open(Some(name), RTLD_NOW | RTLD_LOCAL | only_present) }.ok()
+}
+
+/// Whether two paths lead to the same file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    of(one).is_some() && of(one) == of(other)
+}
+
+fn shown(path: Option<&Path>) -> String {
+    path.map_or_else(|| "of an unknown file".to_owned(), |path| path.display().to_string())
+}

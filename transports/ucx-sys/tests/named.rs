@@ -1,0 +1,188 @@
+//! The library that `FARJUMP_UCX` names. Each case is a process of its own: a library that is loaded stays.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use farjump_ucx_sys::Ucx;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use tempfile::{TempDir, tempdir};
+
+/// The variable.
+const NAMED: &str = "FARJUMP_UCX";
+/// A library that the process loads before it opens UCX; empty where it loads none. Its presence makes a process a case.
+const BEFORE: &str = "UCX_SYS_TEST_BEFORE";
+/// The test that is a case.
+const CASE: &str = "the_case_of_a_child";
+/// UCX's libraries.
+const LIBRARIES: [&str; 4] = ["libucm.so.0", "libucs.so.0", "libuct.so.0", "libucp.so.0"];
+
+/// What a case came to.
+#[derive(Debug)]
+struct Outcome {
+    /// `VERSION FILE`, or the error.
+    said: Result<String, String>,
+    /// The files of UCX that are in the process.
+    mapped: BTreeSet<PathBuf>,
+}
+
+/// Opens UCX where `FARJUMP_UCX` is `named`, after the library `before`.
+fn open(named: Option<&Path>, before: Option<&Path>) -> Outcome {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", CASE, "--nocapture", "--test-threads=1"]);
+    // This is about the system's UCX and copies of it, also where the tests are to run with another.
+    command.env_remove(NAMED).env_remove("LD_LIBRARY_PATH");
+    command.env(BEFORE, before.unwrap_or(Path::new("")));
+    let output = command.envs(named.map(|named| (NAMED, named))).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let told = |key: &str| {
+        let lines: Vec<_> =
+            said.lines().filter_map(|line| line.strip_prefix(key)).map(str::to_owned).collect();
+        lines
+    };
+    let opened = told("opened ").pop().ok_or_else(|| told("refused ").pop().unwrap_or(said.clone()));
+    Outcome { said: opened, mapped: told("mapped ").into_iter().map(PathBuf::from).collect() }
+}
+
+#[test]
+fn the_case_of_a_child() {
+    let Some(before) = env::var_os(BEFORE) else { return };
+    if !before.is_empty() {
+        // SAFETY: the initialisers of a UCX, or of a library without any.
+        std::mem::forget(unsafe { Library::open(Some(before), RTLD_NOW | RTLD_LOCAL) }.unwrap());
+    }
+    println!();
+    match Ucx::open() {
+        Ok(ucx) => println!("opened {} {}", ucx.version(), ucx.file().display()),
+        Err(error) => println!("refused {error}"),
+    }
+    for line in fs::read_to_string("/proc/self/maps").unwrap().lines() {
+        let file = line.split_whitespace().nth(5).map(Path::new);
+        let name = file.and_then(|file| file.file_name()?.to_str());
+        if name.is_some_and(|name| LIBRARIES.iter().any(|library| name.starts_with(library))) {
+            println!("mapped {}", file.unwrap().display());
+        }
+    }
+}
+
+/// The library of the system's UCX; `None`, said, without one.
+fn installed() -> Option<PathBuf> {
+    match open(None, None).said {
+        Ok(said) => Some(said.split_once(' ').unwrap().1.into()),
+        Err(error) => {
+            assert!(error.contains("UCX is not installed"), "{error}");
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// A folder with a copy of the system's UCX, under the names by which it is looked for.
+fn copied(library: &Path) -> TempDir {
+    let folder = tempdir().unwrap();
+    for name in LIBRARIES {
+        fs::copy(library.with_file_name(name), folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+/// A library of this C code; `None`, said, where there is no compiler.
+fn stub(file: &Path, code: &str) -> Option<()> {
+    let source = file.with_extension("c");
+    fs::write(&source, code).unwrap();
+    match Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(file).arg(&source).status() {
+        Ok(status) => {
+            assert!(status.success(), "{code}");
+            Some(())
+        }
+        Err(error) => {
+            println!("skipped: no C compiler: cc: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn the_named_library_is_opened_with_its_own_sisters_and_not_the_systems() {
+    let Some(library) = installed() else { return };
+    let folder = copied(&library);
+    let named = folder.path().join("libucp.so.0");
+    let other = tempdir().unwrap();
+    // The file itself, by a link among links, and by one that is alone.
+    for name in LIBRARIES {
+        symlink(folder.path().join(name), other.path().join(name)).unwrap();
+    }
+    let alone = other.path().join("alone.so");
+    symlink(&named, &alone).unwrap();
+    for path in [&named, &other.path().join("libucp.so.0"), &alone] {
+        let outcome = open(Some(path), None);
+        let said = outcome.said.unwrap();
+        assert!(said.ends_with(&*named.to_string_lossy()), "{said}");
+        assert_eq!(outcome.mapped, LIBRARIES.map(|name| folder.path().join(name)).into(), "{path:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_whole_ucx_is_refused_by_name_with_what_is_wrong() {
+    let folder = tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let version = |minor| {
+        format!(
+            "void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) {{ *a = 1; *b = {minor}; *c = 0; }}"
+        )
+    };
+    fs::write(at("text.so"), "no library at all, but as long as the head of one would be: 64 B").unwrap();
+    for (name, code) in
+        [("older.so", version(12)), ("part.so", version(13)), ("other.so", "int other;".to_owned())]
+    {
+        let Some(()) = stub(&at(name), &code) else { return };
+    }
+    let refused = |name: &str, words: &str| {
+        let error = open(Some(&at(name)), None).said.unwrap_err();
+        assert!(error.starts_with(&format!("FARJUMP_UCX={}: ", at(name).display())), "{error}");
+        assert!(error.contains(words) && error.contains("name "), "{name}: {error}");
+    };
+    refused("absent.so", "No such file");
+    refused("", "is a folder");
+    for (name, sister) in
+        [("other.so", "libucm.so.0"), ("other.so", "libucs.so.0"), ("other.so", "libuct.so.0")]
+    {
+        refused(name, &format!("{sister}, which it needs, is not beside it"));
+        stub(&at(sister), "int nothing;").unwrap();
+    }
+    refused("text.so", "invalid ELF header");
+    refused("older.so", "it is UCX 1.12.0, and farjump needs 1.13 or later");
+    refused("part.so", "undefined symbol: uc");
+    refused("other.so", "it is no UCX");
+}
+
+#[test]
+fn a_ucx_that_is_in_the_process_wins_and_another_name_is_an_error() {
+    let Some(library) = installed() else { return };
+    let folder = copied(&library);
+    let copy = folder.path().join("libucp.so.0");
+    let before = library.as_path();
+    for named in [None, Some(before)] {
+        let said = open(named, Some(before)).said.unwrap();
+        assert!(said.ends_with(&*library.to_string_lossy()), "{said}");
+    }
+    let error = open(Some(&copy), Some(before)).said.unwrap_err();
+    assert!(error.contains("another UCX is in this process already"), "{error}");
+    for file in [before, &copy] {
+        assert!(error.contains(&*file.to_string_lossy()), "{error}");
+    }
+    // A part of another one.
+    let error = open(Some(&copy), Some(&library.with_file_name("libucs.so.0"))).said.unwrap_err();
+    assert!(error.contains("of another UCX is in this process already"), "{error}");
+}
+
+#[test]
+fn an_empty_name_is_none() {
+    let Some(library) = installed() else { return };
+    let said = open(Some(Path::new("")), None).said.unwrap();
+    assert!(said.ends_with(&*library.to_string_lossy()), "{said}");
+}
