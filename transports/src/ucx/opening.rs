@@ -71,9 +71,10 @@ impl AmOpening {
                 "; UCX's TCP is used only where both sides allow it (--ucx-tcp): between machines use transport tcp"
             }
         };
+        let defect = if self.tcp { defect_of_tcp(self.version) } else { String::new() };
         let unreachable = || {
             format!(
-                "UCX has no transport by which both sides reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}{without_tcp}"
+                "UCX has no transport by which both sides reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}{without_tcp}{defect}"
             )
         };
         let end = self.station.inbox().worker().connect(&told.worker, unreachable).map_err(failed)?;
@@ -93,6 +94,18 @@ impl AmOpening {
     }
 }
 
+/// What is to be added for a version whose TCP finds no way on some devices: 1.20.0 and 1.20.1 misread addresses on `lo` ("no route
+/// to …").
+fn defect_of_tcp(version: Version) -> String {
+    match (version.major, version.minor, version.release) {
+        (1, 20, 0 | 1) => format!(
+            "; UCX {version} cannot use TCP on lo, by a defect of its own: take another UCX (FARJUMP_UCX), or name another device in \
+             UCX_NET_DEVICES"
+        ),
+        _ => String::new(),
+    }
+}
+
 impl Opening for AmOpening {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
@@ -106,5 +119,24 @@ impl Opening for AmOpening {
 
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         Ok(Endpoint::TwoSided(Box::new(self.join(peer)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_whose_tcp_fails_on_lo_are_named() {
+        for (minor, release, named) in
+            [(20, 0, true), (20, 1, true), (20, 2, false), (19, 0, false), (21, 0, false)]
+        {
+            let text = defect_of_tcp(Version { major: 1, minor, release });
+            assert_eq!(
+                text.contains(&format!("UCX 1.{minor}.{release} cannot use TCP on lo")),
+                named,
+                "{text}"
+            );
+        }
     }
 }
