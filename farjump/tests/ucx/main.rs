@@ -6,6 +6,10 @@
 
 #[path = "../behaviour/actor.rs"]
 mod actor;
+#[path = "../behaviour/double.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+mod double;
+mod dropping;
 mod dying;
 mod embedded;
 mod idle;

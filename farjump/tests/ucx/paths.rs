@@ -27,7 +27,7 @@ pub(crate) struct Path {
     pub(crate) loopback: bool,
 }
 
-const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
+pub(crate) const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
     Path { name, transport: "ucx-am", settings, loopback: false }
 }
 
@@ -73,14 +73,16 @@ pub(crate) fn on_every_path_of_messages(test: &str, body: fn(&Path, &str)) {
     on_paths(test, &PATHS[..MESSAGES], body);
 }
 
-/// As [`on_every_path`], on `paths`.
-pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) {
+/// As [`on_every_path`], on `paths`. Returns what each of the processes said.
+pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) -> Vec<String> {
+    let mut outputs = Vec::new();
     if plays() {
-        return;
+        return outputs;
     }
     if let Ok(name) = std::env::var(PATH) {
         let path = paths.iter().find(|path| path.name == name);
-        return body(path.expect("a path of this test's"), test);
+        body(path.expect("a path of this test's"), test);
+        return outputs;
     }
     for path in paths {
         let backends = farjump::available();
@@ -103,7 +105,9 @@ pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) {
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{}: {}\n{said}\n{wrong}", path.name, output.status);
         assert!(said.contains("1 passed"), "{}: nothing ran\n{said}", path.name);
+        outputs.push(format!("{said}{wrong}"));
     }
+    outputs
 }
 
 impl Path {
