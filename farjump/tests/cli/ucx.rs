@@ -29,6 +29,13 @@ fn unusable(command: &mut Command) -> Option<String> {
     }
 }
 
+/// The version of UCX that is used.
+fn version(bench: &Workbench) -> String {
+    let done = finish(bench.farjump().args(["transports", "--json", "--transport", "ucx-am"])).worked();
+    let shown: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    shown[0]["ucx"]["version"].as_str().expect("it is there").to_owned()
+}
+
 /// A folder to work in; `None`, said, where there is no UCX.
 fn with_ucx() -> Option<Workbench> {
     let bench = Workbench::new();
@@ -266,19 +273,25 @@ fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
     let library = bench.sample("crc32");
     let full = || with_shm(&bench, "size=256k", true);
     let (Some(target), Some(source), Some(around)) = (full(), full(), full()) else { return };
-    let named = |done: &Done, code| {
+    // From 1.14 on UCX looks for room when it starts, and does without such memory by itself.
+    let copes = !version(&bench).starts_with("1.13.");
+    let named = |done: Done, code| {
+        if copes {
+            done.worked();
+            return;
+        }
         let error = done.error(code);
         assert!(error.contains("/dev/shm") && error.contains("UCX_TLS=^posix"), "{error}");
     };
 
     let serving = serve(&bench, target, &[]);
     for _ in 0..2 {
-        named(&inject(&bench, bench.farjump(), &library, &[]), 3);
+        named(inject(&bench, bench.farjump(), &library, &[]), 3);
     }
     serving.stop().worked();
 
     let serving = serve(&bench, bench.farjump(), &[]);
-    named(&inject(&bench, source, &library, &[]), 1);
+    named(inject(&bench, source, &library, &[]), 1);
     inject(&bench, bench.farjump(), &library, &[]).worked();
     // The way around.
     inject(&bench, around, &library, &[("UCX_TLS", "^posix")]).worked();

@@ -117,8 +117,16 @@ fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
     let Some(((_, mut remote), (mut local, _keep))) = pair() else { return };
     let descriptor = local.descriptor().unwrap().try_clone_to_owned().unwrap();
     for _ in 0..5 {
-        assert!(local.before_sleep().unwrap(), "it cannot promise to be woken");
-        assert!(!readable(descriptor.as_fd()), "somebody rang");
+        // UCX rings too, as long as it sets the way up (seen with 1.20.1).
+        let quiet = (0..20).any(|_| {
+            assert!(local.before_sleep().unwrap(), "it cannot promise to be woken");
+            let quiet = !readable(descriptor.as_fd());
+            if !quiet {
+                local.after_sleep().unwrap();
+            }
+            quiet
+        });
+        assert!(quiet, "somebody rings again and again");
         remote.ring().unwrap();
         assert!(readable(descriptor.as_fd()), "nobody rang");
         local.after_sleep().unwrap();

@@ -5,7 +5,7 @@ use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -106,10 +106,18 @@ fn at_one_of(ports: &[SocketAddr], ends: &mut [Box<dyn Messages>]) -> Vec<i32> {
 }
 
 /// The stranger's program, in this folder; `None`, said, where it cannot be made.
-fn stranger(folder: &Path) -> Option<std::path::PathBuf> {
+fn stranger(folder: &Path) -> Option<PathBuf> {
     let (source, program) = (folder.join("stranger.c"), folder.join("stranger"));
     fs::write(&source, include_str!("stranger.c")).unwrap();
-    let made = Command::new("cc").arg(&source).arg("-o").arg(&program).args(["-luct", "-lucs"]).output();
+    let mut compile = Command::new("cc");
+    // Types of UCT grow from version to version: headers and library are of the UCX that this process opens.
+    if let Some(library) = env::var_os("FARJUMP_UCX").map(PathBuf::from) {
+        let libraries = library.parent().unwrap();
+        let headers = libraries.with_file_name("include");
+        compile.arg("-isystem").arg(headers).arg("-L").arg(libraries);
+        compile.arg(format!("-Wl,-rpath,{}", libraries.display()));
+    }
+    let made = compile.arg(&source).arg("-o").arg(&program).args(["-luct", "-lucs"]).output();
     match made {
         Ok(made) if made.status.success() => Some(program),
         Ok(made) => {

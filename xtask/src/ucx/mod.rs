@@ -1,0 +1,129 @@
+//! `cargo xtask test ucx --with VERSION,…`: the tests of all that goes over UCX, with each of several versions of it.
+
+mod wheels;
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::packages;
+use crate::tally::Tally;
+use crate::test::{LIMIT, suite};
+use crate::workspace::root;
+pub(crate) use wheels::Choice;
+use wheels::Wheel;
+
+/// Tests that go over UCX: what they are called here, what cargo runs, and which of those.
+struct Suite {
+    name: &'static str,
+    targets: &'static [&'static str],
+    filters: &'static [&'static str],
+}
+
+/// All of them, in the order of the table.
+const SUITES: [Suite; 6] = [
+    Suite {
+        name: "unit",
+        targets: &["--lib"],
+        filters: &["ucx::", "ucp_ifunc::", "open::tests::the_ucx", "log::tests::ucxs"],
+    },
+    Suite { name: "peers", targets: &["--test", "transports"], filters: &["ucx", "strangers::"] },
+    Suite { name: "conformance", targets: &["--test", "conformance"], filters: &["ucx"] },
+    Suite { name: "behaviour", targets: &["--test", "ucx"], filters: &[] },
+    Suite { name: "program", targets: &["--test", "cli"], filters: &["ports::", "ucx"] },
+    Suite { name: "ucp_ifunc", targets: &["--test", "ucp_ifunc"], filters: &[] },
+];
+
+/// What came of the tests with the newest version.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// They ran.
+    Ran(Tally),
+    /// That version cannot be had here, for this reason.
+    NotHere(String),
+}
+
+/// Runs every suite with the newest version that is known.
+///
+/// # Errors
+/// When interrupted, or cargo cannot be run.
+pub(crate) fn newest(interrupt: &Interrupt) -> Result<Seen, Failed> {
+    let newest = Wheel::newest();
+    Ok(match newest.folder(interrupt)? {
+        Ok(_) => Seen::Ran(run(&[Choice::Wheel(newest)], interrupt)?),
+        Err(why) => Seen::NotHere(why),
+    })
+}
+
+/// Runs every suite with each of these.
+///
+/// # Errors
+/// When interrupted, or cargo cannot be run.
+pub(crate) fn run(with: &[Choice], interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let mut tally = Tally::default();
+    let mut table = format!("{:8}", "UCX");
+    for suite in &SUITES {
+        // Writing to a string cannot fail.
+        let _ = write!(table, "  {:>18}", suite.name);
+    }
+    for choice in with {
+        let _ = write!(table, "\n{:8}", choice.version());
+        let folder = match choice {
+            Choice::System(_) => None,
+            Choice::Wheel(wheel) => match wheel.folder(interrupt)? {
+                Ok(folder) => Some(folder),
+                Err(why) => {
+                    table.push_str("  not there");
+                    tally.fail(why);
+                    continue;
+                }
+            },
+        };
+        for part in &SUITES {
+            let ran = part.run(*choice, folder.as_deref(), interrupt)?;
+            let (passed, failed, skipped) = (ran.passed, ran.failed.len(), ran.skipped.len());
+            let _ = write!(table, "  {:>18}", format!("{passed} ok, {failed} not, {skipped} no"));
+            tally.add(ran);
+        }
+    }
+    println!("\n{table}\n(ok: passed; not: failed; no: skipped)");
+    Ok(tally)
+}
+
+impl Suite {
+    fn run(&self, choice: Choice, folder: Option<&Path>, interrupt: &Interrupt) -> Result<Tally, Failed> {
+        let name = format!("UCX {}, {}", choice.version(), self.name);
+        // As all tests are run, so that nothing is built for this alone.
+        let run = Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
+        let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
+        let run = run.args(self.targets).args(["--", "--show-output"]).args(self.filters);
+        let run = run.env("FARJUMP_TEST_UCX", choice.version());
+        let run = match folder {
+            // By the first it is opened, by the others programs in C are linked with it and find it.
+            Some(folder) => ["LIBRARY_PATH", "LD_LIBRARY_PATH"]
+                .into_iter()
+                .fold(run.env("FARJUMP_UCX", folder.join("libucp.so.0")), |run, name| {
+                    run.env(name, before(folder, std::env::var_os(name)))
+                }),
+            None => run,
+        };
+        let mut tally = suite(&name, run, true)?;
+        for failure in &mut tally.failed {
+            failure.name = format!("{} (UCX {})", failure.name, choice.version());
+        }
+        for (skipped, _) in &mut tally.skipped {
+            *skipped = format!("{skipped} (UCX {})", choice.version());
+        }
+        Ok(tally)
+    }
+}
+
+/// A list of folders with this one before the others.
+fn before(folder: &Path, others: Option<std::ffi::OsString>) -> std::ffi::OsString {
+    let mut list = folder.as_os_str().to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}

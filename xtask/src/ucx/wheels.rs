@@ -1,0 +1,208 @@
+//! UCX in other versions than the system's: the wheels of PyPI, which pip installs into a cache of the user's.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::tally::last;
+
+/// The package. Each wheel holds the libraries, headers and tools of a UCX below `libucx`.
+const PACKAGE: &str = "libucx-cu12";
+/// The version of Debian 12, which is not installed but taken as it is.
+const SYSTEM: &str = "1.13";
+/// Versions of UCX, those of the wheels, and the hashes of these for 64-bit x86. The last is the newest.
+const WHEELS: [Wheel; 9] = [
+    Wheel::new("1.14.1", "1.14.1.post2", "60d6b6e6c929264cc29549e4e23c86c9a5b0eb44b06999b6afb17eb736bbd56e"),
+    Wheel::new("1.15.0", "1.15.0.post2", "1f139d2b8393053fa5447efe1258d8246322a461a1c18e7b04c0163d2541fb01"),
+    Wheel::new("1.16.0", "1.16.0.post2", "cde033822102393ce304063b03f1663122458ecd3d93fecb43c6ceb3988228d4"),
+    Wheel::new("1.17.0", "1.17.0", "242b6b7568e3546b7af7e51b91a0e0f65951bc7c9c8a82431220231b93d802bf"),
+    Wheel::new("1.18.1", "1.18.1", "d8fa5fc4bd76b2796e083bb3a7fb27373ccd9428daf6fe64d0dfd02fc0c95420"),
+    Wheel::new("1.19.0", "1.19.0", "64b9448f23c7bb29be30d21bac5742f7297845d0f0c159e6302670b35e71251f"),
+    Wheel::new("1.20.1", "1.20.1", "30cf28f3d157416edd806fc7f7359147234e41d8830b223ef9f76a9f648aa6c5"),
+    Wheel::new("1.21.0", "1.21.0", "975d167df36dde7488838998d12329e52a2ecfdf120318689f56a4283fcc2e5e"),
+    Wheel::new("1.22.0", "1.22.0", "5cbbef0c140a0a158ae3486089af659b38822b2234cd3dc90ba40a5e6553402a"),
+];
+
+/// A version that pip can install.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wheel {
+    /// As UCX says it.
+    version: &'static str,
+    /// As PyPI calls it.
+    release: &'static str,
+    sha256: &'static str,
+}
+
+/// A UCX to test with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    /// The system's, which is to be of this version.
+    System(&'static str),
+    /// One that pip installs.
+    Wheel(Wheel),
+}
+
+impl Wheel {
+    const fn new(version: &'static str, release: &'static str, sha256: &'static str) -> Wheel {
+        Wheel { version, release, sha256 }
+    }
+
+    /// The newest.
+    pub(crate) const fn newest() -> Wheel {
+        WHEELS[WHEELS.len() - 1]
+    }
+
+    /// The folder with its libraries, installed if it is not there. `Err` inside says why it cannot be had.
+    ///
+    /// # Errors
+    /// When interrupted.
+    pub(crate) fn folder(self, interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
+        let cache = match cache(|name| std::env::var_os(name)) {
+            Ok(cache) => cache.join("ucx"),
+            Err(why) => return Ok(Err(why)),
+        };
+        let folder = cache.join(self.release);
+        let libraries = folder.join("libucx/lib");
+        if libraries.join("libucp.so.0").is_file() {
+            return Ok(Ok(libraries));
+        }
+        Ok(self.install(&cache, &folder, interrupt)?.map(|()| libraries))
+    }
+
+    /// Has pip install it, whole or not at all.
+    fn install(
+        self,
+        cache: &Path,
+        folder: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Result<(), String>, Failed> {
+        let Wheel { release, sha256, version } = self;
+        let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", cache.display()));
+        fs::create_dir_all(cache).map_err(failed)?;
+        // Of this process's own, as several may want it at once.
+        let begun = tempfile::tempdir_in(cache).map_err(failed)?;
+        let pinned = begun.path().join("pinned.txt");
+        fs::write(&pinned, format!("{PACKAGE}=={release} --hash=sha256:{sha256}\n")).map_err(failed)?;
+        let installed = begun.path().join("installed");
+        println!("installing UCX {version} into {}", folder.display());
+        let ended = Run::new("python3", interrupt)
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
+            .args(["--only-binary=:all:", "--no-compile", "--require-hashes", "--requirement"])
+            .args([&*pinned, Path::new("--target"), &*installed])
+            .directory(cache)
+            .quiet()
+            .run();
+        let ended = match ended {
+            Err(error) if error.is_interrupt() => return Err(error),
+            Err(error) => return Ok(Err(self.advice(&error.to_string()))),
+            Ok(ended) => ended,
+        };
+        if !ended.status.success() {
+            return Ok(Err(self.advice(&last(&ended.output).join("\n    "))));
+        }
+        // They are larger than all the rest.
+        strip(&installed.join("libucx/lib")).map_err(failed)?;
+        match fs::rename(&installed, folder) {
+            // Another process was quicker.
+            Err(_) if folder.exists() => Ok(Ok(())),
+            renamed => renamed.map(Ok).map_err(failed),
+        }
+    }
+
+    fn advice(self, said: &str) -> String {
+        format!(
+            "UCX {} cannot be installed by `python3 -m pip install {PACKAGE}=={}`, which needs pip and an index of packages \
+             (PyPI, or what pip's settings name): {said}",
+            self.version, self.release
+        )
+    }
+}
+
+impl Choice {
+    /// The UCX that a user names: `1.13` for the system's, two numbers or all of them for others.
+    ///
+    /// # Errors
+    /// When there is none of this name, with those that there are.
+    pub(crate) fn parse(name: &str) -> Result<Choice, String> {
+        if name == SYSTEM {
+            return Ok(Choice::System(SYSTEM));
+        }
+        let is_named = |wheel: &&Wheel| {
+            wheel.version == name || wheel.version.rsplit_once('.').is_some_and(|(short, _)| short == name)
+        };
+        WHEELS.iter().find(is_named).map(|wheel| Choice::Wheel(*wheel)).ok_or_else(|| {
+            let known: Vec<_> = WHEELS.iter().map(|wheel| wheel.version).collect();
+            format!(
+                "there is no UCX `{name}` to test with: name {SYSTEM}, the system's, or {}",
+                known.join(", ")
+            )
+        })
+    }
+
+    /// Its version.
+    pub(crate) fn version(self) -> &'static str {
+        match self {
+            Choice::System(version) => version,
+            Choice::Wheel(wheel) => wheel.version,
+        }
+    }
+}
+
+/// The folder for what is downloaded once: farjump's in that of the user's caches.
+fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let caches = caches.ok_or("neither XDG_CACHE_HOME nor HOME says where downloads can be kept: set one")?;
+    Ok(caches.join("farjump"))
+}
+
+/// Removes the archives in a folder and those below it.
+fn strip(folder: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            strip(&path)?;
+        } else if path.extension().is_some_and(|ending| ending == "a" || ending == "la") {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_have_short_names_and_one_that_is_not_there_names_those_that_are() {
+        for (name, version) in [
+            ("1.13", "1.13"),
+            ("1.18", "1.18.1"),
+            ("1.18.1", "1.18.1"),
+            ("1.20", "1.20.1"),
+            ("1.22", "1.22.0"),
+        ] {
+            assert_eq!(Choice::parse(name).map(Choice::version), Ok(version));
+        }
+        assert_eq!(Wheel::newest().version, "1.22.0");
+        for name in ["", "1", "1.1", "1.18.0", "1.23", "1.13.1", "latest"] {
+            let why = Choice::parse(name).unwrap_err();
+            assert!(
+                why.contains(name) && why.contains("1.13, the system's") && why.contains("1.22.0"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn downloads_are_kept_among_the_users_caches() {
+        let with = |set: &[(&str, &str)]| {
+            cache(|name| set.iter().find(|(other, _)| *other == name).map(|(_, value)| value.into()))
+        };
+        assert_eq!(with(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h")]), Ok("/c/farjump".into()));
+        // The specification has relative paths ignored.
+        assert_eq!(with(&[("XDG_CACHE_HOME", "c"), ("HOME", "/h")]), Ok("/h/.cache/farjump".into()));
+        assert!(with(&[("HOME", "")]).unwrap_err().contains("XDG_CACHE_HOME"));
+    }
+}
