@@ -258,10 +258,14 @@ fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
     assert_eq!(run_child(name, folder).code(), Some(DONE), "the child failed");
 }
 
-/// `tcp`, noting the secrets that it is given: disguised, and how often they are in memory then.
+/// A secret, disguised, and how many traces of it were in memory when it was noted.
+#[cfg(feature = "tcp")]
+type Noted = (Vec<u8>, usize);
+
+/// `tcp`, noting the secrets that it is given.
 #[cfg(feature = "tcp")]
 #[derive(Clone, Default)]
-struct Spy(Arc<Mutex<Vec<(Vec<u8>, usize)>>>);
+struct Spy(Arc<Mutex<Vec<Noted>>>);
 
 #[cfg(feature = "tcp")]
 struct SpyOpening(Spy, Box<dyn Opening>);
