@@ -1086,6 +1086,15 @@ farjump_status_t farjump_target_options_export_library(farjump_target_options_t 
                                                        const char *path);
 
 /**
+ * Lets injected code that wants the library with this soname (`libz.so.1`) find what it defines, after all else that is offered.
+ * None unless set. An image names the libraries that it wants; one that is not among these is never opened. It is opened when
+ * the first code that wants it comes and imports something that is not offered otherwise, which runs its constructors, and
+ * stays open until the process ends. A name with a slash is an error when a target is made.
+ */
+farjump_status_t farjump_target_options_wanted_library(farjump_target_options_t *options,
+                                                       const char *soname);
+
+/**
  * Whether the process's own dynamic symbols are offered, after everything else: all of libc, and what the program was linked with,
  * this library's functions among it. Off unless set.
  */

@@ -26,7 +26,8 @@
  * one of that name in its directory, and its NAME_main is called.
  *
  * Injected code is linked against what the target's process has: its program's symbols (link it with -rdynamic), those of
- * its libraries, these functions.
+ * its libraries, these functions. What it does not find there it finds in the NAME.so of the target's directory and in the
+ * libraries that this one depends on, if there is such a file: it is opened for that, which runs constructors.
  *
  * STATUS. UCX's codes, as each function says. `farjump_last_error()` of farjump.h has the words for the last one of this
  * thread that was no success.
@@ -166,12 +167,12 @@ ucs_status_t farjump_ucp_ifunc_send_nbix(ucp_ep_h ep, ucp_ifunc_msg_t msg, uint6
  *
  * Of a frame that is gone then, without having run unless it panicked:
  *
- *   UCS_ERR_CANCELED        longer than the buffer, not what it claims to be, of a library that is not there; or it panicked
- *   UCS_ERR_NO_ELEM         a symbol that it imports is not here; or it brought no code, and calls none that is here
- *   UCS_ERR_UNSUPPORTED     for another machine
+ *   UCS_ERR_CANCELED        longer than the buffer, or not what it claims to be; or its function cannot be registered here: its
+ *                           library is not there, a symbol that it imports is not, it is for another machine, or no room
+ *                           is left for code (16 MiB, and what came stays); or it panicked
+ *   UCS_ERR_NO_ELEM         it brought no code, and calls none that is here
  *   UCS_ERR_INVALID_ADDR    its function wants its payload aligned as it is not
  *   UCS_ERR_TIMED_OUT       its end has not come for a second
- *   UCS_ERR_NO_MEMORY       no room for more code: there is for 16 MiB, and what came stays
  */
 ucs_status_t farjump_ucp2_poll_ifunc(ucp_context_h context, void *buffer, size_t buffer_size, void *target_args);
 ucs_status_t farjump_ucp3_poll_ifunc(ucp_context_h context, void *buffer, size_t buffer_size, void *target_args,

@@ -9,7 +9,7 @@
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
-//! | 0 | 4 | magic `FJI` and the format's version, 1 |
+//! | 0 | 4 | magic `FJI` and the format's version, 2 |
 //! | 4 | 2 | ELF machine ([`Machine`]) |
 //! | 6 | 1 | ABI: 1 = Linux, System V, LP64 |
 //! | 7 | 1 | low nibble: log2 of the image's alignment; high nibble: log2 of the payload's, 0 = default |
@@ -19,11 +19,14 @@
 //! | 20 | 4 | length of the zeroes that follow it (bss) |
 //! | 24 | 2 | number of imports |
 //! | 26 | 2 | number of relative sites |
-//! | 28 | 4 | length of the name table |
+//! | 28 | 4 | bits 0 to 26: length of the name table; bits 27 to 31: number of wanted libraries |
 //! | 32 | 16 each | imports, ascending by site: site, name offset (bit 31: weak), addend (signed 64 bit) |
 //! | | 8 each | relative sites, ascending: site, place it points at |
-//! | | | names, each ended by a zero byte; then zeroes up to the next multiple of 16 |
+//! | | | names, each ended by a zero byte: first the wanted libraries', ascending, then the imports'; then zeroes up to the next multiple of 16 |
 //! | | | span 1; then, if there is data, zeroes up to the next multiple of 8 and the data |
+//!
+//! A *wanted library* is the soname of a shared library that defines some of the imports. It is a hint: a target
+//! that offers those imports itself needs none of them.
 //!
 //! A *place* is a 32-bit word: bit 31 says which span (0: span 1, 1: span 2), the rest is the offset in it.
 
@@ -51,8 +54,14 @@ pub const MAX_SPAN: usize = 1 << 30;
 pub const MAX_ALIGN_LOG2: u8 = 12;
 /// Longest name of an import, in bytes.
 pub const MAX_SYMBOL: usize = 4096;
+/// Most libraries that an image can want.
+pub const MAX_WANTED: usize = 16;
+/// Longest name of a wanted library, in bytes.
+pub const MAX_SONAME: usize = 255;
 
-const MAGIC: [u8; 4] = *b"FJI\x01";
+const MAGIC: [u8; 4] = *b"FJI\x02";
+/// How many bits of the word at 28 hold the length of the name table.
+const NAMES_BITS: u32 = 27;
 const ABI_LINUX: u8 = 1;
 const SPAN2: u32 = 1 << 31;
 const IMPORT_LEN: usize = 16;
@@ -195,6 +204,16 @@ fn i64_at(bytes: &[u8], at: usize) -> i64 {
     i64::from_le_bytes(word)
 }
 
+/// Length in bytes of the name table of the image with this header.
+fn names_len(bytes: &[u8]) -> usize {
+    (u32_at(bytes, 28) & ((1 << NAMES_BITS) - 1)) as usize
+}
+
+/// Whether a target may look for a library of this name, which comes from another process. A name with a slash would be a path.
+pub fn is_soname(name: &str) -> bool {
+    (1..=MAX_SONAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
+}
+
 /// Where the code of an image lies in it, as its sender needs it for placing a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Text {
@@ -209,7 +228,7 @@ pub(crate) struct Text {
 pub(crate) fn text(bytes: &[u8]) -> Option<Text> {
     let head = bytes.get(..HEADER_LEN)?;
     let sites = usize::from(u16_at(head, 24)) * IMPORT_LEN + usize::from(u16_at(head, 26)) * RELATIVE_LEN;
-    let offset = (HEADER_LEN + sites + u32_at(head, 28) as usize).next_multiple_of(16);
+    let offset = (HEADER_LEN + sites + names_len(head)).next_multiple_of(16);
     let align_log2 = (head[7] & 15).max(INLINE_ALIGN_LOG2);
     (offset < bytes.len() && align_log2 <= MAX_ALIGN_LOG2).then_some(Text { offset, align_log2 })
 }
@@ -259,7 +278,7 @@ impl<'a> ImageView<'a> {
         let sites = u64::from(u16_at(bytes, 24)) * IMPORT_LEN as u64
             + u64::from(u16_at(bytes, 26)) * RELATIVE_LEN as u64;
         let names_at = HEADER_LEN as u64 + sites;
-        let names_end = names_at + u64::from(u32_at(bytes, 28));
+        let names_end = names_at + names_len(bytes) as u64;
         let span1_at = names_end.next_multiple_of(16);
         let span1_end = span1_at + span1;
         let data_at = if data == 0 { span1_end } else { span1_end.next_multiple_of(8) };
@@ -282,8 +301,10 @@ impl<'a> ImageView<'a> {
             span1_at: span1_at as usize,
             data_at: data_at as usize,
         };
+        let imports = names::check_wanted(view.names(), view.wanted_count())?;
         view.check_sites()?;
-        names::check(view.names(), (0..view.import_count()).map(|index| view.name_offset(index)))?;
+        let offsets = (0..view.import_count()).map(|index| view.name_offset(index));
+        names::check_imports(view.names(), imports, offsets)?;
         Ok(view)
     }
 
@@ -340,7 +361,11 @@ impl<'a> ImageView<'a> {
     }
 
     fn names(&self) -> &'a [u8] {
-        &self.bytes[self.names_at..self.names_at + u32_at(self.bytes, 28) as usize]
+        &self.bytes[self.names_at..self.names_at + names_len(self.bytes)]
+    }
+
+    fn wanted_count(&self) -> usize {
+        (u32_at(self.bytes, 28) >> NAMES_BITS) as usize
     }
 
     fn name_offset(&self, index: usize) -> u32 {
@@ -425,6 +450,17 @@ impl<'a> ImageView<'a> {
         })
     }
 
+    /// Sonames of the libraries that define some of its imports, in the order of their bytes: each is an
+    /// [`is_soname`], and there are [`MAX_WANTED`] at most.
+    pub fn wanted(&self) -> impl Iterator<Item = &'a str> + 'a {
+        let mut rest = self.names();
+        (0..self.wanted_count()).map_while(move |_| {
+            let name = names::name_at(rest, 0)?;
+            rest = &rest[name.len() + 1..];
+            core::str::from_utf8(name).ok()
+        })
+    }
+
     /// The relative sites, ascending.
     pub fn relatives(&self) -> impl ExactSizeIterator<Item = Relative> + 'a {
         let view = *self;
@@ -491,6 +527,7 @@ impl fmt::Debug for ImageView<'_> {
             .field("span1", &self.span1().len())
             .field("span2", &self.span2_len())
             .field("imports", &self.import_count())
+            .field("wanted", &self.wanted_count())
             .finish_non_exhaustive()
     }
 }

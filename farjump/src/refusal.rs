@@ -33,7 +33,9 @@ impl From<Refused> for Refusal {
             Refused::BadImage { .. } | Refused::Statics { .. } => RefusalCause::BadImage,
             Refused::IdMismatch { .. } => RefusalCause::IdMismatch,
             Refused::WrongMachine { .. } | Refused::UnsupportedMachine { .. } => RefusalCause::WrongMachine,
-            Refused::UnresolvedImport { .. } => RefusalCause::UnresolvedImport,
+            Refused::UnresolvedImport { .. }
+            | Refused::WantedLibraries { .. }
+            | Refused::WantedUnopened { .. } => RefusalCause::UnresolvedImport,
             _ => RefusalCause::NoRoom,
         };
         Refusal { cause, text: refused.to_string() }

@@ -53,6 +53,12 @@ pub enum Error {
         /// What the dynamic linker said.
         message: String,
     },
+    /// What cannot name a library that images want.
+    #[error("{name:?} is no soname: 1 to 255 printable characters without a slash, as libz.so.1")]
+    Soname {
+        /// The name as it was given.
+        name: String,
+    },
     /// An ELF file that is damaged.
     #[error("`{}` is no shared library that can be read: {problem}", path.display())]
     Malformed {

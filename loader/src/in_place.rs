@@ -66,7 +66,8 @@ impl InPlace {
         if view.span2_len() != 0 {
             return Err(Refused::Statics { ifunc: ifunc(), len: view.span2_len() });
         }
-        let patches = Patches::of(&view, |import| resolver.resolve(import))
+        let offer = resolver.offer(&view, name)?;
+        let patches = Patches::of(&view, |import| offer.resolve(import))
             .map_err(|error| refusal(Error::Place(error), &view, name, resolver))?;
         Ok(InPlace {
             id: claimed,

@@ -47,6 +47,8 @@ pub struct ImageReport {
     pub payload_align: Option<u32>,
     /// What it needs of the target, ascending by place.
     pub imports: Vec<ImportReport>,
+    /// Sonames of the libraries that define some of the imports, ascending.
+    pub wanted: Vec<String>,
     /// How many words hold addresses of the image itself.
     pub relative_sites: usize,
 }
@@ -174,6 +176,7 @@ impl ImageReport {
             align: 1 << view.align_log2(),
             payload_align: (payload_align != 0).then(|| 1 << payload_align),
             imports: imports.collect(),
+            wanted: view.wanted().map(str::to_owned).collect(),
             relative_sites: view.relatives().len(),
         })
     }
@@ -213,7 +216,11 @@ impl fmt::Display for ImageReport {
         for import in &self.imports {
             write!(out, "  {import}")?;
         }
-        writeln!(out)
+        writeln!(out)?;
+        if !self.wanted.is_empty() {
+            writeln!(out, "  wants     {}", self.wanted.join("  "))?;
+        }
+        Ok(())
     }
 }
 

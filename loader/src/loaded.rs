@@ -39,6 +39,11 @@ impl Loaded {
         self.extent.contains(&address.addr().get()).then_some(address)
     }
 
+    /// Address of `name` if this library defines it, or one that it depends on.
+    pub(crate) fn symbol_or_dependencies(&self, name: &str) -> Option<NonNull<c_void>> {
+        find(&self.library, name)
+    }
+
     /// How many bytes of the library lie at and behind `address`, which [`Loaded::symbol`] gave.
     pub(crate) fn bytes_from(&self, address: NonNull<c_void>) -> usize {
         self.extent.end.saturating_sub(address.addr().get())

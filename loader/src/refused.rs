@@ -75,6 +75,29 @@ pub enum Refused {
         /// What is on offer, cut where it is long.
         offered: String,
     },
+    /// The code imports what the target does not offer, and wants libraries that the target does not open for it.
+    #[error(
+        "the target refused `{ifunc}`: it imports `{symbol}`, which the target does not offer, and wants {}, which the \
+         target does not open: serve with {} (TargetBuilder::wanted_library), or export what it needs",
+        missing.join(" and "),
+        missing.iter().map(|soname| format!("--wanted-library {soname}")).collect::<Vec<_>>().join(" ")
+    )]
+    WantedLibraries {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// The first symbol that is not offered.
+        symbol: String,
+        /// Sonames of the libraries that it wants and the target does not open, ascending.
+        missing: Vec<String>,
+    },
+    /// The code imports what the target does not offer, and wants a library that the target would open for it, and cannot.
+    #[error("the target refused `{ifunc}`, which wants a library: {source}; install it at the target")]
+    WantedUnopened {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// What failed.
+        source: Error,
+    },
     /// The arena has no gap that is long enough.
     #[error(
         "the target refused `{ifunc}`: it has no room for {needed} bytes of code or data, the longest gap is {largest}; \

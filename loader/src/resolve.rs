@@ -1,5 +1,5 @@
 //! What injected code may import: exports first, then what the target's policy adds; and before both, what was exported later,
-//! to a target that ran.
+//! to a target that ran. Last of all come libraries that an image wants, if the target opens them.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_void};
@@ -10,13 +10,15 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
-use farjump_core::image::Import;
+use farjump_core::image::{ImageView, Import, is_soname};
 use libloading::os::unix;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::error::Error;
 use crate::loaded::{Loaded, find};
+use crate::refused::Refused;
 
 /// Names more different than this are not suggested (0: nothing in common, 1: equal).
 const LIKENESS: f64 = 0.4;
@@ -84,7 +86,8 @@ impl fmt::Debug for Exports {
 const SERVICES: &str = "farjump_";
 
 /// Finds what an import names: in what was put before all else, the latest first; among the exports; then in each library that
-/// was allowed, in the order in which they were; and last, if that was allowed, among the symbols of the whole process.
+/// was allowed, in the order in which they were; then, if that was allowed, among the symbols of the whole process; and last,
+/// in the libraries that the image wants ([`Resolver::allow_wanted`]).
 #[derive(Debug, Default)]
 pub struct Resolver {
     /// Oldest first.
@@ -92,6 +95,46 @@ pub struct Resolver {
     exports: Exports,
     libraries: Vec<Allowed>,
     process: Option<unix::Library>,
+    wanted: Vec<Wanted>,
+}
+
+/// A library that an image may want. It is opened when the first one does.
+#[derive(Debug)]
+struct Wanted {
+    soname: String,
+    library: OnceLock<Allowed>,
+}
+
+impl Wanted {
+    fn open(&self) -> Result<&Allowed, Error> {
+        if let Some(library) = self.library.get() {
+            return Ok(library);
+        }
+        // SAFETY: what `Resolver::allow_wanted` asks of its caller.
+        let library = unsafe { Allowed::open(self.soname.as_ref(), self.soname.as_ref()) }?;
+        Ok(self.library.get_or_init(|| library))
+    }
+}
+
+/// What a target offers to one image.
+#[derive(Debug)]
+pub(crate) struct Offer<'a> {
+    resolver: &'a Resolver,
+    /// Those that it wants, if it needs them.
+    wanted: Vec<&'a Allowed>,
+}
+
+impl Offer<'_> {
+    /// The address of what `import` names, without its addend; `None` where nothing of that name is offered.
+    pub(crate) fn resolve(&self, import: &Import<'_>) -> Option<u64> {
+        self.resolver.resolve(import).or_else(|| self.resolve_wanted(import.name))
+    }
+
+    #[cold]
+    fn resolve_wanted(&self, name: &str) -> Option<u64> {
+        let address = self.wanted.iter().find_map(|library| library.get(name))?;
+        Some(address.expose_provenance().get() as u64)
+    }
 }
 
 /// Never unloaded: code that outlives the resolver may hold addresses in it.
@@ -99,6 +142,8 @@ pub struct Resolver {
 struct Allowed {
     name: String,
     loaded: ManuallyDrop<Loaded>,
+    /// What its dependencies define is offered too.
+    dependencies: bool,
 }
 
 /// What goes before all that was offered when it came.
@@ -127,18 +172,19 @@ impl Allowed {
         // SAFETY: the caller's promise.
         let loaded = unsafe { Loaded::open(at) };
         let loaded = loaded.map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
-        Ok(Allowed { name: name.to_string_lossy().into_owned(), loaded: ManuallyDrop::new(loaded) })
+        let name = name.to_string_lossy().into_owned();
+        Ok(Allowed { name, loaded: ManuallyDrop::new(loaded), dependencies: false })
     }
 
     fn get(&self, name: &str) -> Option<NonNull<c_void>> {
-        self.loaded.symbol(name)
+        if self.dependencies { self.loaded.symbol_or_dependencies(name) } else { self.loaded.symbol(name) }
     }
 }
 
 impl Resolver {
     /// Nothing but these exports.
     pub fn new(exports: Exports) -> Resolver {
-        Resolver { interposed: Vec::new(), exports, libraries: Vec::new(), process: None }
+        Resolver { exports, ..Resolver::default() }
     }
 
     /// The exports.
@@ -168,6 +214,75 @@ impl Resolver {
         // SAFETY: the caller's promise.
         self.libraries.push(unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?);
         Ok(())
+    }
+
+    /// As [`Resolver::allow_library`], with what the libraries define that this one depends on.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    ///
+    /// # Safety
+    /// As for [`Resolver::allow_library`].
+    pub unsafe fn allow_library_and_its_own(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        let library = unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?;
+        self.libraries.push(Allowed { dependencies: true, ..library });
+        Ok(())
+    }
+
+    /// Allows images to want the library with this soname: it is opened when the first image wants it that imports something
+    /// that is not offered otherwise, and stays open until the process ends. Such images, and no others, then find what it defines
+    /// *itself*, after all else that is offered.
+    ///
+    /// # Errors
+    /// [`Error::Soname`] for a path, and for what else is no soname.
+    ///
+    /// # Safety
+    /// As for [`Resolver::allow_library`], at any time from now on.
+    pub unsafe fn allow_wanted(&mut self, soname: &str) -> Result<(), Error> {
+        if !is_soname(soname) {
+            return Err(Error::Soname { name: soname.to_owned() });
+        }
+        if !self.wanted.iter().any(|wanted| wanted.soname == soname) {
+            self.wanted.push(Wanted { soname: soname.to_owned(), library: OnceLock::new() });
+        }
+        Ok(())
+    }
+
+    /// What is offered to this image, called `ifunc`. Libraries that it wants are opened, if it imports something that is not
+    /// offered otherwise.
+    ///
+    /// # Errors
+    /// [`Refused::WantedLibraries`] where such an import is in no library that is opened, and it wants others;
+    /// [`Refused::WantedUnopened`] where one of those that would be opened cannot be.
+    pub(crate) fn offer(&self, image: &ImageView<'_>, ifunc: &str) -> Result<Offer<'_>, Refused> {
+        let mut offer = Offer { resolver: self, wanted: Vec::new() };
+        if image.wanted().next().is_none() {
+            return Ok(offer);
+        }
+        let mut missing: Vec<Import<'_>> =
+            image.imports().filter(|import| self.resolve(import).is_none()).collect();
+        if missing.is_empty() {
+            return Ok(offer);
+        }
+        let (mut unlisted, mut unopened) = (Vec::new(), None);
+        for soname in image.wanted() {
+            match self.wanted.iter().find(|wanted| wanted.soname == soname).map(Wanted::open) {
+                Some(Ok(library)) => offer.wanted.push(library),
+                Some(Err(source)) => unopened = unopened.or(Some(source)),
+                None => unlisted.push(soname.to_owned()),
+            }
+        }
+        missing.retain(|import| !import.weak && offer.resolve_wanted(import.name).is_none());
+        let Some(import) = missing.first() else { return Ok(offer) };
+        let (ifunc, symbol) = (ifunc.to_owned(), import.name.to_owned());
+        match unopened {
+            Some(source) => Err(Refused::WantedUnopened { ifunc, source }),
+            None if !unlisted.is_empty() => {
+                Err(Refused::WantedLibraries { ifunc, symbol, missing: unlisted })
+            }
+            None => Ok(offer),
+        }
     }
 
     /// Puts what this shared library defines itself before all that is offered until now, but for the services that every target
@@ -275,7 +390,8 @@ impl Resolver {
             }
         }
         for allowed in &self.libraries {
-            text += &format!(" and what {} defines", allowed.name);
+            let besides = if allowed.dependencies { " and its dependencies define" } else { " defines" };
+            text += &format!(" and what {}{besides}", allowed.name);
         }
         if self.process.is_some() {
             text += " and the symbols of its process";

@@ -250,7 +250,8 @@ impl Store {
             let (images, bytes) = (self.len(), self.bytes);
             return Err(Refused::StoreFull { ifunc: name.to_owned(), images, bytes });
         }
-        let block = match self.arena.place(&view, |import| resolver.resolve(import)) {
+        let offer = resolver.offer(&view, name)?;
+        let block = match self.arena.place(&view, |import| offer.resolve(import)) {
             Ok(block) => block,
             Err(error) => return Err(refusal(error, &view, name, resolver)),
         };

@@ -50,6 +50,7 @@ pub struct farjump_target_options_t {
     args: Option<User>,
     exports: Vec<(String, Address)>,
     libraries: Vec<PathBuf>,
+    wanted: Vec<String>,
     process_symbols: bool,
     pub(crate) rights: Option<Rights>,
     pub(crate) allow_export: bool,
@@ -104,6 +105,9 @@ impl farjump_target_options_t {
         // SAFETY: the header says that they are loaded, by whoever named them.
         let load = |builder: Builder, path| unsafe { builder.export_library(path) };
         let builder = self.libraries.iter().fold(builder, load);
+        // SAFETY: the header says when they are loaded, by whoever named them.
+        let want = |builder: Builder, soname| unsafe { builder.wanted_library(soname) };
+        let builder = self.wanted.iter().fold(builder, want);
         let builder = self.local.iter().fold(builder, TargetBuilder::local);
         let builder = builder
             .process_symbols(self.process_symbols)
@@ -279,6 +283,24 @@ pub unsafe extern "C" fn farjump_target_options_export_library(
     unsafe {
         change(options, |options| {
             options.libraries.push(self::path(path, "path")?.to_owned());
+            Ok(())
+        })
+    }
+}
+
+/// Lets injected code that wants the library with this soname (`libz.so.1`) find what it defines, after all else that is offered.
+/// None unless set. An image names the libraries that it wants; one that is not among these is never opened. It is opened when
+/// the first code that wants it comes and imports something that is not offered otherwise, which runs its constructors, and
+/// stays open until the process ends. A name with a slash is an error when a target is made.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_wanted_library(
+    options: *mut farjump_target_options_t,
+    soname: *const c_char,
+) -> farjump_status_t {
+    // SAFETY: the header asks for options that nobody else uses, and for texts.
+    unsafe {
+        change(options, |options| {
+            options.wanted.push(text(soname, "soname")?.to_owned());
             Ok(())
         })
     }

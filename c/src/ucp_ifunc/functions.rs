@@ -13,8 +13,8 @@ use farjump::buffer::{Called, Caller};
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::{CodeId, ImageView};
 use farjump_loader::library::MainRoutine;
-use farjump_loader::{Arena, Library, Linked, Resolver, Store};
-use farjump_ucx_sys::{UCS_ERR_CANCELED, UCS_ERR_NO_ELEM, UCS_ERR_NO_MEMORY, UCS_ERR_UNSUPPORTED};
+use farjump_loader::{Arena, Library, Linked, Refused as NotLinked, Resolver, Store};
+use farjump_ucx_sys::UCS_ERR_CANCELED;
 
 use super::Refused;
 use super::frame::{Key, Part};
@@ -163,38 +163,88 @@ pub(super) fn named(name: &str) -> Option<&'static Function> {
     all.as_ref()?.by_name.get(name).copied()
 }
 
-/// Has the function that a frame brings, or names, here from now on.
+/// Has the function that a frame brings, or names, here from now on. Code that imports what this process does not have finds it in
+/// the library of its name in the directory, and in the libraries that this one depends on.
 ///
 /// # Errors
-/// [`UCS_ERR_NO_MEMORY`] where there is no room left for code, [`UCS_ERR_UNSUPPORTED`] where it cannot be linked here,
-/// [`UCS_ERR_CANCELED`] where it is not what it claims to be, or is not in the directory.
+/// [`UCS_ERR_CANCELED`], as the prototypes answer where they cannot register: no room is left for code, it cannot be linked
+/// here, is not what it claims to be, or is not in the directory.
 pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refused> {
     // Opened before the lock is taken: a library's constructors may do anything.
-    let local = if key.is_name() { Some(Local::load(part.name)?) } else { None };
+    let source = if key.is_name() { Source::Here(Local::load(part.name)?) } else { Source::Process };
+    match keep(key, part, source)? {
+        Ok(function) => Ok(function),
+        Err(why) => {
+            let own = Source::Own(own_library(part.name, &why)?);
+            keep(key, part, own)?.map_err(|why| refused(part.name, &why))
+        }
+    }
+}
+
+/// Where a function, or what it imports, is found.
+enum Source {
+    /// The process alone has what it imports.
+    Process,
+    /// What the process does not have is found with this.
+    Own(Resolver),
+    /// The function is in a library.
+    Here(Local),
+}
+
+/// What finds imports in the library of this name in the directory too, and in those that it depends on.
+fn own_library(name: &str, why: &NotLinked) -> Result<Resolver, Refused> {
+    // The store has looked at the name: it is an identifier, and no path.
+    let path = ifunc::path(name);
+    let mut resolver = resolver();
+    // SAFETY: the program names the directory and the library in it, as for code that is registered by its name.
+    let opened = unsafe { resolver.allow_library_and_its_own(&path) };
+    opened.map_err(|error| {
+        let text =
+            format!("{why}; and its own library, which may have it, is not here: {error} ({})", ifunc::WHERE);
+        Refused::new(UCS_ERR_CANCELED, text)
+    })?;
+    Ok(resolver)
+}
+
+/// Has it here; or what it lacks, if it is code that imports something that is not found.
+fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Function, NotLinked>, Refused> {
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let all = match &mut *all {
         Some(all) => all,
         none => none.insert(All::new()?),
     };
     if let Some(function) = all.by_key.get(&key) {
-        return Ok(function);
+        return Ok(Ok(function));
     }
-    let function = match local {
-        Some(Local { library, main }) => Function {
+    let placed = match source {
+        Source::Here(Local { library, main }) => Ok(Function {
             key,
             main,
             align: 1 << INLINE_ALIGN_LOG2,
             wants_services: false,
             code: Code::Local(library),
-        },
-        None => all.place(key, part)?,
+        }),
+        Source::Process => place(&mut all.store, &all.resolver, key, part),
+        Source::Own(resolver) => place(&mut all.store, &resolver, key, part),
+    };
+    let function = match placed {
+        Ok(function) => function,
+        Err(why @ (NotLinked::UnresolvedImport { .. } | NotLinked::WantedLibraries { .. })) => {
+            return Ok(Err(why));
+        }
+        Err(why) => return Err(refused(part.name, &why)),
     };
     let function: &'static Function = Box::leak(Box::new(function));
     all.by_key.insert(key, function);
     if function.image().is_some() {
         all.by_name.entry(part.name.to_owned()).or_insert(function);
     }
-    Ok(function)
+    Ok(Ok(function))
+}
+
+#[cold]
+fn refused(name: &str, why: &NotLinked) -> Refused {
+    Refused::new(UCS_ERR_CANCELED, format!("`{name}` was refused: {why}"))
 }
 
 /// A library that is loaded here.
@@ -214,38 +264,32 @@ impl Local {
 
 impl All {
     fn new() -> Result<All, Refused> {
-        let arena = Arena::new(ROOM).map_err(|error| Refused::new(UCS_ERR_NO_MEMORY, error.to_string()))?;
-        let mut exports = Caller::exports();
-        symbols::offer(&mut exports);
-        let mut resolver = Resolver::new(exports);
-        resolver.allow_process_symbols();
-        Ok(All { store: Store::new(arena), resolver, by_key: HashMap::new(), by_name: HashMap::new() })
+        let arena = Arena::new(ROOM).map_err(|error| Refused::new(UCS_ERR_CANCELED, error.to_string()))?;
+        let store = Store::new(arena);
+        Ok(All { store, resolver: resolver(), by_key: HashMap::new(), by_name: HashMap::new() })
     }
+}
 
-    fn place(&mut self, key: Key, part: &Part<'_>) -> Result<Function, Refused> {
-        use farjump_loader::Refused as Why;
-        let placed = self.store.insert(part.image, part.id, part.name, &self.resolver);
-        let linked = placed.map_err(|why| {
-            let status = match &why {
-                Why::ArenaFull { .. } | Why::StoreFull { .. } | Why::LargerThanStore { .. } => {
-                    UCS_ERR_NO_MEMORY
-                }
-                Why::UnresolvedImport { .. } => UCS_ERR_NO_ELEM,
-                Why::WrongMachine { .. } | Why::UnsupportedMachine { .. } => UCS_ERR_UNSUPPORTED,
-                _ => UCS_ERR_CANCELED,
-            };
-            Refused::new(status, format!("`{}` was refused: {why}", part.name))
-        })?;
-        let imports_services = ImageView::new_checked(linked.image())
-            .is_ok_and(|view| view.imports().any(|import| SERVICES.contains(&import.name)));
-        Ok(Function {
-            key,
-            main: linked.main(),
-            align: 1 << linked.payload_align_log2().max(INLINE_ALIGN_LOG2),
-            wants_services: imports_services,
-            code: Code::Placed(linked),
-        })
-    }
+/// What this process offers to code: services, this interface's own functions, and all symbols that it has.
+fn resolver() -> Resolver {
+    let mut exports = Caller::exports();
+    symbols::offer(&mut exports);
+    let mut resolver = Resolver::new(exports);
+    resolver.allow_process_symbols();
+    resolver
+}
+
+fn place(store: &mut Store, resolver: &Resolver, key: Key, part: &Part<'_>) -> Result<Function, NotLinked> {
+    let linked = store.insert(part.image, part.id, part.name, resolver)?;
+    let imports_services = ImageView::new_checked(linked.image())
+        .is_ok_and(|view| view.imports().any(|import| SERVICES.contains(&import.name)));
+    Ok(Function {
+        key,
+        main: linked.main(),
+        align: 1 << linked.payload_align_log2().max(INLINE_ALIGN_LOG2),
+        wants_services: imports_services,
+        code: Code::Placed(linked),
+    })
 }
 
 /// What `farjump_ifunc.h` offers besides the functions of libc.

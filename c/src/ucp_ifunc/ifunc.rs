@@ -17,6 +17,8 @@ use super::Refused;
 use super::frame::Key;
 use super::functions::{self, Function};
 
+/// What a message ends with that concerns a library's file.
+pub(super) const WHERE: &str = "UCX_IFUNC_LIB_DIR says where";
 /// Where libraries are, unless `UCX_IFUNC_LIB_DIR` says otherwise.
 const DIRECTORY: &str = "/usr/lib";
 
@@ -158,10 +160,14 @@ fn check_name(name: &str) -> Result<(), Refused> {
 /// [`UCS_ERR_CANCELED`], where it is not there, or is no ifunc library.
 pub(super) fn from_directory(name: &str) -> Result<Library, Refused> {
     check_name(name).map_err(|refused| Refused { status: UCS_ERR_CANCELED, ..refused })?;
-    let directory = std::env::var_os("UCX_IFUNC_LIB_DIR").filter(|directory| !directory.is_empty());
-    let path =
-        PathBuf::from(directory.unwrap_or_else(|| OsString::from(DIRECTORY))).join(format!("{name}.so"));
+    let path = path(name);
     // SAFETY: registering loads, as the papers' interface says; the program names the directory and the library in it.
     unsafe { Library::load_named(&path, name) }
-        .map_err(|error| Refused::new(UCS_ERR_CANCELED, format!("{error} (UCX_IFUNC_LIB_DIR says where)")))
+        .map_err(|error| Refused::new(UCS_ERR_CANCELED, format!("{error} ({WHERE})")))
+}
+
+/// Where the library of this name is, if it is anywhere.
+pub(super) fn path(name: &str) -> PathBuf {
+    let directory = std::env::var_os("UCX_IFUNC_LIB_DIR").filter(|directory| !directory.is_empty());
+    PathBuf::from(directory.unwrap_or_else(|| OsString::from(DIRECTORY))).join(format!("{name}.so"))
 }

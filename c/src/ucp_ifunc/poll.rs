@@ -34,9 +34,9 @@ const PIECE: usize = 4 << 10;
 ///
 /// # Errors
 /// [`UCS_ERR_INVALID_PARAM`] for what is no slot. Of a frame, which is gone then: [`UCS_ERR_CANCELED`] if it is longer than the
-/// slot, contradicts itself, is not what it claims to be, names a library that is not here, or panicked; [`UCS_ERR_NO_ELEM`] if its
-/// code or a symbol is missing; [`UCS_ERR_INVALID_ADDR`] if its function wants the payload elsewhere; [`UCS_ERR_TIMED_OUT`] if its end
-/// did not come; and those of [`functions::bring`].
+/// slot, contradicts itself, is not what it claims to be, cannot be registered here, or panicked; [`UCS_ERR_NO_ELEM`] if its
+/// code is missing; [`UCS_ERR_INVALID_ADDR`] if its function wants the payload elsewhere; [`UCS_ERR_TIMED_OUT`] if its end
+/// did not come.
 ///
 /// # Safety
 /// `slot` must be null, or valid for reads and writes of `room` bytes during the call, and `target_args` as for

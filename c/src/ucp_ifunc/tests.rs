@@ -372,7 +372,7 @@ fn a_function_that_panics_or_lacks_a_symbol_or_wants_its_payload_elsewhere_is_a_
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     for (ifunc, status, text) in [
         (&panics, UCS_ERR_CANCELED, "`panics` panicked: no more"),
-        (&lacking, UCS_ERR_NO_ELEM, "nobody_has_this"),
+        (&lacking, UCS_ERR_CANCELED, "nobody_has_this"),
     ] {
         slots.store(0, Made::of(ifunc, &[1]).message()).unwrap();
         let (found, words) = slots.poll(0, &mut seen);

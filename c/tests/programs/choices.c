@@ -249,6 +249,7 @@ static void imports_are_found_where_the_target_lets_them_be_looked_for(void)
 
     options = offering();
     WORKS(farjump_target_options_export_library(options, "libc.so.6"));
+    WORKS(farjump_target_options_wanted_library(options, "libz.so.1"));
     pair = joined(options);
     GIVES(FARJUMP_ERROR_REFUSED, farjump_link_call(pair.link, missing, NULL, 0, PATIENCE, reply));
     CHECK(called(pair.link) == 70);

@@ -6,6 +6,7 @@
 mod bad_input;
 mod comparing;
 mod measuring;
+mod medley;
 mod own;
 mod programs;
 mod workshop;

@@ -180,6 +180,27 @@ impl Workshop {
         build(&options).map(drop)
     }
 
+    /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` into this directory with `farjump build`, of an ordinary library, made here, that
+    /// stays where it is.
+    pub(crate) fn ifunc_with_library(&self, name: &str, variant: Variant, directory: &Path, text: &str) {
+        let source = self.path("library.c");
+        fs::write(&source, text).unwrap();
+        let folder = self.path("besides");
+        fs::create_dir_all(&folder).unwrap();
+        let library = folder.join("libfarjump-besides.so");
+        let mut command = Command::new("cc");
+        command.args(["-shared", "-fPIC", "-Wl,-soname,libfarjump-besides.so", "-o"]).arg(&library);
+        finish(command.arg(&source));
+        let mut cflags = variant.flags().to_vec();
+        cflags.extend(["-L", "-Wl,-rpath,"].map(|flag| format!("{flag}{}", folder.display())));
+        cflags.push("-lfarjump-besides".to_owned());
+        let output = directory.join(format!("{name}.so"));
+        let options =
+            Options { inputs: vec![self::source("ifuncs", name)], output, cflags, ..Options::default() };
+        let built = build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(built.wanted, ["libfarjump-besides.so"]);
+    }
+
     /// Builds `benches/NAME.c`, an ifunc, as `FILE.so`.
     pub(crate) fn measured_ifunc(&self, name: &str, file: &str) {
         let mut cflags = Variant::TwoChains.flags().to_vec();

@@ -26,7 +26,7 @@ pub enum ImageError {
     #[error("these bytes are no image: they do not start with FJI")]
     Magic,
     /// Made by another version of farjump.
-    #[error("image has format version {0}, this farjump reads version 1: build the library again")]
+    #[error("image has format version {0}, this farjump reads version 2: build the library again")]
     Version(u8),
     /// An ABI this farjump does not know.
     #[error("image is for ABI {0}, this farjump knows ABI 1 (Linux, System V, LP64)")]
@@ -87,6 +87,27 @@ pub enum ImageError {
     #[error("image import {index} has no usable name")]
     Name {
         /// Running number among imports.
+        index: usize,
+    },
+    /// More wanted libraries than [`MAX_WANTED`](super::MAX_WANTED).
+    #[error("image wants {count} libraries, the most are 16")]
+    WantedCount {
+        /// How many it wants.
+        count: usize,
+    },
+    /// A wanted library whose name is not ended, empty, longer than [`MAX_SONAME`](super::MAX_SONAME) bytes, not printable
+    /// ASCII, or a path.
+    #[error(
+        "image wants library {index} by a name that is no soname: 1 to 255 printable characters without a slash"
+    )]
+    Wanted {
+        /// Running number among the wanted libraries.
+        index: usize,
+    },
+    /// Wanted libraries that are not in the order of their bytes, each once: the same code would have two identities.
+    #[error("image wants library {index} twice or out of order")]
+    WantedOrder {
+        /// Running number among the wanted libraries.
         index: usize,
     },
     /// Names that no import uses, or one that is there twice: the same code would have two identities.

@@ -3,17 +3,40 @@
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
-use super::{ImageError, MAX_SYMBOL};
+use super::{ImageError, MAX_SYMBOL, MAX_WANTED, is_soname};
 
-/// Checks that `names` holds each name that `offsets` (one for each import, in their order) ask for once, in the order of first
-/// use, and nothing else: so one content has one encoding. The work is bounded by the lengths of the two.
-pub(super) fn check(names: &[u8], offsets: impl Iterator<Item = u32>) -> Result<(), ImageError> {
+/// Checks the names of `count` wanted libraries at the start of `names`, and returns where they end.
+pub(super) fn check_wanted(names: &[u8], count: usize) -> Result<usize, ImageError> {
+    if count > MAX_WANTED {
+        return Err(ImageError::WantedCount { count });
+    }
+    let (mut end, mut last) = (0, None);
+    for index in 0..count {
+        let name = name_at(names, end).and_then(|name| core::str::from_utf8(name).ok());
+        let name = name.filter(|name| is_soname(name)).ok_or(ImageError::Wanted { index })?;
+        if last.is_some_and(|last| name <= last) {
+            return Err(ImageError::WantedOrder { index });
+        }
+        last = Some(name);
+        end += name.len() + 1;
+    }
+    Ok(end)
+}
+
+/// Checks that `names` from `start` on holds each name that `offsets` (one for each import, in their order) ask for once,
+/// in the order of first use, and nothing else: so one content has one encoding. The work is bounded by the lengths of the
+/// two.
+pub(super) fn check_imports(
+    names: &[u8],
+    start: usize,
+    offsets: impl Iterator<Item = u32>,
+) -> Result<(), ImageError> {
     let mut known = Vec::new();
     // Where the names that were used so far end, and the next new one has to start.
-    let mut end = 0;
+    let mut end = start;
     for (index, offset) in offsets.enumerate() {
         let offset = offset as usize;
-        if offset < end && (offset == 0 || names[offset - 1] == 0) {
+        if (start..end).contains(&offset) && (offset == start || names[offset - 1] == 0) {
             continue;
         }
         let name = Some(end).filter(|end| *end == offset).and_then(|_| name_at(names, offset));

@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::{ABI_LINUX, ImageError, ImageView, Import, MAGIC, Machine, Relative, SPAN2};
+use super::{
+    ABI_LINUX, ImageError, ImageView, Import, MAGIC, MAX_WANTED, Machine, NAMES_BITS, Relative, SPAN2,
+};
 
 /// The parts of an image, to be encoded. Made by the linker stage of farjump-loader.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub struct ImageParts<'a> {
     pub imports: Vec<Import<'a>>,
     /// Relative sites in any order.
     pub relatives: Vec<Relative>,
+    /// Sonames of the libraries that define some of the imports, in any order.
+    pub wanted: Vec<&'a str>,
 }
 
 impl<'a> ImageParts<'a> {
@@ -40,10 +44,11 @@ impl<'a> ImageParts<'a> {
             bss_len: 0,
             imports: Vec::new(),
             relatives: Vec::new(),
+            wanted: Vec::new(),
         }
     }
 
-    /// The canonical bytes: sites in order, each name once, in the order in which the sorted imports first use it, so
+    /// The canonical bytes: sites in order, each name once, the wanted libraries', and the imports' in the order in which the sorted ones first use it, so
     /// that the same code has the same identity whichever linker made it.
     ///
     /// # Errors
@@ -54,7 +59,21 @@ impl<'a> ImageParts<'a> {
         imports.sort_by_key(|import| import.site);
         let mut relatives = self.relatives.clone();
         relatives.sort_by_key(|relative| relative.site);
+        let mut wanted = self.wanted.clone();
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.len() > MAX_WANTED {
+            return Err(ImageError::WantedCount { count: wanted.len() });
+        }
         let mut names = Vec::new();
+        for (index, name) in wanted.iter().enumerate() {
+            // In the table it would end there.
+            if name.contains('\0') {
+                return Err(ImageError::Wanted { index });
+            }
+            names.extend_from_slice(name.as_bytes());
+            names.push(0);
+        }
         let mut known: Vec<(&str, u32)> = Vec::new();
         let mut offsets = Vec::with_capacity(imports.len());
         for (index, import) in imports.iter().enumerate() {
@@ -84,7 +103,9 @@ impl<'a> ImageParts<'a> {
         }
         out.extend_from_slice(&(imports.len() as u16).to_le_bytes());
         out.extend_from_slice(&(relatives.len() as u16).to_le_bytes());
-        out.extend_from_slice(&(names.len() as u32).to_le_bytes());
+        // Names too long for their bits give an image that is refused below.
+        let names_len = names.len() as u32 & ((1 << NAMES_BITS) - 1);
+        out.extend_from_slice(&(names_len | (wanted.len() as u32) << NAMES_BITS).to_le_bytes());
         for (import, offset) in imports.iter().zip(offsets) {
             out.extend_from_slice(&import.site.to_word().to_le_bytes());
             out.extend_from_slice(&offset.to_le_bytes());

@@ -153,6 +153,7 @@ fn image(align_log2: u8, imports: u32) -> Vec<u8> {
         bss_len: 0,
         imports: (0..imports).map(import).collect(),
         relatives: vec![],
+        wanted: vec![],
     };
     parts.encode().unwrap()
 }

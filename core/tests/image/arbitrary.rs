@@ -1,6 +1,6 @@
 //! Whatever bytes come, the check ends without a panic, and what it lets pass can be placed without one.
 
-use farjump_core::image::{ImageView, Place, Room};
+use farjump_core::image::{ImageView, MAX_WANTED, Place, Room, is_soname};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -23,6 +23,7 @@ fn use_all(bytes: &[u8]) {
         };
         assert!(apart, "{pair:?} overlap");
     }
+    assert!(view.wanted().all(is_soname) && view.wanted().is_sorted() && view.wanted().count() <= MAX_WANTED);
     for import in view.imports() {
         assert!(!import.name.is_empty() && import.name.bytes().all(|byte| byte.is_ascii_graphic()));
     }
@@ -40,7 +41,7 @@ proptest! {
     #[test]
     fn no_bytes_make_a_view_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), small: bool) {
         // Random bytes alone would never get past the magic and the lengths.
-        for (at, byte) in b"FJI\x01\x3e\0\x01\x33".iter().enumerate() {
+        for (at, byte) in b"FJI\x02\x3e\0\x01\x33".iter().enumerate() {
             if let Some(place) = bytes.get_mut(at) {
                 *place = *byte;
             }
@@ -81,6 +82,7 @@ proptest! {
         let again = ImageParts {
             imports: view.imports().collect(),
             relatives: view.relatives().collect(),
+            wanted: view.wanted().collect(),
             span1: view.span1(),
             data: view.data(),
             ..parts

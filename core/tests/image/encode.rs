@@ -27,8 +27,10 @@ pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
             let import =
                 (select(vec!["a", "b_2", "store_get", "_Z3fooi", "memcpy"]), any::<i64>(), any::<bool>());
             let what = prop_oneof![import.prop_map(Ok), target.prop_map(Err)];
-            (subsequence(all, 0..=count).prop_shuffle(), prop::collection::vec(what, count), 0..text as u32)
-                .prop_map(move |(sites, what, entry)| {
+            let wanted = subsequence(vec!["libcrypto.so.3", "libz.so.1", "a"], 0..=3).prop_shuffle();
+            let sites = subsequence(all, 0..=count).prop_shuffle();
+            (sites, prop::collection::vec(what, count), 0..text as u32, wanted).prop_map(
+                move |(sites, what, entry, wanted)| {
                     let (mut imports, mut relatives) = (vec![], vec![]);
                     for (site, what) in sites.into_iter().zip(what) {
                         match what {
@@ -46,8 +48,10 @@ pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
                         bss_len,
                         imports,
                         relatives,
+                        wanted,
                     }
-                })
+                },
+            )
         },
     )
 }
@@ -71,16 +75,22 @@ proptest! {
         relatives.sort_by_key(|relative| relative.site);
         prop_assert_eq!(view.imports().collect::<Vec<_>>(), imports);
         prop_assert_eq!(view.relatives().collect::<Vec<_>>(), relatives);
+        let mut wanted = parts.wanted.clone();
+        wanted.sort_unstable();
+        prop_assert_eq!(view.wanted().collect::<Vec<_>>(), wanted);
     }
 
     #[test]
     fn the_order_in_which_sites_are_given_does_not_show(
-        (parts, imports, relatives) in any_parts().prop_flat_map(|parts| {
-            let (imports, relatives) = (parts.imports.clone(), parts.relatives.clone());
-            (Just(parts), Just(imports).prop_shuffle(), Just(relatives).prop_shuffle())
+        (parts, imports, relatives, wanted) in any_parts().prop_flat_map(|parts| {
+            let ImageParts { imports, relatives, wanted, .. } = parts.clone();
+            // A library that is named twice is wanted once.
+            let wanted = [wanted.clone(), wanted].concat();
+            let shuffled = (Just(imports).prop_shuffle(), Just(relatives).prop_shuffle(), Just(wanted).prop_shuffle());
+            (Just(parts), shuffled).prop_map(|(parts, (imports, relatives, wanted))| (parts, imports, relatives, wanted))
         }),
     ) {
-        let shuffled = ImageParts { imports, relatives, ..parts.clone() };
+        let shuffled = ImageParts { imports, relatives, wanted, ..parts.clone() };
         prop_assert_eq!(shuffled.encode().unwrap(), parts.encode().unwrap());
     }
 }
@@ -88,7 +98,7 @@ proptest! {
 #[test]
 fn each_part_of_an_image_shows_in_its_bytes() {
     let plain = parts().encode().unwrap();
-    let changes: [fn(&mut ImageParts<'_>); 11] = [
+    let changes: [fn(&mut ImageParts<'_>); 12] = [
         |parts| parts.machine = Machine::RISCV,
         |parts| parts.align_log2 = 5,
         |parts| parts.payload_align_log2 = 0,
@@ -100,6 +110,7 @@ fn each_part_of_an_image_shows_in_its_bytes() {
         |parts| parts.imports[1].addend = -16,
         |parts| parts.imports[2].weak = false,
         |parts| parts.relatives[0].to = Place::Span1(47),
+        |parts| parts.wanted = vec!["libz.so.1"],
     ];
     for (index, change) in changes.into_iter().enumerate() {
         let mut parts = parts();

@@ -33,5 +33,6 @@ fn parts<'a>() -> ImageParts<'a> {
             Relative { site: Place::Span2(8), to: Place::Span1(64) },
             Relative { site: Place::Span2(24), to: Place::Span2(0) },
         ],
+        wanted: vec![],
     }
 }

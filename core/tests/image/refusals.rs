@@ -1,6 +1,8 @@
 //! One test for each way in which bytes are no image, at the edges.
 
-use farjump_core::image::{ImageError, ImageParts, ImageView, Import, MAX_SPAN, Place, Relative};
+use farjump_core::image::{
+    ImageError, ImageParts, ImageView, Import, MAX_SONAME, MAX_SPAN, MAX_WANTED, Place, Relative,
+};
 
 use super::parts;
 
@@ -61,7 +63,7 @@ fn other_magic_versions_and_abis_are_told_apart() {
     for at in 0..3 {
         assert_eq!(with_byte(at, 0), Err(ImageError::Magic));
     }
-    for version in [0, 2, 255] {
+    for version in [0, 1, 3, 255] {
         assert_eq!(with_byte(3, version), Err(ImageError::Version(version)));
     }
     for abi in [0, 2, 255] {
@@ -222,6 +224,96 @@ fn an_image_whose_imports_all_name_one_endless_symbol_is_refused_at_once() {
     image.splice(names..names, vec![b'n'; more]);
     image[28..32].copy_from_slice(&(2 + more as u32).to_le_bytes());
     assert_eq!(ImageView::new_checked(&image).unwrap_err(), ImageError::Name { index: 0 });
+}
+
+/// The image that wants these libraries, whatever they are: as its encoding would be if it were one.
+fn wanting(wanted: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = parts().encode().unwrap();
+    let table: Vec<u8> = wanted.iter().flat_map(|name| [*name, b"\0"].concat()).collect();
+    let named = u32::from_le_bytes(bytes[28..32].try_into().unwrap()) as usize;
+    let old = (NAMES + named).next_multiple_of(16) - (NAMES + named);
+    let names = named + table.len();
+    let new = (NAMES + names).next_multiple_of(16) - (NAMES + names);
+    bytes.splice(NAMES + named..NAMES + named + old, vec![0; new]);
+    bytes.splice(NAMES..NAMES, table.iter().copied());
+    bytes[28..32].copy_from_slice(&(names as u32 | (wanted.len() as u32) << 27).to_le_bytes());
+    for import in 0..4 {
+        let at = IMPORTS + 16 * import + 4;
+        let offset = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        bytes[at..at + 4].copy_from_slice(&(offset + table.len() as u32).to_le_bytes());
+    }
+    bytes
+}
+
+fn check_wanting(wanted: &[&[u8]]) -> Result<(), ImageError> {
+    ImageView::new_checked(&wanting(wanted)).map(|_| ())
+}
+
+#[test]
+fn wanted_libraries_stand_before_the_imports_names() {
+    let (first, second) = ("libcrypto.so.3", "libz.so.1");
+    let encoded = ImageParts { wanted: vec![second, first], ..parts() }.encode().unwrap();
+    assert_eq!(encoded, wanting(&[first.as_bytes(), second.as_bytes()]));
+    let view = ImageView::new_checked(&encoded).unwrap();
+    assert!(view.wanted().eq([first, second]));
+    assert!(view.imports().map(|import| import.name).eq(["store_get", "table", "maybe", "table"]));
+}
+
+#[test]
+fn a_wanted_library_is_named_by_a_soname_and_never_by_a_path() {
+    for path in ["/lib/libz.so.1", "./libz.so.1", "../libz.so", "lib/", "/"] {
+        assert_eq!(check_wanting(&[path.as_bytes()]), Err(ImageError::Wanted { index: 0 }), "{path}");
+        let encoded = ImageParts { wanted: vec![path], ..parts() }.encode();
+        assert_eq!(encoded, Err(ImageError::Wanted { index: 0 }), "{path}");
+    }
+    for name in [&b""[..], b"lib z.so", b"libz.so\n", b"lib\x7f.so", b"libz\xc3\xa9.so", b"libz\xff.so"] {
+        assert_eq!(check_wanting(&[b"a.so", name]), Err(ImageError::Wanted { index: 1 }), "{name:?}");
+    }
+}
+
+#[test]
+fn a_wanted_librarys_name_with_a_zero_byte_is_refused() {
+    let encoded = ImageParts { wanted: vec!["liba.so", "libz.so\0.1"], ..parts() }.encode();
+    assert_eq!(encoded, Err(ImageError::Wanted { index: 1 }));
+    // What follows the zero byte is another name, which nothing uses, or an import's that is not where it should be.
+    assert_eq!(check_wanting(&[b"libz.so\0.1"]), Err(ImageError::Name { index: 0 }));
+    let without_end = check(|bytes| bytes[28..32].copy_from_slice(&(9_u32 | 1 << 27).to_le_bytes()));
+    assert!(without_end.is_err(), "the padding behind the names is not zero");
+}
+
+#[test]
+fn a_wanted_librarys_name_has_at_most_255_bytes() {
+    for (len, fits) in [(MAX_SONAME, true), (MAX_SONAME + 1, false), (1 << 20, false)] {
+        let name = "n".repeat(len);
+        let expected = if fits { Ok(()) } else { Err(ImageError::Wanted { index: 0 }) };
+        assert_eq!(check_wanting(&[name.as_bytes()]), expected, "{len}");
+        assert_eq!(ImageParts { wanted: vec![&name], ..parts() }.encode().map(|_| ()), expected, "{len}");
+    }
+}
+
+#[test]
+fn at_most_16_libraries_are_wanted() {
+    let names: Vec<String> = (10..41).map(|number| format!("lib{number}.so")).collect();
+    for (count, fits) in [(MAX_WANTED, true), (MAX_WANTED + 1, false), (31, false)] {
+        let wanted: Vec<&str> = names[..count].iter().map(String::as_str).collect();
+        let expected = if fits { Ok(()) } else { Err(ImageError::WantedCount { count }) };
+        let bytes: Vec<&[u8]> = wanted.iter().map(|name| name.as_bytes()).collect();
+        assert_eq!(check_wanting(&bytes), expected);
+        assert_eq!(ImageParts { wanted, ..parts() }.encode().map(|_| ()), expected);
+    }
+}
+
+#[test]
+fn wanted_libraries_are_in_order_and_each_there_once() {
+    assert_eq!(check_wanting(&[b"b.so", b"a.so"]), Err(ImageError::WantedOrder { index: 1 }));
+    assert_eq!(check_wanting(&[b"a.so", b"b.so", b"b.so"]), Err(ImageError::WantedOrder { index: 2 }));
+}
+
+#[test]
+fn an_import_is_not_named_by_a_wanted_library() {
+    let mut bytes = wanting(&[b"store_get"]);
+    bytes[IMPORTS + 4..IMPORTS + 8].copy_from_slice(&0_u32.to_le_bytes());
+    assert_eq!(ImageView::new_checked(&bytes).unwrap_err(), ImageError::Name { index: 0 });
 }
 
 #[test]

@@ -36,6 +36,7 @@ const DEFAULT_IMAGES: usize = 8192;
 pub struct ExecutorBuilder {
     pub(crate) exports: Exports,
     libraries: Vec<std::path::PathBuf>,
+    wanted: Vec<String>,
     process_symbols: bool,
     perf_map: bool,
     crash_report: bool,
@@ -54,6 +55,7 @@ impl Default for ExecutorBuilder {
         ExecutorBuilder {
             exports,
             libraries: Vec::new(),
+            wanted: Vec::new(),
             process_symbols: false,
             perf_map: false,
             crash_report: false,
@@ -110,6 +112,17 @@ impl ExecutorBuilder {
     #[must_use]
     pub unsafe fn library(mut self, path: impl AsRef<Path>) -> Self {
         self.libraries.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// Lets code that wants the library with this soname find what it defines, after all else that is offered. It is opened when the
+    /// first such code comes that imports something that is not offered otherwise.
+    ///
+    /// # Safety
+    /// As for [`ExecutorBuilder::library`], with constructors that run at any time.
+    #[must_use]
+    pub unsafe fn wanted_library(mut self, soname: impl Into<String>) -> Self {
+        self.wanted.push(soname.into());
         self
     }
 
@@ -205,6 +218,10 @@ impl ExecutorBuilder {
         for path in &self.libraries {
             // SAFETY: what `ExecutorBuilder::library` asks of whoever named it.
             unsafe { resolver.allow_library(path) }?;
+        }
+        for soname in &self.wanted {
+            // SAFETY: what `ExecutorBuilder::wanted_library` asks of its caller.
+            unsafe { resolver.allow_wanted(soname) }?;
         }
         if self.process_symbols {
             resolver.allow_process_symbols();

@@ -271,6 +271,23 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Lets injected code that wants the library with this soname (`libz.so.1`) find what it defines, after all else that is offered.
+    /// None unless set. An image names the libraries that it wants; one that is not among these is never opened, and a name with a
+    /// slash is an error.
+    ///
+    /// The library is opened when the first code that wants it comes and imports something that is not offered otherwise, and
+    /// stays open until the process ends. The dynamic linker searches for it as for any program's libraries.
+    ///
+    /// # Safety
+    /// The library's constructors must be sound to run in this process at any time while the target runs, and those of the
+    /// libraries that it depends on; so must its destructors when the process ends. What it defines must be what the authors of
+    /// injected functions were told it is.
+    pub unsafe fn wanted_library(mut self, soname: impl Into<String>) -> Self {
+        // SAFETY: the caller's promise.
+        self.executor = unsafe { self.executor.wanted_library(soname) };
+        self
+    }
+
     /// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and what the program was
     /// linked with. Off unless set.
     pub fn process_symbols(mut self, offered: bool) -> Self {

@@ -31,5 +31,6 @@ mod sleeping;
 mod ucx;
 #[cfg(feature = "ucx")]
 mod versions;
+mod wanting;
 mod workbench;
 mod working;

@@ -29,6 +29,7 @@ pub fn image(data: &[u8]) {
         bss_len: (view.span2_len() - view.data().len()) as u32,
         imports: view.imports().collect(),
         relatives: view.relatives().collect(),
+        wanted: view.wanted().collect(),
     };
     let again = parts.encode().expect("an image made of the parts of one is one");
     assert_eq!(code_id(&again), code_id(data), "one image has two encodings");

@@ -90,6 +90,7 @@ fn sites() -> Vec<u8> {
             relative(Place::Span2(0), Place::Span2(48)),
             relative(Place::Span2(40), Place::Span1(5)),
         ],
+        wanted: vec!["libz.so.1", "libcrypto.so.3"],
         ..plain(&[0; 40])
     })
 }

@@ -109,11 +109,13 @@ fn the_images_are_as_documented_and_are_taken() {
         bss_len: 4,
         imports: vec![import],
         relatives: vec![Relative { site: Place::Span2(0), to: Place::Span1(4) }],
+        wanted: vec!["libz.so.1"],
     };
     let image = parts.encode().unwrap();
     hex::assert_block(&document, "image-all", &image);
     let view = ImageView::new_checked(&image).unwrap();
     assert_eq!(view.imports().next(), Some(import));
+    assert!(view.wanted().eq(["libz.so.1"]));
     assert_eq!(view.span2_len(), 12);
 }
 

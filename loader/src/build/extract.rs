@@ -29,15 +29,22 @@ pub(super) struct Extracted {
     pub(super) sizes: Sizes,
     /// Names of the imports, each once.
     pub(super) imports: Vec<String>,
+    /// Sonames of the libraries that define some of them, each once.
+    pub(super) wanted: Vec<String>,
     /// The payload is the arguments as they are: the payload routines are farjump's.
     pub(super) payload_is_args: bool,
 }
 
-/// Makes the image of `name` from what the linker made.
+/// Makes the image of `name` from what the linker made. `find_wanted` is asked for the libraries that define the imports.
 ///
 /// # Errors
-/// What cannot be in an image, without its site.
-pub(super) fn extract(bytes: &[u8], name: &str, rules: &Rules) -> Result<Extracted, BuildError> {
+/// What cannot be in an image, without its site; and those of `find_wanted`.
+pub(super) fn extract(
+    bytes: &[u8],
+    name: &str,
+    rules: &Rules,
+    find_wanted: impl FnOnce(&[String]) -> Result<Vec<String>, BuildError>,
+) -> Result<Extracted, BuildError> {
     let elf = Elf::parse(bytes).map_err(|error| BuildError::Malformed {
         object: "the linked image".into(),
         problem: error.to_string(),
@@ -73,6 +80,9 @@ pub(super) fn extract(bytes: &[u8], name: &str, rules: &Rules) -> Result<Extract
     let mut names: Vec<String> = imports.iter().map(|import| import.name.to_owned()).collect();
     names.sort();
     names.dedup();
+    let mut wanted = find_wanted(&names)?;
+    wanted.sort();
+    wanted.dedup();
     let align = sections.iter().map(|section| section.align.max(1)).max().unwrap_or(1);
     let parts = ImageParts {
         machine: rules.machine,
@@ -84,11 +94,13 @@ pub(super) fn extract(bytes: &[u8], name: &str, rules: &Rules) -> Result<Extract
         bss_len: (span2_len - data.len() as u64) as u32,
         imports,
         relatives,
+        wanted: wanted.iter().map(String::as_str).collect(),
     };
     Ok(Extracted {
         image: parts.encode()?,
         sizes: sizes(&sections, &data, span2_len),
         imports: names,
+        wanted,
         payload_is_args: linked.symbol(&format!("{name}{COPY_ARGS}")).is_some(),
     })
 }
@@ -422,7 +434,7 @@ mod tests {
         run("cc", &["-c", "-fno-pic", "-fno-asynchronous-unwind-tables", "t.c"]);
         run("ld", &["-no-pie", "-T", "image.ld", "-e", "t_main", "t.o", "library.so", "-o", "t.elf"]);
         let linked = fs::read(folder.path().join("t.elf")).unwrap();
-        let error = extract(&linked, "t", Rules::native().unwrap()).unwrap_err();
+        let error = extract(&linked, "t", Rules::native().unwrap(), |_| Ok(vec![])).unwrap_err();
         assert!(matches!(&error, BuildError::Copy { symbol, .. } if symbol == "shared_value"), "{error}");
         assert!(error.to_string().contains("COPY relocation"), "{error}");
     }

@@ -21,6 +21,7 @@ mod rust;
 mod scratch;
 mod symbols;
 mod tool;
+mod wanted;
 
 use std::path::PathBuf;
 
@@ -48,7 +49,8 @@ pub struct Options {
     /// (`g++` to `gcc`, `clang++` to `clang`).
     pub cc: Option<String>,
     /// Flags for the compiler, after farjump's own (which have `-Os`), and for the link of the library, after the
-    /// objects, so that `-lm` works for the payload routines. Rust is not concerned.
+    /// objects, so that `-lz` works for the payload routines. Shared libraries among them that define what the image
+    /// imports are its *wanted libraries*, but for the C library's own. Rust is not concerned.
     pub cflags: Vec<String>,
     /// The linker that makes the image: GNU ld or lld. `None`: the one in the environment variable `FARJUMP_LD`,
     /// otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
@@ -73,6 +75,8 @@ pub struct BuildReport {
     pub id: CodeId,
     /// The payload is the arguments as they are. If not, a source has to load the library.
     pub payload_is_args: bool,
+    /// Sonames of the libraries that the image wants of a target.
+    pub wanted: Vec<String>,
     /// The linker that made the image, as it calls itself.
     pub linker: String,
     /// What compilers and linkers said, warnings usually. Empty if nothing.
@@ -101,8 +105,9 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let (linked, messages) =
         linker.link_image(&compiled.files, &objects, &name, runtime.as_deref(), rules, &scratch)?;
     compiled.say(&messages);
-    let extracted =
-        extract::extract(&linked, &name, rules).map_err(|error| blame::locate(error, &objects, &name))?;
+    let wanted = |imports: &[String]| wanted::find(options, &compiled, imports, rules, &scratch);
+    let extracted = extract::extract(&linked, &name, rules, wanted)
+        .map_err(|error| blame::locate(error, &objects, &name))?;
 
     let image = BundleImage { sizes: extracted.sizes, bytes: &extracted.image };
     let id = code_id(&extracted.image);
@@ -115,6 +120,7 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
         sizes: extracted.sizes,
         id,
         payload_is_args,
+        wanted: extracted.wanted,
         linker: linker.version,
         messages: compiled.messages,
         image: extracted.image,

@@ -7,7 +7,7 @@ use crate::Error;
 /// The first bytes of each direction.
 pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
 /// Version of the protocol. Sides of different versions do not meet.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Length of the prefix in bytes.
 pub const PREFIX_LEN: usize = 12;
 

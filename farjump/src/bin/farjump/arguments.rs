@@ -98,6 +98,10 @@ Examples:
   farjump build sum.c table.o -o plugins/sum.so --cflag -O2 --cflag -Iinclude
   farjump build src/sum.rs -o libsum.so
   farjump build ./sum-crate -o libsum.so --name sum
+  farjump build squeeze.c -o libsqueeze.so --cflag -lz
+
+A shared library among the flags that defines what the code imports does not travel: the image says that it wants it, and a
+target opens it only if told to (farjump serve --wanted-library).
 
 farjump_ifunc.h, and for a single Rust source the crate farjump_ifunc, need not be installed.")]
 pub(crate) struct Build {
@@ -202,6 +206,9 @@ pub(crate) struct Serve {
     /// A shared library to load, whose symbols are offered, by path or soname; may be repeated
     #[arg(long = "export", value_name = "LIB.so")]
     pub(crate) exports: Vec<PathBuf>,
+    /// A shared library, by soname (libz.so.1), to load for injected code that wants it; may be repeated
+    #[arg(long = "wanted-library", value_name = "NAME")]
+    pub(crate) wanted: Vec<String>,
     /// What those may do who may connect, separated by commas: observe (stats, store), call (functions that are here), inject
     /// (bring code), drop (store --drop), export (farjump export); or none
     #[arg(long = "allow", value_name = "RIGHT,…", default_value_t)]

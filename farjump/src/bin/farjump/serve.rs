@@ -39,6 +39,10 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         // SAFETY: the user names the library for this process to load (`--export`).
         builder = unsafe { builder.export_library(path_or_soname(library)) };
     }
+    for soname in &arguments.wanted {
+        // SAFETY: the user names the library for this process to load (`--wanted-library`).
+        builder = unsafe { builder.wanted_library(soname) };
+    }
     for library in &arguments.locals {
         builder = builder.local(&Library::open(library)?);
     }

@@ -1,0 +1,51 @@
+//! The course of the later prototype's own test program, whose second function needs libraries that travel with no image.
+
+use std::fs;
+
+use crate::workshop::{Lane, Language, Variant, Workshop, workshop};
+
+/// The library that the function needs: FNV-1a.
+const LIBRARY: &str = "#include <stddef.h>
+    #include <stdint.h>
+    uint64_t besides_digest(const void *bytes, size_t length)
+    {
+        const unsigned char *at = bytes;
+        uint64_t hash = 0xcbf29ce484222325;
+        while (length-- > 0)
+            hash = (hash ^ *at++) * 0x100000001b3;
+        return hash;
+    }";
+
+/// Runs it with what the function needs at the target, or not, and checks all that both sides print.
+fn course(workshop: &Workshop, variant: Variant, lane: Lane, rounds: &str, errand: &str) {
+    let program = workshop.program("medley", variant, Language::C);
+    let mut targets = workshop.libraries();
+    if errand == "canceled" {
+        // Those that it sends back it has to register.
+        targets = workshop.no_libraries();
+        for name in ["tally.so", "rally.so"] {
+            fs::copy(workshop.libraries().join(name), targets.join(name)).unwrap();
+        }
+    }
+    let rallies: u64 = rounds.parse().unwrap();
+    let folders = [&*targets, &*workshop.libraries()];
+    let [target, source] = workshop.run_pair(&program, lane, folders, &[rounds]);
+    let both = |number| format!("ping-pong {rounds}\nrally {number}\n");
+    let expected = format!("number 1000\nerrand {errand}\nring 256\n{}", both(rallies));
+    assert_eq!([target, source], [expected, both(rallies - 1)], "{variant:?} {lane:?}");
+}
+
+#[test]
+fn the_later_prototypes_program_goes_to_its_end_with_libraries_of_the_target_and_without() {
+    let Some(workshop) = workshop() else { return };
+    for variant in Variant::BOTH {
+        workshop.ifunc("tally", variant);
+        workshop.ifunc("rally", variant);
+        workshop.ifunc_with_library("errand", variant, &workshop.libraries(), LIBRARY);
+        for (lane, rounds) in [(Lane::Posix, "500"), (Lane::Tcp, "20")] {
+            course(&workshop, variant, lane, rounds, "equal");
+        }
+    }
+    // Frames of both variants are the same: one will do here.
+    course(&workshop, Variant::ThreeChains, Lane::Posix, "200", "canceled");
+}

@@ -1,0 +1,118 @@
+//! The shared libraries that define what an image imports, by their sonames: as the linker finds them.
+
+use std::fs;
+use std::process::Command;
+
+use object::read::elf::{Dyn, SectionHeader};
+use object::write::{Object, Relocation, Symbol, SymbolSection};
+use object::{
+    BinaryFormat, Endianness, RelocationEncoding, RelocationFlags, RelocationKind, SectionKind, SymbolFlags,
+    SymbolKind, SymbolScope, elf,
+};
+
+use super::compile::{self, Compiled};
+use super::error::BuildError;
+use super::machine::Rules;
+use super::objects::{Elf, LITTLE};
+use super::{Options, Scratch, tool};
+
+const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
+/// What names of libraries begin with that every process has, or any may have without harm: those of the C library and the
+/// dynamic linker.
+const EVERYWHERE: [&str; 8] = [
+    "libc.so.",
+    "libm.so.",
+    "libpthread.so.",
+    "libdl.so.",
+    "librt.so.",
+    "libc.musl-",
+    "ld-linux",
+    "ld-musl-",
+];
+/// What names of symbols begin with that every target offers.
+const SERVICES: &str = "farjump_";
+
+/// The sonames of the libraries among those that `options` link that define some of `imports`, in no order. What the C
+/// library defines is nobody's to bring, and is not named.
+///
+/// # Errors
+/// The linker's refusal.
+pub(super) fn find(
+    options: &Options,
+    compiled: &Compiled,
+    imports: &[String],
+    rules: &Rules,
+    scratch: &Scratch,
+) -> Result<Vec<String>, BuildError> {
+    let imports: Vec<&str> =
+        imports.iter().map(String::as_str).filter(|import| !import.starts_with(SERVICES)).collect();
+    // Without flags, a C compiler links nothing but the C library.
+    if imports.is_empty() || (options.cflags.is_empty() && !compiled.cxx) {
+        return Ok(Vec::new());
+    }
+    let input = scratch.write("imports.o", &referring(&imports, rules)?)?;
+    let output = scratch.path("imports.so");
+    let cc = compile::cc(options);
+    let mut command = Command::new(if compiled.cxx { compile::cxx(cc) } else { cc.to_owned() });
+    command.args(["-shared", "-nostartfiles", "-Wl,--as-needed", "-o"]).arg(&output).arg(&input);
+    let said = tool::run(command.args(&options.cflags), ADVICE)?;
+    if !said.status.success() {
+        let (linker, messages) = (tool::program(&command), tool::messages(&said));
+        return Err(BuildError::Link { linker, messages });
+    }
+    let bytes = fs::read(&output).map_err(|source| BuildError::Read { path: output, source })?;
+    let mut wanted = needed(&bytes).map_err(malformed)?;
+    wanted.retain(|soname| !EVERYWHERE.iter().any(|start| soname.starts_with(start)));
+    Ok(wanted)
+}
+
+/// An object that refers to each of these symbols.
+fn referring(imports: &[&str], rules: &Rules) -> Result<Vec<u8>, BuildError> {
+    let mut object = Object::new(BinaryFormat::Elf, rules.architecture, Endianness::Little);
+    let data = object.add_section(Vec::new(), b".data".to_vec(), SectionKind::Data);
+    object.set_section_data(data, vec![0; imports.len() * 8], 8);
+    for (index, import) in imports.iter().enumerate() {
+        let symbol = object.add_symbol(Symbol {
+            name: import.as_bytes().to_vec(),
+            value: 0,
+            size: 0,
+            kind: SymbolKind::Unknown,
+            scope: SymbolScope::Unknown,
+            weak: false,
+            section: SymbolSection::Undefined,
+            flags: SymbolFlags::None,
+        });
+        let flags = RelocationFlags::Generic {
+            kind: RelocationKind::Absolute,
+            encoding: RelocationEncoding::Generic,
+            size: 64,
+        };
+        let relocation = Relocation { offset: index as u64 * 8, symbol, addend: 0, flags };
+        object.add_relocation(data, relocation).map_err(unwritable)?;
+    }
+    object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
+    object.write().map_err(unwritable)
+}
+
+/// The libraries that a shared library says it needs (`DT_NEEDED`).
+fn needed(bytes: &[u8]) -> object::read::Result<Vec<String>> {
+    let elf = Elf::parse(bytes)?;
+    let sections = elf.elf_section_table();
+    let mut found = Vec::new();
+    for section in sections.iter() {
+        let Some((entries, strings)) = section.dynamic(LITTLE, bytes)? else { continue };
+        let strings = sections.strings(LITTLE, bytes, strings)?;
+        for entry in entries.iter().filter(|entry| entry.tag(LITTLE) == elf::DT_NEEDED) {
+            found.push(String::from_utf8_lossy(entry.string(LITTLE, strings)?).into_owned());
+        }
+    }
+    Ok(found)
+}
+
+fn unwritable(error: object::write::Error) -> BuildError {
+    BuildError::Malformed { object: "the list of imports".into(), problem: error.to_string() }
+}
+
+fn malformed(error: object::read::Error) -> BuildError {
+    BuildError::Malformed { object: "the list of imports".into(), problem: error.to_string() }
+}
