@@ -41,6 +41,10 @@ fn ucx_tls_and_ucx_net_devices_say_which_way_frames_go() {
     const OVER_POSIX: Path = am("posix", &[("UCX_TLS", "posix,self")]);
     const OVER_SYSV: Path = am("sysv", &[("UCX_TLS", "sysv,self")]);
     on_paths(this_test!(), &[OVER_TCP, OVER_POSIX, OVER_SYSV], |path, test| {
+        let version = farjump_ucx_sys::Ucx::open().unwrap().version();
+        if path.name == OVER_TCP.name && matches!((version.minor, version.release), (20, 0 | 1)) {
+            return println!("skipped: UCX {version} cannot use TCP on lo");
+        }
         talk(path, test, &Place::new(), |target| {
             let (connections, maps) = (connections(target), target.maps());
             let has = |name: &str| maps.iter().any(|line| line.contains(name));

@@ -20,6 +20,7 @@ use farjump_namespaces::{Namespaces, Side};
 use serde_json::Value;
 
 use crate::child::{Ended, Failed, Interrupt, Run};
+use crate::ucx;
 use crate::workspace::{Workspace, root};
 use kept::Kept;
 use sections::{SECTIONS, Section};
@@ -101,11 +102,37 @@ fn kept_as(section: &Section) -> String {
     format!("results/{}.json", section.name)
 }
 
+/// What stands for the library of UCX in what a user would type.
+const LIBRARY: &str = "libucp.so.0";
+
 /// What a user would type.
 fn command(section: &Section, rounds: u32) -> Vec<String> {
     let own = section.args.iter().map(|arg| (*arg).to_owned());
     let rounds = ["--rounds".to_owned(), rounds.max(section.rounds).to_string()];
-    ["farjump".to_owned(), "perf".to_owned()].into_iter().chain(own).chain(rounds).collect()
+    let mut words: Vec<_> =
+        ["farjump".to_owned(), "perf".to_owned()].into_iter().chain(own).chain(rounds).collect();
+    if section.newest_ucx {
+        words.extend(["--ucx".to_owned(), LIBRARY.to_owned()]);
+    }
+    words
+}
+
+/// The arguments of a section's run, in which the library of UCX has its path where one is named. `Err` inside says why there is none.
+fn arguments(
+    section: &Section,
+    rounds: u32,
+    interrupt: &Interrupt,
+) -> Result<Result<Vec<String>, String>, Failed> {
+    let mut words = command(section, rounds).split_off(1);
+    if !section.newest_ucx {
+        return Ok(Ok(words));
+    }
+    Ok(ucx::newest_library(interrupt)?.map(|library| {
+        for word in words.iter_mut().filter(|word| *word == LIBRARY) {
+            *word = library.display().to_string();
+        }
+        words
+    }))
 }
 
 /// Runs a section, and keeps what came of it.
@@ -124,9 +151,15 @@ fn measure(
             return Ok(());
         }
     };
-    let command = command(section, rounds);
+    let arguments = match arguments(section, rounds, interrupt)? {
+        Ok(arguments) => arguments,
+        Err(why) => {
+            run.failed = Some(why);
+            return Ok(());
+        }
+    };
     if let Some(kernel) = section.kernel {
-        return machine::measure(kernel, &command[1..], section.limit, &program, run, interrupt);
+        return machine::measure(kernel, &arguments, section.limit, &program, run, interrupt);
     }
     let printed = tempfile::NamedTempFile::new().map_err(|error| failed(folder, &error))?;
     let output = File::create(printed.path()).map_err(|error| failed(printed.path(), &error))?;
@@ -146,7 +179,7 @@ fn measure(
         }
     };
     started = started
-        .args(&command[1..])
+        .args(&arguments)
         .args(["--json"])
         .output(output.into())
         .shown_as(run.command.clone())
@@ -340,6 +373,9 @@ mod tests {
         let latency = sections::named("latency").expect("it is one")[0];
         assert_eq!(command(latency, 3)[..3], ["farjump", "perf", "latency"]);
         assert_eq!(command(latency, 3).last().map(String::as_str), Some("3"));
+        let newest = sections::named("latency-newest-ucx").expect("it is one")[0];
+        assert_eq!(command(newest, 3)[command(newest, 3).len() - 2..], ["--ucx", "libucp.so.0"]);
+        assert!(!command(latency, 3).contains(&"--ucx".to_owned()));
         let unknown = sections::named("speed").expect_err("it is none");
         let verbs = sections::named("verbs").expect("they are some");
         assert!(verbs.len() > 1 && verbs.iter().all(|section| section.kernel.is_some()));

@@ -24,6 +24,8 @@ pub(crate) struct Section {
     pub(crate) rounds: u32,
     /// How long packets take from source to target, which are in network namespaces of their own then.
     pub(crate) delay: Option<Duration>,
+    /// Whether it is measured with the newest UCX that farjump was tried with, and not with the system's.
+    pub(crate) newest_ucx: bool,
 }
 
 const MINUTES: u64 = 60;
@@ -37,7 +39,8 @@ impl Section {
     ) -> Section {
         let limit = Duration::from_secs(3 * MINUTES);
         let (picture, kernel, features, rounds, delay) = (false, None, None, 1, None);
-        Section { name, title, about, args, picture, kernel, features, limit, rounds, delay }
+        let newest_ucx = false;
+        Section { name, title, about, args, picture, kernel, features, limit, rounds, delay, newest_ucx }
     }
 
     const fn drawn(self) -> Section {
@@ -46,6 +49,10 @@ impl Section {
 
     const fn with(self, features: &'static str) -> Section {
         Section { features: Some(features), ..self }
+    }
+
+    const fn by_newest_ucx(self) -> Section {
+        Section { newest_ucx: true, ..self }
     }
 
     /// Measured in a virtual machine, which has an RDMA device.
@@ -68,7 +75,7 @@ impl Section {
 }
 
 /// All of them, in the order in which they are run and shown.
-pub(crate) const SECTIONS: [Section; 30] = [
+pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "latency",
         "One-way latency: the paper's figure 3",
@@ -85,6 +92,20 @@ pub(crate) const SECTIONS: [Section; 30] = [
     )
     .drawn()
     .up_to(5),
+    Section::new(
+        "latency-newest-ucx",
+        "One-way latency with the newest UCX",
+        "Transports over UCX beside its active messages, by the newest UCX that farjump was tried with (a wheel of PyPI).",
+        &["latency", "--sizes", "1..64K", "--transports", "ucx-put,ucx-am", "--against", "ucx-am"],
+    )
+    .by_newest_ucx(),
+    Section::new(
+        "rate-newest-ucx",
+        "Message rate with the newest UCX",
+        "The same as a stream, of which nothing is answered.",
+        &["rate", "--sizes", "1..64K", "--transports", "ucx-put,ucx-am", "--against", "ucx-am"],
+    )
+    .by_newest_ucx(),
     Section::new(
         "floor",
         "One-way latency beside the floor",

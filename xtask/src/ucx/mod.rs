@@ -3,7 +3,7 @@
 mod wheels;
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
@@ -34,6 +34,9 @@ const SUITES: [Suite; 6] = [
     Suite { name: "ucp_ifunc", targets: &["--test", "ucp_ifunc"], filters: &[] },
 ];
 
+/// Tests of conformance that take long and repeat others: over one of UCX's transports for shared memory each, and under other rules.
+const REPEATED: [&str; 3] = ["_memory_alone", "ucx_put_fenced", "ucx_put_checked"];
+
 /// What came of the tests with the newest version.
 #[derive(Debug)]
 pub(crate) enum Seen {
@@ -43,14 +46,23 @@ pub(crate) enum Seen {
     NotHere(String),
 }
 
-/// Runs every suite with the newest version that is known.
+/// The library of the newest version that is known. `Err` inside says why it cannot be had.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn newest_library(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
+    Ok(Wheel::newest().folder(interrupt)?.map(|folder| folder.join("libucp.so.0")))
+}
+
+/// Runs every suite with the newest version that is known, without those tests that only repeat others over a single transport of
+/// UCX or under other rules.
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
 pub(crate) fn newest(interrupt: &Interrupt) -> Result<Seen, Failed> {
     let newest = Wheel::newest();
     Ok(match newest.folder(interrupt)? {
-        Ok(_) => Seen::Ran(run(&[Choice::Wheel(newest)], interrupt)?),
+        Ok(_) => Seen::Ran(run_but(&[Choice::Wheel(newest)], &REPEATED, interrupt)?),
         Err(why) => Seen::NotHere(why),
     })
 }
@@ -60,6 +72,11 @@ pub(crate) fn newest(interrupt: &Interrupt) -> Result<Seen, Failed> {
 /// # Errors
 /// When interrupted, or cargo cannot be run.
 pub(crate) fn run(with: &[Choice], interrupt: &Interrupt) -> Result<Tally, Failed> {
+    run_but(with, &[], interrupt)
+}
+
+/// Runs every suite with each of these, without tests whose names contain one of `left_out`.
+fn run_but(with: &[Choice], left_out: &[&str], interrupt: &Interrupt) -> Result<Tally, Failed> {
     let mut tally = Tally::default();
     let mut table = format!("{:8}", "UCX");
     for suite in &SUITES {
@@ -80,7 +97,7 @@ pub(crate) fn run(with: &[Choice], interrupt: &Interrupt) -> Result<Tally, Faile
             },
         };
         for part in &SUITES {
-            let ran = part.run(*choice, folder.as_deref(), interrupt)?;
+            let ran = part.run(*choice, folder.as_deref(), left_out, interrupt)?;
             let (passed, failed, skipped) = (ran.passed, ran.failed.len(), ran.skipped.len());
             let _ = write!(table, "  {:>18}", format!("{passed} ok, {failed} not, {skipped} no"));
             tally.add(ran);
@@ -91,12 +108,19 @@ pub(crate) fn run(with: &[Choice], interrupt: &Interrupt) -> Result<Tally, Faile
 }
 
 impl Suite {
-    fn run(&self, choice: Choice, folder: Option<&Path>, interrupt: &Interrupt) -> Result<Tally, Failed> {
+    fn run(
+        &self,
+        choice: Choice,
+        folder: Option<&Path>,
+        left_out: &[&str],
+        interrupt: &Interrupt,
+    ) -> Result<Tally, Failed> {
         let name = format!("UCX {}, {}", choice.version(), self.name);
         // As all tests are run, so that nothing is built for this alone.
         let run = Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
         let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
         let run = run.args(self.targets).args(["--", "--show-output"]).args(self.filters);
+        let run = left_out.iter().fold(run, |run, name| run.args(["--skip", name]));
         let run = run.env("FARJUMP_TEST_UCX", choice.version());
         let run = match folder {
             // By the first it is opened, by the others programs in C are linked with it and find it.
