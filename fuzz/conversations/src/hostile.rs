@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use farjump_core::frame::{Kind, Messages, Plan, PlanCode};
 use farjump_core::image::{CodeId, Machine};
 use farjump_core::mailbox::region_len;
-use farjump_core::transport::{OpenRequest, Transport};
+use farjump_core::transport::{OpenRequest, Stream, Transport};
 use farjump_transports::meet::{
     Control, DeferredFd, End, Message, PeerAddress, Question, SecondEnd, TcpOptions, ask_with,
 };
@@ -17,6 +17,8 @@ use crate::descriptors::{MAY_BLOCK, Odd};
 use crate::functions::{ALIGNED, NAMES, functions, id_of, made_up};
 use crate::spoken;
 use crate::step::{Code, Epoch, FrameStep, Index, Meeting, Parting, Saying, Settings};
+use crate::streams::Streams;
+use crate::ways::Opened;
 use crate::wire::{Came, Wire};
 
 /// How long an answer of the target is waited for, in turns of it.
@@ -25,9 +27,9 @@ const TURNS: usize = 400;
 /// A source that keeps to no rule.
 pub struct Hostile<'s> {
     settings: &'s Settings,
-    address: PeerAddress,
+    pub(crate) address: PeerAddress,
     /// What it connects with, in turn: one for each key.
-    tcps: Vec<TcpOptions>,
+    pub(crate) tcps: Vec<TcpOptions>,
     transport: Box<dyn Transport>,
     pub(crate) control: Option<Control>,
     pub(crate) link: Option<Linked>,
@@ -35,6 +37,10 @@ pub struct Hostile<'s> {
     kept: Vec<OwnedFd>,
     /// Memory whose connection is closed.
     memories: Vec<Linked>,
+    /// What gives the transport its stream, where it has one.
+    pub(crate) opened: Opened,
+    /// Tokens of links that were made or begun, oldest first.
+    pub(crate) tokens: Vec<[u8; Stream::TOKEN]>,
     /// Replies that were seen.
     pub replies: u64,
     /// Links that were made.
@@ -44,6 +50,8 @@ pub struct Hostile<'s> {
 /// What there is once both have met.
 pub(crate) struct Linked {
     pub(crate) wire: Wire,
+    /// The stream that its frames travel on, if they do.
+    pub(crate) stream: Option<OwnedFd>,
     bigger: Option<Wire>,
     pub(crate) epoch: u64,
     offer: Option<(End, Vec<DeferredFd>)>,
@@ -62,11 +70,15 @@ impl<'s> Hostile<'s> {
         tcps: Vec<TcpOptions>,
         transport: Box<dyn Transport>,
     ) -> Self {
+        let opened = Opened::default();
+        let transport = if settings.way.is_stream() { Box::new(opened.clone()) } else { transport };
         Hostile {
             settings,
             address,
             tcps,
             transport,
+            opened,
+            tokens: Vec::new(),
             control: None,
             link: None,
             kept: Vec::new(),
@@ -122,7 +134,11 @@ impl<'s> Hostile<'s> {
             _ => drop(control.send(&hello, &[])),
         }
         let (welcome, descriptors) = await_message(control, turn)?;
-        let Message::Welcome { epoch, end: theirs, .. } = welcome else { return None };
+        let share = spoken::share_of(&welcome);
+        let Message::Welcome { epoch, end: theirs, stream: offer, .. } = welcome else { return None };
+        let offered = offer.is_some();
+        let mut streams = Streams::new(self, offer, share, meeting, turn);
+        let control = self.control.as_mut()?;
         match meeting {
             Meeting::Stops(_) => return None,
             Meeting::Undue(_, kind) => {
@@ -134,24 +150,34 @@ impl<'s> Hostile<'s> {
         let request = OpenRequest::new(region_len(4096), 4096);
         let mut own = SecondEnd::open(self.transport.as_mut(), &request).ok()?;
         own.answers(control.peer(), &theirs).ok()?;
+        let answer = || streams.answer();
         let kept = &mut self.kept;
         own.tell(|end, borrowed| match meeting {
             Meeting::OddEnd(seed) => {
-                let _ = control.send(&Message::Ready { end: changed(end, seed), stream: None }, borrowed);
+                let _ = control.send(&Message::Ready { end: changed(end, seed), stream: answer() }, borrowed);
             }
             Meeting::OddDescriptors(seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::Ready { end, stream: None }, &odd.borrowed());
+                let _ = control.send(&Message::Ready { end, stream: answer() }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             Meeting::Spoilt(seed) => {
-                let bytes = spoken::spoilt(&Message::Ready { end, stream: None }, seed);
+                let bytes = spoken::spoilt(&Message::Ready { end, stream: answer() }, seed);
                 spoken::write(control, &bytes, borrowed);
             }
-            _ => drop(control.send(&Message::Ready { end, stream: None }, borrowed)),
+            _ => drop(control.send(&Message::Ready { end, stream: answer() }, borrowed)),
         });
         let copies = descriptors.iter().filter_map(|descriptor| descriptor.as_fd().try_clone_to_owned().ok());
         kept.extend(copies);
+        let (stream, copy) = streams.take(&self.address, turn);
+        if offered && stream.is_none() {
+            // Whatever else came: there is no link without it.
+            while let Some((message, _)) = await_message(control, turn) {
+                assert!(message != Message::Go, "a link without its stream");
+            }
+            return None;
+        }
+        self.opened.set(stream);
         let joined =
             own.join(control.peer(), theirs, descriptors, Instant::now() + Duration::from_secs(5)).ok()?;
         let wire = Wire::new(joined)?;
@@ -163,8 +189,10 @@ impl<'s> Hostile<'s> {
                 _ => {}
             }
         }
+        streams.again(&self.address);
         Some(Linked {
             wire,
+            stream: copy,
             bigger: None,
             epoch,
             offer: None,
@@ -508,7 +536,10 @@ fn is_blocking(descriptor: BorrowedFd<'_>) -> bool {
 }
 
 /// The next message, for which the target gets some turns.
-fn await_message(control: &mut Control, turn: &mut dyn FnMut()) -> Option<(Message, Vec<DeferredFd>)> {
+pub(crate) fn await_message(
+    control: &mut Control,
+    turn: &mut dyn FnMut(),
+) -> Option<(Message, Vec<DeferredFd>)> {
     for _ in 0..TURNS {
         turn();
         if let Some(came) = control.recv().ok()? {

@@ -14,5 +14,6 @@ pub mod misled;
 pub mod spoken;
 pub mod stage;
 pub mod step;
+pub mod streams;
 pub mod ways;
 pub mod wire;

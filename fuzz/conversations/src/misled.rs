@@ -85,7 +85,11 @@ impl Scene {
     pub fn new(rng: &mut Rng) -> Scene {
         let meeting = |rng: &mut Rng| if rng.u8(..3) == 0 { any_meeting(rng) } else { Meeting::Proper };
         Scene {
-            way: Way::any(rng),
+            // A hostile target has no streams.
+            way: match Way::any(rng) {
+                Way::Stream(_) => Way::Messages,
+                way => way,
+            },
             meetings: (0..4).map(|_| meeting(rng)).collect(),
             turns: (0..rng.usize(10..60)).map(|_| turn(rng)).collect(),
             acts: (0..rng.usize(4..20)).map(|_| rng.u8(..)).collect(),

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use farjump_core::image::CodeId;
 use farjump_fuzz::Mutator;
 use farjump_transports::meet::{
-    Control, End, Limits, MeetRefusal, Message, PREFIX_LEN, Question, RefusalCause, Rights,
+    Control, End, Limits, MeetRefusal, Message, PREFIX_LEN, Question, RefusalCause, Rights, Share,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
@@ -47,6 +47,13 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
         19 => Message::Answer { bytes: vec![1, 1, 0] },
         _ => Message::Rights(Rights::all()),
     }
+}
+
+/// The share of the stream's secret that a Welcome brings, which is followed by one byte alone.
+pub fn share_of(message: &Message) -> [u8; Share::LEN] {
+    let bytes = bytes_of(message);
+    let from = bytes.len().saturating_sub(Share::LEN + 1);
+    bytes[from..].first_chunk().copied().unwrap_or([0; Share::LEN])
 }
 
 /// A message as it travels, without the prefix.

@@ -116,6 +116,8 @@ struct Stage<'s> {
 pub struct Outcome {
     /// Links that the hostile source made.
     pub links: u64,
+    /// Those of them that have a stream.
+    pub streams: u64,
     /// Replies that it got.
     pub replies: u64,
     /// Calls that the target ran.
@@ -144,6 +146,7 @@ impl Outcome {
     pub fn and(self, other: Outcome) -> Outcome {
         Outcome {
             links: self.links + other.links,
+            streams: self.streams + other.streams,
             replies: self.replies + other.replies,
             calls: self.calls + other.calls,
             refused: self.refused + other.refused,
@@ -186,7 +189,8 @@ pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome
     let (links, replies) = (hostile.links, hostile.replies);
     drop(hostile);
     stage.honest_call(3);
-    Outcome { links, replies, ..stage.end() }
+    let streams = if settings.way.is_stream() { links } else { 0 };
+    Outcome { links, streams, replies, ..stage.end() }
 }
 
 /// The key with further rights at this place of the file.
@@ -501,6 +505,7 @@ impl<'s> Stage<'s> {
                 }
             }
             Step::Descriptor(seed) => hostile.tamper(seed),
+            Step::Stray(seed) => hostile.stray(seed),
             Step::Owner(what) => self.owner(what),
             Step::Burst(seed) => {
                 // Nothing of an older link is under way on a new one.

@@ -20,12 +20,19 @@ pub enum Way {
     Messages,
     /// Writes, met over TCP with a key.
     PutsByTcp(usize),
+    /// `tcp`, met over TCP with a key if so, and over a Unix socket otherwise.
+    Stream(bool),
 }
 
 impl Way {
     /// Whether the control connection is a TCP connection.
     pub fn is_tcp(self) -> bool {
-        matches!(self, Way::Messages | Way::PutsByTcp(_))
+        matches!(self, Way::Messages | Way::PutsByTcp(_) | Way::Stream(true))
+    }
+
+    /// Whether frames travel on a connection of their own.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Way::Stream(_))
     }
 
     /// Whether the peer's memory is mapped, and descriptors travel.
@@ -35,7 +42,8 @@ impl Way {
 
     pub(crate) fn any(rng: &mut Rng) -> Way {
         match rng.u8(..16) {
-            0..8 => Way::Shared,
+            0..6 => Way::Shared,
+            6 | 7 => Way::Stream(rng.bool()),
             8 | 9 => Way::SharedChecked,
             10 | 11 => Way::Puts(rng.usize(..5)),
             12..15 => Way::Messages,
@@ -254,6 +262,8 @@ pub enum Meeting {
     Spoilt(u64),
     /// Descriptors come where none may.
     DescriptorsWithHello(u64),
+    /// The stream of the link comes late, in pieces, more than once, by another token or not at all. Nowhere, where there is none.
+    Stream(u64),
 }
 
 /// One step of a conversation.
@@ -287,6 +297,8 @@ pub enum Step {
     Pause(u8),
     /// Something is done to the descriptors of shared memory.
     Descriptor(u64),
+    /// Something that is no record goes on the stream of the link, or the stream ends.
+    Stray(u64),
     /// The target's owner does something.
     Owner(u8),
     /// A new link, and then more messages and a longer torn frame at once than the target takes in a turn.
@@ -303,6 +315,12 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
     let count = rng.usize(8..MOST_STEPS);
     let mut steps = vec![Step::Connect(if rng.u8(..4) == 0 { any_meeting(rng) } else { Meeting::Proper })];
     while steps.len() < count {
+        if settings.way.is_stream() && rng.u8(..8) == 0 {
+            steps.push(match rng.u8(..4) {
+                0 => Step::Stray(rng.u64(..)),
+                _ => Step::Connect(Meeting::Stream(rng.u64(..))),
+            });
+        }
         match rng.u8(..64) {
             // What makes a bigger mailbox, as a whole: it is seldom made step by step.
             0..3 => {

@@ -1,11 +1,14 @@
 //! The transports over which conversations go.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport,
+    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Stream, Transport,
     TransportError,
 };
 use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
 use farjump_transports::shm::Shm;
+use farjump_transports::tcp::Tcp;
 
 use crate::step::Way;
 
@@ -16,6 +19,7 @@ pub fn transport(way: Way, seed: u64) -> Box<dyn Transport> {
         Way::SharedChecked => Box::new(Checked(Shm::new())),
         Way::Puts(rule) | Way::PutsByTcp(rule) => Box::new(FakeOneSided::new(Rule::ALL[rule], seed)),
         Way::Messages => Box::new(FakeTwoSided::new(seed)),
+        Way::Stream(_) => Box::new(Tcp::new()),
     }
 }
 
@@ -47,5 +51,43 @@ impl Opening for CheckedOpening {
 
     fn connect(self: Box<Self>, peer: Address, timeout_ms: u32) -> Result<Endpoint, TransportError> {
         self.0.connect(peer, timeout_ms)
+    }
+}
+
+/// `tcp` at the hostile end, which opens streams itself: the next end that is connected gets this one.
+#[derive(Clone, Default)]
+pub struct Opened(Arc<Mutex<Option<Stream>>>);
+
+impl Opened {
+    /// The stream of the next end.
+    pub fn set(&self, stream: Option<Stream>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    }
+}
+
+impl Transport for Opened {
+    fn name(&self) -> &str {
+        farjump_transports::tcp::NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Tcp::new().capabilities()
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        Ok(Box::new(OpenedOpening(self.clone(), Tcp::new().open(request)?)))
+    }
+}
+
+struct OpenedOpening(Opened, Box<dyn Opening>);
+
+impl Opening for OpenedOpening {
+    fn address(&self) -> LocalAddress<'_> {
+        self.1.address()
+    }
+
+    fn connect(self: Box<Self>, mut peer: Address, timeout_ms: u32) -> Result<Endpoint, TransportError> {
+        peer.stream = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.1.connect(peer, timeout_ms)
     }
 }

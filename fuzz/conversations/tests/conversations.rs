@@ -48,11 +48,24 @@ fn to_target(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
     }
     let (outcome, memory) = most_at_once(|| talk_to_target(seed, &settings, &steps));
     assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
-    let Outcome { links, replies, calls, refused, honest, placed, answers, taken, summed, causes, .. } =
-        outcome;
+    let Outcome {
+        links,
+        streams,
+        replies,
+        calls,
+        refused,
+        honest,
+        placed,
+        answers,
+        taken,
+        summed,
+        causes,
+        ..
+    } = outcome;
     // With fewer than this for each conversation it says little of what is behind a meeting. Checksums are for one in eight.
     let depth = vec![
         Figure("links", links, 1.5),
+        Figure("streams", streams, 0.1),
         Figure("replies", replies, 0.7),
         Figure("calls", calls, 3.0),
         Figure("refused", refused, 5.0),
