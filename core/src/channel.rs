@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use crate::frame::{
-    CODE_HEADER_LEN, CodePart, Flags, FrameError, HEADER_LEN, INLINE_PAYLOAD, LINE, Layout, MAX_FRAME,
+    CODE_HEADER_LEN, CodePart, Flags, FrameError, HEADER_LEN, INLINE_PAYLOAD, Kind, LINE, Layout, MAX_FRAME,
     MAX_NAME, Plan, Template, Trailer,
 };
 use crate::mailbox::{self, Seen};
@@ -61,6 +61,9 @@ pub struct Terms {
     /// One-sided: length in bytes of this side's region as it stated it.
     pub receive_region: usize,
 }
+
+/// Length in bytes from which on [`Channel::send_beside`] sends payloads: a copy of fewer costs less than the pieces do.
+pub const BESIDE: usize = 64 << 10;
 
 /// Room for a frame, reserved.
 #[derive(Clone, Copy, Debug)]
@@ -247,6 +250,13 @@ impl Channel {
             }
             Path::TwoSided(path) => {
                 let (start, layout) = path.reserve(plan, payload, self.terms.send_limit)?;
+                // SAFETY: a frame has a line. Without code nothing is between that and its payload.
+                unsafe {
+                    clear_line(start);
+                    if plan.code.is_none() && layout.payload > LINE {
+                        start.add(LINE).write_bytes(0, layout.payload - LINE);
+                    }
+                }
                 (start, layout, path.position())
             }
         };
@@ -258,11 +268,45 @@ impl Channel {
             }
             room.write(CODE_HEADER_LEN, code.name.as_bytes());
             room.write(part.image_offset as usize, code.image);
+            if let Path::TwoSided(_) = self.path {
+                // As `clear_line`.
+                let name_end = CODE_HEADER_LEN + code.name.len();
+                let image = match part.image_len {
+                    0 => name_end..name_end,
+                    len => part.image_offset as usize..(part.image_offset + len) as usize,
+                };
+                for gap in [name_end..image.start, image.end..layout.payload] {
+                    // SAFETY: inside the frame, and covered by none of its parts.
+                    unsafe { start.add(gap.start).write_bytes(0, gap.len()) };
+                }
+            }
         }
         // SAFETY: the layout keeps the payload inside the frame.
         let at = unsafe { start.add(layout.payload) };
         let slack = layout.frame_len - layout.payload - payload;
         Ok(Reserved { payload: at, room: payload, slack, layout, position })
+    }
+
+    /// [`Channel::reserve`] on a two-sided path for a frame that names no code and wants no alignment of its own: quicker, and `None`
+    /// where another way has to be gone.
+    #[inline]
+    pub fn reserve_delivered(&mut self, payload: usize) -> Option<Reserved> {
+        let Path::TwoSided(path) = &mut self.path else { return None };
+        if payload > self.terms.send_limit {
+            return None;
+        }
+        let layout = Plan::of(Kind::Call).layout(0, payload, Trailer::Never);
+        if layout.frame_len > self.terms.send_limit {
+            return None;
+        }
+        let start = path.lend(layout.frame_len)?;
+        // SAFETY: the frame has a line, and the layout keeps the payload inside the frame.
+        let at = unsafe {
+            clear_line(start);
+            start.add(layout.payload)
+        };
+        let slack = layout.frame_len - layout.payload - payload;
+        Some(Reserved { payload: at, room: payload, slack, layout, position: path.position() })
     }
 
     /// Sends the frame reserved last, with the first `used` bytes of its payload room.
@@ -277,8 +321,34 @@ impl Channel {
             Path::OneSided(path) if path.out.position() != reserved.position => Err(stale()),
             Path::OneSided(path) => path.commit(header),
             Path::TwoSided(path) if path.position() != reserved.position => Err(stale()),
-            Path::TwoSided(path) => path.commit(header),
+            Path::TwoSided(path) => {
+                // In a single line `clear_line` did.
+                if header.frame_len as usize > LINE {
+                    let left = header.frame_len as usize - reserved.layout.payload - used.min(reserved.room);
+                    // SAFETY: what is left of the frame behind its payload, in room that the backend lends.
+                    unsafe { reserved.payload.add(used.min(reserved.room)).write_bytes(0, left) };
+                }
+                path.commit(header, None)
+            }
         }
+    }
+
+    /// Sends a frame whose payload is `bytes` from where they lie, where the transport can and has room right now, and a copy would
+    /// cost more. `None` where another way has to be gone: nothing was sent then.
+    #[inline]
+    pub fn send_beside(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Option<Result<(), SendError>> {
+        let Path::TwoSided(path) = &self.path else { return None };
+        if bytes.len() < BESIDE
+            || plan.code.is_some()
+            || plan.align_log2 != 0
+            || !path.messages.sends_beside()
+        {
+            return None;
+        }
+        let room = self.reserve_delivered(bytes.len())?;
+        let header = plan.header(&room.layout, bytes.len());
+        let Path::TwoSided(path) = &mut self.path else { return None };
+        Some(path.commit(header, Some(bytes)))
     }
 
     /// Room for a frame of one line, where the ring is mapped and has some right now.
@@ -298,6 +368,7 @@ impl Channel {
     }
 
     /// As [`Channel::prefetch`], for a frame as long as the last one that was reserved, up to a few lines.
+    #[inline(always)]
     pub fn prefetch_reserved(&self) {
         if let Path::OneSided(path) = &self.path {
             path.out.prefetch_laid_out();
@@ -329,7 +400,15 @@ impl Channel {
             unsafe { copy_few(bytes, line.payload()) };
             return Ok(line.send(plan, bytes.len())?);
         }
-        let room = self.reserve(plan, bytes.len())?;
+        let quick = if plan.code.is_none() && plan.align_log2 == 0 {
+            self.reserve_delivered(bytes.len())
+        } else {
+            None
+        };
+        let room = match quick {
+            Some(room) => room,
+            None => self.reserve(plan, bytes.len())?,
+        };
         // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which overlap nothing of the caller's.
         unsafe { shared::copy_in(bytes.as_ptr(), room.payload.as_ptr(), bytes.len()) };
         self.commit(plan, &room, bytes.len())
@@ -355,7 +434,7 @@ impl Channel {
     /// passed by value passes through memory.
     #[inline(always)]
     pub fn glance(&mut self) -> Glance<'_> {
-        let Path::OneSided(path) = &self.path else { return Glance::Other };
+        let Path::OneSided(path) = &self.path else { return self.glance_delivered() };
         if self.held.is_some() {
             return Glance::Other;
         }
@@ -374,12 +453,30 @@ impl Channel {
         }
     }
 
+    /// [`Channel::glance`] on a two-sided path.
+    #[inline(never)]
+    fn glance_delivered(&mut self) -> Glance<'_> {
+        let Path::TwoSided(path) = &mut self.path else { return Glance::Other };
+        if self.held.is_some() {
+            return Glance::Other;
+        }
+        match path.glance() {
+            two_sided::Glance::Nothing => Glance::Nothing,
+            two_sided::Glance::Plain(header, payload, start) => {
+                self.code = None;
+                Glance::Frame(self.held.insert(Received::new(header, payload, start)))
+            }
+            two_sided::Glance::Look => Glance::Other,
+        }
+    }
+
     /// Leaves frames of more than `len` bytes, all included, to [`Channel::poll_slowly`]: a receiver that has more to check of
     /// large payloads than [`Channel::glance`] does need not do so for small ones. A frame's payload is shorter than the frame by
     /// 24 bytes at least.
     pub fn limit_glances(&mut self, len: usize) {
-        if let Path::OneSided(path) = &mut self.path {
-            path.inbound.limit_glances(len);
+        match &mut self.path {
+            Path::OneSided(path) => path.inbound.limit_glances(len),
+            Path::TwoSided(path) => path.quick_limit = self.terms.receive_limit.min(len),
         }
     }
 
@@ -671,6 +768,17 @@ impl Channel {
             Path::TwoSided(_) => None,
         }
     }
+}
+
+/// Clears what follows the header in the first line of room that a two-sided transport lends. Its bytes were another message's, maybe
+/// of another link: what no part of the frame covers must not travel.
+///
+/// # Safety
+/// `start` must be valid for writes of a line, which nobody else uses.
+#[inline(always)]
+unsafe fn clear_line(start: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { start.add(HEADER_LEN).write_bytes(0, LINE - HEADER_LEN) };
 }
 
 /// Copies as much as fits of the part of a frame to the start of `into`, and returns how much that was.

@@ -550,6 +550,23 @@ pub unsafe trait Messages: Send {
     /// [`Cause::Full`] when the backend cannot take it now: the room stays reserved and core will call again.
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError>;
 
+    /// Whether [`Messages::commit_beside`] sends bytes from where they lie.
+    fn sends_beside(&self) -> bool {
+        false
+    }
+
+    /// Sends the first `len` bytes of the room reserved and behind them those of `beside`, padded with zeros to a multiple of 64;
+    /// the whole is at most what was reserved. Nothing of `beside` is used after the return: what is not on its way by then was
+    /// copied. Only called where [`Messages::sends_beside`].
+    ///
+    /// # Errors
+    /// As [`Messages::commit`].
+    fn commit_beside(&mut self, len: usize, beside: &[u8], frame: u64) -> Result<(), TransportError> {
+        let _ = (len, beside);
+        let cause = Cause::Unsupported("sending bytes from where they lie");
+        Err(TransportError::new("core", Operation::Send, cause).with_frame(frame))
+    }
+
     /// The oldest message delivered and not yet released: its start, aligned to [`Capabilities::alignment`], and length.
     /// The same one until [`Messages::release`]. The bytes are valid for reads and writes until then, and the peer can no
     /// longer change them. Does a little progress of its own where the library needs it.

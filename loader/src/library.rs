@@ -349,6 +349,12 @@ impl Library {
         unsafe { self.payload_max_size_of(args.as_ptr().cast_mut().cast(), args.len()) }
     }
 
+    /// Whether payloads are the arguments, byte for byte, and no routine makes them.
+    #[inline]
+    pub fn payload_is_args(&self) -> bool {
+        self.0.is_args
+    }
+
     /// As [`Library::payload_max_size`], for arguments that only the library's routines look at: C hands over a pointer, which
     /// may be null, and a number.
     ///

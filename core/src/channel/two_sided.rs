@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 
 use super::{Armed, SendError, Terms, failed, protocol};
-use crate::frame::{FrameError, FrameView, Header, Kind, Layout, Parts, Plan, Trailer};
+use crate::frame::{FrameError, FrameView, Header, Kind, LINE, Layout, Parts, Plan, Trailer};
 use crate::memory::{Memory, Region};
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
@@ -15,12 +15,26 @@ pub(super) struct TwoSided {
     send_key: LinkKey,
     receive_key: LinkKey,
     receive_limit: usize,
+    /// Longest frame that a glance takes, in bytes.
+    pub(super) quick_limit: usize,
+    /// What a glance found to have failed, for the look that follows.
+    failed: Option<Box<TransportError>>,
     /// Position of the frame that is sent next.
     sent: u64,
     /// Position of the frame that is due.
     pub(super) received: u64,
     /// Room that the backend lends: where, and how many bytes.
     room: Option<(NonNull<u8>, usize)>,
+}
+
+/// What a quick look found.
+pub(super) enum Glance {
+    /// Nothing.
+    Nothing,
+    /// A frame without code: its header, the offset of its payload, and where it starts.
+    Plain(Header, u32, NonNull<u8>),
+    /// Something else: [`TwoSided::poll`] says what.
+    Look,
 }
 
 // SAFETY: the pointer is room that belongs to `messages`, which may move between threads and is owned here.
@@ -33,6 +47,8 @@ impl TwoSided {
             send_key: terms.send_key,
             receive_key: terms.receive_key,
             receive_limit: terms.receive_limit,
+            quick_limit: terms.receive_limit,
+            failed: None,
             sent: 0,
             received: 0,
             room: None,
@@ -59,7 +75,9 @@ impl TwoSided {
         Ok((start, layout))
     }
 
-    pub(super) fn commit(&mut self, header: Header) -> Result<(), SendError> {
+    /// Sends the frame whose header this is, with `beside` as its payload where that does not lie in the room.
+    #[inline]
+    pub(super) fn commit(&mut self, header: Header, beside: Option<&[u8]>) -> Result<(), SendError> {
         let len = header.frame_len as usize;
         let Some((start, _)) = self.room.filter(|(_, room)| len <= *room) else {
             return Err(failed(Operation::Send, Cause::Unsupported("committing without reserving")).into());
@@ -71,14 +89,59 @@ impl TwoSided {
         frame.store(0, self.send_key.header(self.sent), Ordering::Relaxed);
         frame.store(8, lengths, Ordering::Relaxed);
         frame.store(16, rest, Ordering::Relaxed);
-        self.messages.commit(len, self.sent).map_err(SendError::from_transport)?;
+        let sent = match beside {
+            None => self.messages.commit(len, self.sent),
+            Some(payload) => self.messages.commit_beside(LINE, payload, self.sent),
+        };
+        sent.map_err(SendError::from_transport)?;
         self.sent += len as u64;
         self.room = None;
         Ok(())
     }
 
+    /// Room for a frame of `frame_len` bytes where the backend has some right now.
+    #[inline]
+    pub(super) fn lend(&mut self, frame_len: usize) -> Option<NonNull<u8>> {
+        self.room = None;
+        // Where it has none, or has failed, it says so again when it is asked the long way.
+        let start = self.messages.reserve(frame_len).ok()?;
+        self.room = Some((start, frame_len));
+        Some(start)
+    }
+
+    /// The quick look: finds nothing or a frame without code, and leaves everything else to `poll`.
+    #[inline]
+    pub(super) fn glance(&mut self) -> Glance {
+        let (start, len) = match self.messages.poll() {
+            Ok(None) => return Glance::Nothing,
+            Ok(Some(message)) => message,
+            Err(error) => {
+                self.failed = Some(Box::new(error));
+                return Glance::Look;
+            }
+        };
+        if len < LINE {
+            return Glance::Look;
+        }
+        // SAFETY: as in `poll`; a line is there.
+        let frame = unsafe { Region::new(start, LINE) };
+        let [signal, lengths, rest] = [0, 8, 16].map(|at| frame.load(at, Ordering::Relaxed));
+        if signal != self.receive_key.header(self.received) {
+            return Glance::Look;
+        }
+        match Header::plain([lengths, rest], 0, len, self.quick_limit) {
+            Some((header, payload)) if header.frame_len as usize == len => {
+                Glance::Plain(header, payload, start)
+            }
+            _ => Glance::Look,
+        }
+    }
+
     /// The message at the head: its header, its parts and where it starts.
     pub(super) fn poll(&mut self) -> Result<Option<(Header, Parts, NonNull<u8>)>, TransportError> {
+        if let Some(error) = self.failed.take() {
+            return Err(*error);
+        }
         let Some((start, len)) = self.messages.poll()? else { return Ok(None) };
         // SAFETY: the backend lends `len` bytes at `start`, which nobody else writes, until `release` (`Messages`).
         let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };

@@ -6,13 +6,16 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use farjump_core::channel::{Channel, Polled, SendError, Terms};
-use farjump_core::frame::{Flags, FrameError, Kind, MAX_FRAME};
+use farjump_core::frame::{Flags, FrameError, Kind, MAX_FRAME, Plan, PlanCode};
+use farjump_core::image::CodeId;
 use farjump_core::transport::{ArrivalRules, Cause, Endpoint, Messages, Operation, TransportError};
 use proptest::prelude::*;
 
 use super::peers::{key, pattern, plan, terms};
 
 const LIMIT: usize = 8_192;
+/// What room holds before it is written.
+const STALE: u8 = 0xee;
 
 /// One message, on lines of its own.
 struct Message {
@@ -82,7 +85,8 @@ unsafe impl Messages for End {
             out.full_reserves -= 1;
             return Err(full(Operation::Send));
         }
-        Ok(self.room.insert(Message::new(len)).base)
+        // Another message's bytes, maybe of another link.
+        Ok(self.room.insert(Message::of(&vec![STALE; len])).base)
     }
 
     fn commit(&mut self, len: usize, _: u64) -> Result<(), TransportError> {
@@ -277,6 +281,36 @@ fn no_frame_is_longer_than_its_length_can_say() {
     for payload in [MAX_FRAME - 63, MAX_FRAME + 1, 1 << 32, usize::MAX] {
         let error = channel.reserve(&plan(Kind::Call, 0), payload).unwrap_err();
         assert!(matches!(error, SendError::TooLarge { max: MAX_FRAME, .. }), "{payload}: {error}");
+    }
+}
+
+#[test]
+fn what_room_held_before_does_not_travel() {
+    let (mut left, _right, line) = pair();
+    let image = [0; 200];
+    let code = PlanCode { image: &image, id: CodeId([0; 16]), epoch: 0, name: "\0\0\0" };
+    let call = Plan { token: 0, ..Plan::of(Kind::Call) };
+    for len in [0, 1, 8, 39, 40, 41, 63, 64, 65, 1000, 4033] {
+        let payload = vec![0; len];
+        for align_log2 in [0, 3, 7, 12] {
+            left.send_bytes(&Plan { align_log2, ..call }, &payload).unwrap();
+            for (kind, image) in [(Kind::CallCode, &image[..]), (Kind::CallId, &[])] {
+                let code = Some(PlanCode { image, ..code });
+                left.send_bytes(&Plan { kind, align_log2, code, ..call }, &payload).unwrap();
+            }
+        }
+        // More room than is used.
+        let room = left.reserve(&call, len + 100).unwrap();
+        // SAFETY: `reserve` lends so many bytes.
+        unsafe { room.payload.write_bytes(0, len) };
+        left.commit(&call, &room, len).unwrap();
+    }
+    let messages = std::mem::take(&mut line.0.lock().unwrap().messages);
+    assert_eq!(messages.len(), 11 * 13);
+    for message in messages {
+        let bytes = message.bytes();
+        let of_signal = 8;
+        assert!(!bytes[of_signal..].contains(&STALE), "{:02x?}", &bytes);
     }
 }
 

@@ -11,7 +11,7 @@ mod watched;
 
 use std::time::{Duration, Instant};
 
-use farjump_core::channel::{Channel, SendError};
+use farjump_core::channel::{BESIDE, Channel, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
@@ -201,10 +201,15 @@ impl Inner {
     ) -> Result<Option<u32>, Box<Error>> {
         let Some(index) = self.codes.quick(library) else { return Ok(None) };
         let max = library.payload_max_size(args);
-        if max <= INLINE_PAYLOAD || max as u64 > self.limits.payload {
+        if max as u64 > self.limits.payload {
             return Ok(None);
         }
-        let Some(lines) = self.channel.lines(max.saturating_add(CANARY_LEN)) else { return Ok(None) };
+        if max <= INLINE_PAYLOAD {
+            return self.inject_delivered(library, args, index, max, wants_reply);
+        }
+        let Some(lines) = self.channel.lines(max.saturating_add(CANARY_LEN)) else {
+            return self.inject_delivered(library, args, index, max, wants_reply);
+        };
         // SAFETY: the lines lend `max + CANARY_LEN` bytes.
         let used = unsafe { run_payload_init(library, lines.payload().as_ptr(), max, args)? };
         let alone = wants_reply && self.calls.none_in_flight();
@@ -219,6 +224,42 @@ impl Inner {
             Ok(()) => Ok(Some(token)),
             Err(error) => Err(self.broken(&error).into()),
         }
+    }
+
+    /// The quick way on a two-sided path.
+    #[inline(never)]
+    fn inject_delivered(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        index: u16,
+        max: usize,
+        wants_reply: bool,
+    ) -> Result<Option<u32>, Box<Error>> {
+        // The long way can send them from where they lie.
+        if max >= BESIDE && library.payload_is_args() {
+            return Ok(None);
+        }
+        let Some(room) = self.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
+            return Ok(None);
+        };
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes until `commit`.
+        let used = unsafe { run_payload_init(library, room.payload.as_ptr(), max, args)? };
+        let alone = wants_reply && self.calls.none_in_flight();
+        let Some(token) = self.token(index, wants_reply) else { return Ok(None) };
+        let kind = Kind::Call;
+        let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+        match self.channel.commit(&plan, &room, used) {
+            Ok(()) => {}
+            Err(SendError::Failed(error)) => return Err(self.broken(&error).into()),
+            Err(_) => {
+                self.take_back(token);
+                return Ok(None);
+            }
+        }
+        self.stats.frames += 1;
+        self.stats.payload_bytes += used as u64;
+        Ok(Some(token))
     }
 
     #[inline(always)]

@@ -132,6 +132,13 @@ impl Call<'_> {
     }
 
     fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
+        if self.library.payload_is_args()
+            && self.args.len() as u64 <= self.limits.payload
+            && let Some(sent) = channel.send_beside(plan, self.args)
+        {
+            sent?;
+            return Ok(Sent { payload: self.args.len(), code: 0, binds: false });
+        }
         // Room for the canary too; it does not travel, because the frame ends where the payload does.
         let room = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
         // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.

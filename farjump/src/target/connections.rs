@@ -213,9 +213,9 @@ impl Target<'_> {
                 return Err(error);
             }
         };
-        if let Some(len) = self.shared.executor.policy.frames_without_question() {
-            channel.limit_glances(len);
-        }
+        // A longer one was delivered and fits no mailbox: `may_run` asks what its payload may take.
+        let unquestioned = self.shared.executor.policy.frames_without_question().unwrap_or(usize::MAX);
+        channel.limit_glances(unquestioned.min(self.settings.mailbox));
         self.watch.add(control.as_fd(), Event::Control(id), false)?;
         if let Some(descriptor) = channel.descriptor() {
             // It is taken out of the watch before the channel goes.

@@ -1,7 +1,7 @@
 //! Memory for records, shared by all links that a thread works on: a link that is idle has none of its own.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use farjump_core::frame::LINE;
@@ -88,6 +88,15 @@ impl Drop for Buffer {
 /// Buffers that are not in use, of one thread.
 #[derive(Default)]
 struct Spares {
+    /// The ones that were given back last, one of either length: most messages need no other.
+    small: Cell<Option<Buffer>>,
+    receive: Cell<Option<Buffer>>,
+    others: RefCell<Others>,
+}
+
+/// The rest of them.
+#[derive(Default)]
+struct Others {
     small: Vec<Buffer>,
     receive: Vec<Buffer>,
     /// Oldest first.
@@ -97,7 +106,7 @@ struct Spares {
 }
 
 thread_local! {
-    static SPARES: RefCell<Spares> = RefCell::default();
+    static SPARES: Spares = Spares::default();
 }
 
 /// A buffer with room for `len` bytes. What is in it means nothing.
@@ -107,7 +116,7 @@ thread_local! {
 #[inline]
 pub(super) fn take(len: usize) -> Result<Buffer, Cause> {
     // A thread that ends has none any more.
-    match SPARES.try_with(|spares| spares.borrow_mut().take(len)) {
+    match SPARES.try_with(|spares| spares.take(len)) {
         Ok(Some(spare)) => Ok(spare),
         _ => Buffer::new(len),
     }
@@ -116,22 +125,46 @@ pub(super) fn take(len: usize) -> Result<Buffer, Cause> {
 /// Keeps a buffer for later.
 #[inline]
 pub(super) fn give(buffer: Buffer) {
-    let mut buffer = Some(buffer);
-    let _ = SPARES.try_with(|spares| buffer.take().map(|buffer| spares.borrow_mut().give(buffer)));
+    let _ = SPARES.try_with(move |spares| spares.give(buffer));
 }
 
 /// Keeps no more than what costs little: a long buffer may have been the last for a long time.
 pub(super) fn rest() {
     let _ = SPARES.try_with(|spares| {
-        let mut spares = spares.borrow_mut();
-        if spares.bytes > SPARE {
-            spares.long.clear();
-            spares.bytes = 0;
+        let mut others = spares.others.borrow_mut();
+        if others.bytes > SPARE {
+            others.long.clear();
+            others.bytes = 0;
         }
     });
 }
 
 impl Spares {
+    #[inline]
+    fn take(&self, len: usize) -> Option<Buffer> {
+        let last = match len {
+            len if len <= SMALL => self.small.take(),
+            len if len <= RECEIVE => self.receive.take(),
+            _ => None,
+        };
+        last.or_else(|| self.others.borrow_mut().take(len))
+    }
+
+    #[inline]
+    fn give(&self, buffer: Buffer) {
+        let before = match buffer.room {
+            SMALL => self.small.replace(Some(buffer)),
+            RECEIVE => self.receive.replace(Some(buffer)),
+            _ => Some(buffer),
+        };
+        if let Some(before) = before {
+            self.others.borrow_mut().give(before);
+        }
+    }
+}
+
+impl Others {
+    #[cold]
     fn take(&mut self, len: usize) -> Option<Buffer> {
         match len {
             len if len <= SMALL => self.small.pop(),
@@ -146,6 +179,7 @@ impl Spares {
         }
     }
 
+    #[cold]
     fn give(&mut self, buffer: Buffer) {
         let kept = match buffer.room {
             SMALL => &mut self.small,
@@ -181,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_a_thread_keeps_is_bounded_and_used_again() {
-        let mut spares = Spares::default();
+        let spares = Spares::default();
         for len in [64, RECEIVE, 1 << 20, SPARE] {
             for buffer in (0..20).map(|_| Buffer::new(len).unwrap()).collect::<Vec<_>>() {
                 let at = buffer.at(0);
@@ -191,9 +225,14 @@ mod tests {
                 spares.give(Buffer::new(len).unwrap());
             }
         }
-        assert!(spares.small.len() <= KEPT && spares.receive.len() <= KEPT && spares.bytes <= SPARE);
+        let kept = |others: &Others| (others.small.len(), others.receive.len(), others.bytes);
+        let (small, receive, bytes) = kept(&spares.others.borrow());
+        assert!(small <= KEPT && receive <= KEPT && bytes <= SPARE);
         spares.give(Buffer::new(4 * SPARE).unwrap());
-        assert_eq!((spares.long.len(), spares.bytes), (1, 4 * SPARE));
+        {
+            let others = spares.others.borrow();
+            assert_eq!((others.long.len(), others.bytes), (1, 4 * SPARE));
+        }
         assert!(spares.take(64 << 10).is_none(), "one far too long is not used up for a short message");
     }
 }

@@ -45,34 +45,35 @@ pub(super) enum Lie {
 }
 
 impl Head {
+    #[inline]
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
         let flags = if self.last { LAST } else { 0 } | if self.waits { WAITS } else { 0 };
-        let mut bytes = [0; HEAD];
-        bytes[..4].copy_from_slice(&self.message.to_le_bytes());
-        bytes[4..6].copy_from_slice(&self.body.to_le_bytes());
-        bytes[6..8].copy_from_slice(&flags.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.consumed.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.window.to_le_bytes());
-        bytes
+        let bits = u128::from(self.message)
+            | u128::from(self.body) << 32
+            | u128::from(flags) << 48
+            | u128::from(self.consumed) << 64
+            | u128::from(self.window) << 96;
+        bits.to_le_bytes()
     }
 
     /// The head of these bytes, which came when `done` bytes of a message of `len` were there already; both are 0 between messages.
     ///
     /// # Errors
     /// When it cannot follow.
+    #[inline]
     pub(super) fn read(bytes: &[u8; HEAD], len: u32, done: u32) -> Result<Head, Lie> {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
-        let flags = u16::from_le_bytes([g, h]);
+        let bits = u128::from_le_bytes(*bytes);
+        let flags = (bits >> 48) as u16;
         if flags & !(LAST | WAITS) != 0 {
             return Err(Lie::Flags(flags));
         }
         let head = Head {
-            message: u32::from_le_bytes([a, b, c, d]),
-            body: u16::from_le_bytes([e, f]),
+            message: bits as u32,
+            body: (bits >> 32) as u16,
             last: flags & LAST != 0,
             waits: flags & WAITS != 0,
-            consumed: u32::from_le_bytes([i, j, k, l]),
-            window: u32::from_le_bytes([m, n, o, p]),
+            consumed: (bits >> 64) as u32,
+            window: (bits >> 96) as u32,
         };
         if !head.message.is_multiple_of(LINE as u32) {
             return Err(Lie::Message(head.message));

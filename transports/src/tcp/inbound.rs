@@ -32,11 +32,14 @@ pub(super) struct Windows {
 pub(super) struct Inbound {
     keys: Option<Box<Keys>>,
     max_frame: u32,
-    /// Messages that are there, oldest first.
-    ready: VecDeque<Ready>,
-    /// Buffers in which several of them may be, oldest first. The last is received into, and its bytes `at..end` are records that
-    /// were not looked at.
-    shared: VecDeque<Shared>,
+    /// The oldest message that is there: most often the only one.
+    first: Option<Ready>,
+    /// Those behind it, oldest first.
+    behind: VecDeque<Ready>,
+    /// The buffer that is received into. Its bytes `at..end` are records that were not looked at.
+    last: Option<Shared>,
+    /// Full buffers with messages that are not released, oldest first.
+    older: VecDeque<Shared>,
     at: usize,
     end: usize,
     /// Where in that buffer the next message's record would begin if no credit had come between messages. No message
@@ -83,8 +86,10 @@ impl Inbound {
         Inbound {
             keys: keys.map(Box::new),
             max_frame,
-            ready: VecDeque::new(),
-            shared: VecDeque::new(),
+            first: None,
+            behind: VecDeque::new(),
+            last: None,
+            older: VecDeque::new(),
             at: START,
             end: START,
             after: START,
@@ -97,7 +102,7 @@ impl Inbound {
     /// The oldest message that is ready.
     #[inline]
     pub(super) fn front(&self) -> Option<(NonNull<u8>, usize)> {
-        self.ready.front().map(|ready| (ready.start, ready.len as usize))
+        self.first.as_ref().map(|ready| (ready.start, ready.len as usize))
     }
 
     /// Why nothing comes any more, behind what is ready.
@@ -107,7 +112,7 @@ impl Inbound {
 
     /// Whether no message is here: the socket is readable when one comes.
     pub(super) fn is_empty(&self) -> bool {
-        self.drained && self.ready.is_empty()
+        self.drained && self.first.is_none()
     }
 
     /// Receives until a message is ready. `false` where nothing is there now, or [`TURNS`] calls brought none.
@@ -115,33 +120,33 @@ impl Inbound {
     /// # Errors
     /// When nothing comes any more: the same each time.
     #[inline]
-    pub(super) fn next(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Cause> {
+    pub(super) fn next(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Box<Cause>> {
         if let Some(cause) = &self.ended {
-            return Err(cause.clone());
+            return Err(Box::new(cause.clone()));
         }
         let found = self.look_further(socket, windows);
         if let Err(cause) = &found {
-            self.ended = Some(cause.clone());
+            self.ended = Some(Cause::clone(cause));
         }
         found
     }
 
-    fn look_further(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Cause> {
+    fn look_further(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Box<Cause>> {
         for _ in 0..TURNS {
-            if self.look(windows)? == Looked::Message {
+            if (self.at != self.end || self.long.is_some()) && self.look(windows)? == Looked::Message {
                 return Ok(true);
             }
             match self.receive(socket, windows)? {
                 Got::Bytes(_) => self.drained = false,
                 Got::Nothing => {
                     self.drained = true;
-                    if self.ready.is_empty() {
+                    if self.first.is_none() {
                         windows.inward.starve();
                     }
                     self.trim();
                     return Ok(false);
                 }
-                Got::End => return Err(self.cut_short()),
+                Got::End => return Err(self.cut_short().into()),
             }
         }
         Ok(self.look(windows)? == Looked::Message)
@@ -150,28 +155,41 @@ impl Inbound {
     /// Gives the oldest message back. Returns its length.
     #[inline]
     pub(super) fn release(&mut self) -> Option<u32> {
-        let Ready { len, own, .. } = self.ready.pop_front()?;
+        let Ready { len, own, .. } = self.first.take()?;
+        if !self.behind.is_empty() {
+            self.first = self.behind.pop_front();
+        }
         match own {
             Some(buffer) => buffers::give(buffer),
+            None if !self.older.is_empty() => self.release_older(),
             None => {
-                if let Some(oldest) = self.shared.front_mut() {
-                    oldest.held -= 1;
-                    if oldest.held == 0 && (self.shared.len() > 1 || self.at == self.end) {
-                        self.shared.pop_front().into_iter().for_each(|shared| buffers::give(shared.buffer));
-                    }
+                if let Some(last) = &mut self.last {
+                    last.held -= 1;
+                    self.trim();
                 }
             }
         }
         Some(len)
     }
 
+    /// A message in the oldest buffer was given back.
+    #[cold]
+    fn release_older(&mut self) {
+        if let Some(oldest) = self.older.front_mut() {
+            oldest.held -= 1;
+            if oldest.held == 0 {
+                self.older.pop_front().into_iter().for_each(|shared| buffers::give(shared.buffer));
+            }
+        }
+    }
+
     /// Gives the last buffer back if nothing is in it.
     #[inline]
     fn trim(&mut self) {
-        if self.at == self.end && self.shared.back().is_some_and(|last| last.held == 0) {
-            self.shared.pop_back().into_iter().for_each(|shared| buffers::give(shared.buffer));
-            // The one before it, if there is one, is full.
-            (self.at, self.end, self.after) = (FRONT + RECEIVE, FRONT + RECEIVE, FRONT + RECEIVE);
+        if self.at == self.end
+            && let Some(last) = self.last.take_if(|last| last.held == 0)
+        {
+            buffers::give(last.buffer);
         }
     }
 
@@ -197,12 +215,12 @@ impl Inbound {
         if self.end - at < len {
             return None;
         }
-        self.shared.back_mut().map(|last| last.buffer.part(at, len))
+        self.last.as_mut().map(|last| last.buffer.part(at, len))
     }
 
     /// Looks at what came until a message is ready.
     #[inline]
-    fn look(&mut self, windows: &mut Windows) -> Result<Looked, Cause> {
+    fn look(&mut self, windows: &mut Windows) -> Result<Looked, Box<Cause>> {
         if self.long.is_some() {
             return self.look_into_long(windows);
         }
@@ -226,7 +244,7 @@ impl Inbound {
             if self.end - body < len + tag {
                 return Ok(Looked::Short);
             }
-            let Some(shared) = self.shared.back_mut() else { return Ok(Looked::Short) };
+            let Some(shared) = &mut self.last else { return Ok(Looked::Short) };
             // Onto the line at or before which the body would begin if nothing but messages had come. So a peer that sends
             // credit in between has no buffer held for each of its messages. What is there is no message that is held:
             // heads, tags and credit.
@@ -254,28 +272,43 @@ impl Inbound {
             self.after = to + len + tag;
             windows.inward.receive(head.message);
             shared.held += 1;
-            self.ready.push_back(Ready { start: shared.buffer.at(line), len: head.message, own: None });
+            let ready = Ready { start: shared.buffer.at(line), len: head.message, own: None };
+            self.push(ready);
             return Ok(Looked::Message);
         }
     }
 
+    /// A message is there, behind the others.
+    #[inline]
+    fn push(&mut self, ready: Ready) {
+        match self.first {
+            None => self.first = Some(ready),
+            Some(_) => self.behind.push_back(ready),
+        }
+    }
+
     /// Whether a message may begin: before anything of it is received.
-    fn admit(&self, head: &Head, windows: &Windows) -> Result<(), Cause> {
+    fn admit(&self, head: &Head, windows: &Windows) -> Result<(), Box<Cause>> {
         if head.message > self.max_frame {
             let limit = self.max_frame as usize;
-            return Err(Cause::Protocol(FrameError::TooLong { len: head.message, limit }));
+            return Err(Box::new(Cause::Protocol(FrameError::TooLong { len: head.message, limit })));
         }
         match windows.inward.takes(head.message) {
             true => Ok(()),
-            false => Err(Cause::System(format!(
+            false => Err(Box::new(Cause::System(format!(
                 "the peer broke the protocol: it sent a message of {} bytes beyond what this side takes",
                 head.message
-            ))),
+            )))),
         }
     }
 
     #[cold]
-    fn begin_long(&mut self, head: Head, raw: [u8; HEAD], windows: &mut Windows) -> Result<Looked, Cause> {
+    fn begin_long(
+        &mut self,
+        head: Head,
+        raw: [u8; HEAD],
+        windows: &mut Windows,
+    ) -> Result<Looked, Box<Cause>> {
         let len = head.message as usize;
         let buffer = buffers::take(len)?;
         windows.inward.receive(head.message);
@@ -285,10 +318,10 @@ impl Inbound {
     }
 
     /// Gives the long message that has begun what of it came.
-    fn look_into_long(&mut self, windows: &mut Windows) -> Result<Looked, Cause> {
+    fn look_into_long(&mut self, windows: &mut Windows) -> Result<Looked, Box<Cause>> {
         let Some(long) = &mut self.long else { return Ok(Looked::Short) };
         if self.at != self.end
-            && let Some(shared) = self.shared.back_mut()
+            && let Some(shared) = &mut self.last
         {
             let bytes = shared.buffer.part(self.at, self.end - self.at);
             self.at += long.feed(bytes, self.keys.as_deref_mut(), windows)?;
@@ -299,20 +332,20 @@ impl Inbound {
         }
         if let Some(Long { buffer, len, .. }) = self.long.take().map(|long| *long) {
             // It was not longer than a frame may be.
-            self.ready.push_back(Ready { start: buffer.at(FRONT), len: len as u32, own: Some(buffer) });
+            self.push(Ready { start: buffer.at(FRONT), len: len as u32, own: Some(buffer) });
         }
         Ok(Looked::Message)
     }
 
     /// Receives what is there.
     #[inline]
-    fn receive(&mut self, socket: &Socket, windows: &mut Windows) -> Result<Got, Cause> {
+    fn receive(&mut self, socket: &Socket, windows: &mut Windows) -> Result<Got, Box<Cause>> {
         if let Some(long) = &mut self.long {
             let mut next = [0; HEAD];
             let (got, more) = long.receive(socket, self.keys.as_deref_mut(), windows, &mut next)?;
             if more != 0 {
                 self.make_room()?;
-                if let Some(last) = self.shared.back_mut() {
+                if let Some(last) = &mut self.last {
                     last.buffer.part(self.end, more).copy_from_slice(&next[..more]);
                     self.end += more;
                 }
@@ -320,7 +353,7 @@ impl Inbound {
             return Ok(got);
         }
         self.make_room()?;
-        let Some(last) = self.shared.back_mut() else { return Ok(Got::Nothing) };
+        let Some(last) = &mut self.last else { return Ok(Got::Nothing) };
         let got = socket.receive(last.buffer.part(self.end, FRONT + RECEIVE - self.end))?;
         if let Got::Bytes(bytes) = got {
             self.end += bytes;
@@ -330,47 +363,59 @@ impl Inbound {
 
     /// Sees to it that the last buffer has room for the record that begins at `at`.
     #[inline]
-    fn make_room(&mut self) -> Result<(), Cause> {
-        let kept = self.end - self.at;
-        match self.shared.back_mut() {
-            Some(last) if last.held == 0 && kept == 0 => {
+    fn make_room(&mut self) -> Result<(), Box<Cause>> {
+        match &mut self.last {
+            Some(last) if last.held == 0 && self.at == self.end => {
                 (self.at, self.end, self.after) = (START, START, START);
             }
             Some(_) if self.at + RECORD <= FRONT + RECEIVE => {}
-            Some(last) if last.held == 0 => {
-                last.buffer.part(0, self.end).copy_within(self.at.., START);
-                (self.at, self.end, self.after) = (START, START + kept, START);
-            }
-            // What is in front of the bytes was credit.
-            Some(last) if self.after + RECORD <= FRONT + RECEIVE => {
-                last.buffer.part(0, self.end).copy_within(self.at.., self.after);
-                (self.at, self.end) = (self.after, self.after + kept);
-            }
-            Some(last) => {
-                let mut buffer = buffers::take(RECEIVE)?;
-                buffer.part(START, kept).copy_from_slice(last.buffer.part(self.at, kept));
-                self.shared.push_back(Shared { buffer, held: 0 });
-                (self.at, self.end, self.after) = (START, START + kept, START);
-            }
+            Some(_) => return self.move_on(),
             None => {
-                self.shared.push_back(Shared { buffer: buffers::take(RECEIVE)?, held: 0 });
+                self.last = Some(Shared { buffer: buffers::take(RECEIVE)?, held: 0 });
                 (self.at, self.end, self.after) = (START, START, START);
             }
         }
         Ok(())
     }
 
+    /// Moves the record that has begun to the front: behind the messages in its buffer, or into another one if there is no room.
+    #[cold]
+    fn move_on(&mut self) -> Result<(), Box<Cause>> {
+        let kept = self.end - self.at;
+        match &mut self.last {
+            Some(last) if last.held == 0 => {
+                last.buffer.part(0, self.end).copy_within(self.at.., START);
+                self.after = START;
+            }
+            // What is in front of the bytes was credit.
+            Some(last) if self.after + RECORD <= FRONT + RECEIVE => {
+                last.buffer.part(0, self.end).copy_within(self.at.., self.after);
+            }
+            Some(last) => {
+                let mut buffer = buffers::take(RECEIVE)?;
+                buffer.part(START, kept).copy_from_slice(last.buffer.part(self.at, kept));
+                let full = std::mem::replace(last, Shared { buffer, held: 0 });
+                self.older.push_back(full);
+                self.after = START;
+            }
+            None => self.after = START,
+        }
+        (self.at, self.end) = (self.after, self.after + kept);
+        Ok(())
+    }
+
     /// Keeps no more than what costs little, where nothing is ready: so much may not have to wait again for a long time.
     pub(super) fn rest(&mut self) {
-        if self.ready.is_empty() && self.ready.capacity() > 64 {
-            self.ready = VecDeque::new();
+        if self.behind.is_empty() && self.behind.capacity() > 64 {
+            self.behind = VecDeque::new();
         }
     }
 
     /// Forgets what was received and is not ready, and gives all buffers back.
     pub(super) fn clear(&mut self) {
-        self.ready.drain(..).filter_map(|ready| ready.own).for_each(buffers::give);
-        self.shared.drain(..).for_each(|shared| buffers::give(shared.buffer));
+        let ready = self.first.take().into_iter().chain(self.behind.drain(..));
+        ready.filter_map(|ready| ready.own).for_each(buffers::give);
+        self.older.drain(..).chain(self.last.take()).for_each(|shared| buffers::give(shared.buffer));
         (self.at, self.end, self.after, self.long) = (START, START, START, None);
     }
 
@@ -383,8 +428,11 @@ impl Inbound {
     /// How many bytes of buffers are held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        let own = self.ready.iter().filter_map(|ready| ready.own.as_ref());
+        let own = self.first.iter().chain(&self.behind).filter_map(|ready| ready.own.as_ref());
         let long = self.long.iter().map(|long| &long.buffer);
-        own.chain(long).chain(self.shared.iter().map(|shared| &shared.buffer)).map(Buffer::len).sum()
+        own.chain(long)
+            .chain(self.older.iter().chain(&self.last).map(|shared| &shared.buffer))
+            .map(Buffer::len)
+            .sum()
     }
 }

@@ -48,7 +48,7 @@ impl Long {
         bytes: &[u8],
         mut keys: Option<&mut Keys>,
         windows: &mut Windows,
-    ) -> Result<usize, Cause> {
+    ) -> Result<usize, Box<Cause>> {
         let mut rest = bytes;
         while !rest.is_empty() && self.done < self.len {
             let (body, slot) = self.lengths(self.done, keys.is_some());
@@ -74,12 +74,17 @@ impl Long {
     }
 
     /// A record is whole, and the next head is there.
-    fn finish(&mut self, body: usize, keys: Option<&mut Keys>, windows: &mut Windows) -> Result<(), Cause> {
+    fn finish(
+        &mut self,
+        body: usize,
+        keys: Option<&mut Keys>,
+        windows: &mut Windows,
+    ) -> Result<(), Box<Cause>> {
         let mut next = 0;
         // Neither is longer than 2^31 bytes.
         let (len, done) = (self.len as u32, self.done as u32);
         if let Some(keys) = keys {
-            let Some(tag) = self.slot.first_chunk().copied() else { return Err(tampered()) };
+            let Some(tag) = self.slot.first_chunk().copied() else { return Err(tampered().into()) };
             keys.open(&self.head, tag, self.buffer.part(FRONT + self.done, body), 0)
                 .map_err(|_| tampered())?;
             next = TAG;
@@ -101,7 +106,7 @@ impl Long {
         mut keys: Option<&mut Keys>,
         windows: &mut Windows,
         next: &mut [u8; HEAD],
-    ) -> Result<(Got, usize), Cause> {
+    ) -> Result<(Got, usize), Box<Cause>> {
         let sealed = keys.is_some();
         let mut slots = [[0; TAG + HEAD]; BATCH];
         slots[0] = self.slot;
@@ -154,15 +159,15 @@ impl Long {
 
 /// Takes the credit of a record that was opened.
 #[inline]
-pub(super) fn credit(head: &Head, windows: &mut Windows) -> Result<(), Cause> {
+pub(super) fn credit(head: &Head, windows: &mut Windows) -> Result<(), Box<Cause>> {
     if head.waits {
         windows.inward.hear_wait();
     }
     match windows.outward.take(head.consumed, head.window) {
         true => Ok(()),
-        false => Err(Cause::System(
+        false => Err(Box::new(Cause::System(
             "the peer broke the protocol: it consumed what was not sent, or takes more than 2 GiB".to_owned(),
-        )),
+        ))),
     }
 }
 

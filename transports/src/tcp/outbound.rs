@@ -3,6 +3,7 @@
 use std::cmp;
 use std::io::IoSlice;
 
+use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT};
@@ -24,7 +25,7 @@ pub(super) struct Outbound {
     /// What the socket has not taken yet. Nothing else is sent before it.
     waiting: Option<Waiting>,
     /// Why nothing can be sent any more.
-    broken: Option<Cause>,
+    broken: Option<Box<Cause>>,
     /// How often the process was forked when the link was made.
     forks: u64,
 }
@@ -64,7 +65,7 @@ impl Outbound {
     /// Why nothing can be sent any more.
     #[inline]
     pub(super) fn broken(&self) -> Option<&Cause> {
-        self.broken.as_ref()
+        self.broken.as_deref()
     }
 
     /// Whether this is a forked child's copy of a link of its parent's, which has used its keys.
@@ -87,14 +88,13 @@ impl Outbound {
         mut buffer: Buffer,
         len: usize,
         credit: &mut Inward,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Box<Cause>> {
         if self.broken.is_some() {
             buffers::give(buffer);
             return Ok(());
         }
         if len > BODY {
-            self.waiting =
-                Some(Waiting::Long(Box::new(Long { buffer, len, begun: 0, ended: 0, written: 0 })));
+            self.waiting = Some(Waiting::Long(Box::new(Long::new(buffer, len, len))));
             return self.flush(socket, credit).map(|_| ());
         }
         let head = head(len, 0, credit).to_bytes();
@@ -114,8 +114,45 @@ impl Outbound {
         Ok(())
     }
 
+    /// Sends the first `front` bytes of a buffer's room, and those of `beside`, as one message, padded to a line. Bytes of `beside` that
+    /// the socket does not take now are copied. Nothing waits.
+    pub(super) fn message_beside(
+        &mut self,
+        socket: &Socket,
+        mut buffer: Buffer,
+        front: usize,
+        beside: &[u8],
+        credit: &mut Inward,
+    ) -> Result<(), Box<Cause>> {
+        let len = (front + beside.len()).next_multiple_of(LINE);
+        if len <= BODY {
+            buffer.part(FRONT + front, beside.len()).copy_from_slice(beside);
+            buffer.part(FRONT + front + beside.len(), len - front - beside.len()).fill(0);
+            return self.message(socket, buffer, len, credit);
+        }
+        if self.broken.is_some() {
+            buffers::give(buffer);
+            return Ok(());
+        }
+        let mut long = Long::new(buffer, len, front);
+        match long.send(socket, self.keys.as_deref_mut(), beside, credit)? {
+            Ok(true) => buffers::give(long.buffer),
+            Ok(false) => {
+                long.fetch(long.begun, len, beside);
+                self.waiting = Some(Waiting::Long(Box::new(long)));
+            }
+            Err(cause) => self.broken = Some(cause),
+        }
+        Ok(())
+    }
+
     /// Returns credit in a record of its own, and says whether this side `waits` for room. `false` where something else waits.
-    pub(super) fn note(&mut self, socket: &Socket, waits: bool, credit: &mut Inward) -> Result<bool, Cause> {
+    pub(super) fn note(
+        &mut self,
+        socket: &Socket,
+        waits: bool,
+        credit: &mut Inward,
+    ) -> Result<bool, Box<Cause>> {
         if !self.flush(socket, credit)? {
             return Ok(false);
         }
@@ -140,7 +177,7 @@ impl Outbound {
     /// # Errors
     /// When a record cannot be sealed. A socket that takes nothing any more is no error here: what the peer sent before is still
     /// to be received.
-    pub(super) fn flush(&mut self, socket: &Socket, credit: &mut Inward) -> Result<bool, Cause> {
+    pub(super) fn flush(&mut self, socket: &Socket, credit: &mut Inward) -> Result<bool, Box<Cause>> {
         let sent = match &mut self.waiting {
             None => return Ok(true),
             Some(Waiting::Record { buffer, from, to }) => {
@@ -156,7 +193,7 @@ impl Outbound {
                     from == to
                 })
             }
-            Some(Waiting::Long(long)) => long.send(socket, self.keys.as_deref_mut(), credit)?,
+            Some(Waiting::Long(long)) => long.send(socket, self.keys.as_deref_mut(), &[], credit)?,
         };
         match sent {
             Ok(false) => return Ok(false),
@@ -188,8 +225,8 @@ fn head(len: usize, done: usize, credit: &mut Inward) -> Head {
 }
 
 #[inline]
-fn seal(keys: &mut Keys, head: &[u8; HEAD], body: &mut [u8]) -> Result<[u8; TAG], Cause> {
-    keys.seal(head, body).map_err(|_| Cause::System("a record could not be sealed".to_owned()))
+fn seal(keys: &mut Keys, head: &[u8; HEAD], body: &mut [u8]) -> Result<[u8; TAG], Box<Cause>> {
+    keys.seal(head, body).map_err(|_| Box::new(Cause::System("a record could not be sealed".to_owned())))
 }
 
 /// A message of several records on its way. Records are sealed, in place, just before they are written; heads and tags are behind
@@ -203,21 +240,44 @@ struct Long {
     ended: usize,
     /// Bytes of it that were written, heads and tags included.
     written: usize,
+    /// Bytes of the message in front of those that its sender has elsewhere.
+    front: usize,
+    /// Bytes of the message up to which all that is still needed is in the buffer. Those behind are where its sender has them.
+    here: usize,
 }
 
 impl Long {
+    /// A message of `len` bytes, the first `here` of which are in `buffer`.
+    fn new(buffer: Buffer, len: usize, here: usize) -> Long {
+        Long { buffer, len, begun: 0, ended: 0, written: 0, front: here, here }
+    }
+
+    /// Copies the bytes of the message from `from` to `to` that are not in the buffer from `beside`, behind which it is padded.
+    fn fetch(&mut self, from: usize, to: usize, beside: &[u8]) {
+        let from = cmp::max(from, self.here);
+        if from < to {
+            let (start, end) = (from - self.front, to - self.front);
+            let bytes = &beside[cmp::min(start, beside.len())..cmp::min(end, beside.len())];
+            let room = self.buffer.part(FRONT + from, to - from);
+            room[..bytes.len()].copy_from_slice(bytes);
+            room[bytes.len()..].fill(0);
+            self.here = to;
+        }
+    }
+
     /// Sends what the socket takes. Returns whether that was all, or why nothing is taken any more.
     fn send(
         &mut self,
         socket: &Socket,
         mut keys: Option<&mut Keys>,
+        beside: &[u8],
         credit: &mut Inward,
-    ) -> Result<Result<bool, Cause>, Cause> {
+    ) -> Result<Result<bool, Box<Cause>>, Box<Cause>> {
         loop {
             if self.begun == self.ended {
-                self.seal(keys.as_deref_mut(), credit)?;
+                self.seal(keys.as_deref_mut(), beside, credit)?;
             }
-            let (sent, left) = match self.write(socket, keys.is_some()) {
+            let (sent, left) = match self.write(socket, keys.is_some(), beside) {
                 Ok(written) => written,
                 Err(cause) => return Ok(Err(cause)),
             };
@@ -237,7 +297,12 @@ impl Long {
     }
 
     /// Makes the records of the next batch.
-    fn seal(&mut self, mut keys: Option<&mut Keys>, credit: &mut Inward) -> Result<(), Cause> {
+    fn seal(
+        &mut self,
+        mut keys: Option<&mut Keys>,
+        beside: &[u8],
+        credit: &mut Inward,
+    ) -> Result<(), Box<Cause>> {
         for number in 0..BATCH {
             let done = self.ended;
             let head = head(self.len, done, credit);
@@ -245,6 +310,8 @@ impl Long {
             let slot = self.slot(number);
             self.buffer.part(slot + TAG, HEAD).copy_from_slice(&head);
             if let Some(keys) = keys.as_deref_mut() {
+                // Sealed at once, while it is in the nearest cache.
+                self.fetch(done, done + body, beside);
                 let tag = seal(keys, &head, self.buffer.part(FRONT + done, body))?;
                 self.buffer.part(slot + SLOT, TAG).copy_from_slice(&tag);
             }
@@ -257,34 +324,59 @@ impl Long {
     }
 
     /// Writes what of the batch is not written. Returns how many bytes were, and how many should have been.
-    fn write(&mut self, socket: &Socket, sealed: bool) -> Result<(usize, usize), Cause> {
+    fn write(&mut self, socket: &Socket, sealed: bool, beside: &[u8]) -> Result<(usize, usize), Box<Cause>> {
         let slots = self.slot(0);
         let records = (self.ended - self.begun).div_ceil(BODY);
-        let begun = self.begun;
-        let mut skip = self.written;
-        let mut pieces = [IoSlice::new(&[]); 2 * BATCH + 1];
-        let (mut used, mut left) = (0, 0);
-        let end = self.ended;
-        let bytes = self.buffer.part(0, self.buffer.len());
-        let mut push = |at: usize, len: usize| {
-            let skipped = cmp::min(skip, len);
-            skip -= skipped;
-            if len > skipped {
-                pieces[used] = IoSlice::new(&bytes[at + skipped..at + len]);
-                used += 1;
-                left += len - skipped;
-            }
-        };
+        let (here, front, end) = (self.here, self.front, self.ended);
+        let bytes = &*self.buffer.part(0, self.buffer.len());
+        let mut pieces =
+            Pieces { list: [IoSlice::new(&[]); MOST_PIECES], used: 0, skip: self.written, left: 0 };
         for number in 0..=records {
             let (tag, head) = (sealed && number != 0, number != records);
-            let from = if tag { 0 } else { TAG };
-            let to = if head { SLOT } else { TAG };
-            push(slots + number * SLOT + from, to - from);
+            let from = slots + number * SLOT + if tag { 0 } else { TAG };
+            let to = slots + number * SLOT + if head { SLOT } else { TAG };
+            pieces.push(&bytes[from..to]);
             if head {
-                let at = begun + number * BODY;
-                push(FRONT + at, cmp::min(end - at, BODY));
+                let at = self.begun + number * BODY;
+                let behind = cmp::min(at + BODY, end);
+                let middle = here.clamp(at, behind);
+                pieces.push(&bytes[FRONT + at..FRONT + middle]);
+                if middle < behind {
+                    let (start, stop) = (middle - front, behind - front);
+                    let there = cmp::min(stop, beside.len());
+                    pieces.push(&beside[start..there]);
+                    pieces.push(&PADDING[..stop - there]);
+                }
             }
         }
-        Ok((socket.send_pieces(&pieces[..used])?, left))
+        Ok((socket.send_pieces(&pieces.list[..pieces.used])?, pieces.left))
+    }
+}
+
+/// What a message whose bytes end inside a line ends with.
+static PADDING: [u8; LINE] = [0; LINE];
+
+/// Pieces of a batch at most: a slot and a body for each record, the last slot, and, where bytes lie beside, the front and the padding.
+const MOST_PIECES: usize = 2 * BATCH + 3;
+
+/// What is handed to the system together.
+struct Pieces<'b> {
+    list: [IoSlice<'b>; MOST_PIECES],
+    used: usize,
+    /// Bytes that were written already.
+    skip: usize,
+    /// Bytes in the list.
+    left: usize,
+}
+
+impl<'b> Pieces<'b> {
+    fn push(&mut self, bytes: &'b [u8]) {
+        let skipped = cmp::min(self.skip, bytes.len());
+        self.skip -= skipped;
+        if bytes.len() > skipped {
+            self.list[self.used] = IoSlice::new(&bytes[skipped..]);
+            self.used += 1;
+            self.left += bytes.len() - skipped;
+        }
     }
 }

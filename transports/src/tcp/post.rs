@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
+use farjump_core::frame::LINE;
 use farjump_core::transport::{Cause, Messages, Operation, Route, TransportError};
 use rustix::net::getpeername;
 
@@ -61,7 +62,7 @@ impl Post {
         let Parts { socket, outbound, windows, .. } = self.parts();
         if !windows.outward.has_room(len) && asked != Some(windows.outward.state()) {
             let told = outbound.note(socket, true, &mut windows.inward);
-            if told.map_err(|cause| error(Operation::Send, cause))? {
+            if told.map_err(|cause| error(Operation::Send, *cause))? {
                 self.asked = Some(self.parts().windows.outward.state());
             }
         }
@@ -79,7 +80,7 @@ impl Post {
     fn work(&mut self) -> Result<(), TransportError> {
         let wanted = self.wanted;
         let Parts { socket, outbound, inbound, windows } = self.parts();
-        let failed = |cause| error(Operation::Progress, cause);
+        let failed = |cause: Box<Cause>| error(Operation::Progress, *cause);
         if outbound.is_copy() {
             return Err(copied(Operation::Progress));
         }
@@ -94,6 +95,32 @@ impl Post {
             outbound.flush(socket, &mut windows.inward).map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Sends a message: the first `len` bytes of the room, and those of `beside`.
+    #[inline]
+    fn send(&mut self, len: usize, beside: &[u8], frame: u64) -> Result<(), TransportError> {
+        let failed = |cause: Box<Cause>| error(Operation::Send, *cause).with_frame(frame);
+        let total = (len + beside.len()).next_multiple_of(LINE);
+        let (room, reserved) = match self.room.take() {
+            Some((room, reserved)) if total <= reserved && len != 0 => (room, reserved),
+            _ => return Err(failed(Box::new(Cause::Unsupported("committing without reserving")))),
+        };
+        let Parts { socket, outbound, windows, .. } = self.parts();
+        if outbound.is_copy() {
+            return Err(copied(Operation::Send).with_frame(frame));
+        }
+        // Credit may have been returned since `reserve`, and wait for the socket.
+        if outbound.is_waiting() && !outbound.flush(socket, &mut windows.inward).map_err(failed)? {
+            self.room = Some((room, reserved));
+            return Err(failed(Box::new(Cause::Full)));
+        }
+        // No frame is longer than `MAX_FRAME`.
+        windows.outward.send(total as u32);
+        match beside {
+            [] => outbound.message(socket, room, len, &mut windows.inward).map_err(failed),
+            _ => outbound.message_beside(socket, room, len, beside, &mut windows.inward).map_err(failed),
+        }
     }
 
     /// Nothing can be sent any more. What the peer sent before that is taken first.
@@ -150,23 +177,15 @@ unsafe impl Messages for Post {
 
     #[inline]
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
-        let failed = |cause| error(Operation::Send, cause).with_frame(frame);
-        let (room, reserved) = match self.room.take() {
-            Some((room, reserved)) if len <= reserved && len != 0 => (room, reserved),
-            _ => return Err(failed(Cause::Unsupported("committing without reserving"))),
-        };
-        let Parts { socket, outbound, windows, .. } = self.parts();
-        if outbound.is_copy() {
-            return Err(copied(Operation::Send).with_frame(frame));
-        }
-        // Credit may have been returned since `reserve`, and wait for the socket.
-        if outbound.is_waiting() && !outbound.flush(socket, &mut windows.inward).map_err(failed)? {
-            self.room = Some((room, reserved));
-            return Err(failed(Cause::Full));
-        }
-        // No frame is longer than `MAX_FRAME`.
-        windows.outward.send(len as u32);
-        outbound.message(socket, room, len, &mut windows.inward).map_err(failed)
+        self.send(len, &[], frame)
+    }
+
+    fn sends_beside(&self) -> bool {
+        true
+    }
+
+    fn commit_beside(&mut self, len: usize, beside: &[u8], frame: u64) -> Result<(), TransportError> {
+        self.send(len, beside, frame)
     }
 
     #[inline]
@@ -180,7 +199,7 @@ unsafe impl Messages for Post {
         }
         let Parts { socket, inbound, windows, .. } = self.parts();
         if inbound.front().is_none() {
-            let found = inbound.next(socket, windows).map_err(|cause| error(Operation::Receive, cause))?;
+            let found = inbound.next(socket, windows).map_err(|cause| error(Operation::Receive, *cause))?;
             // The peer may have said just now that it waits.
             if !found && windows.inward.must_tell() {
                 self.work()?;

@@ -153,6 +153,36 @@ fn messages_of_all_lengths_arrive_whole_and_in_order_both_ways() {
 }
 
 #[test]
+fn bytes_that_lie_elsewhere_arrive_whole_and_are_not_used_behind_the_return() {
+    for seal in SEALS {
+        for sockets in [tcp(), unix()] {
+            let (mut left, mut right) = pair_on(sockets, Terms { seal, ..TERMS });
+            for len in [1, 63, 64, 16_320, 16_321, 16_385, 100_001, BODY * 4, 1 << 20, (9 << 20) + 13] {
+                let mut beside: Vec<u8> = bytes_of(len, 3).collect();
+                let total = (LINE + len).next_multiple_of(LINE);
+                let deadline = Instant::now() + PATIENCE;
+                let room = loop {
+                    match left.reserve(total) {
+                        Ok(room) => break room,
+                        Err(error) => assert!(error.is_full() && Instant::now() < deadline, "{error}"),
+                    }
+                    assert!(right.poll().unwrap().is_none());
+                };
+                // SAFETY: `reserve` lends a line and more.
+                unsafe { room.write_bytes(0xee, total) };
+                left.commit_beside(LINE, &beside, 0).unwrap();
+                beside.fill(0xee);
+                let bytes = next(&mut right, &mut left).unwrap();
+                assert_eq!(bytes.len(), total);
+                assert!(bytes[..LINE].iter().all(|byte| *byte == 0xee));
+                assert!(bytes[LINE..][..len].iter().copied().eq(bytes_of(len, 3)), "{seal:?} {len}");
+                assert!(bytes[LINE + len..].iter().all(|byte| *byte == 0), "{seal:?} {len}");
+            }
+        }
+    }
+}
+
+#[test]
 fn many_messages_under_way_arrive_in_order_however_they_come() {
     for seal in SEALS {
         let (mut left, mut right) = pair(Terms { seal, ..TERMS });

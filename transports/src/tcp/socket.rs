@@ -65,20 +65,20 @@ impl Socket {
 
     /// How many of `bytes` the system took: 0 when it takes none now.
     #[inline]
-    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Cause> {
+    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Box<Cause>> {
         count();
         sent(send(&self.descriptor, bytes, SEND))
     }
 
     /// The same, of bytes that lie apart.
-    pub(super) fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Cause> {
+    pub(super) fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Box<Cause>> {
         count();
         sent(sendmsg(&self.descriptor, pieces, &mut SendAncillaryBuffer::default(), SEND))
     }
 
     /// Receives what is there.
     #[inline]
-    pub(super) fn receive(&self, room: &mut [u8]) -> Result<Got, Cause> {
+    pub(super) fn receive(&self, room: &mut [u8]) -> Result<Got, Box<Cause>> {
         if self.is_unix {
             return self.receive_beside(&mut [IoSliceMut::new(room)]);
         }
@@ -86,7 +86,7 @@ impl Socket {
     }
 
     /// The same, into room that lies apart.
-    pub(super) fn receive_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Cause> {
+    pub(super) fn receive_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Box<Cause>> {
         if self.is_unix {
             return self.receive_beside(pieces);
         }
@@ -97,7 +97,7 @@ impl Socket {
 
     /// The same, on a Unix socket. Without room for descriptors that a peer passes, the system would close them in this thread, and
     /// that can block. There is room for all, and threads of their own close them.
-    fn receive_beside(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Cause> {
+    fn receive_beside(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Box<Cause>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -113,9 +113,9 @@ impl Socket {
         }
         match passed {
             0 => got(received.map(|received| received.bytes)),
-            _ => Err(Cause::System(format!(
+            _ => Err(Box::new(Cause::System(format!(
                 "the peer broke the protocol: it passed {passed} descriptors on its stream"
-            ))),
+            )))),
         }
     }
 }
@@ -127,16 +127,16 @@ impl AsFd for Socket {
 }
 
 #[inline]
-fn sent(sent: Result<usize, Errno>) -> Result<usize, Cause> {
+fn sent(sent: Result<usize, Errno>) -> Result<usize, Box<Cause>> {
     match sent {
         Ok(bytes) => Ok(bytes),
         Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
-        Err(errno) => Err(failure(errno)),
+        Err(errno) => Err(Box::new(failure(errno))),
     }
 }
 
 #[inline]
-fn got(received: Result<usize, Errno>) -> Result<Got, Cause> {
+fn got(received: Result<usize, Errno>) -> Result<Got, Box<Cause>> {
     match received {
         Ok(0) | Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => Ok(Got::End),
         Ok(bytes) => {
@@ -144,7 +144,7 @@ fn got(received: Result<usize, Errno>) -> Result<Got, Cause> {
             Ok(Got::Bytes(bytes))
         }
         Err(Errno::AGAIN | Errno::INTR) => Ok(Got::Nothing),
-        Err(errno) => Err(failure(errno)),
+        Err(errno) => Err(Box::new(failure(errno))),
     }
 }
 

@@ -168,6 +168,7 @@ impl Inner {
         self.take_last_answers();
         if self.gone.is_none() && self.channel.has_end() && !self.calls.none_in_flight() {
             self.going = Some(Box::new((self.settings.silence_deadline(), why)));
+            self.codes.cool();
             return Ok(());
         }
         Err(self.end(why))
