@@ -68,6 +68,12 @@ impl Outbound {
         self.broken.as_deref()
     }
 
+    /// Sends nothing from now on, because of `cause` unless something else was in the way before.
+    #[cold]
+    pub(super) fn end(&mut self, cause: &Cause) {
+        self.broken.get_or_insert_with(|| Box::new(cause.clone()));
+    }
+
     /// Whether this is a forked child's copy of a link of its parent's, which has used its keys.
     #[inline]
     pub(super) fn is_copy(&self) -> bool {

@@ -197,9 +197,16 @@ unsafe impl Messages for Post {
         if outbound.is_waiting() || windows.inward.must_tell() {
             self.work()?;
         }
-        let Parts { socket, inbound, windows, .. } = self.parts();
+        let Parts { socket, inbound, windows, outbound } = self.parts();
         if inbound.front().is_none() {
-            let found = inbound.next(socket, windows).map_err(|cause| error(Operation::Receive, *cause))?;
+            let found = match inbound.next(socket, windows) {
+                Ok(found) => found,
+                Err(cause) => {
+                    // A peer that has ended takes nothing either, though the system may still.
+                    outbound.end(&cause);
+                    return Err(error(Operation::Receive, *cause));
+                }
+            };
             // The peer may have said just now that it waits.
             if !found && windows.inward.must_tell() {
                 self.work()?;
