@@ -654,7 +654,12 @@ impl<'a> Target<'a> {
                 Ok(frames) => frames,
                 Err(stop) => match self.make_room(stop) {
                     Ok(frames) => frames,
-                    Err(_) => break,
+                    Err(Stop(end)) => {
+                        if let End::Gone(_, ran) = *end {
+                            self.shared.executor.stats.frames += ran as u64;
+                        }
+                        break;
+                    }
                 },
             };
             self.shared.executor.stats.frames += frames as u64;
@@ -675,6 +680,9 @@ impl<'a> Target<'a> {
                 refusal.text
             }
             end => {
+                if let End::Gone(_, ran) = end {
+                    self.shared.executor.stats.frames += ran as u64;
+                }
                 if self.lets_leave(index, &end) {
                     return;
                 }

@@ -140,8 +140,8 @@ pub(super) enum Rest {
 pub(super) enum End {
     /// The source is done.
     Bye,
-    /// The source is gone.
-    Gone(String),
+    /// The source is gone, for this reason. So many frames ran in this turn before.
+    Gone(String, usize),
     /// The source broke the protocol, or the transport failed.
     Broken(Refusal),
     /// No end: other code must go before the session can go on, and other sessions may have it bound. So many frames ran
@@ -156,7 +156,7 @@ impl Stop {
     /// Counts the frames that ran in this turn before.
     #[cold]
     fn after(mut self, ran: usize) -> Stop {
-        if let End::Crowded(_, before) = &mut *self.0 {
+        if let End::Crowded(_, before) | End::Gone(_, before) = &mut *self.0 {
             *before = ran;
         }
         self
@@ -174,7 +174,7 @@ impl From<TransportError> for Stop {
     #[cold]
     fn from(error: TransportError) -> Self {
         match error.cause() {
-            Cause::PeerGone | Cause::Unreachable(_) => End::Gone(error.to_string()).into(),
+            Cause::PeerGone | Cause::Unreachable(_) => End::Gone(error.to_string(), 0).into(),
             _ => cut(error),
         }
     }
@@ -185,7 +185,7 @@ impl From<MeetError> for Stop {
     fn from(error: MeetError) -> Self {
         match error {
             MeetError::PeerGone { .. } | MeetError::CutShort { .. } | MeetError::System { .. } => {
-                End::Gone(error.to_string()).into()
+                End::Gone(error.to_string(), 0).into()
             }
             error => cut(error),
         }
@@ -896,7 +896,7 @@ impl Session {
     /// Why the source is gone, as its session's `end` or what came before that says.
     pub(super) fn reason(&self, end: &End) -> String {
         match (self.leaving.as_deref(), end) {
-            (Some((_, why)), _) | (None, End::Gone(why)) => why.clone(),
+            (Some((_, why)), _) | (None, End::Gone(why, _)) => why.clone(),
             _ => "it closed the link".to_owned(),
         }
     }

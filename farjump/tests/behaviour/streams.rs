@@ -88,6 +88,7 @@ fn what_a_source_sent_before_it_left_runs() {
         target.poll().unwrap();
     }
     leaving.join().unwrap();
+    assert_eq!(target.stats().frames, 52, "a frame that ran is not counted");
     assert_eq!(tallied(&other, &mut target), 53);
     assert_eq!(target.stats().links_ended, 1);
 }
