@@ -27,11 +27,18 @@ fn a_link_and_a_library_that_are_gone_hold_nothing() {
     };
     // What the process makes once: files of the tests, tables of the dynamic linker.
     (0..3).for_each(|_| turn());
-    let before = held();
-    for round in 0..10 {
+    // A thread that is started to close descriptors frees itself what was allocated here for it, which happens once in a while. What
+    // each turn leaves behind shows in each turn.
+    let (mut before, mut steady) = (held(), 0);
+    for round in 0..60 {
         turn();
-        assert_eq!(held(), before, "bytes are held after round {round}");
         assert!(!mapped(), "the library is loaded after round {round}");
+        steady = if held() == before { steady + 1 } else { 0 };
+        before = held();
+        if steady == 5 {
+            break;
+        }
     }
+    assert_eq!(steady, 5, "bytes are held after each round");
     drop(target.stop().unwrap());
 }
