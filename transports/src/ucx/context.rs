@@ -64,7 +64,7 @@ impl Context {
 
     /// One with these features, and these settings, by UCX's names for them, instead of those that UCX would use. Unless `tcp`,
     /// one that UCX gave TCP nevertheless is refused.
-    fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
+    pub(super) fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
         static TOLD: Once = Once::new();
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
         if ucx.version().is_newer_than_tried() {

@@ -30,6 +30,17 @@ impl Mappings {
         Ok(Mappings(text.lines().filter_map(Mapping::read).collect()))
     }
 
+    /// Whether all of `range` lies in memory that other processes can map, too.
+    pub(super) fn share(&self, range: &Range<usize>) -> bool {
+        let mut at = range.start;
+        for mapping in self.0.iter().filter(|mapping| mapping.is_shared) {
+            if mapping.range.contains(&at) {
+                at = mapping.range.end;
+            }
+        }
+        at >= range.end
+    }
+
     /// Whether all of `range` lies in one piece of one segment that is shared and was not mapped when `self` was looked at. What a
     /// peer says of its region moves the pointer that UCX computes: it must come to lie in what was mapped for it, and not reach
     /// into what another thread mapped behind that since.
@@ -119,6 +130,24 @@ mod tests {
         assert!(!is_new(old.clone()) && !is_new(private), "not what was there, and not what is private");
         assert!(!is_new(new.start..usize::MAX), "not what goes on behind it");
         assert!(!is_new(PAGE..2 * PAGE), "not what is not mapped");
+    }
+
+    #[test]
+    fn memory_is_shared_only_where_all_of_it_is() {
+        let room = map(4 * PAGE, MapFlags::PRIVATE);
+        let middle = room.start + 2 * PAGE;
+        let now = || Mappings::now().unwrap();
+        assert!(!now().share(&room));
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        for start in [room.start, middle] {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: in `room`, which is this test's.
+            unsafe { mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * PAGE, protection, flags) }
+                .unwrap();
+            assert_eq!(now().share(&room), start == middle);
+        }
+        assert!(now().share(&(middle - PAGE..middle + PAGE)));
+        assert!(!now().share(&(PAGE..2 * PAGE)), "nothing is mapped there");
     }
 
     #[test]

@@ -1,12 +1,10 @@
-//! Whether UCX of this machine can write a peer's memory without the peer: tried once, on a page of this process's own.
+//! Whether UCX of this machine has a way to write a peer's memory without the peer: looked at once, on a page of this process's own.
 
-use std::ptr;
 use std::sync::OnceLock;
-
-use farjump_ucx_sys::UCS_OK;
 
 use super::context::Context;
 use super::lanes::printed;
+use super::mappings::Mappings;
 use super::region::{PAGE, Region};
 use super::worker::Worker;
 
@@ -48,28 +46,15 @@ pub(super) fn has(context: &Context, is_meant: impl Fn(&str) -> bool) -> bool {
     text.lines().filter_map(transport).any(is_meant)
 }
 
-/// Whether a region of this process is one that others could map.
+/// Whether a region of this process is one that others could map: whether UCX takes shared memory for it. It is not asked for a
+/// pointer to it: from 1.15 on UCX gives a process one to any memory of its own, by its transport `self`.
 fn can_map(context: &'static Context) -> Result<bool, String> {
     let text = |cause: farjump_core::transport::Cause| cause.to_string();
-    let worker = Worker::create(context).map_err(text)?;
+    // What keeps a worker from being made keeps all links from it.
+    drop(Worker::create(context).map_err(text)?);
     let region = Region::create(context, PAGE).map_err(text)?;
-    let own = worker.address().map_err(text)?;
-    let unreachable = || "UCX does not reach this process itself: UCX_TLS lacks self and shm".to_owned();
-    let end = worker.connect(&own, unreachable).map_err(text)?;
-    let packed = region.key().map_err(text)?;
-    let ucx = context.ucx;
-    let (mut key, mut start) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the end is connected, and the key is one that this process's UCX has just made.
-    if unsafe { ucx.ucp_ep_rkey_unpack(end, packed.as_ptr().cast(), &mut key) } != UCS_OK {
-        return Ok(false);
-    }
-    // SAFETY: unpacked above; the region's address is its own.
-    let status = unsafe { ucx.ucp_rkey_ptr(key, region.base().addr().get() as u64, &mut start) };
-    // SAFETY: unpacked above, and used no more.
-    unsafe { ucx.ucp_rkey_destroy(key) };
-    // SAFETY: the end is connected, and used no more.
-    unsafe { worker.close(end) };
-    Ok(status == UCS_OK && !start.is_null())
+    let start = region.base().addr().get();
+    Ok(Mappings::now().map_err(text)?.share(&(start..start + region.len())))
 }
 
 /// The transport that a line of `ucp_context_print_info` names: `#    resource 3  :  md 2  dev 1  flags -- sysv/memory`.
@@ -88,7 +73,23 @@ fn is_rdma(transport: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use farjump_ucx_sys::{UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP};
+
     use super::*;
+
+    #[test]
+    fn memory_that_is_this_processs_alone_is_none_that_others_could_map() {
+        let features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+        for (memory, others_could) in [("mmap", false), ("md:sysv", true), ("md:posix", true)] {
+            let settings = [(c"TLS", "posix,sysv,self"), (c"ALLOC_PRIO", memory)];
+            match Context::make(features, &settings, false) {
+                Ok(context) => {
+                    assert_eq!(can_map(Box::leak(Box::new(context))), Ok(others_could), "{memory}");
+                }
+                Err(why) => println!("skipped: {why}"),
+            }
+        }
+    }
 
     #[test]
     fn transports_are_read_from_what_ucx_prints_of_a_context() {
