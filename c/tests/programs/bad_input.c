@@ -200,7 +200,7 @@ static void numbers_that_make_no_sense(void)
     WORKS(farjump_target_options_set_modes(serving, FARJUMP_MODE_CACHED));
     GIVES(FARJUMP_ERROR_LIBRARY, farjump_target_listen("unix:n.sock", serving, &none));
     WORKS(farjump_target_options_free(&serving));
-    WORKS(farjump_target_options_create(&serving));
+    WORKS(farjump_target_options_new(&serving));
     GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_wanted_library(serving, NULL));
     WORKS(farjump_target_options_wanted_library(serving, "./libz.so.1"));
     FAILS(FARJUMP_ERROR_LIBRARY, "no soname", farjump_target_listen("unix:n.sock", serving, &none));

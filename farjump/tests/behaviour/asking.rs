@@ -210,7 +210,7 @@ fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
     let silent: Vec<_> = (0..8).map(|_| connect()).collect();
     meet(&mut pair.target, || admin(&place).stats()).unwrap();
-    silent.iter().for_each(|mut one| one.write_all(b"FARJUMP\0\x03\0\0\0").unwrap());
+    silent.iter().for_each(|mut one| one.write_all(b"FARJUMP\0\x04\0\0\0").unwrap());
     let error = meet(&mut pair.target, || admin(&place).stats()).unwrap_err();
     assert!(error.to_string().contains("takes 1 sources at a time"), "{error}");
     drop(silent);

@@ -272,7 +272,7 @@ fn settle(target: &mut Target<'_>) {
 /// The first bytes of a stream with this token.
 fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
     let mut bytes = [0; OPENING_LEN];
-    bytes[..12].copy_from_slice(b"FARJUMP\0\x03\0\x02\0");
+    bytes[..12].copy_from_slice(b"FARJUMP\0\x04\0\x02\0");
     bytes[32..].copy_from_slice(token);
     bytes
 }
@@ -310,7 +310,7 @@ fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes()
     // Some say nothing, some begin as control connections and some as streams; more than the target has places for.
     let mut strangers = Vec::new();
     for _ in 0..10 {
-        for part in [&b""[..], b"FARJUMP\0\x03\0\0\0", b"FARJUMP\0\x03\0\x02\0more", &opening(&[1; 32])] {
+        for part in [&b""[..], b"FARJUMP\0\x04\0\0\0", b"FARJUMP\0\x04\0\x02\0more", &opening(&[1; 32])] {
             strangers.extend((0..6).map(|_| connect(part)));
         }
         settle(&mut target);

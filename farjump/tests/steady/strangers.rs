@@ -42,8 +42,8 @@ impl Stranger {
     fn new(address: &str, number: usize) -> Stranger {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nonblocking(true).unwrap();
-        let opening = [&b"FARJUMP\0\x03\0\x02\0"[..], &[0; 20], &[9; 32]].concat();
-        let handshake = [&b"FARJUMP\0\x03\0\x01\0"[..], &[48, 0], &[7; 48]].concat();
+        let opening = [&b"FARJUMP\0\x04\0\x02\0"[..], &[0; 20], &[9; 32]].concat();
+        let handshake = [&b"FARJUMP\0\x04\0\x01\0"[..], &[48, 0], &[7; 48]].concat();
         let garbage = vec![0x5a; 64 << 10];
         let (trickle, flood) = match number % 6 {
             0 => (Vec::new(), Vec::new()),

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::stage::{Place, accept, far, met_over, next, shm, target_options};
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x03\0\0\0";
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 
 fn framed(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes()[..], &[0; 4], body].concat()

@@ -22,7 +22,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use crate::processes::{DONE, Guarded, as_child};
 use crate::stage::{Place, accept, arrive, met_over, next, shm, source_options};
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x03\0\0\0";
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 /// A user that is neither root nor the one that stands for unknown users.
 const OTHER: u32 = 1234;
 

@@ -23,7 +23,7 @@ use crate::stage::{
     target_options,
 };
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x03\0\0\0";
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 
 /// A message with its head, which announces `descriptors`.
 fn framed(message: &Message, descriptors: u8) -> Vec<u8> {
@@ -95,7 +95,7 @@ fn another_version_is_named_before_anything_is_parsed() {
 
 #[test]
 fn reserved_bytes_must_be_zero() {
-    let error = told(|stream| stream.write_all(b"FARJUMP\0\x03\0\0\x01").unwrap());
+    let error = told(|stream| stream.write_all(b"FARJUMP\0\x04\0\0\x01").unwrap());
     assert!(matches!(error, Error::Garbled { .. }), "{error}");
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
     assert!(matches!(error, Error::Garbled { .. }), "{error}");

@@ -15,8 +15,8 @@ use crate::stage::{Watchdog, accept, far, next};
 use crate::tcp::{ANSWER, QUESTION, answer_one, asked, key, listener};
 
 /// The prefix of a side that has a key, and of one that has none.
-const KEYED: [u8; 12] = *b"FARJUMP\0\x03\0\x01\0";
-const PLAIN: [u8; 12] = *b"FARJUMP\0\x03\0\0\0";
+const KEYED: [u8; 12] = *b"FARJUMP\0\x04\0\x01\0";
+const PLAIN: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 /// Bytes that each side sends before the first message: prefix, length, handshake.
 const SOURCE_SHAKES: usize = 12 + 2 + 48;
 const TARGET_SHAKES: usize = 12 + 2 + 60;

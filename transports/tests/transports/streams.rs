@@ -25,7 +25,7 @@ use crate::stage::{Place, Watchdog, accept, far, next, shm, source_options, targ
 use crate::tcp::{key, listener};
 
 /// The first twelve bytes of a stream.
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x03\0\x02\0";
+const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\x02\0";
 
 /// A transport whose frames travel on a stream. It keeps the streams that it is given, and moves nothing.
 #[derive(Clone, Default)]

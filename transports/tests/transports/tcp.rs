@@ -242,7 +242,7 @@ fn answer_raw(mut stream: TcpStream) {
     let bytes = postcard::to_stdvec(&ANSWER).unwrap();
     let body = postcard::to_stdvec(&Message::Answer { bytes }).unwrap();
     let head = [&(body.len() as u32).to_le_bytes()[..], &[0; 4]].concat();
-    stream.write_all(&[b"FARJUMP\0\x03\0\0\0", &head[..], &body].concat()).unwrap();
+    stream.write_all(&[b"FARJUMP\0\x04\0\0\0", &head[..], &body].concat()).unwrap();
     // How the other side ends does not matter.
     let _ = stream.read_to_end(&mut Vec::new());
 }
