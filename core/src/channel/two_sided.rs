@@ -19,6 +19,8 @@ pub(super) struct TwoSided {
     pub(super) quick_limit: usize,
     /// What a glance found to have failed, for the look that follows.
     failed: Option<Box<TransportError>>,
+    /// Why the backend lent no room to a frame that went the quick way.
+    refused: Option<Box<TransportError>>,
     /// Position of the frame that is sent next.
     sent: u64,
     /// Position of the frame that is due.
@@ -49,6 +51,7 @@ impl TwoSided {
             receive_limit: terms.receive_limit,
             quick_limit: terms.receive_limit,
             failed: None,
+            refused: None,
             sent: 0,
             received: 0,
             room: None,
@@ -69,6 +72,9 @@ impl TwoSided {
         let layout = plan.layout(0, payload, Trailer::Never);
         if layout.frame_len > limit {
             return Err(SendError::TooLarge { len: layout.frame_len, max: limit });
+        }
+        if let Some(error) = self.refused.take() {
+            return Err(SendError::from_transport(*error));
         }
         let start = self.messages.reserve(layout.frame_len).map_err(SendError::from_transport)?;
         self.room = Some((start, layout.frame_len));
@@ -99,14 +105,25 @@ impl TwoSided {
         Ok(())
     }
 
-    /// Room for a frame of `frame_len` bytes where the backend has some right now.
+    /// Room for a frame of `frame_len` bytes where the backend has some right now. An error of another kind `reserve` returns next.
     #[inline]
     pub(super) fn lend(&mut self, frame_len: usize) -> Option<NonNull<u8>> {
         self.room = None;
-        // Where it has none, or has failed, it says so again when it is asked the long way.
-        let start = self.messages.reserve(frame_len).ok()?;
-        self.room = Some((start, frame_len));
-        Some(start)
+        if self.refused.is_some() {
+            return None;
+        }
+        match self.messages.reserve(frame_len) {
+            Ok(start) => {
+                self.room = Some((start, frame_len));
+                Some(start)
+            }
+            Err(error) if error.is_full() => None,
+            Err(error) => {
+                // It may end the link, and is not asked for twice.
+                self.refused = Some(Box::new(error));
+                None
+            }
+        }
     }
 
     /// The quick look: finds nothing or a frame without code, and leaves everything else to `poll`.
