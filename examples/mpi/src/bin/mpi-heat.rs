@@ -98,9 +98,9 @@ impl Answer {
 /// What a rank does besides simulating.
 enum Role<'a> {
     /// It is asked; its slab is the `target_args`.
-    Asked(Target<'a>),
+    Asked(Box<Target<'a>>),
     /// It asks.
-    Asking { slab: Box<Slab>, link: Link, calls: Vec<u32>, answers: Vec<Answer> },
+    Asking { slab: Box<Slab>, link: Box<Link>, calls: Vec<u32>, answers: Vec<Answer> },
 }
 
 impl Role<'_> {
@@ -172,13 +172,13 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
     let mut role = if rank == 0 {
         let target =
             Target::listen(&address).with_transport(windows()).transport("mpi-window").args(&mut *slab);
-        let role = Role::Asked(target.build()?);
+        let role = Role::Asked(Box::new(target.build()?));
         world.barrier();
         role
     } else {
         world.barrier();
         let link = Link::builder(&address).with_transport(windows()).transport("mpi-window");
-        let link = link.connect_timeout(PATIENCE).connect()?;
+        let link = Box::new(link.connect_timeout(PATIENCE).connect()?);
         Role::Asking { slab, link, calls: Vec::new(), answers: Vec::new() }
     };
 

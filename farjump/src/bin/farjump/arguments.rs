@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Build(Build),
     #[cfg(feature = "build")]
     Inspect(Inspect),
-    Serve(Serve),
+    Serve(Box<Serve>),
     Inject(Inject),
     Store(Store),
     Stats(Stats),
@@ -79,7 +79,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DemoTarget(DemoTarget),
     #[cfg(feature = "build")]
-    Perf(Perf),
+    Perf(Box<Perf>),
     #[cfg(feature = "build")]
     #[command(hide = true)]
     PerfOther(PerfOther),
