@@ -321,15 +321,7 @@ impl Channel {
             Path::OneSided(path) if path.out.position() != reserved.position => Err(stale()),
             Path::OneSided(path) => path.commit(header),
             Path::TwoSided(path) if path.position() != reserved.position => Err(stale()),
-            Path::TwoSided(path) => {
-                // In a single line `clear_line` did.
-                if header.frame_len as usize > LINE {
-                    let left = header.frame_len as usize - reserved.layout.payload - used.min(reserved.room);
-                    // SAFETY: what is left of the frame behind its payload, in room that the backend lends.
-                    unsafe { reserved.payload.add(used.min(reserved.room)).write_bytes(0, left) };
-                }
-                path.commit(header, None)
-            }
+            Path::TwoSided(path) => path.commit(header, reserved.layout.payload + used.min(reserved.room)),
         }
     }
 
@@ -348,7 +340,7 @@ impl Channel {
         let room = self.reserve_delivered(bytes.len())?;
         let header = plan.header(&room.layout, bytes.len());
         let Path::TwoSided(path) = &mut self.path else { return None };
-        Some(path.commit(header, Some(bytes)))
+        Some(path.commit_beside(header, bytes))
     }
 
     /// Room for a frame of one line, where the ring is mapped and has some right now.

@@ -81,10 +81,32 @@ impl TwoSided {
         Ok((start, layout))
     }
 
-    /// Sends the frame whose header this is, with `beside` as its payload where that does not lie in the room.
+    /// Sends the frame in the room whose header this is, and whose payload ends at `end`.
     #[inline]
-    pub(super) fn commit(&mut self, header: Header, beside: Option<&[u8]>) -> Result<(), SendError> {
+    pub(super) fn commit(&mut self, header: Header, end: usize) -> Result<(), SendError> {
         let len = header.frame_len as usize;
+        let start = self.begin(header, len)?;
+        // In a single line `clear_line` did.
+        if len > LINE && end < len {
+            // SAFETY: the room has `len` bytes. It is this value's own, whatever room the caller speaks of.
+            unsafe { start.add(end).write_bytes(0, len - end) };
+        }
+        let sent = self.messages.commit(len, self.sent);
+        self.ended(sent, len)
+    }
+
+    /// The same of a frame whose payload, `bytes`, lies elsewhere. Its first line is in the room.
+    #[inline]
+    pub(super) fn commit_beside(&mut self, header: Header, bytes: &[u8]) -> Result<(), SendError> {
+        let len = header.frame_len as usize;
+        self.begin(header, len)?;
+        let sent = self.messages.commit_beside(LINE, bytes, self.sent);
+        self.ended(sent, len)
+    }
+
+    /// Writes the header of a frame of `len` bytes into the room. Returns where that starts.
+    #[inline]
+    fn begin(&mut self, header: Header, len: usize) -> Result<NonNull<u8>, SendError> {
         let Some((start, _)) = self.room.filter(|(_, room)| len <= *room) else {
             return Err(failed(Operation::Send, Cause::Unsupported("committing without reserving")).into());
         };
@@ -95,10 +117,12 @@ impl TwoSided {
         frame.store(0, self.send_key.header(self.sent), Ordering::Relaxed);
         frame.store(8, lengths, Ordering::Relaxed);
         frame.store(16, rest, Ordering::Relaxed);
-        let sent = match beside {
-            None => self.messages.commit(len, self.sent),
-            Some(payload) => self.messages.commit_beside(LINE, payload, self.sent),
-        };
+        Ok(start)
+    }
+
+    /// A frame of `len` bytes was handed over, or not.
+    #[inline]
+    fn ended(&mut self, sent: Result<(), TransportError>, len: usize) -> Result<(), SendError> {
         sent.map_err(SendError::from_transport)?;
         self.sent += len as u64;
         self.room = None;

@@ -337,14 +337,17 @@ fn room_that_was_given_back_is_not_written_again() {
 #[test]
 fn room_of_another_channel_at_the_same_position_is_not_written() {
     let (mut left, _right, _) = pair();
-    let (mut other, _taker, _) = pair();
+    let (mut other, mut taker, _) = pair();
     let plan = plan(Kind::Call, 0);
-    for _ in 0..3 {
-        let foreign = other.reserve(&plan, 100).unwrap();
-        assert!(matches!(left.commit(&plan, &foreign, 100), Err(SendError::Failed(_))));
-        other.commit(&plan, &foreign, 100).unwrap();
-        send(&mut left, 0, 100).unwrap();
-    }
+    let foreign = other.reserve(&plan, 100).unwrap();
+    // SAFETY: `reserve` lends so many bytes.
+    unsafe { foreign.payload.write_bytes(0x55, 100) };
+    // Less of it, so that there is a rest to clear: without room of its own, and with some.
+    assert!(matches!(left.commit(&plan, &foreign, 50), Err(SendError::Failed(_))));
+    left.reserve(&plan, 100).unwrap();
+    left.commit(&plan, &foreign, 50).unwrap();
+    other.commit(&plan, &foreign, 100).unwrap();
+    assert_eq!(take(&mut taker), Some((0, vec![0x55; 100])));
 }
 
 #[test]
