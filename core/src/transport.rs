@@ -422,7 +422,9 @@ pub unsafe trait RemoteMemory: Send {
     }
 
     /// Wakes the peer's receiver if it sleeps on [`LocalMemory::descriptor`]. Called after a frame only if the peer said
-    /// that it sleeps. May be lost: a sleeper also wakes by itself. Does nothing where there is no wake source.
+    /// that it sleeps, and once for each sleep: a ring does not overtake the puts before it, unless the peer's
+    /// [`LocalMemory::before_sleep`] returns `false`. A sleeper that takes back a ring whose frame has not landed would
+    /// sleep through that frame. Does nothing where there is no wake source.
     ///
     /// # Errors
     /// Final for the link.

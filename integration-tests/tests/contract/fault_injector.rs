@@ -1,6 +1,8 @@
 //! `FaultInjector`: each fault does what it says, as often as it says, the same way for the same seed.
 
-use farjump_core::middleware::{Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille};
+use std::sync::{Arc, Mutex};
+
+use farjump_core::middleware::{Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille, Trace};
 use farjump_core::transport::{ArrivalRules, Cause, Transport};
 use farjump_integration_tests::fakes::{FakeHandle, FakeOneSided, FakeTwoSided, Rule};
 
@@ -204,6 +206,30 @@ fn a_killed_link_fails_every_later_operation() {
     assert_eq!(injector.handle().count(Fault::Kill), 1);
     // Another link of the same transport is another matter.
     direction(&mut injector, &mut receiver).remote.put(0, &[1], 0).unwrap();
+}
+
+#[test]
+fn a_ring_waits_for_the_puts_before_it_but_not_for_those_that_never_come() {
+    for (hold, waits) in [(Hold::Turns(TURNS), TURNS), (Hold::Forever, 0)] {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = lines.clone();
+        let fake = FakeOneSided::new(Rule::Fenced, 1);
+        let trace = Trace::new(Box::new(fake), move |event| sink.lock().unwrap().push(event.to_string()));
+        let faults = Faults { limit: 1, hold, ..always(Fault::Delay) };
+        let mut injector = FaultInjector::new(Box::new(trace), 1, faults);
+        let mut link = direction(&mut injector, &mut FakeOneSided::new(Rule::Fenced, 2));
+        link.remote.put(64, &[1; 64], 0).unwrap();
+        link.remote.put(128, &[2; 64], 64).unwrap();
+        link.remote.ring().unwrap();
+        let rings = || lines.lock().unwrap().iter().filter(|line| line.ends_with(" ring")).count();
+        for turn in 0..TURNS {
+            assert_eq!(rings(), usize::from(turn >= waits), "{hold:?}: after {turn} turns");
+            link.remote.progress().unwrap();
+        }
+        assert_eq!(rings(), 1, "{hold:?}");
+        let last = lines.lock().unwrap().last().cloned();
+        assert_eq!(last.unwrap(), "fake-one-sided#0 ring", "{hold:?}: behind all that came");
+    }
 }
 
 #[test]

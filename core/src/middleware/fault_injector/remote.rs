@@ -27,6 +27,8 @@ pub(super) struct FaultyRemote {
     lent: VecDeque<(u64, Vec<u8>)>,
     /// Latest position of a frame put.
     latest: u64,
+    /// The peer is to be rung once the writes before the ring are given to `inner`.
+    owes_ring: bool,
 }
 
 enum Entry {
@@ -74,7 +76,15 @@ impl Write<'_> {
 impl FaultyRemote {
     pub(super) fn new(inner: Box<dyn RemoteMemory>, dice: Dice) -> Self {
         let link = dice.link().clone();
-        FaultyRemote { inner, dice, link, queue: VecDeque::new(), lent: VecDeque::new(), latest: 0 }
+        FaultyRemote {
+            inner,
+            dice,
+            link,
+            queue: VecDeque::new(),
+            lent: VecDeque::new(),
+            latest: 0,
+            owes_ring: false,
+        }
     }
 
     /// Whether one more operation of `len` bytes can be taken. Refused before the dice are thrown, so that trying again
@@ -173,19 +183,24 @@ impl FaultyRemote {
     fn flush(&mut self) -> Result<(), TransportError> {
         let mut at = 0;
         let mut fence_waits = false;
+        let mut will_give = false;
         while let Some(entry) = self.queue.get(at) {
             let given = match entry {
                 Entry::Fence if fence_waits => break,
                 Entry::Fence => self.inner.fence(),
                 Entry::Write(write) if write.wait > 0 => {
                     fence_waits |= write.ordered;
+                    will_give |= write.wait != FOREVER;
                     at += 1;
                     continue;
                 }
                 Entry::Write(write) => write.give_to(&mut *self.inner),
             };
             match given {
-                Err(error) if error.is_full() => break,
+                Err(error) if error.is_full() => {
+                    will_give = true;
+                    break;
+                }
                 result => result?,
             }
             let given = self.queue.remove(at);
@@ -194,6 +209,10 @@ impl FaultyRemote {
             }
         }
         self.link.holding.store(!self.queue.is_empty(), Relaxed);
+        if self.owes_ring && !will_give {
+            self.owes_ring = false;
+            self.inner.ring()?;
+        }
         Ok(())
     }
 }
@@ -254,7 +273,8 @@ unsafe impl RemoteMemory for FaultyRemote {
 
     fn ring(&mut self) -> Result<(), TransportError> {
         self.link.check(Operation::Wake)?;
-        self.inner.ring()
+        self.owes_ring = true;
+        self.flush()
     }
 
     fn route(&self) -> Route {
