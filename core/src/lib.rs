@@ -29,18 +29,18 @@ extern crate std;
 
 pub mod channel;
 mod descriptor;
-pub mod frame;
 pub mod icache;
-pub mod image;
 pub mod mailbox;
 mod memory;
 pub mod middleware;
 pub mod shared;
-pub mod signal;
 mod stream;
 mod sync;
 pub mod transport;
 pub mod wait;
+mod wire;
+
+pub use wire::{frame, image, signal};
 
 /// Planting races, for the tests that show that races are found.
 #[cfg(farjump_planted)]

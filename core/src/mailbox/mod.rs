@@ -16,16 +16,16 @@
 //! `Outbound` is the sending half of one ring, `Inbound` the receiving half, and `Waker` and `Sleeper` are the two
 //! sides of going to sleep. All are generic over the memory so that loom can check the very code that runs.
 
-mod doze;
-mod inbound;
 #[cfg(all(test, loom))]
-mod model;
-mod outbound;
+mod loom;
+mod receiver;
+mod sender;
+mod sleep;
 mod summing;
 
-pub(crate) use doze::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
-pub(crate) use inbound::{Glance, Inbound, Seen};
-pub(crate) use outbound::{Finished, NoRoom, Outbound};
+pub(crate) use receiver::{Glance, Inbound, Seen};
+pub(crate) use sender::{Finished, NoRoom, Outbound};
+pub(crate) use sleep::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
 
 /// Bytes at the start of a region that hold no ring.
 pub const CONTROL_LEN: usize = SMALLEST;

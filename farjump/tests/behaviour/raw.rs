@@ -1,5 +1,5 @@
 //! A source without manners: it meets a target properly, and then writes what it likes where it likes. It knows the frames of
-//! `core/src/frame.rs` and the mailbox of `core/src/mailbox/mod.rs` from their documents, and checks nothing.
+//! `core/src/wire/frame/mod.rs` and the mailbox of `core/src/mailbox/mod.rs` from their documents, and checks nothing.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,7 +4,7 @@ use core::cell::{Cell, RefCell};
 use std::vec::Vec;
 
 use crate::frame::{Flags, Header, Kind, LINE, TRAILER_LEN, Trailer};
-use crate::mailbox::inbound::{Inbound, Seen};
+use crate::mailbox::{Inbound, Seen};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::sync::Ordering;

@@ -16,7 +16,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     let image = library("tally").images()[0].bytes().to_vec();
     let edit = |at: usize, bytes: &[u8]| with(image.clone(), at, bytes);
     let u32_of = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
-    // The layout of `core/src/image.rs`; `tally` has an import (farjump_reply) at 32.
+    // The layout of `core/src/wire/image/mod.rs`; `tally` has an import (farjump_reply) at 32.
     let (span1, site) = (u32_of(8), u32_of(32));
     assert_eq!(image[24..26], 1_u16.to_le_bytes(), "the test needs an image of one import");
     let bad = [

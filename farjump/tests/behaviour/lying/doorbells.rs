@@ -15,7 +15,7 @@ use crate::raw::{RawSource, call};
 use crate::spoilt::{Kept, Spoilt};
 use crate::support::{Place, Seen, library};
 
-/// "Asleep", as a return line says it (`core/src/mailbox/doze.rs`): another sleep each time.
+/// "Asleep", as a return line says it (`core/src/mailbox/sleep.rs`): another sleep each time.
 fn asleep(sleeps: u64) -> u64 {
     2 * sleeps + 1
 }

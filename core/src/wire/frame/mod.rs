@@ -35,16 +35,16 @@
 
 use crate::image::{CodeId, MAX_ALIGN_LOG2};
 
+mod batch;
 mod error;
-mod messages;
 mod plan;
-mod template;
+mod prediction;
 mod view;
 
+pub use batch::{MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages};
 pub use error::FrameError;
-pub use messages::{MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages};
 pub use plan::{Layout, Plan, PlanCode, Trailer};
-pub use template::Template;
+pub use prediction::Template;
 pub use view::FrameView;
 
 /// Length of a line, in bytes: frames start on one and are whole lines long.

@@ -27,17 +27,17 @@ mod lines;
 #[cfg(all(test, loom))]
 mod model;
 mod one_sided;
-mod received;
-mod stamp;
+mod received_frame;
 mod switched;
+mod template;
 mod two_sided;
 
 pub use in_place::InPlace;
 pub use line::Line;
 pub use lines::Lines;
 use one_sided::OneSided;
-pub use received::Received;
-pub use stamp::Stamp;
+pub use received_frame::Received;
+pub use template::Stamp;
 use two_sided::TwoSided;
 
 /// What both sides agreed on when they met, as seen by this side.

@@ -34,14 +34,14 @@ use core::fmt;
 
 use crate::frame::INLINE_ALIGN_LOG2;
 
+mod encode;
 mod error;
 mod names;
-mod parts;
-mod patches;
+mod patch;
 
+pub use encode::ImageParts;
 pub use error::{ImageError, PlaceError};
-pub use parts::ImageParts;
-pub use patches::Patches;
+pub use patch::Patches;
 
 /// Length of the fixed part of an image, in bytes.
 pub const HEADER_LEN: usize = 32;
