@@ -13,7 +13,6 @@
 //! | [`image`] | code that travels: parsing, placing, patching its GOT |
 //! | [`icache`] | making placed code visible to the processor |
 //! | [`mailbox`] | the rings that one-sided transports write into |
-//! | [`middleware`] | transports that wrap a transport: to trace, to count, to go wrong on purpose |
 //! | [`transport`] | the contract that backends implement |
 //! | [`wait`] | how long to spin, pause and yield before sleeping |
 //!
@@ -32,7 +31,6 @@ mod descriptor;
 pub mod icache;
 pub mod mailbox;
 mod memory;
-pub mod middleware;
 pub mod shared;
 mod stream;
 mod sync;

@@ -8,10 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
-use farjump::core::middleware::{Metered, Step};
 use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitPolicy};
 use farjump_transports::meet::{Control, End, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
-use farjump_transports::tcp::Tcp;
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
@@ -214,34 +212,6 @@ fn a_target_that_has_more_to_answer_than_there_is_room_for_is_woken_by_room() {
         reply
     });
     assert_eq!(reply.len(), LONG);
-}
-
-#[test]
-fn links_that_bring_nothing_are_not_looked_at_and_one_that_does_is_noticed() {
-    let place = Place::new();
-    let metered = Metered::new(Box::new(Tcp::new()));
-    let meter = metered.meter();
-    let mut target = place.target().with_transport(Box::new(metered)).transport("tcp").build().unwrap();
-    let links: Vec<_> =
-        (0..40).map(|_| meet(&mut target, || place.link().transport("tcp").connect()).unwrap()).collect();
-    let echo = library("echo");
-    for link in &links {
-        answer(&mut target, &mut link.inject(&echo, b"").unwrap()).unwrap();
-    }
-    // Until all that brings nothing is known to.
-    (0..20_000).for_each(|_| assert_eq!(target.poll().unwrap(), 0));
-    let looks = || meter.count(Step::Progress).done;
-    let before = looks();
-    (0..10_000).for_each(|_| assert_eq!(target.poll().unwrap(), 0));
-    let idle = looks() - before;
-    assert!(idle <= 100, "{idle} looks at links that bring nothing");
-
-    for link in links.iter().rev() {
-        let pending = link.inject(&echo, b"again").unwrap();
-        let polls = (1..).find(|_| target.poll().unwrap() != 0).unwrap();
-        assert!(polls <= 8, "{polls} polls until a frame that is there is run");
-        assert_eq!(*pending.wait(PATIENCE).unwrap(), *b"again");
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farjump_core::middleware::{Event, Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille, Trace};
+use crate::middleware::{Event, Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille, Trace};
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_transports::{BackendOptions, make_with};
 

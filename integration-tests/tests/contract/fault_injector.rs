@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use farjump_core::middleware::{Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille, Trace};
 use farjump_core::transport::{ArrivalRules, Cause, Transport};
 use farjump_integration_tests::fakes::{FakeHandle, FakeOneSided, FakeTwoSided, Rule};
+use farjump_integration_tests::middleware::{
+    Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille, Trace,
+};
 
 use super::{
     Direction, REGION, direction, patiently, pattern, put, receive, request, send, try_send, two_sided,

@@ -1,6 +1,7 @@
 //! The fakes and the middleware, held against the transport contract itself, without a channel above.
 
 mod fault_injector;
+mod idle_links;
 mod metered;
 mod one_sided;
 mod trace;

@@ -1,8 +1,8 @@
 //! `Metered` counts what is done, and hides nothing.
 
-use farjump_core::middleware::{Count, Metered, Step};
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
+use farjump_integration_tests::middleware::{Count, Metered, Step};
 
 use super::{direction, pattern, receive, send, two_sided};
 

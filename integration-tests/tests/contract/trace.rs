@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use farjump_core::middleware::{Metered, Trace};
 use farjump_core::transport::{ArrivalRules, Cause, OpenRequest, Opening, Transport, TransportError};
 use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
+use farjump_integration_tests::middleware::{Metered, Trace};
 
 use super::{Direction, direction, pattern, receive, request, send, two_sided};
 

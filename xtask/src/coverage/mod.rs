@@ -32,9 +32,9 @@ const FUZZERS: [&str; 2] = ["farjump-fuzz", "farjump-conversations"];
 
 /// Parts of the project, each with the folder of its sources and what of it is not counted.
 const PARTS: [Part; 7] = [
-    // Models run under loom alone; middleware is for tests and for people who look.
-    Part { name: "core", folder: "core/src/", without: &["core/src/middleware/", "core/src/mailbox/loom"] },
-    // Images are built by their author, of files of his own.
+    // Models run under loom alone.
+    Part { name: "core", folder: "core/src/", without: &["core/src/mailbox/loom"] },
+    // Images are built by their author, from the author's own files.
     Part { name: "loader", folder: "loader/src/", without: &["loader/src/build/"] },
     Part { name: "meet", folder: "transports/src/meet/", without: &[] },
     Part { name: "shm", folder: "transports/src/shm/", without: &[] },

@@ -7,9 +7,9 @@ use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Instant;
 
-use farjump_core::middleware::{FaultInjector, Faults};
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_integration_tests::conformance::{Matrix, Pair, Subject, Verdict, run_telling, serve_threads};
+use farjump_integration_tests::middleware::{FaultInjector, Faults};
 use farjump_mpi_example::{Pool, Windows, Worker};
 use mpi::Threading;
 use mpi::topology::SimpleCommunicator;

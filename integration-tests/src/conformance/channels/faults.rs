@@ -1,7 +1,7 @@
 //! Transports that break the contract: what must never surface does not, and the suite notices those that lie.
 
+use crate::middleware::{Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille};
 use farjump_core::channel::{Channel, Polled};
-use farjump_core::middleware::{Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille};
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_transports::shm::Shm;
 

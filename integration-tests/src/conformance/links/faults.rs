@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::middleware::{FaultInjector, Faults, Hold, PerMille};
 use farjump::{Error, Link, RefusalCause, Target, TargetThread};
-use farjump_core::middleware::{FaultInjector, Faults, Hold, PerMille};
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_transports::shm::Shm;
 use tempfile::TempDir;

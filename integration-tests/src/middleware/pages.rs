@@ -1,7 +1,6 @@
 //! Memory for a message, aligned to 4096 bytes as strictly as any transport's: where middleware keeps what it holds back.
 
-use alloc::vec::Vec;
-use core::ptr::NonNull;
+use std::ptr::NonNull;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
@@ -15,7 +14,7 @@ pub(super) struct Pages {
 
 impl Pages {
     pub(super) fn zeroed(len: usize) -> Pages {
-        Pages { pages: alloc::vec![Page([0; 4096]); len.div_ceil(4096)], len }
+        Pages { pages: std::vec![Page([0; 4096]); len.div_ceil(4096)], len }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -36,12 +35,12 @@ impl Pages {
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the vector owns at least `len` bytes (`zeroed`, and `truncate` only shortens), all initialised, and `Page`
         // is nothing but bytes; borrowed from `self`, so nobody writes them meanwhile.
-        unsafe { core::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, borrowed from `self` for writing.
-        unsafe { core::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
     }
 
     /// Copies all bytes to `room`.
@@ -50,6 +49,6 @@ impl Pages {
     /// `room` is valid for writes of `len` bytes, and none of them is ours.
     pub(super) unsafe fn copy_to(&self, room: NonNull<u8>) {
         // SAFETY: the source is `len` bytes of ours, the destination by the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping(self.bytes().as_ptr(), room.as_ptr(), self.len) }
+        unsafe { std::ptr::copy_nonoverlapping(self.bytes().as_ptr(), room.as_ptr(), self.len) }
     }
 }

@@ -1,13 +1,12 @@
 //! `Metered`: counts the operations of a transport and the bytes that they move.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::event::{Event, Step};
-use super::observed::{Mapping, Observed};
-use crate::transport::{Capabilities, OpenRequest, Opening, Transport, TransportError};
+use super::observer::{Mapping, Observed};
+use farjump_core::transport::{Capabilities, OpenRequest, Opening, Transport, TransportError};
 
 /// A transport that counts what is done with it; read the counts through [`Metered::meter`].
 ///

@@ -1,11 +1,10 @@
 //! `Trace`: every operation of a transport, handed to a sink.
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
+use std::sync::Arc;
 
 use super::event::{Event, Step};
-use super::observed::{Mapping, Observed};
-use crate::transport::{Capabilities, OpenRequest, Opening, Transport, TransportError};
+use super::observer::{Mapping, Observed};
+use farjump_core::transport::{Capabilities, OpenRequest, Opening, Transport, TransportError};
 
 /// A transport that hands each operation to a sink, as an [`Event`] that displays as one line.
 ///
@@ -50,7 +49,7 @@ impl Transport for Trace {
     /// As the inner transport.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::transport::Cause::Unsupported) over a transport whose only arrival rule is `stores`; else
+    /// [`Unsupported`](farjump_core::transport::Cause::Unsupported) over a transport whose only arrival rule is `stores`; else
     /// those of the inner.
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
         self.0.open(request)

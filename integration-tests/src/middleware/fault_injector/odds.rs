@@ -1,7 +1,7 @@
 //! Which operation is hit by which fault: decided by a seeded generator, operation by operation.
 
-use alloc::sync::Arc;
-use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Fault, Faults, Hold, Link};
 

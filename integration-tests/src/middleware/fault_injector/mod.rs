@@ -1,24 +1,22 @@
 //! `FaultInjector`: a transport that goes wrong on purpose, the same way each time for the same seed.
 
-use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::sync::Arc;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::{require_a_rule, without_mapping};
-use crate::transport::{
+use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest,
     Opening, Operation, Transport, TransportError,
 };
 
-mod dice;
-mod messages;
-mod remote;
+mod odds;
+mod one_sided;
+mod two_sided;
 
-use dice::Dice;
-use messages::FaultyMessages;
-use remote::FaultyRemote;
+use odds::Dice;
+use one_sided::FaultyRemote;
+use two_sided::FaultyMessages;
 
 /// What can be made to go wrong. One-sided, it happens to puts (and where it says so to words, which carry signals and
 /// credits); two-sided, to messages.
@@ -231,8 +229,8 @@ impl FaultHandle {
     }
 }
 
-impl core::fmt::Debug for FaultHandle {
-    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl std::fmt::Debug for FaultHandle {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_map().entries(Fault::ALL.into_iter().map(|fault| (fault, self.count(fault)))).finish()
     }
 }

@@ -1,15 +1,13 @@
 //! Faults in what is put into the peer's region.
 
-use alloc::borrow::Cow;
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::sync::atomic::Ordering::Relaxed;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::dice::{Dice, FOREVER};
+use super::odds::{Dice, FOREVER};
 use super::{Fault, Link};
-use crate::transport::{Cause, Operation, RemoteMemory, Route, TransportError};
+use farjump_core::transport::{Cause, Operation, RemoteMemory, Route, TransportError};
 
 /// Operations held before the next is refused for want of room.
 const QUEUE: usize = 64;

@@ -6,10 +6,10 @@
 //! | [`Metered`] | counts operations and bytes | leaves the mapping: plain stores are not counted |
 //! | [`FaultInjector`] | spoils a chosen, seeded part of what is sent | hides the mapping, to reach each put |
 //!
-//! Each takes a `Box<dyn Transport>` and is a [`crate::transport::Transport`], so they nest in any order. The name stays
+//! Each takes a `Box<dyn Transport>` and is a [`farjump_core::transport::Transport`], so they nest in any order. The name stays
 //! that of the inner transport, because the two sides find each other by it; each side wraps for itself.
 //!
-//! Where the mapping is hidden, [`crate::transport::ArrivalRules::STORES`] is not offered, and frames travel by another
+//! Where the mapping is hidden, [`farjump_core::transport::ArrivalRules::STORES`] is not offered, and frames travel by another
 //! rule that the inner transport lists: `put`, `fence` and `put_word` of the inner transport carry the bytes. That costs
 //! one call through a trait object for each piece of a frame, and a second write for its signal; figures taken through
 //! such middleware say nothing about the transport without it.
@@ -17,7 +17,7 @@
 mod event;
 mod fault_injector;
 mod metered;
-mod observed;
+mod observer;
 mod pages;
 mod trace;
 
@@ -26,7 +26,7 @@ pub use fault_injector::{Fault, FaultHandle, FaultInjector, Faults, Hold, PerMil
 pub use metered::{Count, Meter, Metered};
 pub use trace::Trace;
 
-use crate::transport::{ArrivalRules, Capabilities, Cause, Operation, TransportError};
+use farjump_core::transport::{ArrivalRules, Capabilities, Cause, Operation, TransportError};
 
 /// What remains of `capabilities` once the mapping is hidden.
 fn without_mapping(mut capabilities: Capabilities) -> Capabilities {

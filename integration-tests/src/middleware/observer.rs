@@ -1,13 +1,11 @@
 //! A transport whose every operation is told to a sink: what [`super::Trace`] and [`super::Metered`] are made of.
 
-use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::sync::Arc;
-use core::ptr::NonNull;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::event::{Action, Event};
 use super::{require_a_rule, without_mapping};
-use crate::transport::{
+use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Endpoint, LocalAddress, LocalMemory, Messages,
     OpenRequest, Opening, RemoteMemory, Route, Transport, TransportError,
 };
@@ -253,7 +251,7 @@ unsafe impl Messages for ObservedMessages {
 
     fn release(&mut self) {
         self.inner.release();
-        if core::mem::take(&mut self.handed_over) {
+        if std::mem::take(&mut self.handed_over) {
             self.link.tell(Action::Release, None);
         }
     }

@@ -1,13 +1,12 @@
 //! Two simulated peers: what core promises over every arrival rule, with bytes delayed, torn and reordered as far as the rule
 //! allows, and against peers that lie.
-#![cfg(not(loom))]
 
-mod agreement;
-mod delivery;
-mod lies;
+mod arrival_order;
+mod channel_params;
+mod hostile_peers;
 mod messages;
 mod peers;
-mod repeating;
 mod sleep;
 mod streams;
+mod templates;
 mod wire;

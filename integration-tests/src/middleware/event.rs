@@ -1,8 +1,8 @@
 //! What an observer of a transport is told: one event for each operation that was carried out or failed.
 
-use core::fmt;
+use std::fmt;
 
-use crate::transport::TransportError;
+use farjump_core::transport::TransportError;
 
 /// One operation of one end of a link, after it was tried. Its `Display` is one line for people:
 /// `shm#0 put 120 bytes at 4104, frame at 0`, and `: failed: there is no room now` behind it where it failed.
@@ -196,35 +196,35 @@ impl fmt::Display for Action<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Step {
-    /// [`crate::transport::Transport::open`]
+    /// [`farjump_core::transport::Transport::open`]
     Open,
-    /// [`crate::transport::Opening::connect`]
+    /// [`farjump_core::transport::Opening::connect`]
     Connect,
-    /// [`crate::transport::RemoteMemory::put`]
+    /// [`farjump_core::transport::RemoteMemory::put`]
     Put,
-    /// [`crate::transport::RemoteMemory::put_word`]
+    /// [`farjump_core::transport::RemoteMemory::put_word`]
     PutWord,
-    /// [`crate::transport::RemoteMemory::put_with_completion`]
+    /// [`farjump_core::transport::RemoteMemory::put_with_completion`]
     PutWithCompletion,
-    /// [`crate::transport::RemoteMemory::fence`]
+    /// [`farjump_core::transport::RemoteMemory::fence`]
     Fence,
     /// `progress` of either family
     Progress,
-    /// [`crate::transport::RemoteMemory::ring`]
+    /// [`farjump_core::transport::RemoteMemory::ring`]
     Ring,
-    /// [`crate::transport::LocalMemory::completions`], where it told of new ones
+    /// [`farjump_core::transport::LocalMemory::completions`], where it told of new ones
     Completions,
-    /// [`crate::transport::Messages::reserve`]
+    /// [`farjump_core::transport::Messages::reserve`]
     Reserve,
-    /// [`crate::transport::Messages::commit`]
+    /// [`farjump_core::transport::Messages::commit`]
     Commit,
-    /// [`crate::transport::Messages::poll`], where it handed over a message that it had not before
+    /// [`farjump_core::transport::Messages::poll`], where it handed over a message that it had not before
     Deliver,
-    /// [`crate::transport::Messages::release`] of a message delivered
+    /// [`farjump_core::transport::Messages::release`] of a message delivered
     Release,
-    /// [`crate::transport::LocalMemory::before_sleep`], [`crate::transport::Messages::arm`]
+    /// [`farjump_core::transport::LocalMemory::before_sleep`], [`farjump_core::transport::Messages::arm`]
     Arm,
-    /// [`crate::transport::LocalMemory::after_sleep`], [`crate::transport::Messages::disarm`]
+    /// [`farjump_core::transport::LocalMemory::after_sleep`], [`farjump_core::transport::Messages::disarm`]
     Disarm,
     /// The end of an end
     Close,

@@ -1,15 +1,14 @@
 //! Faults in messages.
 
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use core::ptr::NonNull;
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-use super::dice::{Dice, FOREVER};
+use super::odds::{Dice, FOREVER};
 use super::{Fault, Link};
-use crate::frame::LINE;
 use crate::middleware::pages::Pages;
-use crate::transport::{BorrowedFd, Cause, Messages, Operation, Route, TransportError};
+use farjump_core::frame::LINE;
+use farjump_core::transport::{BorrowedFd, Cause, Messages, Operation, Route, TransportError};
 
 /// Messages held before room for the next is refused.
 const QUEUE: usize = 64;
