@@ -1,64 +1,66 @@
-//! `build` and `inspect`: ifunc libraries made and looked at.
+//! `build`: an ifunc library from sources, objects and archives.
 
-use std::path::Path;
+use std::path::PathBuf;
 
+use clap::Args;
 use farjump::build::Options;
-use farjump::inspect::{Report, inspect as read, symbols};
+use farjump::inspect::inspect;
 
-use crate::arguments::{Build, Inspect};
 use crate::failure::Failure;
+use crate::inspect::show;
 use crate::output;
 
+/// Make an ifunc library
+///
+/// From C, C++ or Rust sources, from crates, and from objects or archives of any compiler. What NAME_main reaches becomes
+/// an image, which is what travels; the whole is an ordinary shared library besides. What an image cannot have is refused
+/// by symbol, section and object.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  farjump build sum.c -o libsum.so
+  farjump build sum.c table.o -o plugins/sum.so --cflag -O2 --cflag -Iinclude
+  farjump build src/sum.rs -o libsum.so
+  farjump build ./sum-crate -o libsum.so --name sum
+  farjump build squeeze.c -o libsqueeze.so --cflag -lz
+
+A shared library among the flags that defines what the code imports does not travel: the image says that it wants it, and a
+target opens it only if told to (farjump serve --wanted-library).
+
+farjump_ifunc.h, and for a single Rust source the crate farjump_ifunc, need not be installed.")]
+pub(crate) struct Build {
+    /// C or C++ sources, Rust sources, crates (a folder or its Cargo.toml), objects, archives
+    #[arg(required = true, value_name = "SRC")]
+    pub(crate) sources: Vec<PathBuf>,
+    /// The library to write
+    #[arg(short, long, value_name = "LIB.so")]
+    pub(crate) output: PathBuf,
+    /// NAME of the routines NAME_main and so on [default: from the output's name, libNAME.so or NAME.so]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The C compiler [default: cc]
+    #[arg(long, env = "FARJUMP_CC", hide_env = true)]
+    pub(crate) cc: Option<String>,
+    /// The linker that makes the image, GNU ld or lld [default: the first usable one of ld.bfd, ld, ld.lld]
+    #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
+    pub(crate) linker: Option<PathBuf>,
+    /// A flag for the compiler, and for the link of the library; may be repeated
+    #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
+    pub(crate) cflags: Vec<String>,
+    /// Add debugging information for `farjump inspect --symbols`; what travels stays the same
+    #[arg(short = 'g', long)]
+    pub(crate) debug: bool,
+    /// Show what was built as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Builds a library and shows what it carries.
-pub(crate) fn build(arguments: Build) -> Result<(), Failure> {
+pub(crate) fn run(arguments: Build) -> Result<(), Failure> {
     let Build { sources, output, name, cc, linker, cflags, debug, json } = arguments;
     let built = farjump::build::build(&Options { inputs: sources, output, name, cc, cflags, linker, debug })?;
     if !built.messages.is_empty() {
         output::note(built.messages.trim_end());
     }
-    show(&read(&built.library)?, json)
-}
-
-/// Shows what a library carries, or writes its symbols.
-pub(crate) fn inspect(arguments: &Inspect) -> Result<(), Failure> {
-    match &arguments.symbols {
-        Some(output) => write_symbols(&arguments.library, output),
-        None => show(&read(&arguments.library)?, arguments.json),
-    }
-}
-
-/// Writes the symbols of each image to a file for debuggers, and says how it is used.
-fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
-    let all = symbols(library)?;
-    let into_folder = output.is_dir();
-    if all.len() > 1 && !into_folder {
-        let text = format!(
-            "`{}` has images for {} machines: give a folder that is there to --symbols",
-            library.display(),
-            all.len()
-        );
-        return Err(Failure::new(text));
-    }
-    for symbols in &all {
-        let path = match into_folder {
-            true => output.join(format!("{}.{}.elf", symbols.name, symbols.machine)),
-            false => output.to_owned(),
-        };
-        std::fs::write(&path, &symbols.elf)
-            .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", path.display())))?;
-        let (machine, id, path) = (&symbols.machine, &symbols.id, path.display());
-        output::print_line(format_args!(
-            "{machine}   id {id}   in gdb: add-symbol-file {path} -o PLACE (where the target placed it)"
-        ))?;
-    }
-    Ok(())
-}
-
-fn show(report: &Report, json: bool) -> Result<(), Failure> {
-    if json {
-        let text = serde_json::to_string_pretty(report)
-            .map_err(|error| Failure::new(format!("cannot write the report as JSON: {error}")))?;
-        return output::print_line(text);
-    }
-    output::print(report.to_string())
+    show(&inspect(&built.library)?, json)
 }

@@ -8,7 +8,7 @@ use farjump::Library;
 
 use crate::failure::Failure;
 use crate::routines;
-use crate::stage::{self, Stage};
+use crate::workspace::{self, Stage};
 
 /// A source in C, and NAME of the routines in it.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ pub(crate) fn open(sources: &[Source<'_>], folder: &Path) -> Result<Vec<Library>
 fn start(source: Source<'_>, stage: &Stage) -> Result<Child, Failure> {
     let file = stage.folder().join(format!("{}.c", source.name));
     fs::write(&file, source.text).map_err(|error| failed(source, error))?;
-    let mut command = stage::this_program();
+    let mut command = workspace::this_program();
     command.arg("build").arg(&file).arg("-o").arg(library(source, stage.folder()));
     command.env("TMPDIR", stage.folder());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

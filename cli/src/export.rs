@@ -8,10 +8,10 @@ use clap::Args;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::key::KeyFile;
+use crate::link_options::KeyFile;
 use crate::output;
-use crate::quantity::parse_duration;
 use crate::store::admin;
+use crate::units::parse_duration;
 
 /// Give a running target a library to link against
 ///

@@ -1,23 +1,82 @@
 //! `inject`: the function of a library, run in a target.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use farjump::{Link, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
-use crate::arguments::Inject;
 use crate::failure::Failure;
+use crate::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
 use crate::output;
-use crate::path;
-use crate::quantity::{median, microseconds, show_count, show_duration};
 use crate::routines;
+use crate::transports::link_path;
+use crate::units::{median, microseconds, parse_duration, show_count, show_duration};
 
 /// How long the target's report of its linking may be behind the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
+
+/// Run the function of a library in a target
+///
+/// The reply goes to standard output as it is, of several calls that of the last; figures go to standard error.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Figures: frames sent, bytes of code and payload in them, the time of the first call from injecting to the reply, how
+much of it the target took to link the code, and the median of the later calls. They name the transport and, of tcp,
+whether frames were sealed and by what; -v shows what `farjump transports --to` does besides.
+
+Examples:
+  farjump inject libgrep.so --to unix:store.sock --args panic | od -An -tu8
+  farjump inject libsum.so --to unix:store.sock --args-file row.bin --repeat 1000 --json
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
+  echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --timeout 500ms")]
+pub(crate) struct Inject {
+    /// The library. It is only read, unless it has payload routines of its own, which then run in this process (farjump inspect)
+    #[arg(value_name = "LIB.so")]
+    pub(crate) library: PathBuf,
+    /// The target: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    #[command(flatten)]
+    pub(crate) peer_timeout: PeerTimeout,
+    #[command(flatten)]
+    pub(crate) clear: Clear,
+    /// What the library's payload routines get as source_args [default: no bytes]
+    #[arg(long, value_name = "STR", conflicts_with = "args_file", allow_hyphen_values = true)]
+    pub(crate) args: Option<OsString>,
+    /// As --args, from a file; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) args_file: Option<PathBuf>,
+    /// How the code comes to run: `cached` sends it with the first call, `always` with each; in mode `local` the target has
+    /// the library itself; `in-place` sends it with each call and runs it where it lies, in the mailbox
+    #[arg(long, value_name = "MODE", default_value_t = Mode::Cached)]
+    pub(crate) mode: Mode,
+    /// How many times to call it, one after the other
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) repeat: u32,
+    /// How long connecting and each call may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm where the target has it, else what it has]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
+    /// Show the path to the target, too: what frames travel over, whether they are sealed, and why not another way
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+    /// Figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Injects.
 pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
@@ -41,7 +100,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     let link = builder.connect()?;
     if arguments.verbose {
         let (peer, largest) = (link.peer().to_string(), link.max_frame());
-        output::note(path::as_text(&link.path(), &peer, largest, link.rights()).trim_end());
+        output::note(link_path::as_text(&link.path(), &peer, largest, link.rights()).trim_end());
     }
     let call = |reply: &mut Vec<u8>| -> Result<Duration, Failure> {
         reply.clear();

@@ -1,59 +1,43 @@
-//! `key`, and the key that the other commands are given: for meeting over TCP.
+//! `key`: a key for targets and sources that meet over TCP.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
-use farjump::{Error, Key as Secret, Keys};
+use farjump::{Error, Key as Secret, Keys, Rights};
 
-use crate::arguments::Key;
 use crate::failure::Failure;
 use crate::output;
-use crate::quantity::parse_duration;
 
-// The key of a command that meets targets. It is looked at only where an address is one of TCP. No documentation comment: clap
-// would take it for that of the command.
+/// Make a key for meeting over TCP
+///
+/// Both sides have a copy of it, and who has one may do what the targets that have it allow. It authenticates both
+/// and encrypts what is said on the control connection, code on request and reasons of refusals among it. What the transport
+/// carries, calls and replies, is encrypted by tcp alone (docs/security.md).
 #[derive(Args, Debug)]
-pub(crate) struct KeyFile {
-    /// The key for tcp: addresses, which the other side has too (`farjump key`)
-    #[arg(id = "key", long, value_name = "FILE", env = "FARJUMP_KEY", hide_env = true)]
+#[command(after_long_help = "\
+The file has mode 0600, and is not taken if others may read or write it, as ssh does with its keys.
+What is there already is not overwritten. Without FILE the key goes to standard output.
+
+A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each is a line: the key's digits, its
+name, and allow=RIGHT,… where what it lets do is not what `serve --allow` says for all. Lines that begin with # are for people. A
+source has the line of its own key, in a file of its own. A target looks at its file while it runs: take a line out, and the links by that
+key end within a second or so; change its rights, and they end and may be made anew with those.
+
+Examples:
+  farjump key farm.key && scp -p farm.key node7:
+  farjump key farm.key --name node7 --allow observe,call     (one more, for node7)
+  grep ' node7' farm.key | ssh node7 'umask 077; cat > farm.key'     (its line, and no other, for node7)
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key      (on node7)
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key")]
+pub(crate) struct Key {
+    /// The file to write
     pub(crate) file: Option<PathBuf>,
-}
-
-// When a machine is taken for gone. A comment of this kind for the same reason.
-#[derive(Args, Debug)]
-pub(crate) struct PeerTimeout {
-    /// How long the other side's machine may be silent before it is taken for gone, on tcp: addresses; 1s to 32767s [default: 10s]
-    #[arg(id = "peer-timeout", long, value_name = "T", value_parser = parse_timeout)]
-    pub(crate) time: Option<Duration>,
-}
-
-// Whether frames are left clear. A comment of this kind for the same reason.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Clear {
-    /// Let frames travel in the clear by `tcp` although both sides have a key, where the other side says so too: for networks that
-    /// you trust. The control connection is sealed in any case
-    #[arg(long)]
-    pub(crate) clear: bool,
-}
-
-impl KeyFile {
-    /// The file, for a target that listens at `address`, if that is one of TCP.
-    pub(crate) fn listening_at(&self, address: &str) -> Option<&PathBuf> {
-        self.file.as_ref().filter(|_| address.starts_with("tcp:"))
-    }
-
-    /// The key, if one of `addresses` is one of TCP and there is a file.
-    pub(crate) fn read<'a>(
-        &self,
-        addresses: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Option<Secret>, Failure> {
-        let needed = addresses.into_iter().any(|address| address.starts_with("tcp:"));
-        match &self.file {
-            Some(file) if needed => Ok(Some(Secret::read(file).map_err(Error::from)?)),
-            _ => Ok(None),
-        }
-    }
+    /// Add a key to FILE, or make it, under this name, by which the target's log and `farjump stats` call it
+    #[arg(long, value_name = "NAME", requires = "file")]
+    pub(crate) name: Option<String>,
+    /// What who has it may do at the targets that have FILE, separated by commas [default: what serve --allow says]
+    #[arg(long = "allow", value_name = "RIGHT,…", requires = "name")]
+    pub(crate) rights: Option<Rights>,
 }
 
 /// Makes a key.
@@ -77,36 +61,5 @@ pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
             Ok(())
         }
         None => output::print(Secret::draw().map_err(Error::from)?.digits().as_str()),
-    }
-}
-
-/// What the system can be told: whole seconds, in 15 bits.
-fn parse_timeout(text: &str) -> Result<Duration, String> {
-    match parse_duration(text)? {
-        time if (1..=32_767).contains(&time.as_secs()) => Ok(time),
-        _ => Err("a machine may be silent for 1s to 32767s".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_of_silence_is_what_the_system_can_be_told() {
-        assert_eq!(parse_timeout("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(parse_timeout("32767s"), Ok(Duration::from_secs(32_767)));
-        for wrong in ["0s", "999ms", "32768s", "long"] {
-            assert!(parse_timeout(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_key_is_looked_at_only_where_it_is_needed() {
-        let missing = KeyFile { file: Some("no/such/key".into()) };
-        assert!(missing.read(["unix:tcp:x", "unix:a"]).expect("it is not looked at").is_none());
-        let error = missing.read(["unix:a", "tcp:node7:1"]).unwrap_err().to_string();
-        assert!(error.contains("no/such/key"), "{error}");
-        assert!(KeyFile { file: None }.read(["tcp:node7:1"]).expect("there is none").is_none());
     }
 }

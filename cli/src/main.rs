@@ -2,7 +2,9 @@
 
 mod arguments;
 #[cfg(feature = "build")]
-mod compiled;
+mod build;
+#[cfg(feature = "build")]
+mod bundled_ifuncs;
 #[cfg(feature = "build")]
 mod demo;
 mod doctor;
@@ -10,24 +12,21 @@ mod environment;
 mod export;
 mod failure;
 mod inject;
-mod key;
 #[cfg(feature = "build")]
-mod library;
-mod limits;
+mod inspect;
+mod key;
+mod link_options;
 mod output;
-mod path;
 #[cfg(feature = "build")]
 mod perf;
-#[cfg(feature = "verbs")]
-mod ports;
-mod quantity;
 mod routines;
 mod serve;
-#[cfg(feature = "build")]
-mod stage;
 mod stats;
 mod store;
 mod transports;
+mod units;
+#[cfg(feature = "build")]
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -76,9 +75,9 @@ fn choose_device(_: &Arguments) -> Result<(), Failure> {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         #[cfg(feature = "build")]
-        Command::Build(arguments) => library::build(arguments),
+        Command::Build(arguments) => build::run(arguments),
         #[cfg(feature = "build")]
-        Command::Inspect(arguments) => library::inspect(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Inject(arguments) => inject::run(&arguments),
         Command::Store(arguments) => store::run(&arguments),

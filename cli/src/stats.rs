@@ -2,18 +2,49 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use farjump::admin::{SourceFigures, TargetStats};
 use serde_json::{Map, Value, json};
 
-use crate::arguments::Stats;
 use crate::failure::Failure;
+use crate::link_options::KeyFile;
 use crate::output;
-use crate::quantity::{microseconds, show_count, show_duration};
 use crate::store::{admin, images};
+use crate::units::{microseconds, parse_duration, show_count, show_duration};
 
 /// What is said of a target that allows UCX's TCP.
 const UCX_TCP_WARNING: &str =
     "UCX's TCP is on (serve --ucx-tcp): a process that reaches its ports may write the target's memory";
+
+/// Show what a target has done, and who is connected
+///
+/// Links, frames, calls, refusals by their cause, the code store, and a line for each source: the bytes of its frames, the
+/// memory that it has taken where that is limited, and whether its next frames wait for code or for room for an answer.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Counters begin at 0 when a target starts. It answers when the function that it is running has
+returned. The bytes of frames are those that they took of their mailboxes: small ones that come one
+at a time lie far apart there.
+
+Examples:
+  farjump stats --to unix:store.sock
+  watch farjump stats --to unix:store.sock
+  farjump stats --to unix:store.sock --json | jq .calls
+
+docs/operations.md lists what --json prints.")]
+pub(crate) struct Stats {
+    /// The target: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    /// How long the question may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Asks and shows.
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {

@@ -2,15 +2,53 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use farjump::CodeId;
 use farjump::admin::{Admin, Dropped, HeldCode, StoreListing};
 use serde_json::{Value, json};
 
-use crate::arguments::Store;
 use crate::failure::Failure;
-use crate::key::KeyFile;
+use crate::link_options::KeyFile;
 use crate::output;
-use crate::quantity::{microseconds, show_ago, show_count, show_duration};
+use crate::units::{microseconds, parse_duration, show_ago, show_count, show_duration};
+
+/// Show the code that a target holds, or drop it
+///
+/// Each image by its code id: the name under which it first came, its bytes, how often it was called and how long that took,
+/// when last, and the program that brought it. Of short calls only some are timed: that time is an estimate.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+What was used last comes first. To drop code takes the right to it (serve --allow). Code that is dropped loses its statics, and no call: a source that
+calls it again is asked for it. Functions that the target was given itself (serve --local) stay.
+
+The target answers when the function that it is running has returned.
+
+Examples:
+  farjump store --to unix:store.sock
+  farjump store --to unix:store.sock --drop edc1
+  farjump store --to unix:store.sock --drop-all
+  farjump store --to unix:store.sock --json | jq '.images[] | select(.calls == 0) | .id'
+
+docs/operations.md lists what --json prints.")]
+pub(crate) struct Store {
+    /// The target: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    /// Drop the code with this id, of which 4 digits or more are enough if no other id begins so
+    #[arg(long, value_name = "ID", value_parser = parse_beginning, conflicts_with = "drop_all")]
+    pub(crate) drop: Option<Beginning>,
+    /// Drop all code
+    #[arg(long)]
+    pub(crate) drop_all: bool,
+    /// How long each question may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Lists, or drops.
 pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {

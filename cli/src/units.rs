@@ -44,6 +44,21 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
     number.checked_mul(factor).ok_or_else(|| format!("`{text}` is more than this machine can address"))
 }
 
+/// Largest mailbox, in bytes: each source gets one.
+const MAX_MAILBOX: usize = 1 << 30;
+
+/// Reads the length of a mailbox in bytes.
+///
+/// # Errors
+/// A sentence for people.
+pub(crate) fn parse_mailbox(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        bytes if bytes > MAX_MAILBOX => Err("a mailbox has at most 1G".to_owned()),
+        bytes if bytes < 4096 => Err("a mailbox has at least 4K".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 fn split(text: &str) -> (&str, &str) {
     let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     text.split_at(unit)
@@ -168,5 +183,14 @@ mod tests {
         assert_eq!(of(&[9, 1, 5]), Some(Duration::from_nanos(5)));
         assert_eq!(of(&[4, 1, 2, 3]), Some(Duration::from_nanos(2)));
         assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn a_mailbox_too_small_or_too_large_is_refused() {
+        assert_eq!(parse_mailbox("64K"), Ok(64 << 10));
+        assert_eq!(parse_mailbox("1G"), Ok(1 << 30));
+        for wrong in ["0", "4095", "2G", "x"] {
+            assert!(parse_mailbox(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::injecting::ECHO;
-use crate::keyed::make_key;
-use crate::measuring::{check_measured, has_processors, json, perf, rows};
+use crate::inject::ECHO;
+use crate::perf::{check_measured, has_processors, json, perf, rows};
+use crate::tcp_key::make_key;
 use crate::workbench::{Serving, Workbench, finish};
 
 const CLEAR: &str = "tcp, clear";

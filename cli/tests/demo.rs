@@ -7,7 +7,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::injecting::crc32;
+use crate::inject::crc32;
 use crate::workbench::{Watched, Workbench, finish, kill, process_fields, runs, wait_for};
 
 fn demo_json(bench: &Workbench, args: &[&str]) -> Value {

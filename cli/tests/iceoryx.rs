@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::measuring::{check_measured, has_processors, json, perf, rows};
+use crate::perf::{check_measured, has_processors, json, perf, rows};
 use crate::workbench::Workbench;
 
 #[cfg(not(feature = "iceoryx2"))]
@@ -26,7 +26,7 @@ mod with_it {
     use rustix::process::Signal;
 
     use super::*;
-    use crate::demonstrating::{child_of, installed};
+    use crate::demo::{child_of, installed};
     use crate::workbench::{Watched, kill, runs, wait_for};
 
     #[test]

@@ -7,7 +7,7 @@ use farjump_loader::bundle::{Bundle, BundleImage, Sizes};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::serving::STUCK;
+use crate::serve::STUCK;
 use crate::workbench::{Watched, Workbench, finish};
 
 /// Replies its payload.

@@ -1,36 +1,36 @@
 //! The program `farjump`, run as its users run it. Every test has a folder of its own, and every process a watchdog.
 
-mod asking;
-mod building;
-mod crashing;
-mod crowding;
-mod demonstrating;
-mod elsewhere;
-mod examining;
-mod exporting;
+mod build;
+#[cfg(feature = "tcp")]
+mod clear;
+mod crash_reports;
+mod debuggers;
+mod demo;
+mod doctor;
+mod export;
 mod iceoryx;
-mod injecting;
-mod invoking;
-mod keyed;
+mod inject;
+mod invocation;
 mod large;
-mod limiting;
-mod measuring;
-mod namespaces;
 mod networks;
 mod paths;
-mod plotting;
+mod perf;
+mod perf_plot;
+mod perf_remote;
+mod perf_scaling;
+mod perf_slots;
+mod perf_wake_up;
+mod perf_work;
 mod ports;
-mod rings;
 mod samples;
-#[cfg(feature = "tcp")]
-mod sealing;
-mod seeing;
-mod serving;
-mod sleeping;
+mod serve;
+mod serve_limits;
+mod store_stats;
+mod tcp_key;
 #[cfg(feature = "ucx")]
 mod ucx;
+mod user_namespaces;
 #[cfg(feature = "ucx")]
 mod versions;
-mod wanting;
+mod wanted_libraries;
 mod workbench;
-mod working;

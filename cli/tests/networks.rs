@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use farjump_namespaces::{DEVICE, Namespaces, Side};
 use serde_json::Value;
 
-use crate::elsewhere::check_alone;
-use crate::injecting::ECHO;
-use crate::keyed::{has_ucx, make_key};
+use crate::inject::ECHO;
+use crate::perf_remote::check_alone;
+use crate::tcp_key::{has_ucx, make_key};
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
 
 /// Where targets are; sources are at the other side.

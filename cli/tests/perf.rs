@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::demonstrating::{child_of, installed};
+use crate::demo::{child_of, installed};
 use crate::workbench::{Done, Watched, Workbench, finish, kill, runs, wait_for};
 
 /// Few calls: it is measured, but not well.

@@ -9,7 +9,7 @@ use roxmltree::Document;
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
-use crate::measuring::{has_processors, perf, under_way};
+use crate::perf::{has_processors, perf, under_way};
 use crate::workbench::{Workbench, finish, kill};
 
 /// Its text, after it was checked that all of it lies in the picture.

@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::keyed::{has_ucx, make_key};
-use crate::measuring::{check_measured, has_processors, json, perf, rows};
+use crate::perf::{check_measured, has_processors, json, perf, rows};
+use crate::tcp_key::{has_ucx, make_key};
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, runs, wait_for};
 
 /// A row has figures of farjump's, and of nothing else.

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::demonstrating::installed;
-use crate::measuring::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::demo::installed;
+use crate::perf::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
 use crate::workbench::{Watched, Workbench, kill, process_fields, runs, wait_for};
 
 /// Processes that `parent` has started and that have not ended.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::measuring::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::perf::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
 use crate::workbench::{Workbench, finish};
 
 #[test]

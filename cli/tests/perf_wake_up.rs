@@ -7,9 +7,9 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::crowding::children_of;
-use crate::demonstrating::installed;
-use crate::measuring::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::demo::installed;
+use crate::perf::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::perf_scaling::children_of;
 use crate::workbench::{Watched, Workbench, finish, kill, runs, wait_for};
 
 #[test]

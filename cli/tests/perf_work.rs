@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::measuring::{check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::perf::{check_measured, has_processors, has_ucx, json, perf, rows};
 use crate::workbench::{Workbench, finish};
 
 /// What is in a column of all rows, each once, as JSON writes it.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::keyed::has_ucx;
+use crate::tcp_key::has_ucx;
 use crate::workbench::{Serving, Watched, Workbench, finish, wait_for};
 
 /// The inodes of a process's sockets.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::injecting::ECHO;
+use crate::inject::ECHO;
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
 
 /// Whether frames can go by `ucx-am` here; says so if not.

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             // With the tests' profile as the tests are built, for nothing is built twice then.
             let build = match profile {
                 "dev" => build.args(["--workspace"]).args(packages::features()),
-                _ => build.args(["--package", "farjump-c", "--package", "farjump"]),
+                _ => build.args(["--package", "farjump-c", "--package", "farjump-cli"]),
             };
             let build = build.args(["--lib", "--bin", "farjump"]);
             if !build.limit(LIMIT).run()?.status.success() {

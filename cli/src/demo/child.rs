@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::arguments::Demo;
+use super::Demo;
 use crate::failure::Failure;
-use crate::stage::{Stage, this_program_by};
+use crate::workspace::{Stage, this_program_by};
 
 /// How long the target may take to start, and then to go on sending the file.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -8,7 +8,7 @@ use memchr::memmem;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::quantity::show_count;
+use crate::units::show_count;
 
 /// One function.
 pub(super) struct Function {
@@ -44,19 +44,19 @@ pub(super) fn all(literal: Vec<u8>) -> [Function; 3] {
     [
         Function {
             name: "histogram",
-            source: include_str!("../../../../../ifuncs/samples/c/histogram.c"),
+            source: include_str!("../../../ifuncs/samples/c/histogram.c"),
             args: Vec::new(),
             kind: Kind::Histogram,
         },
         Function {
             name: "grep",
-            source: include_str!("../../../../../ifuncs/samples/c/grep.c"),
+            source: include_str!("../../../ifuncs/samples/c/grep.c"),
             args: literal,
             kind: Kind::Grep,
         },
         Function {
             name: "crc32",
-            source: include_str!("../../../../../ifuncs/samples/c/crc32.c"),
+            source: include_str!("../../../ifuncs/samples/c/crc32.c"),
             args: Vec::new(),
             kind: Kind::Crc32,
         },

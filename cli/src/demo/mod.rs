@@ -1,24 +1,26 @@
 //! `demo`: three functions are injected into a process that has never seen them, and their answers checked.
 
+mod child;
 mod functions;
-mod started;
 pub(crate) mod target;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use farjump::{Library, Link};
 use serde_json::{Value, json};
 
-use crate::arguments::Demo;
-use crate::compiled::{self, Source};
+use crate::bundled_ifuncs::{self, Source};
 use crate::failure::Failure;
+use crate::link_options::{KeyFile, UcxTcp};
 use crate::output;
-use crate::quantity::{median, microseconds, show_duration};
-use crate::stage::Stage;
+use crate::units::{median, microseconds, show_duration};
+use crate::workspace::Stage;
+use child::DemoTarget;
 use functions::{Answer, Function};
-use started::DemoTarget;
 
 /// Most later calls of a function, and how long they may take in all: the first of the two ends them.
 const LATER_CALLS: (usize, Duration) = (101, Duration::from_millis(100));
@@ -26,6 +28,55 @@ const LATER_CALLS: (usize, Duration) = (101, Duration::from_millis(100));
 const INSTEAD: usize = 3;
 /// How long the target's report of its linking may be behind the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
+
+/// See it work: three functions run in a process that has never seen them
+///
+/// Starts a target that maps FILE, injects histogram, grep and crc32, and compares the answers with what this process
+/// computes itself. Needs a C compiler, and no privileges; leaves no file behind.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Columns:
+  sent           bytes of code and of payload of the first call; later calls send no code
+  first call     from injecting to the reply, and how much of it the target took to link the code
+  later          the same without code, median
+  moving the file instead
+                 what it takes to get FILE's bytes from the target over a Unix socket, and to compute here
+
+Examples:
+  farjump demo
+  farjump demo --transport verbs-write --device mlx5_0:1     (both processes use the RDMA device)
+
+Ends with 1 if an answer is wrong.")]
+pub(crate) struct Demo {
+    /// The file that the target maps [default: this program]
+    pub(crate) file: Option<PathBuf>,
+    /// What grep counts [default: a literal that occurs in FILE]
+    #[arg(long, value_name = "STR")]
+    pub(crate) literal: Option<OsString>,
+    /// The transport [default: the best]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    pub(crate) transport: Option<String>,
+    /// Take libhistogram.so, libgrep.so and libcrc32.so from here, built elsewhere: for a machine without a C compiler
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) libraries: Option<PathBuf>,
+    /// Where the target listens, such as tcp:127.0.0.1:0 [default: a Unix socket]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// Words, as for a shell without quotes, that start the target on this machine, such as "ip netns exec far" for
+    /// another network
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) launch: Option<String>,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    /// Have frames travel in the clear by `tcp` although there is a key, for networks that you trust
+    #[arg(long)]
+    pub(crate) clear: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Runs the demo.
 pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
@@ -48,10 +99,10 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     let stage = Stage::set("demo")?;
     let sources = functions.each_ref().map(|function| Source { name: function.name, text: function.source });
     let libraries = match &arguments.libraries {
-        Some(folder) => compiled::open(&sources, folder)?,
-        None => compiled::build(&sources, &stage)?,
+        Some(folder) => bundled_ifuncs::open(&sources, folder)?,
+        None => bundled_ifuncs::build(&sources, &stage)?,
     };
-    let mut target = started::start(&stage, &file, arguments, contents.len())?;
+    let mut target = child::start(&stage, &file, arguments, contents.len())?;
     let moving = move_file(&mut target, &contents)?;
     let limit = call_limit(contents.len());
     let mut builder = Link::builder(target.address()).send_timeout(limit);

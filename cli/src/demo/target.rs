@@ -4,17 +4,42 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
+use clap::Args;
 use farjump::{Data, Stopper, Target};
 
-use crate::arguments::DemoTarget;
 use crate::failure::Failure;
+use crate::link_options::{KeyFile, UcxTcp};
 
 /// How long a function that is running may go on when the demo has ended.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// The process that `demo` injects into. Standard input is the socket to it.
+#[derive(Args, Debug)]
+pub(crate) struct DemoTarget {
+    /// Where to listen
+    #[arg(long)]
+    pub(crate) listen: String,
+    /// The file to map
+    #[arg(long)]
+    pub(crate) data: PathBuf,
+    /// The demo's folder, to be removed at the end
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+    /// The transport to take
+    #[arg(long)]
+    pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    /// Whether frames may travel in the clear
+    #[arg(long)]
+    pub(crate) clear: bool,
+}
 
 /// Serves until the socket on standard input ends, which it does when `demo` does, however that ends.
 pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {

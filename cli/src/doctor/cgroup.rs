@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::kernel_text::read;
+use super::procfs::read;
 
 /// Groups lie in groups; deeper than this is no machine's.
 const DEEPEST: usize = 32;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::bounded;
 use super::finding::{Finding, Verdict};
+use super::run_bounded;
 
 /// How long the list of known libraries may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -68,7 +68,7 @@ fn opened() -> Option<Result<(String, String), String>> {
     command.args(["transports", "--json", "--transport", "ucx-am"]);
     // What is logged would stand between the lines.
     command.env("FARJUMP_LOG", "off").env("UCX_LOG_LEVEL", "fatal");
-    let (status, text) = bounded::run(command, LIMIT).ok()?;
+    let (status, text) = run_bounded::run(command, LIMIT).ok()?;
     // A warning about the environment may stand before it.
     let list = &text[text.find('[')?..];
     let said: Value = serde_json::from_str(list).ok().filter(|_| status.success())?;
@@ -123,7 +123,7 @@ fn known() -> String {
     let lists = ["/sbin/ldconfig", "ldconfig"].into_iter().map(|program| {
         let mut command = Command::new(program);
         command.arg("-p");
-        bounded::run(command, LIMIT)
+        run_bounded::run(command, LIMIT)
     });
     let mut said = lists.filter_map(|list| list.ok().filter(|(status, _)| status.success()));
     said.next().map_or(String::new(), |(_, text)| text)

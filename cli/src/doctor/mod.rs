@@ -4,27 +4,60 @@
 //! long; nothing is left changed. What it found is judged by a function of that alone, so that every judgement can be
 //! tested without the machine that it is about.
 
-mod bounded;
+mod cgroup;
 mod finding;
-pub(crate) mod kernel_text;
 mod libraries;
 mod memory;
 mod processors;
-mod quota;
+pub(crate) mod procfs;
 #[cfg(feature = "verbs")]
 mod rdma;
+mod run_bounded;
 mod system;
 #[cfg(feature = "build")]
 mod tools;
 
 use std::fmt::Write;
 
+use clap::Args;
 use serde_json::{Value, json};
 
-use crate::arguments::Doctor;
 use crate::failure::Failure;
 use crate::output;
 use finding::{Finding, Verdict, overall};
+
+/// Say what on this machine would make farjump slow or impossible
+///
+/// Processors, memory, the kernel, compilers and libraries: what is there, what it means for farjump, and what to type to
+/// mend it. Nothing on the machine is changed.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Verdicts:
+  impossible  no source or no target can run here
+  slow        they run, and this costs time
+  note        neither, but good to know: something that only building, tools or later versions need
+  ok
+
+Words in capitals in a mend (UNIT, PATH, IMAGE) are for you to fill in.
+
+Ends with 0 if farjump works here, slow or not, and with 6 if something is impossible.
+
+With --json, one object:
+  verdict   impossible, slow or ok: the worst of all findings, notes aside
+  findings  a list of objects, always in the same order:
+    name      what was looked at
+    verdict   impossible, slow, note or ok
+    found     what is there, a sentence for people
+    figures   the same for programs: an object of numbers and truth values, may be empty
+    means     what it means for farjump
+    mend      what to type, or null
+
+docs/doctor.md lists the names and figures.")]
+pub(crate) struct Doctor {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Looks at everything, and shows it.
 ///

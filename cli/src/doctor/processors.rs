@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::cgroup;
 use super::finding::{Finding, Verdict};
-use super::kernel_text::{field, numbers, read};
-use super::quota;
+use super::procfs::{field, numbers, read};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
@@ -30,7 +30,7 @@ pub(super) fn look() -> Vec<Finding> {
         .filter(|governor| !governor.is_empty())
         .collect();
     vec![
-        cores(&allowed, &online, quota::of_this_process()),
+        cores(&allowed, &online, cgroup::of_this_process()),
         siblings_of(&allowed, siblings),
         numa(&allowed, &nodes),
         governor(&governors),

@@ -5,13 +5,13 @@ use farjump_transports::verbs::{NodeError, PortReport};
 use serde_json::Value;
 
 use super::finding::{Finding, Verdict};
-use crate::ports;
+use crate::transports::rdma_ports;
 
 const NAME: &str = "RDMA devices";
 
 /// Everything about RDMA devices.
 pub(super) fn look() -> Finding {
-    judge(&ports::look())
+    judge(&rdma_ports::look())
 }
 
 fn judge(found: &[PortReport]) -> Finding {
@@ -38,12 +38,12 @@ fn judge(found: &[PortReport]) -> Finding {
     };
     finding
         .figure("usable_ports", usable)
-        .figure("ports", found.iter().map(ports::as_json).collect::<Value>())
+        .figure("ports", found.iter().map(rdma_ports::as_json).collect::<Value>())
 }
 
 /// A port in a few words, or what is wrong with it.
 fn show(port: &PortReport) -> String {
-    let (name, state) = (ports::name(port), ports::state(port));
+    let (name, state) = (rdma_ports::name(port), rdma_ports::state(port));
     match &port.usable {
         Ok(_) => format!("{name} {state}"),
         Err(why) => format!("{name} {state}: {why}"),
@@ -65,7 +65,7 @@ fn mend(port: &PortReport) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::tests::port;
+    use crate::transports::rdma_ports::tests::port;
 
     #[test]
     fn no_device_is_a_note_that_says_how_to_get_one() {

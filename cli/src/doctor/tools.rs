@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use farjump::build::{LINKERS, follows_scripts};
 
-use super::bounded::{self, Silent};
 use super::finding::{Finding, Verdict};
+use super::run_bounded::{self, Silent};
 
 /// How long a program may take to tell its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub(super) fn look() -> Vec<Finding> {
 fn version(program: &OsString) -> Result<String, String> {
     let mut command = Command::new(program);
     command.arg("--version");
-    match bounded::run(command, VERSION_LIMIT) {
+    match run_bounded::run(command, VERSION_LIMIT) {
         Ok((status, said)) if status.success() => Ok(said.lines().next().unwrap_or_default().to_owned()),
         Ok((status, _)) => Err(format!("ended with {status}")),
         Err(silent) => Err(silent.to_string()),
@@ -95,7 +95,7 @@ fn build() -> Result<String, String> {
     // What it leaves behind when it is killed goes with the folder.
     command.current_dir(folder.path()).env("TMPDIR", folder.path());
     command.args(["build", "probe.c", "-o", "libprobe.so"]);
-    match bounded::run(command, BUILD_LIMIT) {
+    match run_bounded::run(command, BUILD_LIMIT) {
         Ok((status, _)) if status.success() => Ok("the smallest library was built".to_owned()),
         Ok((_, said)) => Err(said),
         Err(silent @ Silent::TooLong(_)) => Err(format!("`farjump build` {silent}")),

@@ -9,9 +9,9 @@ use super::options::{Metric, Perf};
 use super::peer::Nonce;
 use super::work::Function;
 use super::{first, image};
-use crate::compiled::{self, Source};
+use crate::bundled_ifuncs::{self, Source};
 use crate::failure::Failure;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 
 /// How many functions are compiled at a time.
 const COMPILERS: usize = 8;
@@ -43,12 +43,12 @@ impl Libraries {
         let nonce = arguments.peer.as_ref().map(|_| Nonce::draw()).transpose()?;
         let text = match nonce {
             Some(nonce) => nonce.counter(),
-            None => include_str!("../../../../../ifuncs/samples/c/counter.c").to_owned(),
+            None => include_str!("../../../ifuncs/samples/c/counter.c").to_owned(),
         };
         let (library, counter) = match &arguments.counter {
             Some(path) => open_counter(path, arguments.metric)?,
             None => {
-                let mut built = compiled::build(&[Source { name: "counter", text: &text }], stage)?;
+                let mut built = bundled_ifuncs::build(&[Source { name: "counter", text: &text }], stage)?;
                 let library = built.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
                 (library, stage.folder().join("libcounter.so"))
             }
@@ -94,7 +94,7 @@ fn build_work(arguments: &Perf, stage: &Stage) -> Result<Vec<Code>, Failure> {
     let functions = arguments.functions.clone().unwrap_or_default().0;
     let texts: Vec<_> = functions.iter().map(|function| function.source()).collect();
     let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
-    let built = compiled::build(&sources, stage)?.into_iter().zip(functions);
+    let built = bundled_ifuncs::build(&sources, stage)?.into_iter().zip(functions);
     Ok(built.map(|(library, function)| Code { library, image: None, function: Some(function) }).collect())
 }
 
@@ -115,7 +115,7 @@ fn build_firsts(
     let mut built = Vec::new();
     for some in sources.chunks(COMPILERS) {
         let some: Vec<_> = some.iter().map(|(name, text)| Source { name, text }).collect();
-        for (library, Source { name, .. }) in compiled::build(&some, stage)?.into_iter().zip(&some) {
+        for (library, Source { name, .. }) in bundled_ifuncs::build(&some, stage)?.into_iter().zip(&some) {
             built.push((library, stage.folder().join(format!("lib{name}.so"))));
         }
     }

@@ -3,7 +3,7 @@
 //! Set up as its own benchmark `publish-subscribe` is: a service each way, one publisher and one subscriber each, polled, a sample
 //! loaned ahead. Where messages are called one by one a buffer of one sample, the newest; where they stream a buffer of
 //! many, which never overflows: after each quarter of it an empty sample comes back. (Left to itself a publisher sleeps when the
-//! buffer is full, which costs more than a hundred messages.) Files and shared memory are named after the run's folder, and go with it ([`Stage`](crate::stage::Stage)).
+//! buffer is full, which costs more than a hundred messages.) Files and shared memory are named after the run's folder, and go with it ([`Stage`](crate::workspace::Stage)).
 
 use std::mem::MaybeUninit;
 use std::path::Path;

@@ -11,9 +11,9 @@ use super::code::Code;
 use super::options::{Against, Metric, Perf};
 use super::report::Row;
 use super::size::{Sizes, parse_sizes, show_size};
-use crate::compiled::{self, Source};
+use crate::bundled_ifuncs::{self, Source};
 use crate::failure::Failure;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 
 /// Shortest and longest image, in bytes: `counter` alone has fewer than the first, and a target's room for code holds some
 /// dozens of the second.
@@ -65,7 +65,7 @@ pub(super) fn build(
     for image in &images.0 {
         let name = format!("counter_{image}");
         let text = padded(source, &name, image.saturating_sub(own))?;
-        for library in compiled::build(&[Source { name: &name, text: &text }], stage)? {
+        for library in bundled_ifuncs::build(&[Source { name: &name, text: &text }], stage)? {
             let image = Some(image_len(&library)?);
             built.push(Code { library, image, function: None });
         }

@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
 use super::options::{AskedCpus, Cpus};
-use crate::doctor::kernel_text::{numbers, read};
+use crate::doctor::procfs::{numbers, read};
 use crate::failure::Failure;
 
 /// What the figures were taken on.

@@ -61,7 +61,7 @@ use rustix::stdio::dup2_stdout;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 use across::Across;
 use code::Libraries;
 use machine::Machine;

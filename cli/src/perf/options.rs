@@ -15,8 +15,8 @@ use super::plot::{Plot, parse_plot};
 use super::ring::parse_slot;
 use super::size::{Sizes, parse_sizes};
 use super::work::{Functions, parse_functions};
-use crate::arguments::{UcxTcp, parse_mailbox};
-use crate::key::{Clear, KeyFile, PeerTimeout};
+use crate::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
+use crate::units::parse_mailbox;
 
 /// Measure farjump on this machine or to another, beside what you would use otherwise
 ///

@@ -22,7 +22,7 @@ use super::waking;
 use super::watch::Watch;
 use super::work::{Task, Way, injected};
 use crate::failure::Failure;
-use crate::stage::remove;
+use crate::workspace::remove;
 
 /// One subject's side.
 enum Side {

@@ -11,7 +11,7 @@ use super::memory::Memory;
 use super::message::{Answer, Offer, Order, Played, Sent, Set, Sleeper, Talk};
 use super::watch::Watch;
 use crate::failure::Failure;
-use crate::stage::{Stage, this_program};
+use crate::workspace::{Stage, this_program};
 
 /// The second process, which goes with the stage.
 pub(super) struct Pair {

@@ -7,7 +7,7 @@ use super::options::{Cpus, Metric};
 use super::ports;
 use super::tool::{Tool, free_port};
 use crate::failure::Failure;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 
 /// Its name.
 const PROGRAM: &str = "ucx_perftest";

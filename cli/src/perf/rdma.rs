@@ -6,7 +6,7 @@ use std::env;
 use super::options::{Against, Cpus, Metric};
 use super::tool::{Tool, free_port};
 use crate::failure::Failure;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 
 /// Fewest repetitions that the programs take.
 const FEWEST: u32 = 5;

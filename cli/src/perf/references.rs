@@ -69,7 +69,7 @@ pub(super) fn open(
         Subject::Iceoryx2 => {
             let _ = folder;
             Err(Failure::new(
-                "this program was built without iceoryx2: build with cargo build --release -p farjump --features iceoryx2",
+                "this program was built without iceoryx2: build with cargo build --release -p farjump-cli --features iceoryx2",
             ))
         }
         Subject::Work(task @ Task { way: Way::RawFetch, .. }) => Ok(Half::RawFetch(task.clone())),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::side::Peer;
 use super::watch::Watch;
 use crate::failure::Failure;
-use crate::quantity::parse_bytes;
+use crate::units::parse_bytes;
 
 const LINE: usize = 64;
 /// Bytes of the page before the slots.

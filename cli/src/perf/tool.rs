@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use super::machine::pin;
 use super::options::Cpus;
 use crate::failure::Failure;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 
 /// How long one run may take.
 const PATIENCE: Duration = Duration::from_secs(120);

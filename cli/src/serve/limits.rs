@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use farjump::{CodeId, TargetBuilder};
 
-use crate::arguments::Serve;
-use crate::quantity::parse_bytes;
+use super::Serve;
+use crate::units::parse_bytes;
 
 /// What `--allow-code` names: one identity, or those in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]

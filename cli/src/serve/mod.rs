@@ -1,5 +1,8 @@
 //! `serve`: a target that runs until it is told to stop.
 
+mod arguments;
+mod limits;
+
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -8,11 +11,12 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::arguments::{Peer, Serve};
 use crate::failure::Failure;
-use crate::key::KeyFile;
-use crate::limits::limit;
+use crate::link_options::KeyFile;
 use crate::output;
+use arguments::Peer;
+pub(crate) use arguments::Serve;
+use limits::limit;
 
 /// Serves.
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {

@@ -3,10 +3,10 @@
 use farjump::{ArrivalRules, Link, Path, Rights};
 use serde_json::{Value, json};
 
-use crate::arguments::Transports;
+use super::Transports;
 use crate::failure::Failure;
 use crate::output;
-use crate::quantity::show_limit;
+use crate::units::show_limit;
 
 /// Connects, and shows.
 pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {

@@ -1,21 +1,68 @@
 //! `transports`: which paths there are between two processes, and why not the others.
 
+pub(crate) mod link_path;
+#[cfg(feature = "verbs")]
+pub(crate) mod rdma_ports;
+
+use std::time::Duration;
+
+use clap::Args;
 use farjump::core::transport::{Capabilities, WakeSource};
 use farjump::{ArrivalRules, BackendInfo};
 use farjump_transports::available_with;
 use serde_json::{Value, json};
 
-use crate::arguments::Transports;
 use crate::failure::Failure;
-#[cfg(feature = "verbs")]
-use crate::ports;
-use crate::quantity::show_limit;
-use crate::{output, path};
+use crate::link_options::{Clear, KeyFile, UcxTcp};
+use crate::output;
+use crate::units::{parse_duration, show_limit};
+
+/// Show the paths that frames can take
+///
+/// Every transport, in this build or not: whether it is usable on this machine, or why not and the mend; how a frame is
+/// known to have arrived; the largest frame. Then every port of an RDMA device: state, addresses, and whether links can be made
+/// over it, which is tried. With --to the path to that target: what its frames travel over, and why not another.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Arrival rules:
+  stores     plain stores into memory of both, the signal last
+  delivered  the transport hands over whole frames
+  in-order   one write, whose last byte lands last
+  fenced     the frame, a fence, then the signal
+  write-imm  one write, and a completion at the receiver
+  checked    one write, and a checksum
+
+Examples:
+  farjump transports
+  farjump transports --transport verbs-write --device mlx5_0:1
+  farjump transports --to unix:store.sock --transport ucx
+
+docs/operations.md lists what --json prints.")]
+pub(crate) struct Transports {
+    /// Connect to this target, unix:PATH or tcp:HOST:PORT, and show the path to it
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: Option<String>,
+    /// Show this one alone, `ucx` for ucx-put and ucx-am; with --to, take it [default: all; with --to, the best that both have]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
+    /// How long connecting may take, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    #[command(flatten)]
+    pub(crate) clear: Clear,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Shows every backend, in this build or not; or the path to a target.
 pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
     if let Some(to) = &arguments.to {
-        return path::run(to, arguments);
+        return link_path::run(to, arguments);
     }
     let options = arguments.ucx.options();
     let mut backends = match &arguments.transport {
@@ -65,8 +112,8 @@ struct Ports(Vec<farjump_transports::verbs::PortReport>);
 impl Ports {
     /// Looks at them, and lets `backends` know what was found.
     fn of(backends: &mut [BackendInfo]) -> Ports {
-        let ports = if backends.iter().any(ports::is_user) { ports::look() } else { Vec::new() };
-        ports::correct(backends, &ports);
+        let ports = if backends.iter().any(rdma_ports::is_user) { rdma_ports::look() } else { Vec::new() };
+        rdma_ports::correct(backends, &ports);
         Ports(ports)
     }
 
@@ -76,13 +123,13 @@ impl Ports {
         };
         if !self.0.is_empty() {
             text.push('\n');
-            text.push_str(&ports::as_text(&self.0, told));
+            text.push_str(&rdma_ports::as_text(&self.0, told));
         }
     }
 
     fn complete(&self, object: &mut Value, backend: &BackendInfo) {
-        if ports::is_user(backend) {
-            object["ports"] = self.0.iter().map(ports::as_json).collect();
+        if rdma_ports::is_user(backend) {
+            object["ports"] = self.0.iter().map(rdma_ports::as_json).collect();
         }
     }
 }

@@ -4,11 +4,9 @@ use crate::child::Interrupt;
 use crate::ci::{Verdict, cargo};
 
 /// Each package with its combinations. All features of farjump-ifunc and farjump-core are in the one build they have.
-const COMBINATIONS: [(&str, &[&str]); 4] = [
-    (
-        "farjump",
-        &["", "shm", "build", "cli", "shm,build", "shm,cli", "shm,build,cli", "shm,build,cli,iceoryx2"],
-    ),
+const COMBINATIONS: [(&str, &[&str]); 5] = [
+    ("farjump", &["", "shm", "build", "shm,build"]),
+    ("farjump-cli", &["", "shm", "build", "shm,build", "shm,build,iceoryx2"]),
     ("farjump-transports", &["", "shm", "tcp"]),
     ("farjump-loader", &["", "build"]),
     ("farjump-c", &["", "shm"]),

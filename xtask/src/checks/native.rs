@@ -20,7 +20,7 @@ const SYSTEM: [&str; 7] = [
 const OWN_CODE: [&str; 1] = ["ring"];
 
 const LIBRARY: [&str; 5] = ["--package", "farjump", "--no-default-features", "--features", "shm"];
-const PROGRAM: [&str; 5] = ["--package", "farjump", "--no-default-features", "--features", "shm,cli"];
+const PROGRAM: [&str; 5] = ["--package", "farjump-cli", "--no-default-features", "--features", "shm"];
 
 /// Builds both that way, reads what the program needs, and asks whether a crate that went into it links a library.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {

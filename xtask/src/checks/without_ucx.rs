@@ -19,8 +19,16 @@ use crate::workspace::{Workspace, root};
 /// How long building, or testing, may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// The crates that load UCX or show what came of it.
-const CRATES: [&str; 6] =
-    ["--package", "farjump-ucx-sys", "--package", "farjump-transports", "--package", "farjump"];
+const CRATES: [&str; 8] = [
+    "--package",
+    "farjump-ucx-sys",
+    "--package",
+    "farjump-transports",
+    "--package",
+    "farjump",
+    "--package",
+    "farjump-cli",
+];
 /// The tests that meet UCX, or the lack of it. What has nothing to do with it runs with all the other tests.
 const TESTS: [&str; 13] = [
     "test",

@@ -236,7 +236,7 @@ impl Programs {
         wanted.dedup();
         for features in wanted {
             let mut build = Run::cargo(interrupt)
-                .args(["build", "--release", "--package", "farjump", "--bin", "farjump"])
+                .args(["build", "--release", "--package", "farjump-cli", "--bin", "farjump"])
                 .directory(root())
                 .limit(BUILDING);
             if let Some(features) = features {

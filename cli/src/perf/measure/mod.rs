@@ -28,7 +28,7 @@ use super::report::{Report, RoundState, Row};
 use super::side::Source;
 use super::work::{Function, asking, injected};
 use crate::failure::Failure;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 
 /// Payload of a measurement, in bytes, unless a number of calls was asked for; of work, a sixteenth.
 const FEW_BYTES: usize = 256 << 20;

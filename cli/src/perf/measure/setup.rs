@@ -21,7 +21,7 @@ use crate::perf::place;
 use crate::perf::rdma::Program;
 use crate::perf::ring::Layout;
 use crate::perf::work::store_len;
-use crate::stage::Stage;
+use crate::workspace::Stage;
 
 impl<'a> Bench<'a> {
     /// Sets both processes up.

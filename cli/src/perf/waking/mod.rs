@@ -26,7 +26,7 @@ use super::progress::progress;
 use super::references::Joined;
 use super::report::{Report, RoundState, Row};
 use super::ring::Layout;
-use crate::compiled::{self, Source};
+use crate::bundled_ifuncs::{self, Source};
 use crate::failure::Failure;
 #[cfg(feature = "ucx")]
 pub(super) use sleeping::LONGEST;
@@ -56,7 +56,7 @@ const STAMP: Source<'_> = Source {
 
 /// Measures, and adds rows to the report, also if it fails in the middle.
 pub(super) fn run(setting: &Setting<'_>, against: &[Against], report: &mut Report) -> Result<(), Failure> {
-    let library = compiled::build(&[STAMP], setting.stage)?;
+    let library = bundled_ifuncs::build(&[STAMP], setting.stage)?;
     let library = library.first().ok_or_else(|| Failure::new("`stamp` was not built"))?;
     let mut line = Line::set(setting)?;
     let idle = setting.options.metric == Metric::Idle;

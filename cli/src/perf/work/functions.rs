@@ -48,12 +48,12 @@ impl Function {
     pub(in crate::perf) fn source(self) -> (&'static str, String) {
         let text = |text: &str| text.to_owned();
         match self {
-            Function::Sum => ("sum", text(include_str!("../../../../../examples/sum.c"))),
+            Function::Sum => ("sum", text(include_str!("../../../../farjump/examples/sum.c"))),
             Function::IndirectPut => {
-                ("indirect_put", text(include_str!("../../../../../../ifuncs/samples/c/indirect_put.c")))
+                ("indirect_put", text(include_str!("../../../../ifuncs/samples/c/indirect_put.c")))
             }
             Function::Histogram => {
-                ("histogram", text(include_str!("../../../../../../ifuncs/samples/c/histogram.c")))
+                ("histogram", text(include_str!("../../../../ifuncs/samples/c/histogram.c")))
             }
             // What the sample replies goes to the target's memory.
             Function::Codec => (
@@ -62,7 +62,7 @@ impl Function {
                     "#include <farjump_ifunc.h>\n",
                     "int store_append(const void *bytes, size_t len);\n",
                     "#define farjump_reply store_append\n",
-                    include_str!("../../../../../../ifuncs/samples/c/codec.c")
+                    include_str!("../../../../ifuncs/samples/c/codec.c")
                 )),
             ),
         }

@@ -1,0 +1,79 @@
+//! `inspect`: what an ifunc library carries.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use farjump::inspect::{Report, inspect, symbols};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Show what an ifunc library carries
+///
+/// What its payloads are, and its images by architecture: sizes, code id, alignment, imports. The file is read, nothing in it is run.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  farjump inspect libsum.so
+  farjump inspect libsum.so --symbols sum.elf
+
+For gdb, with a target that runs as process N: `gdb -p N`, then `add-symbol-file sum.elf -o PLACE`. PLACE is the address
+at which the target placed the image: the first word of its line in /tmp/perf-N.map (farjump serve --perf-map), at the
+end of a crash report, or in the target's log with FARJUMP_LOG=debug. Lines and variables are known if the library was
+built with -g.")]
+pub(crate) struct Inspect {
+    /// The library
+    #[arg(value_name = "LIB.so")]
+    pub(crate) library: PathBuf,
+    /// Write the image as an ELF file with its symbols, for gdb's add-symbol-file; into a folder as NAME.MACHINE.elf
+    #[arg(long, value_name = "OUT.elf", conflicts_with = "json")]
+    pub(crate) symbols: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Shows what a library carries, or writes its symbols.
+pub(crate) fn run(arguments: &Inspect) -> Result<(), Failure> {
+    match &arguments.symbols {
+        Some(output) => write_symbols(&arguments.library, output),
+        None => show(&inspect(&arguments.library)?, arguments.json),
+    }
+}
+
+/// Writes the symbols of each image to a file for debuggers, and says how it is used.
+fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
+    let all = symbols(library)?;
+    let into_folder = output.is_dir();
+    if all.len() > 1 && !into_folder {
+        let text = format!(
+            "`{}` has images for {} machines: give a folder that is there to --symbols",
+            library.display(),
+            all.len()
+        );
+        return Err(Failure::new(text));
+    }
+    for symbols in &all {
+        let path = match into_folder {
+            true => output.join(format!("{}.{}.elf", symbols.name, symbols.machine)),
+            false => output.to_owned(),
+        };
+        std::fs::write(&path, &symbols.elf)
+            .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", path.display())))?;
+        let (machine, id, path) = (&symbols.machine, &symbols.id, path.display());
+        output::print_line(format_args!(
+            "{machine}   id {id}   in gdb: add-symbol-file {path} -o PLACE (where the target placed it)"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Shows what was read of a library.
+pub(crate) fn show(report: &Report, json: bool) -> Result<(), Failure> {
+    if json {
+        let text = serde_json::to_string_pretty(report)
+            .map_err(|error| Failure::new(format!("cannot write the report as JSON: {error}")))?;
+        return output::print_line(text);
+    }
+    output::print(report.to_string())
+}

@@ -1,0 +1,102 @@
+//! Options of every command that connects to targets: the key, limits of waiting, what may travel in the clear.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use farjump::{Error, Key as Secret};
+
+use crate::failure::Failure;
+use crate::units::parse_duration;
+
+// The key of a command that meets targets. It is looked at only where an address is one of TCP. No documentation comment: clap
+// would take it for that of the command.
+#[derive(Args, Debug)]
+pub(crate) struct KeyFile {
+    /// The key for tcp: addresses, which the other side has too (`farjump key`)
+    #[arg(id = "key", long, value_name = "FILE", env = "FARJUMP_KEY", hide_env = true)]
+    pub(crate) file: Option<PathBuf>,
+}
+
+// When a machine is taken for gone. A comment of this kind for the same reason.
+#[derive(Args, Debug)]
+pub(crate) struct PeerTimeout {
+    /// How long the other side's machine may be silent before it is taken for gone, on tcp: addresses; 1s to 32767s [default: 10s]
+    #[arg(id = "peer-timeout", long, value_name = "T", value_parser = parse_timeout)]
+    pub(crate) time: Option<Duration>,
+}
+
+// Whether frames are left clear. A comment of this kind for the same reason.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Clear {
+    /// Let frames travel in the clear by `tcp` although both sides have a key, where the other side says so too: for networks that
+    /// you trust. The control connection is sealed in any case
+    #[arg(long)]
+    pub(crate) clear: bool,
+}
+
+impl KeyFile {
+    /// The file, for a target that listens at `address`, if that is one of TCP.
+    pub(crate) fn listening_at(&self, address: &str) -> Option<&PathBuf> {
+        self.file.as_ref().filter(|_| address.starts_with("tcp:"))
+    }
+
+    /// The key, if one of `addresses` is one of TCP and there is a file.
+    pub(crate) fn read<'a>(
+        &self,
+        addresses: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Option<Secret>, Failure> {
+        let needed = addresses.into_iter().any(|address| address.starts_with("tcp:"));
+        match &self.file {
+            Some(file) if needed => Ok(Some(Secret::read(file).map_err(Error::from)?)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Whether UCX may go over TCP.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct UcxTcp {
+    /// Let ucx-am go over UCX's TCP, which the other side has to allow too. A process that reaches a port of UCX's may then
+    /// write this process's memory, with or without the key: docs/security.md. `tcp` reaches other machines without it
+    #[arg(long = "ucx-tcp")]
+    pub(crate) tcp: bool,
+}
+
+impl UcxTcp {
+    /// What the transports may do.
+    pub(crate) fn options(self) -> farjump::BackendOptions {
+        farjump::BackendOptions::new().with_ucx_tcp(self.tcp)
+    }
+}
+
+/// What the system can be told: whole seconds, in 15 bits.
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        time if (1..=32_767).contains(&time.as_secs()) => Ok(time),
+        _ => Err("a machine may be silent for 1s to 32767s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_silence_is_what_the_system_can_be_told() {
+        assert_eq!(parse_timeout("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_timeout("32767s"), Ok(Duration::from_secs(32_767)));
+        for wrong in ["0s", "999ms", "32768s", "long"] {
+            assert!(parse_timeout(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_looked_at_only_where_it_is_needed() {
+        let missing = KeyFile { file: Some("no/such/key".into()) };
+        assert!(missing.read(["unix:tcp:x", "unix:a"]).expect("it is not looked at").is_none());
+        let error = missing.read(["unix:a", "tcp:node7:1"]).unwrap_err().to_string();
+        assert!(error.contains("no/such/key"), "{error}");
+        assert!(KeyFile { file: None }.read(["tcp:node7:1"]).expect("there is none").is_none());
+    }
+}

@@ -1,0 +1,177 @@
+//! The command line of `serve`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use farjump::{Mode, Rights, WaitPolicy};
+
+use super::limits::{Codes, parse_limit};
+use crate::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
+use crate::units::{parse_bytes, parse_mailbox};
+
+/// Be a target: run what is injected
+///
+/// Runs until SIGINT or SIGTERM; a second one does not wait for the function that is running. Injected functions get a
+/// `struct farjump_data *` (farjump_ifunc.h) as their target_args: FILE, mapped read-only. Without --data it has no bytes.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Prints one line when it is ready, `ready: ADDRESS (pid N)`, and some figures on standard error when it ends. If injected
+code crashes it, standard error says which: signal, ifunc, offset in its image, code id.
+
+Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_panic, and what
+--export and --allow-process-symbols add. What it uses besides is refused, and the source is told which symbol.
+
+Examples:
+  farjump serve --listen unix:store.sock --data table.bin
+  farjump serve --listen unix:store.sock --export ./libkv.so --export libm.so.6
+  farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
+  farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
+  farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key     (for other machines)
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1     (by RDMA)
+  farjump serve --listen unix:store.sock --local libsum.so --allow observe,call     (no code comes in either)
+  farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
+
+Limits: what a source sends beyond one is refused with the reason, costs the others nothing, and is counted. Sources are
+told of --max-frame, --max-image and --max-payload when they connect, and do not send what is over them. In sizes, K, M and
+G are 1024, 1024 K and 1024 M. The file of --allow-code has one id a line; what follows it there is for people, as are lines
+that start with #. What --max-source-memory counts: the source's mailbox and 4 KiB, a bigger one while it has one (or the
+longest frame that it may send, over a transport that delivers whole frames), the code that it was the first to bring
+while that is held (the image, and the room of its code and statics), and an answer that waits for room at the source.")]
+pub(crate) struct Serve {
+    /// Where to listen: unix:PATH, where a socket that a target left behind is taken over, or tcp:HOST:PORT, with a key
+    /// (--key) unless HOST is this machine's loopback; port 0 has the system choose one
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: String,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    /// The key for peers at tcp: addresses [default: that of --key, if its file holds one alone]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) peer_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) peer_timeout: PeerTimeout,
+    #[command(flatten)]
+    pub(crate) clear: Clear,
+    /// The file that injected functions work on
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// A shared library to load, whose symbols are offered, by path or soname; may be repeated
+    #[arg(long = "export", value_name = "LIB.so")]
+    pub(crate) exports: Vec<PathBuf>,
+    /// A shared library, by soname (libz.so.1), to load for injected code that wants it; may be repeated
+    #[arg(long = "wanted-library", value_name = "NAME")]
+    pub(crate) wanted: Vec<String>,
+    /// What those may do who may connect, separated by commas: observe (stats, store), call (functions that are here), inject
+    /// (bring code), drop (store --drop), export (farjump export); or none
+    #[arg(long = "allow", value_name = "RIGHT,…", default_value_t)]
+    pub(crate) rights: Rights,
+    /// Let those who may connect also give it further libraries while it runs (farjump export), which go before all that it offers:
+    /// adds export to --allow
+    #[arg(long)]
+    pub(crate) allow_export: bool,
+    /// Offer the symbols of this process too, all of libc among them
+    #[arg(long)]
+    pub(crate) allow_process_symbols: bool,
+    /// How code may come to run, separated by commas: cached, always, local, in-place
+    #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = Mode::DEFAULT)]
+    pub(crate) modes: Vec<Mode>,
+    /// A library whose function is here for sources in mode local; may be repeated
+    #[arg(long = "local", value_name = "LIB.so")]
+    pub(crate) locals: Vec<PathBuf>,
+    /// Another target, to which injected code may forward itself by this name (farjump_forward); may be repeated
+    #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = parse_peer)]
+    pub(crate) peers: Vec<Peer>,
+    /// Let in code with this id and no other; may be repeated. @FILE lists several. What --local names need not be among them
+    #[arg(long = "allow-code", value_name = "ID|@FILE")]
+    pub(crate) codes: Vec<Codes>,
+    /// Largest frame of a source, with header and code [default: what the largest payload and code need]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) max_frame: Option<usize>,
+    /// Largest image of a source [default: no limit but the frame]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) max_image: Option<usize>,
+    /// Largest payload of a source [default: 64M, or what the mailbox holds]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) max_payload: Option<usize>,
+    /// Most sources at a time [default: 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_sources: Option<u32>,
+    /// Memory that one source may take here, its mailbox included [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) max_source_memory: Option<usize>,
+    /// Room for frames of each source, such as 64K or 4M, rounded up to a power of two. A source gets more while it sends
+    /// payloads that do not fit
+    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
+    pub(crate) mailbox: usize,
+    /// How much code to hold, as it travels; the least recently used goes when more comes, with its statics
+    #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
+    pub(crate) store_bytes: usize,
+    /// How many images to hold, likewise
+    #[arg(long, value_name = "N", default_value_t = 8192)]
+    pub(crate) store_images: usize,
+    /// How often to look for frames before going to sleep: a number of turns, `never` to sleep at once, `always` never to
+    /// sleep [default: by the number of processors]
+    #[arg(long, value_name = "TURNS", value_parser = parse_spin)]
+    pub(crate) spin: Option<WaitPolicy>,
+    /// Take this transport and no other; `ucx` for ucx-put and ucx-am [default: shm]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
+    /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME. It is left for `perf report`
+    #[arg(long)]
+    pub(crate) perf_map: bool,
+    /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A peer of a target: `NAME=ADDRESS`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) address: String,
+}
+
+fn parse_peer(text: &str) -> Result<Peer, String> {
+    match text.split_once('=') {
+        Some((name, address)) if !name.is_empty() && !address.is_empty() => {
+            Ok(Peer { name: name.to_owned(), address: address.to_owned() })
+        }
+        _ => Err("write the name, `=` and the address: next=unix:other.sock".to_owned()),
+    }
+}
+
+fn parse_spin(text: &str) -> Result<WaitPolicy, String> {
+    match text {
+        "never" => Ok(WaitPolicy::sleep_only()),
+        "always" => Ok(WaitPolicy::spin_only()),
+        _ => match text.parse() {
+            // A few turns with `pause` and a few yields before sleeping, as by default.
+            Ok(spins) => Ok(WaitPolicy { spins, pauses: spins / 4, yields: 16 }),
+            Err(_) => Err("write a number of turns, `never` or `always`".to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_a_name_and_an_address() {
+        let peer = parse_peer("next=unix:a=b").expect("it is one");
+        assert_eq!((&*peer.name, &*peer.address), ("next", "unix:a=b"));
+        for wrong in ["", "next", "=unix:a", "next="] {
+            assert!(parse_peer(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn spinning_has_three_forms() {
+        assert_eq!(parse_spin("never"), Ok(WaitPolicy::sleep_only()));
+        assert_eq!(parse_spin("always"), Ok(WaitPolicy::spin_only()));
+        assert_eq!(parse_spin("100").map(|policy| policy.spins), Ok(100));
+        assert!(parse_spin("sometimes").is_err());
+    }
+}
