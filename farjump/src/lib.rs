@@ -47,7 +47,7 @@ pub use target::{Stopper, Target, TargetBuilder, TargetThread};
 
 pub use farjump_core as core;
 #[cfg(feature = "build")]
-pub use farjump_loader::{build, inspect};
+pub use farjump_loader::{builder as build, inspect};
 
 /// The name of this program's executable.
 fn program_name() -> String {

@@ -11,12 +11,12 @@ use std::ptr::NonNull;
 use farjump_core::icache;
 use farjump_core::image::{CodeId, ImageView, Patches};
 
+use crate::address_map::Listing;
 use crate::bundle::is_name;
 use crate::code_id::code_id;
-use crate::directory::Listing;
 use crate::error::Error;
 use crate::library::MainRoutine;
-use crate::refused::Refused;
+use crate::refusal::Refused;
 use crate::resolve::Resolver;
 use crate::store::refusal;
 
@@ -37,7 +37,7 @@ pub struct InPlace {
 
 impl InPlace {
     /// Checks `image`, which must be a copy in memory that nobody else writes, against the identity that it came with, and
-    /// links it with what `resolver` offers. With `listed`, the [`directory`](crate::directory) names it while it runs.
+    /// links it with what `resolver` offers. With `listed`, the [`address_map`](crate::address_map) names it while it runs.
     ///
     /// # Errors
     /// As for code that is placed; and [`Refused::Statics`].

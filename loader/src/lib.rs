@@ -5,13 +5,11 @@
 //! | [`library`] | ifunc libraries: their routines, and the images in them | source |
 //! | [`bundle`] | the bytes that a library carries its images in | source, build |
 //! | [`resolve`] | what injected code may import: exports, named libraries, the process | target |
-//! | [`store`] | code that was placed, by its identity | target |
-//! | [`capacity`] | how much a store holds | target |
-//! | [`usage`] | how often placed code was called, when last, and for how long | target |
+//! | [`store`] | placed code by its identity: how much is held, and how often it was called | target |
 //! | [`in_place`] | code that runs where its source wrote it | target |
-//! | [`directory`] | which code lies at an address, for signal handlers | target |
+//! | [`address_map`] | which code lies at an address, for signal handlers | target |
 //! | [`arena`] | the memory it is placed in: mapped twice, never writable and executable at one address | target |
-//! | `build`, `inspect` | making ifunc libraries, and reading them without running anything (feature `build`) | authors |
+//! | `builder`, `inspect` | making ifunc libraries, and reading them without running anything (feature `build`) | authors |
 //!
 //! Native code in a process is trusted code: loading a library runs what its author wrote, and so does calling code that
 //! was placed; opening one only reads it. What this crate promises is that bytes are checked before they are believed, that what was placed is
@@ -24,32 +22,27 @@ compile_error!(
     "farjump-loader maps memory and opens libraries as Linux does: it needs target_os = \"linux\""
 );
 
+pub mod address_map;
 pub mod arena;
 #[cfg(feature = "build")]
-pub mod build;
+pub mod builder;
 pub mod bundle;
-pub mod capacity;
 mod carried;
 mod code_id;
-pub mod directory;
 mod error;
 pub mod in_place;
 #[cfg(feature = "build")]
 pub mod inspect;
 pub mod library;
-mod loaded;
-mod refused;
+mod refusal;
 pub mod resolve;
-mod rooms;
+mod shared_library;
 pub mod store;
-pub mod usage;
 
 pub use arena::Arena;
-pub use capacity::{Capacity, Need};
 pub use code_id::{CodeHasher, code_id};
 pub use error::Error;
 pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage};
 pub use resolve::{Exports, Resolver};
-pub use store::{Linked, Refused, Store};
-pub use usage::Usage;
+pub use store::{Capacity, Linked, Need, Refused, Store, Usage};

@@ -16,7 +16,7 @@ use crate::bundle::{self, ALIGN, Bundle, BundleError, Sizes};
 use crate::carried::{Carrier, IS_ARGS};
 use crate::code_id::code_id;
 use crate::error::Error;
-use crate::loaded::Loaded;
+use crate::shared_library::Loaded;
 
 /// Longest file that is opened, in bytes: code, and symbols for debuggers, are far shorter.
 const MAX_FILE: u64 = 256 << 20;

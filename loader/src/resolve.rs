@@ -17,8 +17,8 @@ use libloading::os::unix;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::error::Error;
-use crate::loaded::{Loaded, find};
-use crate::refused::Refused;
+use crate::refusal::Refused;
+use crate::shared_library::{Loaded, find};
 
 /// Names more different than this are not suggested (0: nothing in common, 1: equal).
 const LIKENESS: f64 = 0.4;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use farjump_core::image::{ImageView, Place};
 use farjump_loader::Library;
-use farjump_loader::build::{BuildReport, Options, build};
+use farjump_loader::builder::{BuildReport, Options, build};
 use workshop::{Target, Workshop, imports, is_there, sample};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";

@@ -6,7 +6,7 @@ mod workshop;
 
 use std::fs;
 
-use farjump_loader::build::build;
+use farjump_loader::builder::build;
 use farjump_loader::inspect::{InspectError, inspect};
 use workshop::{Workshop, sample};
 

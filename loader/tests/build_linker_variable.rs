@@ -4,7 +4,7 @@
 
 mod workshop;
 
-use farjump_loader::build::build;
+use farjump_loader::builder::build;
 use workshop::{Workshop, sample};
 
 #[test]

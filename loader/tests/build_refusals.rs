@@ -6,7 +6,7 @@ mod workshop;
 
 use std::fs;
 
-use farjump_loader::build::{BuildError, Options, build};
+use farjump_loader::builder::{BuildError, Options, build};
 use workshop::{Target, Workshop, is_there};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";

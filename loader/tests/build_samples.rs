@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use farjump_loader::Library;
-use farjump_loader::build::{BuildReport, build};
+use farjump_loader::builder::{BuildReport, build};
 use workshop::{FarjumpData, Target, Workshop, imports, sample};
 
 fn built(file: &str, name: &str) -> BuildReport {

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farjump_loader::Library;
-use farjump_loader::build::{Options, build};
+use farjump_loader::builder::{Options, build};
 use farjump_ucx_sys::{
     UCS_ERR_CANCELED, UCS_ERR_INVALID_ADDR, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_ELEM, UCS_ERR_NO_MESSAGE,
     UCS_ERR_NO_RESOURCE, UCS_ERR_TIMED_OUT, UCS_OK, ucs_status_t,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use farjump_loader::build::{BuildError, Options, build};
+use farjump_loader::builder::{BuildError, Options, build};
 use tempfile::TempDir;
 
 /// When a process is taken to hang.

@@ -3,7 +3,7 @@
 //! [`install`] puts a handler before those that the process has. It tells what it knows, in one line, and passes the signal
 //! on: to the handler that was there, or to the default action, so that the process ends as it would have ended, core dump
 //! and all. It runs where nothing can be relied on, so it takes no lock and allocates nothing: what lies where is read from
-//! [`farjump_loader::directory`], and what is being called from the thread's own call.
+//! [`farjump_loader::address_map`], and what is being called from the thread's own call.
 
 mod report;
 mod stack;

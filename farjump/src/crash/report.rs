@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::fmt::{self, Write};
 
-use farjump_loader::directory::{self, Found};
+use farjump_loader::address_map::{self, Found};
 
 use super::SIGNALS;
 use crate::execute::running;
@@ -29,7 +29,7 @@ pub(super) fn report(signal: c_int, info: &libc::siginfo_t, context: &libc::ucon
     }
     let mut line = Line { bytes: [0; LINE], len: 0 };
     // What does not fit is left out.
-    let _ = match (directory::find(pc), running().and_then(directory::find)) {
+    let _ = match (address_map::find(pc), running().and_then(address_map::find)) {
         (Some(found), _) => inside(&mut line, Fault { signal, info }, pc, &found),
         (None, Some(caller)) => called(&mut line, Fault { signal, info }, pc, &caller),
         (None, None) => return,

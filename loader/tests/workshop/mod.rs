@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use farjump_core::image::ImageView;
-use farjump_loader::build::{BuildError, BuildReport, Options, build};
+use farjump_loader::builder::{BuildError, BuildReport, Options, build};
 use farjump_loader::{Arena, Exports, Linked, Resolver, Store};
 
 /// A folder of its own for each test, removed at its end.

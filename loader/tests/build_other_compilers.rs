@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use farjump_loader::Library;
-use farjump_loader::build::{BuildReport, Options, build};
+use farjump_loader::builder::{BuildReport, Options, build};
 use workshop::{Target, Workshop, imports, is_there};
 
 /// The payload routines of an ifunc `t`, as any compiler of C or C++ takes them.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::BuildError;
-use super::machine::Rules;
 use super::objects::{Linkable, Objects};
-use super::{Scratch, tool};
+use super::relocations::Rules;
+use super::{Scratch, run_tool};
 
 const SCRIPT: &str = include_str!("image.ld");
 const VARIABLE: &str = "FARJUMP_LD";
@@ -73,7 +73,7 @@ impl Linker {
             .args(["-m", rules.emulation, "-shared", "-Bsymbolic", "--gc-sections"])
             .args(["-z", "now", "-z", "norelro", "--hash-style=gnu", "--build-id=none", "--no-eh-frame-hdr"])
             .args(["-u", &format!("{name}_main"), "-e", &format!("{name}_main")])
-            .arg(tool::option("--version-script=", &versions))
+            .arg(run_tool::option("--version-script=", &versions))
             .arg("-T")
             .arg(&script)
             .arg("-o")
@@ -83,8 +83,8 @@ impl Linker {
             .args(files.iter().filter(|file| file.archive).map(|file| &file.path))
             .args(runtime)
             .arg("--end-group");
-        let output = tool::run(&mut command, ADVICE)?;
-        let messages = relabel(tool::messages(&output), files);
+        let output = run_tool::run(&mut command, ADVICE)?;
+        let messages = relabel(run_tool::messages(&output), files);
         if !output.status.success() {
             return Err(self.explain(messages, objects, name));
         }
@@ -117,8 +117,8 @@ impl Linker {
 
 /// The first line of what a linker says about itself.
 fn version(program: &OsString) -> Result<String, BuildError> {
-    let output = tool::run(Command::new(program).arg("--version"), ADVICE)?;
-    Ok(tool::messages(&output).lines().next().unwrap_or_default().to_owned())
+    let output = run_tool::run(Command::new(program).arg("--version"), ADVICE)?;
+    Ok(run_tool::messages(&output).lines().next().unwrap_or_default().to_owned())
 }
 
 /// Whether a linker can make images, by the first line of what it says about itself (`--version`). GNU ld and lld do;
@@ -135,7 +135,7 @@ fn relabel(messages: String, files: &[Linkable]) -> String {
 /// The compiler's own support routines (`libgcc.a`, compiler-rt), which code may call without knowing: 128-bit
 /// division, say. `None` where the driver does not tell or has none.
 pub(super) fn runtime_library(driver: &str) -> Option<PathBuf> {
-    let output = tool::run(Command::new(driver).arg("-print-libgcc-file-name"), ADVICE).ok()?;
+    let output = run_tool::run(Command::new(driver).arg("-print-libgcc-file-name"), ADVICE).ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     (output.status.success() && path.is_absolute() && path.is_file()).then_some(path)
 }

@@ -1,5 +1,8 @@
 //! The code store: linked images by their identity.
 
+mod capacity;
+mod usage;
+
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::fmt;
@@ -11,17 +14,17 @@ use std::time::{Duration, Instant};
 use farjump_core::icache;
 use farjump_core::image::{CodeId, ImageView, PlaceError};
 
+use crate::address_map::Listing;
 use crate::arena::{Arena, Block};
 use crate::bundle::is_name;
-use crate::capacity::{Capacity, Need};
 use crate::code_id::code_id;
-use crate::directory::Listing;
 use crate::error::Error;
 use crate::library::MainRoutine;
 use crate::resolve::Resolver;
-use crate::usage::Usage;
 
-pub use crate::refused::Refused;
+pub use self::capacity::{Capacity, Need};
+pub use self::usage::Usage;
+pub use crate::refusal::Refused;
 
 /// Code that was placed and can be called.
 ///
@@ -78,7 +81,7 @@ impl Linked {
         self.link_time
     }
 
-    /// Enters it into the [`directory`](crate::directory), where it stays until this value is dropped.
+    /// Enters it into the [`address_map`](crate::address_map), where it stays until this value is dropped.
     pub fn list(&self) {
         let len = self.block.code_len() as u64;
         self.listing.get_or_init(|| Listing::new(self.block.address(), len, self.id, self.name()));

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use object::elf;
 use object::read::elf::Sym;
 
+use super::edit_symbols::{self, Table};
 use super::error::BuildError;
 use super::objects::{LITTLE, Linkable, Objects, read};
-use super::symbols::{self, Table};
-use super::{Options, scratch};
+use super::{Options, temp_folder};
 use crate::bundle;
 
 /// NAME: the one asked for, or the one in the output's name.
@@ -76,7 +76,7 @@ pub(super) fn expose<'a>(name: &str, files: impl Iterator<Item = &'a PathBuf>) -
     let routines = all(name);
     for path in files {
         let mut bytes = read(path)?;
-        let exposed = symbols::edit(&mut bytes, Table::Static, |name, symbol| {
+        let exposed = edit_symbols::edit(&mut bytes, Table::Static, |name, symbol| {
             let hidden = symbol.st_visibility() == elf::STV_HIDDEN
                 && symbol.st_shndx(LITTLE) != elf::SHN_UNDEF
                 && routines.iter().any(|routine| routine.as_bytes() == name);
@@ -87,7 +87,7 @@ pub(super) fn expose<'a>(name: &str, files: impl Iterator<Item = &'a PathBuf>) -
         });
         // What is no ELF object is refused with its reason when all objects are read.
         if exposed.unwrap_or(false) {
-            scratch::write(path.clone(), &bytes)?;
+            temp_folder::write(path.clone(), &bytes)?;
         }
     }
     Ok(())

@@ -14,6 +14,8 @@
 //! Every byte of code that belongs to no image is a trap: an address that outlived its code ends the program there and
 //! then, and never runs something else.
 
+mod free_list;
+
 use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -28,9 +30,9 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::capacity::Need;
+use self::free_list::Rooms;
 use crate::error::Error;
-use crate::rooms::Rooms;
+use crate::store::Need;
 
 /// Lengths are whole multiples of this many bytes: the largest page that Linux has on the machines farjump is made for.
 const GRANULE: usize = 64 * 1024;

@@ -14,7 +14,7 @@ use object::read::elf::{ElfFile64, FileHeader, SectionHeader, Sym};
 use object::read::{SectionIndex, SymbolIndex};
 
 use super::error::{BuildError, Site};
-use super::machine::Rules;
+use super::relocations::Rules;
 
 pub(super) type Elf<'a> = ElfFile64<'a, LittleEndian>;
 pub(super) const LITTLE: LittleEndian = LittleEndian;

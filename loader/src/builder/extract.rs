@@ -9,8 +9,8 @@ use object::read::SymbolIndex;
 use object::read::elf::{SectionHeader, Sym};
 
 use super::error::BuildError;
-use super::machine::{Relocation, Rules};
 use super::objects::{Elf, LITTLE, section_name, symbol_name};
+use super::relocations::{Relocation, Rules};
 use crate::bundle::Sizes;
 use crate::carried::COPY_ARGS;
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use super::error::BuildError;
-use super::machine::Rules;
 use super::objects::Linkable;
-use super::{Options, Scratch, rust, tool};
+use super::relocations::Rules;
+use super::{Options, Scratch, run_tool, rust};
 
 const HEADER: &str = include_str!("../../../ifuncs/include/farjump_ifunc.h");
 const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
@@ -91,10 +91,10 @@ pub(super) fn compile(options: &Options, rules: &Rules, scratch: &Scratch) -> Re
                     .arg(input)
                     .arg("-o")
                     .arg(&output);
-                let said = tool::run(&mut command, ADVICE)?;
-                let messages = tool::messages(&said);
+                let said = run_tool::run(&mut command, ADVICE)?;
+                let messages = run_tool::messages(&said);
                 if !said.status.success() {
-                    let tool = tool::program(&command);
+                    let tool = run_tool::program(&command);
                     return Err(BuildError::Compile { tool, path: input.clone(), messages });
                 }
                 compiled.cxx |= plus;

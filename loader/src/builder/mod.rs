@@ -8,19 +8,19 @@
 //! Needed at run time: a C compiler driver (for the library's link, even if nothing is compiled), GNU ld or lld, and for
 //! Rust inputs rustc or cargo.
 
-mod blame;
 mod compile;
+mod edit_symbols;
 mod embed;
 mod error;
 mod extract;
 mod link;
-mod machine;
+mod locate_symbol;
 mod objects;
+mod relocations;
 mod routines;
+mod run_tool;
 mod rust;
-mod scratch;
-mod symbols;
-mod tool;
+mod temp_folder;
 mod wanted;
 
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use farjump_core::image::CodeId;
 
 pub use error::{BuildError, Site};
 pub use link::{LINKERS, follows_scripts};
-use scratch::Scratch;
+use temp_folder::Scratch;
 
 use crate::bundle::{Bundle, BundleImage, Sizes};
 use crate::code_id;
@@ -91,7 +91,7 @@ pub struct BuildReport {
 /// # Errors
 /// See [`BuildError`]. The output is then as it was before.
 pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
-    let rules = machine::Rules::native()?;
+    let rules = relocations::Rules::native()?;
     let name = routines::name(options)?;
     let scratch = Scratch::new()?;
     let mut compiled = compile::compile(options, rules, &scratch)?;
@@ -107,7 +107,7 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     compiled.say(&messages);
     let wanted = |imports: &[String]| wanted::find(options, &compiled, imports, rules, &scratch);
     let extracted = extract::extract(&linked, &name, rules, wanted)
-        .map_err(|error| blame::locate(error, &objects, &name))?;
+        .map_err(|error| locate_symbol::locate(error, &objects, &name))?;
 
     let image = BundleImage { sizes: extracted.sizes, bytes: &extracted.image };
     let id = code_id(&extracted.image);

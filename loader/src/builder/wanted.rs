@@ -12,9 +12,9 @@ use object::{
 
 use super::compile::{self, Compiled};
 use super::error::BuildError;
-use super::machine::Rules;
 use super::objects::{Elf, LITTLE};
-use super::{Options, Scratch, tool};
+use super::relocations::Rules;
+use super::{Options, Scratch, run_tool};
 
 const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
 /// What names of libraries begin with that every process has, or any may have without harm: those of the C library and the
@@ -55,9 +55,9 @@ pub(super) fn find(
     let cc = compile::cc(options);
     let mut command = Command::new(if compiled.cxx { compile::cxx(cc) } else { cc.to_owned() });
     command.args(["-shared", "-nostartfiles", "-Wl,--as-needed", "-o"]).arg(&output).arg(&input);
-    let said = tool::run(command.args(&options.cflags), ADVICE)?;
+    let said = run_tool::run(command.args(&options.cflags), ADVICE)?;
     if !said.status.success() {
-        let (linker, messages) = (tool::program(&command), tool::messages(&said));
+        let (linker, messages) = (run_tool::program(&command), run_tool::messages(&said));
         return Err(BuildError::Link { linker, messages });
     }
     let bytes = fs::read(&output).map_err(|source| BuildError::Read { path: output, source })?;

@@ -12,11 +12,11 @@ use object::{
 };
 
 use super::compile::{self, Compiled};
+use super::edit_symbols::{self, Table};
 use super::error::BuildError;
-use super::machine::Rules;
 use super::objects::{LITTLE, read};
-use super::symbols::{self, Table};
-use super::{Options, Scratch, scratch, tool};
+use super::relocations::Rules;
+use super::{Options, Scratch, run_tool, temp_folder};
 use crate::bundle::{self, Bundle};
 use crate::carried::IS_ARGS;
 
@@ -68,16 +68,16 @@ pub(super) fn write_library(
     let mut command = Command::new(if compiled.cxx { compile::cxx(cc) } else { cc.to_owned() });
     command.args(["-shared", "-fPIC", "-o"]).arg(&library);
     command.args(["-Wl,--gc-sections", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,noexecstack"]);
-    command.arg(tool::option("-Wl,--version-script=", &versions));
+    command.arg(run_tool::option("-Wl,--version-script=", &versions));
     command.args(routines.iter().map(|routine| format!("-Wl,-u,{routine}")));
     command.args(compiled.files.iter().filter(|file| !file.archive).map(|file| &file.path)).arg(carrier);
     command.arg("-Wl,--start-group");
     command.args(compiled.files.iter().filter(|file| file.archive).map(|file| &file.path));
     command.arg("-Wl,--end-group").args(&options.cflags);
-    let output = tool::run(&mut command, ADVICE)?;
-    let messages = tool::messages(&output);
+    let output = run_tool::run(&mut command, ADVICE)?;
+    let messages = run_tool::messages(&output);
     if !output.status.success() {
-        return Err(BuildError::Link { linker: tool::program(&command), messages });
+        return Err(BuildError::Link { linker: run_tool::program(&command), messages });
     }
     compiled.say(&messages);
     make_imports_weak(&library, imports)?;
@@ -123,7 +123,7 @@ fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> 
 /// lets the library load where they are missing.
 fn make_imports_weak(library: &Path, imports: &[String]) -> Result<(), BuildError> {
     let mut bytes = read(library)?;
-    let edited = symbols::edit(&mut bytes, Table::Dynamic, |name, symbol| {
+    let edited = edit_symbols::edit(&mut bytes, Table::Dynamic, |name, symbol| {
         let only_at_target = imports.iter().any(|import| import.as_bytes() == name);
         let weaken = symbol.st_shndx(LITTLE) == elf::SHN_UNDEF
             && symbol.st_bind() == elf::STB_GLOBAL
@@ -134,7 +134,7 @@ fn make_imports_weak(library: &Path, imports: &[String]) -> Result<(), BuildErro
         weaken
     });
     match edited {
-        Ok(true) => scratch::write(library.to_owned(), &bytes).map(drop),
+        Ok(true) => temp_folder::write(library.to_owned(), &bytes).map(drop),
         Ok(false) => Ok(()),
         Err(error) => {
             Err(BuildError::Malformed { object: "the linked library".into(), problem: error.to_string() })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::BuildError;
-use super::{scratch, tool};
+use super::{run_tool, temp_folder};
 
 /// The author crate, `farjump-ifunc`, as files of one folder.
 const AUTHOR_CRATE: [(&str, &str); 6] = [
@@ -36,9 +36,9 @@ pub(super) struct Built {
 /// # Errors
 /// No rustc, or its refusal.
 pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Result<Built, BuildError> {
-    let author = scratch::folder(folder.join("author"))?;
+    let author = temp_folder::folder(folder.join("author"))?;
     for (name, contents) in AUTHOR_CRATE {
-        scratch::write(author.join(name), contents.as_bytes())?;
+        temp_folder::write(author.join(name), contents.as_bytes())?;
     }
     let rlib = folder.join("libfarjump_ifunc.rlib");
     let mut command = rustc();
@@ -51,7 +51,7 @@ pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Resul
     command.args(["--crate-type", "staticlib", "--crate-name", "ifunc", "--cfg", CFG]);
     command.args(["--check-cfg", &format!("cfg({CFG})")]);
     command.args(debug.then_some("-g"));
-    command.arg("--extern").arg(tool::option("farjump_ifunc=", &rlib));
+    command.arg("--extern").arg(run_tool::option("farjump_ifunc=", &rlib));
     command.arg("-o").arg(&archive).arg(source);
     if let Some(parent) = source.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         command.arg(remap(parent, ""));
@@ -85,10 +85,10 @@ pub(super) fn compile_crate(path: &Path) -> Result<Built, BuildError> {
         command.args(["--config", "profile.release.opt-level=\"z\""]);
     }
     command.args(["--", "--cfg", CFG, "--check-cfg", &format!("cfg({CFG})")]).args(FRAME_POINTERS);
-    let output = tool::run(&mut command, ADVICE)?;
+    let output = run_tool::run(&mut command, ADVICE)?;
     let messages = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if !output.status.success() {
-        let tool = tool::program(&command);
+        let tool = run_tool::program(&command);
         return Err(BuildError::Compile { tool, path: path.to_owned(), messages });
     }
     let archive = String::from_utf8_lossy(&output.stdout).lines().filter_map(static_library).next_back();
@@ -112,20 +112,20 @@ fn rustc() -> Command {
 }
 
 fn run_rustc(command: &mut Command, source: &Path) -> Result<String, BuildError> {
-    let output = tool::run(command, ADVICE)?;
-    let mut messages = tool::messages(&output);
+    let output = run_tool::run(command, ADVICE)?;
+    let mut messages = run_tool::messages(&output);
     if output.status.success() {
         return Ok(messages);
     }
     if messages.contains("`panic_impl`") {
         messages.push_str("\nAn ifunc is no_std: start the file with #![no_std].");
     }
-    Err(BuildError::Compile { tool: tool::program(command), path: source.to_owned(), messages })
+    Err(BuildError::Compile { tool: run_tool::program(command), path: source.to_owned(), messages })
 }
 
 /// Paths get into code through panic messages: the same source is to give the same code wherever it lies.
 fn remap(from: &Path, to: &str) -> OsString {
-    let mut argument = tool::option("--remap-path-prefix=", from);
+    let mut argument = run_tool::option("--remap-path-prefix=", from);
     argument.push("=");
     argument.push(to);
     argument
