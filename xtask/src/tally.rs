@@ -7,7 +7,7 @@ use std::fmt;
 const SHOWN: usize = 40;
 
 /// What ran, failed and was skipped.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Tally {
     /// How many tests passed.
     pub(crate) passed: usize,
@@ -15,6 +15,8 @@ pub(crate) struct Tally {
     pub(crate) failed: Vec<Failure>,
     /// Names of those that were skipped, with the reason.
     pub(crate) skipped: Vec<(String, String)>,
+    /// Test programs, and how many seconds each ran.
+    pub(crate) seconds: Vec<(String, f64)>,
 }
 
 /// A test that failed.
@@ -36,7 +38,7 @@ impl fmt::Display for Failure {
 
 impl fmt::Display for Tally {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { passed, failed, skipped } = self;
+        let Tally { passed, failed, skipped, .. } = self;
         write!(out, "{passed} passed, {} failed, {} skipped", failed.len(), skipped.len())
     }
 }
@@ -75,6 +77,10 @@ impl Tally {
             field.and_then(|number| number.trim().parse::<usize>().ok()).unwrap_or(0)
         };
         let mut tally = Tally { passed: count("passed"), ..Tally::default() };
+        let ran = lines[end]
+            .rsplit_once("finished in ")
+            .and_then(|(_, ran)| ran.trim_end_matches('s').parse().ok());
+        tally.seconds.extend(ran.map(|seconds| (program.to_owned(), seconds)));
         let mut depth = 0_usize;
         let (mut of, mut succeeded) = (None, false);
         let mut said: BTreeMap<&str, String> = BTreeMap::new();
@@ -135,6 +141,16 @@ impl Tally {
         self.passed += other.passed;
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
+        self.seconds.extend(other.seconds);
+    }
+
+    /// The `count` programs that ran longest, as a line each, longest first, and the sum of all.
+    pub(crate) fn slowest(&self, count: usize) -> String {
+        let mut seconds: Vec<_> = self.seconds.iter().collect();
+        seconds.sort_by(|one, other| other.1.total_cmp(&one.1));
+        let sum: f64 = seconds.iter().map(|(_, seconds)| seconds).sum();
+        let lines = seconds.iter().take(count).map(|(name, seconds)| format!("{seconds:8.1} s  {name}\n"));
+        lines.chain([format!("{sum:8.1} s  {} test programs\n", seconds.len())]).collect()
     }
 
     /// Whether nothing ran at all.
@@ -289,5 +305,15 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
             "{names}"
         );
         assert!(names.contains("skipped  a_b: four: no lld here\n"), "{names}");
+    }
+
+    #[test]
+    fn programs_that_ran_longest_stand_first() {
+        let mut tally = Tally::read(OUTPUT);
+        tally.seconds.push(("slow".to_owned(), 12.25));
+        let lines: Vec<_> = tally.slowest(2).lines().map(str::to_owned).collect();
+        assert_eq!(lines[0], "    12.2 s  slow");
+        assert_eq!(lines[1].split_once("s  ").map(|(seconds, _)| seconds.trim()), Some("0.1"), "{lines:?}");
+        assert!(lines[2].starts_with("    12.3 s"), "the sum of all: {lines:?}");
     }
 }

@@ -13,6 +13,9 @@ use crate::workspace::{Workspace, root};
 /// How long building and running one suite may take. Tests have limits of their own, far below this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40 * 60);
 
+/// How many of the test programs that ran longest are named at the end.
+const SLOWEST: usize = 12;
+
 /// The filter for the models of the protocol.
 const MODELS: &str = "loom";
 /// The filter for the tests of races under ThreadSanitizer.
@@ -144,6 +147,9 @@ pub(crate) fn charge(tally: &mut Tally, lacking: &Lacking) {
 /// Says what failed, what was skipped and why, and the sums in a last line.
 pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
     println!("\n{}", tally.names());
+    if !tally.seconds.is_empty() {
+        println!("Running took:\n{}", tally.slowest(SLOWEST));
+    }
     let lacking = &lacking.needed;
     if !lacking.is_empty() {
         for needed in lacking {
