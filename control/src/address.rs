@@ -17,10 +17,10 @@ pub const MAX_PATH: usize = 107;
 /// Where a target listens: `unix:PATH` or `tcp:HOST:PORT`.
 ///
 /// ```
-/// use farjump_transports::meet::PeerAddress;
+/// use farjump_control::PeerAddress;
 /// let address: PeerAddress = "unix:store.sock".parse()?;
 /// assert_eq!(address.to_string(), "unix:store.sock");
-/// # Ok::<(), farjump_transports::Error>(())
+/// # Ok::<(), farjump_control::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -28,7 +28,7 @@ pub enum PeerAddress {
     /// A Unix socket at this path, absolute or relative to the working directory.
     Unix(PathBuf),
     /// A TCP port. Who meets there has a key, or is a process of the same user that comes over loopback
-    /// ([`TcpOptions`](super::TcpOptions)).
+    /// ([`TcpOptions`](crate::TcpOptions)).
     Tcp {
         /// Name or number of the host, an IPv6 number without its brackets.
         host: String,
@@ -53,15 +53,18 @@ impl PeerAddress {
         }
     }
 
+    /// Whether file descriptors travel on connections to this address.
+    pub fn carries_descriptors(&self) -> bool {
+        matches!(self, PeerAddress::Unix(_))
+    }
+
     /// Whether `transport` can be told of over connections to this address: its file descriptors travel on Unix sockets only.
     pub fn suits(&self, transport: &dyn Transport) -> bool {
-        matches!(self, PeerAddress::Unix(_)) || !transport.capabilities().descriptors
+        self.carries_descriptors() || !transport.capabilities().descriptors
     }
-}
 
-impl PeerAddress {
     /// Whether it is on this machine by what it says: a Unix socket, or loopback.
-    pub(crate) fn is_this_machine(&self) -> bool {
+    pub fn is_this_machine(&self) -> bool {
         match self {
             PeerAddress::Unix(_) => true,
             PeerAddress::Tcp { host, .. } => {
@@ -72,7 +75,7 @@ impl PeerAddress {
     }
 
     /// Whether it is a number that a device of this machine has. Packets to it stay here, unless a port is forwarded.
-    pub(crate) fn is_own_device(&self) -> bool {
+    pub fn is_own_device(&self) -> bool {
         match self {
             PeerAddress::Unix(_) => false,
             // The system binds a socket to no address but its own. Nothing is sent.

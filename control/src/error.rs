@@ -1,11 +1,12 @@
 //! What can go wrong before two processes can exchange frames: one variant for each cause.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use farjump_core::transport::TransportError;
 
-use crate::meet::{MAX_PATH, MeetRefusal, PeerAddress};
+use crate::{MAX_PATH, MeetRefusal, PeerAddress};
 
 /// A failure to meet, or of the control connection afterwards. Its text says what was wrong, where, and what to do.
 ///
@@ -44,6 +45,15 @@ pub enum Error {
     AddressTcp {
         /// What was given.
         given: String,
+    },
+    /// An address or a key that needs a feature which this build leaves out.
+    #[error(
+        "{what} needs the feature `key`, which this build leaves out: build farjump with one of the features tcp, ucx and verbs, which \
+         include it, or on one machine use unix:PATH without a key"
+    )]
+    FeatureMissing {
+        /// The address, or the use of a key.
+        what: String,
     },
     /// An address that other machines reach, or are at, and no key.
     #[error(
@@ -354,35 +364,46 @@ pub enum Error {
     /// The transport could not make or connect its end.
     #[error(transparent)]
     Transport(#[from] TransportError),
+}
 
-    /// A name that no transport has.
-    #[error("there is no transport `{name}`: choose one of {known}")]
-    UnknownTransport {
-        /// What was asked for.
-        name: String,
-        /// The names there are, joined by commas.
-        known: String,
-    },
-    /// No transport that works on this machine goes with the address.
-    #[error("no transport is usable on {address}: {reasons}")]
-    NoTransport {
-        /// Where the sides were to meet.
-        address: PeerAddress,
-        /// Each transport and why not it.
-        reasons: String,
-    },
-    /// A transport that this build has not, or that does not work on this machine.
-    #[error("transport `{name}` cannot be used: {why}")]
-    Unusable {
-        /// Its name.
-        name: &'static str,
-        /// Why, and the mend.
-        why: String,
-    },
+/// Refuses `what`, an address or a use of a key, in builds without the feature `key`.
+pub(crate) fn require_key_feature(what: impl fmt::Display) -> Result<(), Error> {
+    match cfg!(feature = "key") {
+        true => Ok(()),
+        false => Err(Error::FeatureMissing { what: what.to_string() }),
+    }
 }
 
 impl Error {
     pub(crate) fn system(doing: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::System { doing: doing.into(), source: source.into() }
+    }
+}
+
+#[cfg(all(test, not(feature = "key")))]
+mod tests {
+    use std::path::Path;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{Control, Key, Keys, Listener, TcpOptions};
+
+    #[test]
+    fn without_the_feature_tcp_addresses_and_keys_are_refused_by_its_name() {
+        let address: PeerAddress = "tcp:127.0.0.1:0".parse().unwrap();
+        let with_key = TcpOptions::default().with_key(Some(Key::from_bytes([7; Key::LEN])));
+        let refusals = [
+            (Listener::bind(&address).unwrap_err(), "tcp:127.0.0.1:0"),
+            (Listener::bind_with(&address, with_key).unwrap_err(), "tcp:127.0.0.1:0"),
+            (Control::connect(&address, Instant::now()).unwrap_err(), "tcp:127.0.0.1:0"),
+            (Key::draw().unwrap_err(), "a new key"),
+            (Key::read(Path::new("some.key")).unwrap_err(), "the key some.key"),
+            (Keys::read(Path::new("some.key")).unwrap_err(), "the key some.key"),
+        ];
+        for (error, what) in refusals {
+            assert!(matches!(error, Error::FeatureMissing { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.starts_with(what) && text.contains("feature `key`"), "{text}");
+        }
     }
 }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use super::keys::Keys;
 use crate::Error;
+use crate::error::require_key_feature;
+use crate::keys::Keys;
 
 /// A key of 256 bits. Who has it may do anything that the targets that have it may do.
 ///
@@ -36,20 +37,21 @@ impl Key {
     }
 
     /// One that is filled in where it lies.
-    pub(super) fn blank() -> Key {
+    pub(crate) fn blank() -> Key {
         Key(Arc::new(Secret([0; Key::LEN])))
     }
 
     /// Has `write` fill in a key that is nobody else's yet.
-    pub(super) fn fill<T>(&mut self, write: impl FnOnce(&mut [u8; Key::LEN]) -> T) -> Option<T> {
+    pub(crate) fn fill<T>(&mut self, write: impl FnOnce(&mut [u8; Key::LEN]) -> T) -> Option<T> {
         Arc::get_mut(&mut self.0).map(|own| write(&mut own.0))
     }
 
     /// Draws a key from the system's generator.
     ///
     /// # Errors
-    /// [`Error::System`] where it gives none.
+    /// [`Error::System`] where it gives none; [`Error::FeatureMissing`].
     pub fn draw() -> Result<Key, Error> {
+        require_key_feature("a new key")?;
         let mut key = Key::blank();
         match key.fill(|own| getrandom(&mut own[..], GetRandomFlags::empty())) {
             Some(Ok(Key::LEN)) => Ok(key),
@@ -109,12 +111,12 @@ impl Key {
     }
 
     /// Its bytes.
-    pub(super) fn bytes(&self) -> &[u8; Key::LEN] {
+    pub(crate) fn bytes(&self) -> &[u8; Key::LEN] {
         &self.0.0
     }
 
     /// The key that 64 hexadecimal digits are.
-    pub(super) fn from_digits(digits: &[u8]) -> Option<Key> {
+    pub(crate) fn from_digits(digits: &[u8]) -> Option<Key> {
         if digits.len() != 2 * Key::LEN {
             return None;
         }
@@ -145,7 +147,7 @@ impl fmt::Debug for Key {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "key"))]
 mod tests {
     use super::*;
     use std::fs::Permissions;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::keys::{Keys, Stamp};
 use crate::Error;
+use crate::keys::{Keys, Stamp};
 
 /// How often the file is looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -104,10 +104,10 @@ impl KeyFile {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "key"))]
 mod tests {
     use super::*;
-    use crate::meet::Key;
+    use crate::Key;
     use std::fs::{File, Permissions};
     use std::os::unix::fs::PermissionsExt;
 

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use super::key::Key;
-use super::rights::Rights;
 use crate::Error;
+use crate::error::require_key_feature;
+use crate::key::Key;
+use crate::rights::Rights;
 
 /// Bits of a file's mode that let others than its owner at it.
 const OTHERS: u32 = 0o077;
@@ -41,10 +42,10 @@ pub struct Keys(Arc<[Arc<NamedKey>]>);
 
 /// What the system says of a file that changes when the file does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stamp([i64; 9]);
+pub(crate) struct Stamp([i64; 9]);
 
 impl Stamp {
-    pub(super) fn of(metadata: &fs::Metadata) -> Stamp {
+    pub(crate) fn of(metadata: &fs::Metadata) -> Stamp {
         Stamp([
             metadata.dev() as i64,
             metadata.ino() as i64,
@@ -72,13 +73,14 @@ impl Keys {
     ///
     /// # Errors
     /// [`Error::KeyFileMode`] when others than the file's owner may read or write it, or another user than this process's
-    /// owns it; [`Error::KeyFile`] when it holds something else; [`Error::System`] when it cannot be read.
+    /// owns it; [`Error::KeyFile`] when it holds something else; [`Error::System`] when it cannot be read;
+    /// [`Error::FeatureMissing`].
     pub fn read(path: &Path) -> Result<Keys, Error> {
         Keys::read_stamped(path).map(|(keys, _)| keys)
     }
 
     /// As [`Keys::read`]; also which state of the file that was.
-    pub(super) fn read_stamped(path: &Path) -> Result<(Keys, Stamp), Error> {
+    pub(crate) fn read_stamped(path: &Path) -> Result<(Keys, Stamp), Error> {
         let (bytes, stamp) = read(path)?;
         let keys = Keys::parse(&bytes).map_err(|what| Error::KeyFile { path: path.to_owned(), what })?;
         Ok((keys, stamp))
@@ -235,6 +237,7 @@ fn is_name(name: &str) -> bool {
 
 /// Bytes of a file that holds keys, one more than may be if there are more, and its state.
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), Error> {
+    require_key_feature(format_args!("the key {}", path.display()))?;
     let failed = |error: io::Error| Error::system(format!("reading the key {}", path.display()), error);
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -276,7 +279,7 @@ fn replace(path: &Path, bytes: &[u8], there: bool) -> io::Result<()> {
     written
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "key"))]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

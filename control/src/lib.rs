@@ -25,53 +25,49 @@
 //! Nothing received is believed before it is checked. A process that connects and sends nonsense, half a message or
 //! nothing at all costs the target a bounded amount of memory (64 KiB and 16 descriptors) for a bounded time.
 
+#![deny(missing_docs)]
+
 mod address;
-mod arrival;
-mod asking;
-mod control;
-mod first;
-mod identity;
-mod incoming;
+mod admin;
+mod connection;
+mod error;
+mod handshake;
 mod key;
 mod key_file;
 mod keys;
 mod listener;
-mod message;
-mod outgoing;
-mod owner;
-mod prefix;
-mod question;
+mod loopback_owner;
+mod peer_identity;
+mod refusal;
 mod rights;
-mod seal;
-mod second;
-mod socket;
-mod source;
-mod stream;
 mod tcp;
-mod terms;
 
-pub use crate::closer::DeferredFd;
 pub use address::{MAX_PATH, PeerAddress};
-pub use arrival::{Arrival, ArrivalOptions, Progress};
-pub use asking::{Asker, ask, ask_with};
-pub use control::Control;
-pub use identity::{PeerIdentity, admit, plain};
+pub use admin::connection::{Asker, ask, ask_with};
+pub use admin::messages::{
+    Answer, Dropped, HeldCode, MAX_LISTED, Memory, Question, SourceFigures, StoreFigures, StoreListing,
+    TargetStats,
+};
+pub use connection::Control;
+pub use connection::message::{
+    End, HEAD_LEN, Limits, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORT_NAME,
+    MAX_TRANSPORTS, Message,
+};
+pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
+pub use connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer};
+pub use error::Error;
+pub use farjump_core::transport::PassedOver;
+pub use farjump_os::deferred_close::DeferredFd;
+pub use handshake::negotiation::{Direction, Joined, Met};
+pub use handshake::second::SecondEnd;
+pub use handshake::source::{SourceOptions, meet_target};
+pub use handshake::stream::IncomingStream;
+pub use handshake::target::{Arrival, ArrivalOptions, Progress};
 pub use key::Key;
 pub use key_file::KeyFile;
 pub use keys::{Keys, MAX_KEYS, NamedKey};
 pub use listener::Listener;
-pub use message::{
-    End, HEAD_LEN, Limits, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORT_NAME,
-    MAX_TRANSPORTS, MeetRefusal, Message, RefusalCause,
-};
-pub use prefix::{MAGIC, PREFIX_LEN, VERSION};
-pub use question::{
-    Answer, Dropped, HeldCode, MAX_LISTED, Memory, Question, SourceFigures, StoreFigures, StoreListing,
-    TargetStats,
-};
+pub use peer_identity::{PeerIdentity, admit, plain};
+pub use refusal::{MeetRefusal, RefusalCause};
 pub use rights::Rights;
-pub use second::SecondEnd;
-pub use source::{SourceOptions, meet_target};
-pub use stream::{IncomingStream, OPENING_LEN, Share, StreamAnswer, StreamOffer};
 pub use tcp::TcpOptions;
-pub use terms::{Direction, Joined, Met, PassedOver};

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use farjump_os::deferred_close;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{
@@ -15,13 +16,15 @@ use rustix::net::{
     shutdown, socket_with,
 };
 
-use super::address::PeerAddress;
-use super::control::{Control, Role};
-use super::keys::Keys;
-use super::message::MeetRefusal;
-use super::socket::ControlSocket;
-use super::tcp::{self, TcpOptions};
-use crate::{Error, closer};
+use crate::address::PeerAddress;
+use crate::connection::socket::ControlSocket;
+use crate::connection::{Control, Role};
+use crate::error::require_key_feature;
+use crate::keys::Keys;
+use crate::refusal::MeetRefusal;
+use crate::tcp::{self, TcpOptions};
+
+use crate::Error;
 
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: i32 = 128;
@@ -76,7 +79,8 @@ impl Listener {
     ///
     /// # Errors
     /// [`Error::InUse`] or [`Error::PortTaken`] when something listens there, [`Error::NotASocket`] when something else is
-    /// there (it is left alone), [`Error::KeyMissing`], [`Error::Denied`], [`Error::System`].
+    /// there (it is left alone), [`Error::KeyMissing`], [`Error::FeatureMissing`], [`Error::Denied`],
+    /// [`Error::System`].
     pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, Error> {
         match address {
             PeerAddress::Unix(path) => Listener::bind_unix(address, path, options),
@@ -90,6 +94,7 @@ impl Listener {
         port: u16,
         options: TcpOptions,
     ) -> Result<Listener, Error> {
+        require_key_feature(address)?;
         let addresses = tcp::resolve(host, port, None)?;
         options.check(address, &addresses)?;
         let mut outcome = Err(Errno::ADDRNOTAVAIL);
@@ -143,11 +148,11 @@ impl Listener {
     /// as another user, and [`Error::OwnerUnknown`] or [`Error::OwnUserUnknown`] where nobody knows as which. [`Error::System`], for example when
     /// this process has no file descriptors left, or cannot close those that others passed; then the listener stays readable.
     pub fn accept(&self) -> Result<Option<Control>, Error> {
-        if self.file.is_some() && closer::is_clogged() {
+        if self.file.is_some() && deferred_close::is_clogged() {
             let what = format!(
                 "accepting a connection on {}, while {} descriptors or more that peers passed cannot be closed,",
                 self.address,
-                closer::MOST_STUCK
+                deferred_close::MOST_STUCK
             );
             return Err(Error::system(what, Errno::MFILE));
         }
@@ -237,7 +242,7 @@ impl Drop for ListeningSocket {
                 }
             }
         }
-        closer::close(descriptor);
+        deferred_close::close(descriptor);
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::identity::known;
+use crate::peer_identity::known;
 
 /// State of a connection that is established and that neither side has closed.
 const ESTABLISHED: &str = "01";
@@ -13,7 +13,7 @@ const ESTABLISHED: &str = "01";
 /// The user id of the process that has the socket bound to `end` and connected to `other`; `None` if there is no such
 /// connection, or no process has its socket: it is not accepted yet, or closed already. Only then does the table say whose
 /// it is. `None` too if the system does not know the user here.
-pub(super) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
+pub(crate) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
     // Of this thread: another thread may be in another network namespace. A v4 connection is in the table of v6 where its
     // socket is for both. The tables are read in pieces, between which they change: what was missed is there the second time.
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
@@ -76,7 +76,7 @@ mod tests {
             };
             let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (near, far) = (ours.local_addr().unwrap(), ours.peer_addr().unwrap());
-            let own = super::super::identity::own_user();
+            let own = crate::peer_identity::own_user();
             assert_eq!(owner(far, near).unwrap(), None, "nobody has accepted it");
             let (theirs, _) = listener.accept().unwrap();
             assert_eq!((owner(far, near).unwrap(), owner(near, far).unwrap()), (own, own));

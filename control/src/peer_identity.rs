@@ -31,7 +31,7 @@ pub struct PeerIdentity {
 
 impl PeerIdentity {
     /// Asks the system who is connected to `socket` (`SO_PEERCRED` of unix(7)).
-    pub(super) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, Error> {
+    pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, Error> {
         let credentials = credentials(socket)
             .map_err(|source| Error::system("asking who is at the other end of a connection", source))?;
         let pid = u32::try_from(credentials.pid).unwrap_or(0);
@@ -43,12 +43,12 @@ impl PeerIdentity {
     }
 
     /// Somebody at the other end of a TCP connection, of whom nothing is known yet but this.
-    pub(super) fn at(address: SocketAddr, name: &str) -> PeerIdentity {
+    pub(crate) fn at(address: SocketAddr, name: &str) -> PeerIdentity {
         PeerIdentity { pid: 0, uid: None, address: Some(address), name: name.to_owned(), key: None }
     }
 
     /// Takes the name that the peer gives itself.
-    pub(super) fn rename(&mut self, name: &str) {
+    pub(crate) fn rename(&mut self, name: &str) {
         self.name = plain(name, MAX_NAME);
         if self.name.is_empty() {
             self.name = "unnamed".to_owned();
@@ -78,17 +78,17 @@ pub fn admit(peer: Option<u32>, own: Option<u32>) -> bool {
 
 /// A user id that the system tells of, if it is that of a user. The overflow uid stands for all users that a user namespace does
 /// not map (user_namespaces(7)), so two processes that have it need not be of one user.
-pub(super) fn known(uid: u32) -> Option<u32> {
+pub(crate) fn known(uid: u32) -> Option<u32> {
     (uid != overflow_uid()).then_some(uid)
 }
 
 /// The effective user of this process, if it is known.
-pub(super) fn own_user() -> Option<u32> {
+pub(crate) fn own_user() -> Option<u32> {
     known(rustix::process::geteuid().as_raw())
 }
 
 /// The user id that stands for unknown users. An administrator can change it, so it is read each time.
-pub(super) fn overflow_uid() -> u32 {
+pub(crate) fn overflow_uid() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW_UID)
 }

@@ -13,12 +13,12 @@ use rustix::net::{
     sockopt,
 };
 
-use super::address::PeerAddress;
-use super::identity::PeerIdentity;
-use super::key::Key;
-use super::keys::Keys;
-use super::owner::owner;
 use crate::Error;
+use crate::address::PeerAddress;
+use crate::key::Key;
+use crate::keys::Keys;
+use crate::loopback_owner::owner;
+use crate::peer_identity::PeerIdentity;
 
 /// Probes that go unanswered before a machine is given up, at least.
 const PROBES: u32 = 3;
@@ -56,12 +56,12 @@ impl TcpOptions {
     }
 
     /// The keys that a target takes; `None` if it has none.
-    pub(super) fn taken(&self) -> Option<Keys> {
+    pub(crate) fn taken(&self) -> Option<Keys> {
         self.keys.clone().or_else(|| self.key.clone().map(Keys::from))
     }
 
     /// Whether the addresses of `host` may be used: all, with a key; loopback alone, without.
-    pub(super) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), Error> {
+    pub(crate) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), Error> {
         match self.key.is_some() || self.keys.is_some() || all.iter().all(is_loopback) {
             true => Ok(()),
             false => Err(Error::KeyMissing { address: address.clone() }),
@@ -69,13 +69,13 @@ impl TcpOptions {
     }
 
     /// The time of silence that is set, as a whole number of seconds.
-    pub(super) fn silence(&self) -> Duration {
+    pub(crate) fn silence(&self) -> Duration {
         self.peer_timeout.clamp(PEER_TIMEOUTS.0, PEER_TIMEOUTS.1)
     }
 }
 
 /// Whether only this machine reaches `address`.
-pub(super) fn is_loopback(address: &SocketAddr) -> bool {
+pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
@@ -83,7 +83,7 @@ pub(super) fn is_loopback(address: &SocketAddr) -> bool {
 ///
 /// # Errors
 /// [`Error::System`] when the name is not known; [`Error::TooLate`] when that is not known by `deadline`.
-pub(super) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Result<Vec<SocketAddr>, Error> {
+pub(crate) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Result<Vec<SocketAddr>, Error> {
     if let Ok(number) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(number, port)]);
     }
@@ -117,13 +117,13 @@ pub(super) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Resul
 }
 
 /// A socket for addresses like `address`, which does not block.
-pub(super) fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+pub(crate) fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
 /// A socket that listens at `address`, and its port. One that is still closing down there does not matter.
-pub(super) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, u16), Errno> {
+pub(crate) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, u16), Errno> {
     let socket = new_socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, address)?;
@@ -137,7 +137,7 @@ pub(super) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, 
 ///
 /// # Errors
 /// What was wrong with the last: [`Error::NobodyListens`], [`Error::TooLate`] at `deadline`, [`Error::System`].
-pub(super) fn connect_any(
+pub(crate) fn connect_any(
     address: &PeerAddress,
     addresses: &[SocketAddr],
     deadline: Instant,
@@ -182,7 +182,7 @@ fn connect_one(address: &SocketAddr, deadline: Instant) -> Result<OwnedFd, Errno
 
 /// Has the system send at once, and notice a peer whose machine is silent for as long as `options` say: both while something
 /// is unacknowledged (`TCP_USER_TIMEOUT`) and while nothing is said (probes, `SO_KEEPALIVE`).
-pub(super) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error> {
+pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error> {
     let silence = options.silence();
     let probe = Duration::from_secs((silence.as_secs() / u64::from(PROBES)).max(1));
     let set = || -> Result<(), Errno> {
@@ -199,20 +199,20 @@ pub(super) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error>
 
 /// Undoes what [`tune`] does to a connection that is another's from now on: on a stream a peer that only takes its time must not be
 /// taken for gone.
-pub(super) fn untune(socket: impl AsFd) -> Result<(), Errno> {
+pub(crate) fn untune(socket: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_user_timeout(&socket, 0)?;
     sockopt::set_socket_keepalive(&socket, false)
 }
 
 /// Who is at the other end.
-pub(super) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, Error> {
+pub(crate) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, Error> {
     let known = getpeername(socket).and_then(|known| SocketAddr::try_from(known.ok_or(Errno::NOTCONN)?));
     known.map_err(|error| Error::system("asking who is at the other end of a connection", error))
 }
 
 /// The user of the process at the other end of a loopback connection; `None` where the system does not say, or both ends are not
 /// loopback.
-pub(super) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
+pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
     let asking = "asking whose the other end of a connection is";
     let near = getsockname(socket).and_then(SocketAddr::try_from);
     let (near, far) = (near.map_err(|error| Error::system(asking, error))?, peer_of(socket)?);
@@ -223,7 +223,7 @@ pub(super) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
 }
 
 /// What an error of a connection's socket is to people: a system that has given the peer's machine up says so in several ways.
-pub(super) fn failure(errno: Errno, doing: &str, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Error {
+pub(crate) fn failure(errno: Errno, doing: &str, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Error {
     match errno {
         Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN => {
             let seconds = sockopt::tcp_user_timeout(socket).unwrap_or(0) / 1000;

@@ -31,6 +31,7 @@ mod descriptor;
 pub mod icache;
 pub mod mailbox;
 mod memory;
+mod passed_over;
 pub mod shared;
 mod stream;
 mod sync;

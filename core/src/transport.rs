@@ -43,6 +43,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 pub use crate::descriptor::{BorrowedFd, OwnedFd};
+pub use crate::passed_over::PassedOver;
 pub use crate::stream::{Secret, Side, Stream};
 
 bitflags::bitflags! {

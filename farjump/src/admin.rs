@@ -22,11 +22,10 @@
 
 use std::time::{Duration, Instant};
 
+use farjump_control::{Answer, Error as MeetError, Key, PeerAddress, Question, TcpOptions, ask_with};
 use farjump_core::image::CodeId;
-use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Answer, Key, PeerAddress, Question, TcpOptions, ask_with};
 
-pub use farjump_transports::meet::{
+pub use farjump_control::{
     Dropped, HeldCode, MAX_LISTED, Memory, SourceFigures, StoreFigures, StoreListing, TargetStats,
 };
 

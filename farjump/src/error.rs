@@ -1,7 +1,7 @@
 //! What can go wrong, one variant for each cause.
 
+use farjump_control::{Error as MeetError, PeerAddress, RefusalCause};
 use farjump_core::transport::TransportError;
-use farjump_transports::{Error as MeetError, meet::RefusalCause};
 
 /// An error of farjump. Its text says what was wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +13,17 @@ pub enum Error {
     /// The two processes could not meet.
     #[error(transparent)]
     Meet(#[from] MeetError),
+    /// A transport that cannot be had.
+    #[error(transparent)]
+    Unavailable(#[from] farjump_transports::Error),
+    /// No transport that works on this machine leads to the address.
+    #[error("no transport is usable on {address}: {reasons}")]
+    NoTransport {
+        /// The address.
+        address: PeerAddress,
+        /// The reason of each transport.
+        reasons: String,
+    },
     /// Memory for code, or the machine.
     #[error(transparent)]
     Transport(#[from] TransportError),

@@ -28,15 +28,16 @@ mod refusal;
 mod sleep;
 mod stats;
 mod target;
+mod transports;
 
 pub use data::Data;
 pub use error::Error;
 pub use execute::{CodeTable, Executor, ExecutorBuilder, ExportFn};
+pub use farjump_control::{Key, Keys, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};
 pub use farjump_core::image::{CodeId, Machine};
 pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
 pub use farjump_loader::{Library, LibraryIdentity, LibraryImage};
-pub use farjump_transports::meet::{Key, Keys, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};
 pub use farjump_transports::{BackendInfo, BackendOptions, available, preferred};
 pub use held::HeldImage;
 pub use link::{Batch, Link, LinkBuilder, LinkStats, Path, Pending, Reply};

@@ -6,10 +6,10 @@
 use std::collections::HashSet;
 use std::sync::Weak;
 
+use farjump_control::{Limits, RefusalCause, Rights};
 use farjump_core::frame::{HEADER_LEN, INLINE_PAYLOAD, LINE};
 use farjump_core::image::{CodeId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
 use farjump_loader::Linked;
-use farjump_transports::meet::{Limits, RefusalCause, Rights};
 
 use crate::mode::{Allowed, Mode};
 use crate::{Error, Refusal};

@@ -1,7 +1,7 @@
 //! Refusals: what a target will not run, why, and in words for the source's user.
 
+use farjump_control::RefusalCause;
 use farjump_loader::Refused;
-use farjump_transports::meet::RefusalCause;
 
 /// A frame that a target did not run, or whose function did not end well with nobody waiting for it, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farjump_transports::meet::RefusalCause;
+use farjump_control::RefusalCause;
 
 /// Counters of a target since it was built.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@
 //!
 //! **Limits.** At most [`THREADS`] closes are under way at a time; further descriptors wait in a queue. The system has no way to
 //! close a descriptor without waiting for it, so a descriptor that is stuck keeps its place. While [`MOST_STUCK`] descriptors
-//! wait and none could be closed for [`STALL`], or [`MOST_PENDING`] wait at all, [`is_clogged`] holds, and no connection is
+//! wait and none could be closed for 50 ms, or [`MOST_PENDING`] wait at all, [`is_clogged`] holds, and no connection is
 //! accepted on a Unix socket: a process that was not admitted cannot take all descriptors of this one. Descriptors that admitted
 //! peers pass are not turned away, and their number is bounded by the number of connections.
 //!
-//! A thread ends after [`IDLE`] without work, so a process without such peers has none. A forked child begins anew: descriptors
+//! A thread ends after one second without work, so a process without such peers has none. A forked child begins anew: descriptors
 //! that wait in its parent are closed there, and its own copies of them stay open.
 
 use std::collections::VecDeque;
@@ -21,17 +21,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::per_process::PerProcess;
+use crate::PerProcess;
 
 /// Most closes that are under way at a time.
-pub(crate) const THREADS: usize = 8;
+pub const THREADS: usize = 8;
 /// Descriptors that may wait while none can be closed.
-pub(crate) const MOST_STUCK: usize = 64;
+pub const MOST_STUCK: usize = 64;
 /// Descriptors that may wait at all.
-pub(crate) const MOST_PENDING: usize = 512;
+pub const MOST_PENDING: usize = 512;
 /// Most descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). Receivers have room for all of them, though no
 /// message may have so many: the system closes those without room in the thread that receives, and that can block.
-pub(crate) const MOST_DELIVERED: usize = 253;
+pub const MOST_DELIVERED: usize = 253;
 /// How long no close returns before those that wait count as stuck.
 const STALL: Duration = Duration::from_millis(50);
 /// How long a thread waits for work before it ends.
@@ -72,7 +72,7 @@ impl Drop for DeferredFd {
 }
 
 /// Has `descriptor` closed. Never waits for that.
-pub(crate) fn close(descriptor: OwnedFd) {
+pub fn close(descriptor: OwnedFd) {
     let closer = CLOSER.get();
     let mut state = closer.lock();
     state.queue.push_back(descriptor);
@@ -93,7 +93,7 @@ pub(crate) fn close(descriptor: OwnedFd) {
 }
 
 /// Whether so many descriptors wait to be closed that no process may be let in that could add one.
-pub(crate) fn is_clogged() -> bool {
+pub fn is_clogged() -> bool {
     let state = CLOSER.get().lock();
     let stuck = || state.progress.is_none_or(|last| last.elapsed() >= STALL);
     state.pending >= MOST_PENDING || state.pending >= MOST_STUCK && stuck()
@@ -149,7 +149,7 @@ impl Closer {
 }
 
 /// Starts a thread. It takes no signals: handlers are the program's, and so are the threads that they interrupt.
-pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: both sets are valid to be written, and `all` is filled in before it is read.
     let blocked = unsafe {

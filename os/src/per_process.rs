@@ -5,20 +5,27 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A value for each process. A forked child has its parent's memory, none of its threads, and perhaps its locks held: it makes a value of
 /// its own.
-pub(crate) struct PerProcess<T>(AtomicPtr<Owned<T>>);
+pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {
     process: u32,
     value: T,
 }
 
+impl<T: Default + Send + Sync + 'static> Default for PerProcess<T> {
+    fn default() -> PerProcess<T> {
+        PerProcess::new()
+    }
+}
+
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
-    pub(crate) const fn new() -> PerProcess<T> {
+    /// None yet: each process makes its own.
+    pub const fn new() -> PerProcess<T> {
         PerProcess(AtomicPtr::new(ptr::null_mut()))
     }
 
     /// The value of this process, made when it is first asked for.
-    pub(crate) fn get(&self) -> &'static T {
+    pub fn get(&self) -> &'static T {
         let process = std::process::id();
         let mut found = self.0.load(Ordering::Acquire);
         loop {

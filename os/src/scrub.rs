@@ -6,7 +6,7 @@ use zeroize::Zeroize;
 const SCRUBBED: usize = 64 << 10;
 
 /// Does what works with keys, and then overwrites the stack below this function's caller: whatever was put there meanwhile is gone.
-pub(crate) fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
+pub fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
     let done = apart(work);
     scrub();
     done

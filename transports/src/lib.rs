@@ -1,7 +1,7 @@
-//! How two farjump processes meet, and the backends that move their frames.
+//! The backends that move frames.
 //!
-//! [`meet`] is the control connection and what is agreed on over it. Each backend is a folder behind a feature of its own
-//! and implements the contract in [`farjump_core::transport`]; [`available`] lists them all, compiled in or not.
+//! Each backend is a folder behind a feature of its own and implements the contract in [`farjump_core::transport`];
+//! [`available`] lists them all, compiled in or not.
 //!
 //! | feature | backends |
 //! |---|---|
@@ -12,13 +12,9 @@
 
 #[cfg(any(feature = "shm", feature = "ucx"))]
 mod barrier;
-mod closer;
 mod error;
-pub mod meet;
 pub mod memlock;
-mod per_process;
 mod registry;
-mod scrub;
 #[cfg(feature = "shm")]
 pub mod shm;
 #[cfg(feature = "tcp")]
@@ -32,6 +28,6 @@ pub mod verbs;
 
 pub use error::Error;
 pub use registry::{
-    BackendInfo, BackendOptions, Chosen, available, available_with, is_preferred, locks_memory, make,
-    make_all, make_usable, make_with, meant, preferred, transports_for,
+    BackendInfo, BackendOptions, Chosen, Destination, available, available_with, is_preferred, locks_memory,
+    make, make_all, make_usable, make_with, meant, preferred, transports_for,
 };

@@ -1,9 +1,8 @@
 //! Which backends there are, by name.
 
-use farjump_core::transport::{Capabilities, Transport};
+use farjump_core::transport::{Capabilities, PassedOver, Transport};
 
 use crate::Error;
-use crate::meet::{PassedOver, PeerAddress};
 
 /// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
 const BACKENDS: [Backend; 6] = [
@@ -189,16 +188,34 @@ pub fn preferred() -> Option<Box<dyn Transport>> {
     BACKENDS.iter().find_map(|backend| backend.make(BackendOptions::new()).ok())
 }
 
-/// The transports that a side meets with at `address`: of `own` and the built-in ones those that `only` means, or else all of `own`
+/// The facts about an address that decide which transports lead to it.
+#[derive(Clone, Copy)]
+pub struct Destination<'a> {
+    /// Whether file descriptors travel there: over Unix sockets alone.
+    pub carries_descriptors: bool,
+    /// Whether the address says that it is on this machine: a Unix socket, or loopback.
+    pub is_this_machine: bool,
+    /// Checks whether a device of this machine has the address. Called to word a refusal.
+    pub is_own_device: &'a dyn Fn() -> bool,
+}
+
+impl Destination<'_> {
+    /// Whether `transport` can be told of on the way there.
+    fn suits(&self, transport: &dyn Transport) -> bool {
+        self.carries_descriptors || !transport.capabilities().descriptors
+    }
+}
+
+/// The transports that a side uses towards `destination`: of `own` and the built-in ones those that `only` means, or else all of `own`
 /// and the first built-in one that works on this machine and can be told of on the way there. Those behind it are not looked
 /// at, as with [`preferred`], unless it may not join the two sides: only one that goes by descriptors always does. Without an RDMA
 /// device those that reach other machines by one alone are not looked at either where the peer is on another machine.
 ///
 /// # Errors
-/// As [`make_all`]. [`Error::NeedsUnixSocket`] when none that `only` means can be told of on the way to `address`;
+/// As [`make_all`]. [`Error::NeedsUnixSocket`] when none that `only` means can be told of on the way there;
 /// [`Error::NoTransport`] when there is none at all, with the reason of each.
 pub fn transports_for(
-    address: &PeerAddress,
+    destination: Destination<'_>,
     only: Option<&str>,
     mut own: Vec<Box<dyn Transport>>,
     options: BackendOptions,
@@ -209,33 +226,33 @@ pub fn transports_for(
             true => make_all(name, options)?,
             false => Chosen { transports: own, passed_over: Vec::new() },
         };
-        return match chosen.transports.iter().any(|transport| address.suits(transport.as_ref())) {
+        return match chosen.transports.iter().any(|transport| destination.suits(transport.as_ref())) {
             true => Ok(chosen),
-            false => Err(Error::NeedsUnixSocket { transport: name.to_owned(), address: address.clone() }),
+            false => Err(Error::NeedsUnixSocket { transport: name.to_owned() }),
         };
     }
-    own.retain(|transport| address.suits(transport.as_ref()));
-    let chosen = preferred_at(address, own, options, has_rdma_device());
+    own.retain(|transport| destination.suits(transport.as_ref()));
+    let chosen = preferred_at(destination, own, options, has_rdma_device());
     if chosen.transports.is_empty() {
         let reasons: Vec<_> = chosen.passed_over.into_iter().map(|passed| passed.why).collect();
-        return Err(Error::NoTransport { address: address.clone(), reasons: reasons.join("; ") });
+        return Err(Error::NoTransport { reasons: reasons.join("; ") });
     }
     Ok(chosen)
 }
 
 /// As [`transports_for`] where none is meant, on a machine with an RDMA device or without. There may be none.
 fn preferred_at(
-    address: &PeerAddress,
+    destination: Destination<'_>,
     own: Vec<Box<dyn Transport>>,
     options: BackendOptions,
     has_rdma: bool,
 ) -> Chosen {
     let mut chosen = Chosen { transports: own, passed_over: Vec::new() };
     for backend in &BACKENDS {
-        let why = match backend.why_not_to(address, options, has_rdma) {
+        let why = match backend.why_not_to(destination, options, has_rdma) {
             Some(why) => format!("{}: {why}", backend.name),
             None => match backend.make(options) {
-                Ok(transport) if address.suits(transport.as_ref()) => {
+                Ok(transport) if destination.suits(transport.as_ref()) => {
                     let joins = transport.capabilities().descriptors;
                     chosen.transports.push(transport);
                     if joins {
@@ -247,7 +264,7 @@ fn preferred_at(
                 Err(error) => error.to_string(),
             },
         };
-        chosen.passed_over.push(PassedOver { transport: backend.name.to_owned(), why });
+        chosen.passed_over.push(PassedOver::new(backend.name, why));
     }
     chosen
 }
@@ -312,7 +329,7 @@ pub fn make_all(name: &str, options: BackendOptions) -> Result<Chosen, Error> {
         match make_with(member, options) {
             Ok(transport) => chosen.transports.push(transport),
             Err(Error::Unusable { why, .. }) => {
-                chosen.passed_over.push(PassedOver { transport: member.to_owned(), why });
+                chosen.passed_over.push(PassedOver::new(member, why));
             }
             Err(other) => return Err(other),
         }
@@ -336,23 +353,22 @@ pub fn make_usable(options: BackendOptions) -> Vec<Box<dyn Transport>> {
 }
 
 impl Backend {
-    /// Why it cannot lead to a peer at `address`, as far as that shows without a library.
+    /// Why it cannot lead to `destination`, as far as that shows without a library.
     fn why_not_to(
         &self,
-        address: &PeerAddress,
+        destination: Destination<'_>,
         options: BackendOptions,
         has_rdma: bool,
     ) -> Option<&'static str> {
         let needs_device = match self.reaches {
             RDMA => true,
-            UCX => !address.is_this_machine() && !self.has_ucx_tcp(options),
+            UCX => !destination.is_this_machine && !self.has_ucx_tcp(options),
             _ => false,
         };
-        let is_far = matches!(address, PeerAddress::Tcp { .. });
-        if !needs_device || !is_far || has_rdma {
+        if !needs_device || destination.carries_descriptors || has_rdma {
             return None;
         }
-        Some(match self.reaches == UCX && address.is_own_device() {
+        Some(match self.reaches == UCX && (destination.is_own_device)() {
             true => {
                 "reaches other machines by RDMA alone, and this one has no RDMA device; the address is this machine's, but not \
                  loopback: for processes of this machine listen at unix:PATH or tcp:127.0.0.1:PORT"
@@ -391,6 +407,13 @@ impl Backend {
 mod tests {
     use super::*;
 
+    const UNIX: Destination<'static> =
+        Destination { carries_descriptors: true, is_this_machine: true, is_own_device: &|| false };
+    const LOOPBACK: Destination<'static> =
+        Destination { carries_descriptors: false, is_this_machine: true, is_own_device: &|| true };
+    const FAR: Destination<'static> =
+        Destination { carries_descriptors: false, is_this_machine: false, is_own_device: &|| false };
+
     #[test]
     fn every_backend_is_listed_and_made_exactly_if_it_is_usable() {
         let listed = available();
@@ -421,30 +444,29 @@ mod tests {
     #[test]
     #[cfg(feature = "shm")]
     fn shm_meets_on_unix_sockets_and_all_others_over_tcp() {
-        let (unix, tcp) = ("unix:t.sock".parse().unwrap(), "tcp:node7:7471".parse().unwrap());
-        let names = |address, only| {
-            let chosen = transports_for(address, only, Vec::new(), BackendOptions::new())?;
+        let names = |destination, only| {
+            let chosen = transports_for(destination, only, Vec::new(), BackendOptions::new())?;
             let transports = chosen.transports.iter();
             Ok::<_, Error>(transports.map(|transport| transport.name().to_owned()).collect::<Vec<_>>())
         };
-        assert_eq!(names(&unix, None).unwrap(), ["shm"]);
-        assert_eq!(names(&unix, Some("shm")).unwrap(), ["shm"]);
-        let error = names(&tcp, Some("shm")).unwrap_err();
+        assert_eq!(names(UNIX, None).unwrap(), ["shm"]);
+        assert_eq!(names(UNIX, Some("shm")).unwrap(), ["shm"]);
+        let error = names(FAR, Some("shm")).unwrap_err();
         assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
-        let chosen = transports_for(&tcp, None, Vec::new(), BackendOptions::new());
+        let chosen = transports_for(FAR, None, Vec::new(), BackendOptions::new());
         match (chosen, has_rdma_device()) {
             (Ok(chosen), false) => assert_eq!(names_of(&chosen), ["tcp"]),
             (Err(error @ Error::NoTransport { .. }), false) => {
                 let text = error.to_string();
                 assert!(text.contains("shm: needs a Unix socket") && text.contains("ucx-am"), "{text}");
             }
-            (Ok(chosen), true) => assert!(chosen.transports.iter().all(|one| tcp.suits(one.as_ref()))),
+            (Ok(chosen), true) => assert!(chosen.transports.iter().all(|one| FAR.suits(one.as_ref()))),
             (Err(error), _) => panic!("{error}"),
         }
         // What the caller brings is asked too.
         let own: Vec<Box<dyn Transport>> = vec![Box::new(crate::shm::Shm::new())];
         let error =
-            transports_for(&tcp, Some("shm"), own, BackendOptions::new()).err().expect("shm has descriptors");
+            transports_for(FAR, Some("shm"), own, BackendOptions::new()).err().expect("shm has descriptors");
         assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
     }
 
@@ -456,10 +478,8 @@ mod tests {
     #[test]
     #[cfg(all(feature = "shm", feature = "tcp"))]
     fn without_a_device_other_machines_are_reached_by_tcp_and_no_library_is_looked_at() {
-        let at = |address: &str, options, has_rdma| {
-            preferred_at(&address.parse().unwrap(), Vec::new(), options, has_rdma)
-        };
-        let chosen = at("tcp:node7:7471", BackendOptions::new(), false);
+        let at = |destination, options, has_rdma| preferred_at(destination, Vec::new(), options, has_rdma);
+        let chosen = at(FAR, BackendOptions::new(), false);
         assert_eq!(names_of(&chosen), ["tcp"]);
         let passed: Vec<_> = chosen.passed_over.iter().map(|passed| &*passed.transport).collect();
         assert_eq!(passed, ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"]);
@@ -470,13 +490,13 @@ mod tests {
             .filter(|backend| backend.usable.is_ok())
             .map(|backend| backend.name)
             .collect();
-        assert_eq!(names_of(&at("tcp:node7:7471", BackendOptions::new(), true)), usable[1..]);
-        let near = at("tcp:127.0.0.1:1", BackendOptions::new(), false);
+        assert_eq!(names_of(&at(FAR, BackendOptions::new(), true)), usable[1..]);
+        let near = at(LOOPBACK, BackendOptions::new(), false);
         let of_ucx = |chosen: &Chosen| names_of(chosen).iter().filter(|name| name.starts_with("ucx")).count();
         assert_eq!(of_ucx(&near), usable.iter().filter(|name| name.starts_with("ucx")).count());
-        let allowed = at("tcp:node7:7471", BackendOptions::new().with_ucx_tcp(true), false);
+        let allowed = at(FAR, BackendOptions::new().with_ucx_tcp(true), false);
         assert_eq!(of_ucx(&allowed), usable.iter().filter(|name| **name == "ucx-am").count());
-        assert_eq!(names_of(&at("unix:a", BackendOptions::new(), false)), ["shm"]);
+        assert_eq!(names_of(&at(UNIX, BackendOptions::new(), false)), ["shm"]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ const PLANTED: [&str; 3] = ["frame", "room", "attention"];
 const FOUND: &str = "WARNING: ThreadSanitizer: data race";
 /// What it would say where it does not see the locks of the standard library, because that is not instrumented: of libtest
 /// itself, and of the queue of descriptors that a thread of the process closes. The link's own accesses are in neither.
-const SUPPRESSIONS: &str = "race:CompletedTest\nrace:farjump_transports::closer\n";
+const SUPPRESSIONS: &str = "race:CompletedTest\nrace:farjump_os::deferred_close\n";
 
 /// What builds the tests.
 enum Compiler {

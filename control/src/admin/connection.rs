@@ -7,15 +7,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::address::PeerAddress;
-use super::control::Control;
-use super::identity::PeerIdentity;
-use super::keys::NamedKey;
-use super::message::{MeetRefusal, Message};
-use super::question::{Answer, Question};
-use super::source::{out_of_order, refused};
-use super::tcp::TcpOptions;
 use crate::Error;
+use crate::address::PeerAddress;
+use crate::admin::messages::{Answer, Question};
+use crate::connection::message::Message;
+use crate::connection::{Control, out_of_order, refused};
+use crate::keys::NamedKey;
+use crate::peer_identity::PeerIdentity;
+use crate::refusal::MeetRefusal;
+use crate::tcp::TcpOptions;
 
 /// A process that has asked a target. The target's side of a question, driven without waiting.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Asker {
 
 impl Asker {
     /// `control` has brought `question` and nothing behind it.
-    pub(super) fn new(mut control: Control, question: Question, deadline: Instant) -> Asker {
+    pub(crate) fn new(mut control: Control, question: Question, deadline: Instant) -> Asker {
         control.answers();
         Asker { control, question, deadline }
     }

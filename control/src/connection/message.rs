@@ -1,9 +1,9 @@
 //! What travels on the control connection.
 //!
-//! Behind the prefix of each direction ([`super::prefix`]) come messages: a head of 8 bytes (length of the body,
+//! Behind the prefix of each direction ([`super::preamble`]) come messages: a head of 8 bytes (length of the body,
 //! `u32`; number of file descriptors that travel beside it, `u8`; three zero bytes) and the body, a [`Message`] in
 //! postcard's encoding. All numbers outside the body are little-endian. Where both sides have a key the whole travels in sealed
-//! packets ([`super::seal`]).
+//! packets of the Noise protocol.
 //!
 //! New kinds are added at the end of an enum; the numbers of those that are there never change within a version.
 
@@ -12,9 +12,10 @@ use std::fmt;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::question::Question;
-use super::rights::Rights;
-use super::stream::{StreamAnswer, StreamOffer};
+use crate::admin::messages::Question;
+use crate::connection::stream_offer::{StreamAnswer, StreamOffer};
+use crate::refusal::{MeetRefusal, RefusalCause};
+use crate::rights::Rights;
 
 /// Length of a message's head in bytes.
 pub const HEAD_LEN: usize = 8;
@@ -159,7 +160,7 @@ pub enum Message {
     Ask(Question),
     /// Target to who asked: the answer. The target closes the connection after it.
     Answer {
-        /// An [`Answer`](super::question::Answer) in postcard's encoding. Bytes here, so that whoever did not ask for one never
+        /// An [`Answer`](crate::admin::messages::Answer) in postcard's encoding. Bytes here, so that whoever did not ask for one never
         /// takes the memory that it decodes to.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
@@ -231,18 +232,18 @@ impl Message {
     }
 
     /// Whether a secret is in it.
-    pub(super) fn is_secret(&self) -> bool {
+    pub(crate) fn is_secret(&self) -> bool {
         matches!(self, Message::Welcome { stream: Some(_), .. } | Message::Ready { stream: Some(_), .. })
     }
 
     /// Whether file descriptors may travel with messages of the kind with this number: the first byte of a body.
-    pub(super) fn kind_has_descriptors(number: u8) -> bool {
+    pub(crate) fn kind_has_descriptors(number: u8) -> bool {
         // Welcome, Ready, Offer, Accept.
         matches!(number, 1 | 2 | 14 | 15)
     }
 
     /// How many file descriptors may travel with it.
-    pub(super) fn max_descriptors(&self) -> usize {
+    pub(crate) fn max_descriptors(&self) -> usize {
         match self {
             Message::Welcome { .. }
             | Message::Ready { .. }
@@ -274,165 +275,10 @@ pub struct End {
     pub region_len: u64,
 }
 
-/// Why a process would not meet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum MeetRefusal {
-    /// It admits processes of its own user only.
-    OtherUser,
-    /// No transport in common.
-    NoCommonTransport,
-    /// No arrival rule in common.
-    NoCommonRule,
-    /// The transport could not make or connect its end.
-    TransportFailed,
-    /// A message that makes no sense, is not due, or offers what cannot be.
-    Protocol,
-    /// The time for the meeting ran out.
-    TooLate,
-    /// It has as many links as it takes.
-    Full,
-    /// It is stopping.
-    Stopping,
-    /// Its policy.
-    Policy,
-    /// What it was asked for cannot be done.
-    Failed,
-    /// The process has no right to what it asks for.
-    Rights,
-}
-
-impl fmt::Display for MeetRefusal {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            MeetRefusal::OtherUser => "another user",
-            MeetRefusal::NoCommonTransport => "no transport in common",
-            MeetRefusal::NoCommonRule => "no arrival rule in common",
-            MeetRefusal::TransportFailed => "the transport failed",
-            MeetRefusal::Protocol => "protocol broken",
-            MeetRefusal::TooLate => "too late",
-            MeetRefusal::Full => "too many links",
-            MeetRefusal::Stopping => "stopping",
-            MeetRefusal::Policy => "policy",
-            MeetRefusal::Failed => "failed",
-            MeetRefusal::Rights => "missing right",
-        })
-    }
-}
-
-/// Why a target did not run a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum RefusalCause {
-    /// Lengths, offsets, kind or flags that no frame can have.
-    BadFrame,
-    /// The header's signal came and the rest of the frame did not, in the time given.
-    Stalled,
-    /// The image is damaged, or could never run.
-    BadImage,
-    /// The code's hash is not the id that it came with.
-    IdMismatch,
-    /// The image is for another instruction set.
-    WrongMachine,
-    /// The code imports a symbol that the target does not offer.
-    UnresolvedImport,
-    /// The target has no memory left, for code or for a bigger mailbox.
-    NoRoom,
-    /// The frame was made for an earlier run of the target.
-    StaleEpoch,
-    /// A code index that nothing is bound to.
-    UnknownIndex,
-    /// The frame, or its payload, is larger than the target takes.
-    TooLarge,
-    /// The target asked for the code and did not get it.
-    CodeMissing,
-    /// The code replied with more than the source takes.
-    ReplyTooLarge,
-    /// The target's policy.
-    Policy,
-    /// The ifunc's name is not one: empty, too long, or with `/` or `..`.
-    Name,
-    /// The code ran and called `farjump_panic`, and no reply was asked for that could say so.
-    Panicked,
-    /// The code ran and forwarded itself to a peer of the target, and no answer came of that.
-    Forward,
-    /// The source has no right to what the frame asks for.
-    Rights,
-}
-
-impl RefusalCause {
-    /// All causes, in the order of [`RefusalCause::index`].
-    pub const ALL: [RefusalCause; 17] = [
-        RefusalCause::BadFrame,
-        RefusalCause::Stalled,
-        RefusalCause::BadImage,
-        RefusalCause::IdMismatch,
-        RefusalCause::WrongMachine,
-        RefusalCause::UnresolvedImport,
-        RefusalCause::NoRoom,
-        RefusalCause::StaleEpoch,
-        RefusalCause::UnknownIndex,
-        RefusalCause::TooLarge,
-        RefusalCause::CodeMissing,
-        RefusalCause::ReplyTooLarge,
-        RefusalCause::Policy,
-        RefusalCause::Name,
-        RefusalCause::Panicked,
-        RefusalCause::Forward,
-        RefusalCause::Rights,
-    ];
-
-    /// How many causes there are: the length of an array of counters.
-    pub const fn count() -> usize {
-        Self::ALL.len()
-    }
-
-    /// Its place in an array of counters.
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl fmt::Display for RefusalCause {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            RefusalCause::BadFrame => "damaged frame",
-            RefusalCause::Stalled => "unfinished frame",
-            RefusalCause::BadImage => "unusable image",
-            RefusalCause::IdMismatch => "code does not match its id",
-            RefusalCause::WrongMachine => "code for another machine",
-            RefusalCause::UnresolvedImport => "unresolved import",
-            RefusalCause::NoRoom => "no room",
-            RefusalCause::StaleEpoch => "frame for an earlier run of the target",
-            RefusalCause::UnknownIndex => "unknown code index",
-            RefusalCause::TooLarge => "too large",
-            RefusalCause::CodeMissing => "code missing",
-            RefusalCause::ReplyTooLarge => "reply too large",
-            RefusalCause::Policy => "policy",
-            RefusalCause::Name => "impossible name",
-            RefusalCause::Panicked => "panicked",
-            RefusalCause::Forward => "not forwarded",
-            RefusalCause::Rights => "missing right",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meet::stream::Share;
-
-    #[test]
-    fn each_refusal_cause_has_its_own_place_words_and_number_on_the_wire() {
-        for (place, cause) in RefusalCause::ALL.into_iter().enumerate() {
-            assert_eq!(cause.index(), place);
-            assert_eq!(postcard::to_stdvec(&cause).unwrap(), [place as u8]);
-            let words = cause.to_string();
-            assert_eq!(RefusalCause::ALL.iter().filter(|other| other.to_string() == words).count(), 1);
-        }
-        // One past the last is no cause: ALL holds every one of them.
-        assert!(postcard::from_bytes::<RefusalCause>(&[RefusalCause::count() as u8]).is_err());
-    }
+    use crate::Share;
 
     #[test]
     fn the_encoding_of_each_message_is_the_documented_one() {

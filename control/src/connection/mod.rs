@@ -1,6 +1,17 @@
 //! The control connection: framed messages on a stream socket, never blocking. On a Unix socket descriptors travel beside them;
 //! on TCP, where there is a key, they are sealed.
 
+pub(crate) mod message;
+#[cfg(not(feature = "key"))]
+mod no_noise;
+#[cfg(feature = "key")]
+mod noise;
+pub(crate) mod preamble;
+pub(crate) mod recv_buffer;
+mod send_queue;
+pub(crate) mod socket;
+pub(crate) mod stream_offer;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -8,23 +19,28 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use farjump_os::deferred_close::DeferredFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::address::PeerAddress;
-use super::identity::{PeerIdentity, admit, overflow_uid, own_user, plain};
-use super::incoming::{Filled, Incoming};
-use super::keys::{Keys, NamedKey};
-use super::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, MeetRefusal, Message};
-use super::outgoing::Outgoing;
-use super::prefix::{Security, prefix};
-use super::seal::Seal;
-use super::socket::ControlSocket;
-use super::source::refused;
-use super::tcp::{self, TcpOptions};
 use crate::Error;
-use crate::closer::DeferredFd;
+use crate::address::PeerAddress;
+use crate::connection::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, Message};
+use crate::connection::preamble::{Security, prefix};
+use crate::connection::recv_buffer::{Filled, Incoming};
+use crate::connection::send_queue::Outgoing;
+use crate::connection::socket::ControlSocket;
+use crate::error::require_key_feature;
+use crate::keys::{Keys, NamedKey};
+use crate::peer_identity::{PeerIdentity, admit, overflow_uid, own_user, plain};
+use crate::refusal::MeetRefusal;
+use crate::tcp::{self, TcpOptions};
+
+#[cfg(not(feature = "key"))]
+use no_noise::Seal;
+#[cfg(feature = "key")]
+use noise::Seal;
 
 /// Longest text of a refusal, in characters.
 const MAX_TEXT: usize = 4096;
@@ -52,7 +68,7 @@ pub struct Control {
 
 /// Which part this process has on a link: each sends other things over the control connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Source,
     Target,
 }
@@ -71,7 +87,8 @@ impl Control {
     /// connected to.
     ///
     /// # Errors
-    /// [`Error::NobodyListens`], [`Error::Denied`], [`Error::KeyMissing`], [`Error::TooLate`], [`Error::System`].
+    /// [`Error::NobodyListens`], [`Error::Denied`], [`Error::KeyMissing`], [`Error::FeatureMissing`], [`Error::TooLate`],
+    /// [`Error::System`].
     pub fn connect_with(
         address: &PeerAddress,
         options: &TcpOptions,
@@ -80,6 +97,7 @@ impl Control {
         let path = match address {
             PeerAddress::Unix(path) => path,
             PeerAddress::Tcp { host, port } => {
+                require_key_feature(address)?;
                 let addresses = tcp::resolve(host, *port, Some(deadline))?;
                 options.check(address, &addresses)?;
                 let socket = tcp::connect_any(address, &addresses, deadline)?;
@@ -101,7 +119,7 @@ impl Control {
         Control::new(stream.into())
     }
 
-    pub(super) fn new(socket: OwnedFd) -> Result<Control, Error> {
+    pub(crate) fn new(socket: OwnedFd) -> Result<Control, Error> {
         // First of all: from here on its close blocks nobody, whatever fails.
         let socket = ControlSocket::unix(socket)
             .map_err(|error| Error::system("setting up a control connection", error))?;
@@ -110,7 +128,7 @@ impl Control {
     }
 
     /// Over a TCP connection of this process in `role`.
-    pub(super) fn over_tcp(socket: OwnedFd, options: &TcpOptions, role: Role) -> Result<Control, Error> {
+    pub(crate) fn over_tcp(socket: OwnedFd, options: &TcpOptions, role: Role) -> Result<Control, Error> {
         tcp::tune(&socket, options)?;
         let socket = ControlSocket::tcp(socket);
         let name = if role == Role::Source { "the target" } else { "a process" };
@@ -118,7 +136,7 @@ impl Control {
         let clear = options.clear;
         let mut outgoing = Outgoing::new();
         let seal = match role {
-            Role::Target => options.taken().map(Seal::target),
+            Role::Target => options.taken().map(Seal::target).transpose()?,
             Role::Source => match &options.key {
                 None => None,
                 Some(key) => {
@@ -212,12 +230,12 @@ impl Control {
     }
 
     /// Whether the source has yet to show which key it has.
-    pub(super) fn awaits_key(&self) -> bool {
+    pub(crate) fn awaits_key(&self) -> bool {
         self.seal.as_ref().is_some_and(|seal| seal.key().is_none())
     }
 
     /// A target takes these keys from now on: what has not shown which one it has is tried with them.
-    pub(super) fn try_keys(&mut self, keys: &Keys) {
+    pub(crate) fn try_keys(&mut self, keys: &Keys) {
         if let Some(seal) = &mut self.seal {
             seal.try_keys(keys);
         }
@@ -249,7 +267,7 @@ impl Control {
     }
 
     /// Takes what was read of the connection before, and the descriptors that came with it.
-    pub(super) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
+    pub(crate) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
         let Some(seal) = &mut self.seal else {
             self.incoming.begin_with(bytes, descriptors);
             return Ok(());
@@ -258,22 +276,22 @@ impl Control {
     }
 
     /// Whether nothing was read of it yet.
-    pub(super) fn is_untouched(&self) -> bool {
+    pub(crate) fn is_untouched(&self) -> bool {
         self.seal.as_ref().map_or_else(|| self.incoming.is_untouched(), |seal| seal.is_untouched())
     }
 
     /// Whether all that is said on it is sealed.
-    pub(super) fn is_sealed(&self) -> bool {
+    pub(crate) fn is_sealed(&self) -> bool {
         self.seal.is_some()
     }
 
     /// Whether this side is willing to leave the stream of a link clear.
-    pub(super) fn is_clear_willing(&self) -> bool {
+    pub(crate) fn is_clear_willing(&self) -> bool {
         self.clear
     }
 
     /// The socket alone, as it was before this was made of it.
-    pub(super) fn into_stream(self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn into_stream(self) -> Result<OwnedFd, Errno> {
         let is_unix = self.carries_descriptors();
         let socket = self.socket.into_descriptor();
         if !is_unix {
@@ -283,7 +301,7 @@ impl Control {
     }
 
     /// Checks that `stream`, which the target has taken, belongs to a process of this one's user, where no key says so.
-    pub(super) fn admit_stream(&self, stream: impl AsFd) -> Result<(), Error> {
+    pub(crate) fn admit_stream(&self, stream: impl AsFd) -> Result<(), Error> {
         match self.seal.is_some() || self.peer.address.is_none() {
             true => Ok(()),
             false => check_owner(tcp::owner_of_peer(&stream)?, &self.peer),
@@ -295,7 +313,7 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not say.
-    pub(super) fn admit(&mut self) -> Result<(), Error> {
+    pub(crate) fn admit(&mut self) -> Result<(), Error> {
         if self.seal.is_some() {
             return Ok(());
         }
@@ -310,7 +328,7 @@ impl Control {
     ///
     /// # Errors
     /// As there; [`Error::Refused`] where the target was faster to refuse; those of waiting for its prefix over TCP.
-    pub(super) fn admit_target(&mut self, deadline: Instant) -> Result<(), Error> {
+    pub(crate) fn admit_target(&mut self, deadline: Instant) -> Result<(), Error> {
         // On loopback a target is known once it has taken the connection, which its prefix shows.
         self.await_prefix(deadline)?;
         let Err(error) = self.admit() else { return Ok(()) };
@@ -339,7 +357,7 @@ impl Control {
     }
 
     /// The peer's name, as it introduced itself, and its process id, which is believed where the system says none.
-    pub(super) fn introduce(&mut self, program: &str, pid: u32) {
+    pub(crate) fn introduce(&mut self, program: &str, pid: u32) {
         self.peer.rename(program);
         if self.peer.address.is_some() {
             self.peer.pid = pid;
@@ -347,7 +365,7 @@ impl Control {
     }
 
     /// The sides have met: from now on code may travel from source to target, and its limits apply.
-    pub(super) fn met(&mut self, role: Role) {
+    pub(crate) fn met(&mut self, role: Role) {
         // A target sends only small messages: a source that does not read them pins little of its memory.
         let (receive, send, queue) = match role {
             Role::Source => (MAX_MEETING_MESSAGE, MAX_MESSAGE, 2 * MAX_MESSAGE),
@@ -358,30 +376,30 @@ impl Control {
     }
 
     /// This process asks: question and answer may be as long as an image.
-    pub(super) fn asks(&mut self) {
+    pub(crate) fn asks(&mut self) {
         self.incoming.set_limit(MAX_MESSAGE);
         self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
     }
 
     /// This process may be asked with something as long as an image.
-    pub(super) fn is_asked_at_length(&mut self) {
+    pub(crate) fn is_asked_at_length(&mut self) {
         self.incoming.set_limit(MAX_MESSAGE);
     }
 
     /// This process answers, once.
-    pub(super) fn answers(&mut self) {
+    pub(crate) fn answers(&mut self) {
         self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
     }
 
     /// The target takes no image of more than `most` bytes, if there is a limit, so no message that could hold one either: what
     /// a source sends pins no more of its memory.
-    pub(super) fn limit_code(&mut self, most: Option<u64>) {
+    pub(crate) fn limit_code(&mut self, most: Option<u64>) {
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_CODE).min(MAX_CODE);
         self.incoming.set_limit((most + (MAX_MESSAGE - MAX_CODE)).max(MAX_MEETING_MESSAGE));
     }
 
     /// Waits for the next message. `expected` says what, for the error.
-    pub(super) fn recv_until(
+    pub(crate) fn recv_until(
         &mut self,
         deadline: Instant,
         expected: &'static str,
@@ -398,7 +416,7 @@ impl Control {
 
     /// On a TCP connection without a key, waits until the peer has introduced itself, and so taken the connection. What else
     /// it sent stays for [`Control::recv`].
-    pub(super) fn await_prefix(&mut self, deadline: Instant) -> Result<(), Error> {
+    pub(crate) fn await_prefix(&mut self, deadline: Instant) -> Result<(), Error> {
         while self.seal.is_none() && self.peer.address.is_some() && !self.incoming.is_greeted() {
             self.flush()?;
             match self.fill()? {
@@ -429,7 +447,7 @@ impl Control {
 }
 
 /// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for room in its queue of connections.
-pub(super) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant) -> Result<OwnedFd, Error> {
+pub(crate) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant) -> Result<OwnedFd, Error> {
     let system = |errno: Errno| Error::system(format!("connecting to {address}"), errno);
     let name = SocketAddrUnix::new(path).map_err(system)?;
     loop {
@@ -462,7 +480,7 @@ pub(super) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant
 ///
 /// # Errors
 /// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not say.
-pub(super) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), Error> {
+pub(crate) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), Error> {
     let own = own_user();
     if admit(uid, own) {
         return Ok(());
@@ -482,7 +500,7 @@ impl AsFd for Control {
 }
 
 /// Ends a meeting that failed for `error`: tells the peer why, unless it was the peer who ended it.
-pub(super) fn tell(control: Control, error: Error) -> Error {
+pub(crate) fn tell(control: Control, error: Error) -> Error {
     let cause = match &error {
         Error::Refused { .. } | Error::PeerGone { .. } | Error::CutShort { .. } => return error,
         Error::OtherUser { .. } | Error::OwnerUnknown { .. } | Error::OwnUserUnknown { .. } => {
@@ -500,10 +518,20 @@ pub(super) fn tell(control: Control, error: Error) -> Error {
     error
 }
 
-#[cfg(test)]
+/// What a refusal of the peer is to this side.
+pub(crate) fn refused(control: &Control, cause: MeetRefusal, text: &str) -> Error {
+    Error::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
+}
+
+/// A message that was not due.
+pub(crate) fn out_of_order(control: &Control, expected: &'static str, got: &Message) -> Error {
+    Error::OutOfOrder { peer: control.peer().to_string(), expected, got: got.name() }
+}
+
+#[cfg(all(test, feature = "key"))]
 mod tests {
     use super::*;
-    use crate::meet::{Key, Listener};
+    use crate::{Key, Listener};
 
     /// Bytes that one call reads at most while packets are short.
     const MOST: u64 = (READS * 4096) as u64;

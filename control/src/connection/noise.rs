@@ -17,18 +17,18 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use farjump_os::scrubbed;
 use rustix::io::Errno;
 use snow::{Builder, HandshakeState, TransportState};
 
-use super::identity::PeerIdentity;
-use super::incoming::{Filled, Incoming};
-use super::key::Key;
-use super::keys::{Keys, NamedKey};
-use super::outgoing::Outgoing;
-use super::prefix::{PREFIX_LEN, Security, prefix, read_prefix};
-use super::tcp;
 use crate::Error;
-use crate::scrub::scrubbed;
+use crate::connection::preamble::{PREFIX_LEN, Security, prefix, read_prefix};
+use crate::connection::recv_buffer::{Filled, Incoming};
+use crate::connection::send_queue::Outgoing;
+use crate::key::Key;
+use crate::keys::{Keys, NamedKey};
+use crate::peer_identity::PeerIdentity;
+use crate::tcp;
 
 /// The protocol of Noise that is spoken. Its name is part of what both sides must agree on.
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -48,7 +48,7 @@ const MAX_PACKET: usize = 65_535;
 const READ: usize = 4096;
 
 /// One side of it.
-pub(super) struct Seal {
+pub(crate) struct Seal {
     state: State,
     /// Bytes that came and are not opened yet: a part of one packet, or some small ones.
     raw: Vec<u8>,
@@ -77,17 +77,20 @@ impl std::fmt::Debug for Seal {
 
 impl Seal {
     /// A target's. It says nothing before a source has.
-    pub(super) fn target(keys: Keys) -> Seal {
-        Seal { state: State::Waiting(keys), raw: Vec::new(), greeted: false, key: None }
+    ///
+    /// # Errors
+    /// None. Builds without the feature `key` refuse here.
+    pub(crate) fn target(keys: Keys) -> Result<Seal, Error> {
+        Ok(Seal { state: State::Waiting(keys), raw: Vec::new(), greeted: false, key: None })
     }
 
     /// The key that the source has, once a target knows.
-    pub(super) fn key(&self) -> Option<&Arc<NamedKey>> {
+    pub(crate) fn key(&self) -> Option<&Arc<NamedKey>> {
         self.key.as_ref()
     }
 
     /// Tries these keys instead, unless the source's is known already.
-    pub(super) fn try_keys(&mut self, keys: &Keys) {
+    pub(crate) fn try_keys(&mut self, keys: &Keys) {
         if let State::Waiting(waiting) = &mut self.state {
             waiting.clone_from(keys);
         }
@@ -97,7 +100,7 @@ impl Seal {
     ///
     /// # Errors
     /// [`Error::System`] where there is no randomness.
-    pub(super) fn source(key: &Key) -> Result<(Seal, Vec<u8>), Error> {
+    pub(crate) fn source(key: &Key) -> Result<(Seal, Vec<u8>), Error> {
         let own = prefix(Security::Key);
         let mut first = own.to_vec();
         let noise = scrubbed(|| {
@@ -109,7 +112,7 @@ impl Seal {
     }
 
     /// Takes what was read of the connection before: at most a prefix.
-    pub(super) fn begin_with(
+    pub(crate) fn begin_with(
         &mut self,
         bytes: Vec<u8>,
         outgoing: &mut Outgoing,
@@ -120,12 +123,12 @@ impl Seal {
     }
 
     /// Whether nothing has come yet.
-    pub(super) fn is_untouched(&self) -> bool {
+    pub(crate) fn is_untouched(&self) -> bool {
         !self.greeted && self.raw.is_empty()
     }
 
     /// Whether the handshake is over and messages may travel.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Open(_))
     }
 
@@ -133,7 +136,7 @@ impl Seal {
     ///
     /// # Errors
     /// [`Error::System`] before the seal is open.
-    pub(super) fn close(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn close(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
         let State::Open(noise) = &mut self.state else {
             return Err(Error::system("sealing a message", Errno::NOTCONN));
         };
@@ -154,7 +157,7 @@ impl Seal {
     /// # Errors
     /// [`Error::NotFarjump`], [`Error::Version`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`],
     /// [`Error::Garbled`], [`Error::Silent`], [`Error::System`].
-    pub(super) fn fill(
+    pub(crate) fn fill(
         &mut self,
         socket: BorrowedFd<'_>,
         incoming: &mut Incoming,
@@ -183,7 +186,7 @@ impl Seal {
 
     /// A packet with nothing in it, as no honest side sends one.
     #[cfg(test)]
-    pub(super) fn empty_packet(&mut self) -> Vec<u8> {
+    pub(crate) fn empty_packet(&mut self) -> Vec<u8> {
         let State::Open(noise) = &mut self.state else { panic!("it is not open") };
         let mut packet = vec![0; HEAD + TAG];
         packet[..HEAD].copy_from_slice(&(TAG as u16).to_le_bytes());
@@ -193,7 +196,7 @@ impl Seal {
 
     /// What is wrong when the connection ends now, unless nothing of a packet or the prefix is here: how much of it came, and
     /// how much was due.
-    pub(super) fn cut_short(&self) -> Option<(usize, usize)> {
+    pub(crate) fn cut_short(&self) -> Option<(usize, usize)> {
         (!self.raw.is_empty()).then(|| (self.raw.len(), self.due()))
     }
 
@@ -379,7 +382,7 @@ fn broken(error: snow::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meet::MAX_KEYS;
+    use crate::MAX_KEYS;
 
     fn peer() -> PeerIdentity {
         PeerIdentity::at("127.0.0.1:1".parse().unwrap(), "a process")

@@ -1,8 +1,8 @@
 //! What each direction of a control connection starts with: 12 bytes by which farjump, another version, and whether there is a
 //! key are told before anything else is looked at.
 
-use super::identity::PeerIdentity;
 use crate::Error;
+use crate::peer_identity::PeerIdentity;
 
 /// The first bytes of each direction.
 pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
@@ -13,23 +13,23 @@ pub const PREFIX_LEN: usize = 12;
 
 /// How a side talks on a connection, as its prefix says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Security {
+pub(crate) enum Security {
     /// Messages as they are.
     Plain = 0,
     /// A handshake by a key that both have, then sealed packets.
     Key = 1,
 }
 
-/// In the place of a [`Security`], on the stream of a link ([`super::stream`]).
+/// In the place of a [`Security`], on the stream of a link ([`crate::handshake::stream`]).
 const STREAM: u8 = 2;
 
 /// The prefix that this version sends on a control connection.
-pub(super) const fn prefix(security: Security) -> [u8; PREFIX_LEN] {
+pub(crate) const fn prefix(security: Security) -> [u8; PREFIX_LEN] {
     prefix_of(security as u8)
 }
 
 /// The prefix that this version sends on a stream.
-pub(super) const fn stream_prefix() -> [u8; PREFIX_LEN] {
+pub(crate) const fn stream_prefix() -> [u8; PREFIX_LEN] {
     prefix_of(STREAM)
 }
 
@@ -40,7 +40,7 @@ const fn prefix_of(kind: u8) -> [u8; PREFIX_LEN] {
 }
 
 /// What the prefix at the start of `bytes` says; `None` if it is not whole. As soon as a byte of it is wrong, an error.
-pub(super) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Security>, Error> {
+pub(crate) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Security>, Error> {
     let have = bytes.len().min(MAGIC.len());
     if bytes[..have] != MAGIC[..have] {
         return Err(Error::NotFarjump { peer: peer.to_string() });

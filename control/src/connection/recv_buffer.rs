@@ -5,17 +5,17 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
+use farjump_os::deferred_close::{DeferredFd, MOST_DELIVERED};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use zeroize::Zeroize;
 
-use super::identity::PeerIdentity;
-use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
-use super::prefix::{PREFIX_LEN, Security, read_prefix};
-use super::tcp;
 use crate::Error;
-use crate::closer::{DeferredFd, MOST_DELIVERED};
+use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
+use crate::connection::preamble::{PREFIX_LEN, Security, read_prefix};
+use crate::peer_identity::PeerIdentity;
+use crate::tcp;
 
 /// Least and most bytes that are read at once.
 const READ: (usize, usize) = (4096, 256 * 1024);
@@ -24,7 +24,7 @@ const MOVED: usize = 2 * MAX_MEETING_MESSAGE;
 
 /// What came and was not yet taken.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     /// Bytes not yet taken: a message's beginning, or nothing.
     bytes: Vec<u8>,
     /// Descriptors that came with them, oldest first. The system delivers a message's descriptors with its first byte,
@@ -37,17 +37,17 @@ pub(super) struct Incoming {
 }
 
 /// What one reading of a socket gave.
-pub(super) struct Received {
+pub(crate) struct Received {
     /// Bytes read.
-    pub(super) read: Result<usize, Errno>,
+    pub(crate) read: Result<usize, Errno>,
     /// Descriptors that came beside them.
-    pub(super) descriptors: Vec<DeferredFd>,
+    pub(crate) descriptors: Vec<DeferredFd>,
     /// There were more.
-    pub(super) truncated: bool,
+    pub(crate) truncated: bool,
 }
 
 /// Reads once from `socket`, which does not block, and takes the descriptors that come beside the bytes.
-pub(super) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
+pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let read = loop {
@@ -71,7 +71,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
 
 /// What one look at the socket found.
 #[derive(PartialEq, Eq)]
-pub(super) enum Filled {
+pub(crate) enum Filled {
     /// Something came.
     Some,
     /// Nothing there now.
@@ -81,7 +81,7 @@ pub(super) enum Filled {
 }
 
 impl Incoming {
-    pub(super) fn new() -> Incoming {
+    pub(crate) fn new() -> Incoming {
         Incoming {
             bytes: Vec::new(),
             descriptors: VecDeque::new(),
@@ -91,25 +91,26 @@ impl Incoming {
     }
 
     /// For messages that come out of sealed packets: their prefix is the seal's.
-    pub(super) fn sealed() -> Incoming {
+    pub(crate) fn sealed() -> Incoming {
         let mut incoming = Incoming::new();
         incoming.greeted = true;
         incoming
     }
 
     /// Takes what was read of the connection before.
-    pub(super) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) {
+    pub(crate) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) {
         self.bytes = bytes;
         self.descriptors = descriptors.into();
     }
 
     /// Whether nothing has come yet.
-    pub(super) fn is_untouched(&self) -> bool {
+    pub(crate) fn is_untouched(&self) -> bool {
         !self.greeted && self.bytes.is_empty()
     }
 
     /// Takes `len` bytes that `write` fills in, or none if it fails.
-    pub(super) fn extend<E>(
+    #[cfg(feature = "key")]
+    pub(crate) fn extend<E>(
         &mut self,
         len: usize,
         write: impl FnOnce(&mut [u8]) -> Result<usize, E>,
@@ -128,17 +129,17 @@ impl Incoming {
     }
 
     /// Whether the prefix came, if one is due.
-    pub(super) fn is_greeted(&self) -> bool {
+    pub(crate) fn is_greeted(&self) -> bool {
         self.greeted
     }
 
     /// Takes bodies of up to `limit` bytes from now on.
-    pub(super) fn set_limit(&mut self, limit: usize) {
+    pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
     /// The next message, if it is whole. After an error nothing more can be taken.
-    pub(super) fn next(&mut self, peer: &PeerIdentity) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
+    pub(crate) fn next(&mut self, peer: &PeerIdentity) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
         self.greet(peer)?;
         if !self.greeted {
             return Ok(None);
@@ -176,7 +177,7 @@ impl Incoming {
     }
 
     /// Reads once from `socket`, which does not block.
-    pub(super) fn fill(&mut self, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Result<Filled, Error> {
+    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Result<Filled, Error> {
         let have = self.bytes.len();
         let due = match self.greeted {
             true => self.head(peer)?.map_or(HEAD_LEN, |(len, _)| HEAD_LEN + len),
@@ -207,7 +208,7 @@ impl Incoming {
     }
 
     /// What is wrong when the connection ends now: a message may be cut short.
-    pub(super) fn end(&self, peer: &PeerIdentity) -> Error {
+    pub(crate) fn end(&self, peer: &PeerIdentity) -> Error {
         let peer_name = peer.to_string();
         let needed = match self.head(peer) {
             _ if self.bytes.is_empty() => return Error::PeerGone { peer: peer_name },
@@ -219,7 +220,7 @@ impl Incoming {
     }
 
     /// Takes the prefix, if it is due and here; as soon as a byte of it is wrong, an error.
-    pub(super) fn greet(&mut self, peer: &PeerIdentity) -> Result<(), Error> {
+    pub(crate) fn greet(&mut self, peer: &PeerIdentity) -> Result<(), Error> {
         if self.greeted {
             return Ok(());
         }

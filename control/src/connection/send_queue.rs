@@ -7,21 +7,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
 use zeroize::Zeroize;
 
-use super::identity::PeerIdentity;
-use super::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
-use super::seal::Seal;
-use super::tcp;
 use crate::Error;
+use crate::connection::Seal;
+use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
+use crate::peer_identity::PeerIdentity;
+use crate::tcp;
 
 /// Bytes of messages that wait while the sides meet, at most.
 const MEETING_QUEUE: usize = 2 * MAX_MEETING_MESSAGE;
 
 /// What waits to be sent, oldest first.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     parts: VecDeque<Part>,
     /// Sum of the bytes in `parts` not yet sent.
     queued: usize,
@@ -46,12 +45,12 @@ struct Part {
 
 impl Outgoing {
     /// With nothing to send yet.
-    pub(super) fn new() -> Outgoing {
+    pub(crate) fn new() -> Outgoing {
         Outgoing { parts: VecDeque::new(), queued: 0, queue_limit: MEETING_QUEUE, limit: MAX_MEETING_MESSAGE }
     }
 
     /// Sends these bytes as they are, before all messages: a prefix, a handshake.
-    pub(super) fn push_raw(&mut self, bytes: Vec<u8>) {
+    pub(crate) fn push_raw(&mut self, bytes: Vec<u8>) {
         self.queued += bytes.len();
         let place = self.parts.iter().take_while(|part| part.ready).count();
         self.parts
@@ -59,12 +58,12 @@ impl Outgoing {
     }
 
     /// Sends bodies of up to `limit` bytes from now on, and lets `queue_limit` bytes wait.
-    pub(super) fn set_limits(&mut self, limit: usize, queue_limit: usize) {
+    pub(crate) fn set_limits(&mut self, limit: usize, queue_limit: usize) {
         (self.limit, self.queue_limit) = (limit, queue_limit);
     }
 
     /// Takes a message. Nothing of it was taken if this fails.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         message: &Message,
         descriptors: &[BorrowedFd<'_>],
@@ -105,12 +104,12 @@ impl Outgoing {
     }
 
     /// Whether anything waits for the socket to take it. Messages that wait for `seal` to open do not.
-    pub(super) fn wants_write(&self, seal: Option<&Seal>) -> bool {
+    pub(crate) fn wants_write(&self, seal: Option<&Seal>) -> bool {
         self.parts.front().is_some_and(|part| part.ready || seal.is_none_or(Seal::is_open))
     }
 
     /// Sends what `socket` takes without blocking, closed by the seal if there is one. Messages wait until that is open.
-    pub(super) fn flush(
+    pub(crate) fn flush(
         &mut self,
         socket: BorrowedFd<'_>,
         peer: &PeerIdentity,

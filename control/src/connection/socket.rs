@@ -3,15 +3,14 @@
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use farjump_os::deferred_close;
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{Shutdown, shutdown, sockopt};
 
-use crate::closer;
-
 /// A connected socket. On a Unix socket messages with descriptors may lie unread, and closing the socket closes those too,
-/// which can block ([`closer`]).
+/// which can block ([`deferred_close`]).
 #[derive(Debug)]
-pub(super) struct ControlSocket {
+pub(crate) struct ControlSocket {
     descriptor: ManuallyDrop<OwnedFd>,
     is_unix: bool,
     /// The process that the connection belongs to. A forked child has a copy, and must not end the connection with it.
@@ -20,7 +19,7 @@ pub(super) struct ControlSocket {
 
 impl ControlSocket {
     /// One whose peer can pass descriptors.
-    pub(super) fn unix(descriptor: OwnedFd) -> Result<ControlSocket, Errno> {
+    pub(crate) fn unix(descriptor: OwnedFd) -> Result<ControlSocket, Errno> {
         let socket = ControlSocket::new(descriptor, true);
         // Out-of-band bytes can have descriptors beside them. A receiver that skips such a byte has the system close them, in
         // the thread that receives; taken with the other bytes they come as other descriptors do.
@@ -29,12 +28,12 @@ impl ControlSocket {
     }
 
     /// One that carries bytes alone.
-    pub(super) fn tcp(descriptor: OwnedFd) -> ControlSocket {
+    pub(crate) fn tcp(descriptor: OwnedFd) -> ControlSocket {
         ControlSocket::new(descriptor, false)
     }
 
     /// The descriptor, which is the caller's to close.
-    pub(super) fn into_descriptor(mut self) -> OwnedFd {
+    pub(crate) fn into_descriptor(mut self) -> OwnedFd {
         // SAFETY: nothing else takes the descriptor, as the value is not dropped.
         let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
         std::mem::forget(self);
@@ -69,6 +68,6 @@ impl Drop for ControlSocket {
                 return drop(descriptor);
             }
         }
-        closer::close(descriptor);
+        deferred_close::close(descriptor);
     }
 }

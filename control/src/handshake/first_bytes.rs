@@ -1,21 +1,21 @@
 //! The first bytes of a connection that was accepted, by which it shows what it is: a control connection, or the stream of a link.
 
 use farjump_core::transport::Stream;
+use farjump_os::deferred_close::DeferredFd;
 use rustix::io::Errno;
 
-use super::control::Control;
-use super::incoming::receive;
-use super::message::MAX_DESCRIPTORS;
-use super::prefix::{PREFIX_LEN, stream_prefix};
-use super::stream::OPENING_LEN;
-use super::tcp;
 use crate::Error;
-use crate::closer::DeferredFd;
+use crate::connection::Control;
+use crate::connection::message::MAX_DESCRIPTORS;
+use crate::connection::preamble::{PREFIX_LEN, stream_prefix};
+use crate::connection::recv_buffer::receive;
+use crate::connection::stream_offer::OPENING_LEN;
+use crate::tcp;
 use std::os::fd::AsFd;
 
 /// What has come of a connection that has not shown what it is. No byte behind a stream's opening is read.
 #[derive(Debug)]
-pub(super) struct First {
+pub(crate) struct First {
     bytes: [u8; OPENING_LEN],
     have: usize,
     descriptors: Vec<DeferredFd>,
@@ -23,7 +23,7 @@ pub(super) struct First {
 
 /// What a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Nature {
+pub(crate) enum Nature {
     /// Not known yet.
     Unknown,
     /// A control connection, or no farjump at all.
@@ -35,12 +35,12 @@ pub(super) enum Nature {
 }
 
 impl First {
-    pub(super) fn new() -> First {
+    pub(crate) fn new() -> First {
         First { bytes: [0; OPENING_LEN], have: 0, descriptors: Vec::new() }
     }
 
     /// What the bytes so far say.
-    pub(super) fn nature(&self) -> Nature {
+    pub(crate) fn nature(&self) -> Nature {
         let len = self.have.min(PREFIX_LEN);
         match self.have {
             _ if self.bytes[..len] != stream_prefix()[..len] => Nature::Control,
@@ -52,7 +52,7 @@ impl First {
 
     /// Reads what is here of `control`'s connection, until it is known what that is. At its end it stays as it was, and is a control
     /// connection's to find out.
-    pub(super) fn fill(&mut self, control: &Control) -> Result<Nature, Error> {
+    pub(crate) fn fill(&mut self, control: &Control) -> Result<Nature, Error> {
         loop {
             let end = match self.nature() {
                 Nature::Unknown => PREFIX_LEN,
@@ -85,7 +85,7 @@ impl First {
     }
 
     /// The opening of a stream, if it is whole and as it must be.
-    pub(super) fn opening(&self, control: &Control) -> Result<&[u8; OPENING_LEN], Error> {
+    pub(crate) fn opening(&self, control: &Control) -> Result<&[u8; OPENING_LEN], Error> {
         let peer = || control.peer().to_string();
         match self.descriptors.len() {
             0 => {}
@@ -99,7 +99,7 @@ impl First {
     }
 
     /// The bytes and descriptors that came, for a control connection.
-    pub(super) fn into_parts(self) -> (Vec<u8>, Vec<DeferredFd>) {
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<DeferredFd>) {
         (self.bytes[..self.have].to_vec(), self.descriptors)
     }
 }

@@ -7,18 +7,18 @@ use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::image::Machine;
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, Opening, Transport,
+    Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, Opening, PassedOver, Transport,
 };
+use farjump_os::deferred_close::DeferredFd;
+use farjump_os::scrubbed;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::control::{Control, Role, tell};
-use super::identity::PeerIdentity;
-use super::message::{End, Limits};
-use super::rights::Rights;
-use super::stream::Joining;
 use crate::Error;
-use crate::closer::DeferredFd;
-use crate::scrub::scrubbed;
+use crate::connection::message::{End, Limits};
+use crate::connection::{Control, Role, tell};
+use crate::handshake::stream::Joining;
+use crate::peer_identity::PeerIdentity;
+use crate::rights::Rights;
 
 /// Two processes that have met: a connected link and its terms.
 #[derive(Debug)]
@@ -50,23 +50,6 @@ pub struct Met {
     pub passed_over: Vec<PassedOver>,
 }
 
-/// A transport that would rather have been taken, and was not.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct PassedOver {
-    /// Its name.
-    pub transport: String,
-    /// Why not, as a sentence.
-    pub why: String,
-}
-
-impl PassedOver {
-    /// The transport of this name, which was not taken because of `why`.
-    pub fn new(transport: impl Into<String>, why: impl Into<String>) -> PassedOver {
-        PassedOver { transport: transport.into(), why: why.into() }
-    }
-}
-
 /// Two ends that are connected, and their terms.
 #[derive(Debug)]
 pub struct Joined {
@@ -95,7 +78,7 @@ pub struct Direction {
 }
 
 /// This side's end, opened and not yet connected.
-pub(super) struct OwnEnd {
+pub(crate) struct OwnEnd {
     opening: Box<dyn Opening>,
     transport: String,
     capabilities: Capabilities,
@@ -108,7 +91,7 @@ pub(super) struct OwnEnd {
 
 impl OwnEnd {
     /// Opens an end of `transport` and draws its key.
-    pub(super) fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<OwnEnd, Error> {
+    pub(crate) fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<OwnEnd, Error> {
         let capabilities = transport.capabilities();
         let max_frame = request.max_frame.min(capabilities.max_frame).min(MAX_FRAME);
         let mut key = [0; LinkKey::LEN];
@@ -132,7 +115,7 @@ impl OwnEnd {
 
     /// Leaves out the arrival rules that do not hold between this end and the peer's. By the side that learns of the other's end
     /// before it tells of its own.
-    pub(super) fn narrow(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), Error> {
+    pub(crate) fn narrow(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), Error> {
         if end.transport == self.transport {
             let narrowed = self.opening.arrival_with(&end.address);
             self.rules &= narrowed.map_err(|error| error.with_peer(peer.to_string()))?;
@@ -141,17 +124,17 @@ impl OwnEnd {
     }
 
     /// Whether its frames travel on a stream.
-    pub(super) fn has_stream(&self) -> bool {
+    pub(crate) fn has_stream(&self) -> bool {
         self.capabilities.stream
     }
 
     /// Its transport's name.
-    pub(super) fn transport(&self) -> &str {
+    pub(crate) fn transport(&self) -> &str {
         &self.transport
     }
 
     /// Gives `use_it` what the peer is told, with the descriptors that go beside it.
-    pub(super) fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
+    pub(crate) fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
         let address = self.opening.address();
         let end = End {
             transport: self.transport.clone(),
@@ -166,7 +149,7 @@ impl OwnEnd {
     }
 
     /// The rule that this end and the peer's use, and the sanity of the numbers that the peer states.
-    pub(super) fn agree(&self, peer: &PeerIdentity, end: &End) -> Result<ArrivalRules, Error> {
+    pub(crate) fn agree(&self, peer: &PeerIdentity, end: &End) -> Result<ArrivalRules, Error> {
         let terms = |what: String| Error::Terms { peer: peer.to_string(), what };
         if end.transport != self.transport {
             return Err(terms(format!(
@@ -190,12 +173,12 @@ impl OwnEnd {
     }
 
     /// Largest frame in bytes that is received at it.
-    pub(super) fn max_frame(&self) -> usize {
+    pub(crate) fn max_frame(&self) -> usize {
         self.max_frame as usize
     }
 
     /// Connects it to the peer's `end`, with which it agreed on `rule`.
-    pub(super) fn join(
+    pub(crate) fn join(
         self,
         peer: &PeerIdentity,
         end: End,
@@ -244,23 +227,23 @@ impl OwnEnd {
 }
 
 /// Both ends are open and each knows of the other; what is left is to connect them.
-pub(super) struct Connect {
-    pub(super) own_end: OwnEnd,
+pub(crate) struct Connect {
+    pub(crate) own_end: OwnEnd,
     /// The peer's end, and the descriptors that came with it.
-    pub(super) end: End,
-    pub(super) descriptors: Vec<DeferredFd>,
+    pub(crate) end: End,
+    pub(crate) descriptors: Vec<DeferredFd>,
     /// The stream that frames are to travel on, if any.
-    pub(super) stream: Option<Joining>,
-    pub(super) role: Role,
-    pub(super) rule: ArrivalRules,
-    pub(super) epoch: u64,
-    pub(super) peer_machine: Machine,
-    pub(super) deadline: Instant,
+    pub(crate) stream: Option<Joining>,
+    pub(crate) role: Role,
+    pub(crate) rule: ArrivalRules,
+    pub(crate) epoch: u64,
+    pub(crate) peer_machine: Machine,
+    pub(crate) deadline: Instant,
 }
 
 impl Connect {
     /// Connects. If that fails the peer is told why.
-    pub(super) fn run(self, mut control: Control) -> Result<Met, Error> {
+    pub(crate) fn run(self, mut control: Control) -> Result<Met, Error> {
         let transport = self.own_end.transport.clone();
         let joined = self.own_end.join(
             control.peer(),
@@ -315,7 +298,7 @@ fn reach(
 }
 
 /// The ELF machine number of this process, 0 where farjump has no name for it.
-pub(super) fn own_machine() -> u16 {
+pub(crate) fn own_machine() -> u16 {
     Machine::native().map_or(0, |machine| machine.0)
 }
 

@@ -6,12 +6,12 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use farjump_core::transport::{OpenRequest, Transport};
+use farjump_os::deferred_close::DeferredFd;
 
-use super::identity::PeerIdentity;
-use super::message::End;
-use super::terms::{Joined, OwnEnd};
 use crate::Error;
-use crate::closer::DeferredFd;
+use crate::connection::message::End;
+use crate::handshake::negotiation::{Joined, OwnEnd};
+use crate::peer_identity::PeerIdentity;
 
 /// This side's end of the second pair, opened and not yet connected. Dropping it closes it.
 pub struct SecondEnd(OwnEnd);

@@ -3,17 +3,18 @@
 use std::time::Instant;
 
 use farjump_core::image::Machine;
-use farjump_core::transport::{OpenRequest, Transport};
+use farjump_core::transport::{OpenRequest, PassedOver, Transport};
+use farjump_os::deferred_close::DeferredFd;
 
-use super::address::PeerAddress;
-use super::control::{Control, Role, tell};
-use super::identity::plain;
-use super::message::{MAX_TRANSPORTS, MeetRefusal, Message};
-use super::stream;
-use super::tcp::TcpOptions;
-use super::terms::{Connect, Met, OwnEnd, PassedOver, own_machine};
 use crate::Error;
-use crate::closer::DeferredFd;
+use crate::address::PeerAddress;
+use crate::connection::message::{MAX_TRANSPORTS, Message};
+use crate::connection::{Control, Role, out_of_order, refused, tell};
+use crate::handshake::negotiation::{Connect, Met, OwnEnd, own_machine};
+use crate::handshake::stream;
+use crate::peer_identity::plain;
+use crate::refusal::MeetRefusal;
+use crate::tcp::TcpOptions;
 
 /// What a source asks for.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ pub fn meet_target(
             Err(error) => match chosen.filter(|_| offered.len() > 1 && lies_in_the_transport(&error)) {
                 Some(transport) => {
                     log::info!("{address}: {transport} is passed over: {error}");
-                    passed_over.push(PassedOver { transport, why: error.to_string() });
+                    passed_over.push(PassedOver::new(transport, error.to_string()));
                 }
                 None if passed_over.is_empty() => return Err(error),
                 None => {
@@ -197,14 +198,4 @@ fn next(
         (Message::Refuse { cause, text }, _) => Err(refused(control, cause, &text)),
         message => Ok(message),
     }
-}
-
-/// What a refusal of the peer is to this side.
-pub(super) fn refused(control: &Control, cause: MeetRefusal, text: &str) -> Error {
-    Error::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
-}
-
-/// A message that was not due.
-pub(super) fn out_of_order(control: &Control, expected: &'static str, got: &Message) -> Error {
-    Error::OutOfOrder { peer: control.peer().to_string(), expected, got: got.name() }
 }

@@ -5,20 +5,21 @@ use std::time::{Duration, Instant};
 
 use farjump_core::image::Machine;
 use farjump_core::transport::{InboxKind, OpenRequest, Transport};
+use farjump_os::deferred_close::DeferredFd;
 
-use super::asking::Asker;
-use super::control::{Control, Role, tell};
-use super::first::{First, Nature};
-use super::identity::{PeerIdentity, plain};
-use super::keys::Keys;
-use super::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, MeetRefusal, Message};
-use super::question::Question;
-use super::rights::Rights;
-use super::source::{out_of_order, refused};
-use super::stream::{Awaited, IncomingStream, StreamAnswer};
-use super::terms::{Connect, Met, OwnEnd, own_machine};
 use crate::Error;
-use crate::closer::DeferredFd;
+use crate::admin::connection::Asker;
+use crate::admin::messages::Question;
+use crate::connection::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
+use crate::connection::stream_offer::StreamAnswer;
+use crate::connection::{Control, Role, out_of_order, refused, tell};
+use crate::handshake::first_bytes::{First, Nature};
+use crate::handshake::negotiation::{Connect, Met, OwnEnd, own_machine};
+use crate::handshake::stream::{Awaited, IncomingStream};
+use crate::keys::Keys;
+use crate::peer_identity::{PeerIdentity, plain};
+use crate::refusal::MeetRefusal;
+use crate::rights::Rights;
 
 /// What a target tells each source that it meets.
 #[derive(Clone, Debug)]
@@ -143,7 +144,7 @@ enum State {
 }
 
 impl Arrival {
-    /// Begins to meet the process behind `control`, which must have come from [`super::Listener::accept`] or be trusted
+    /// Begins to meet the process behind `control`, which must have come from [`crate::Listener::accept`] or be trusted
     /// otherwise: who may connect is decided there.
     pub fn new(mut control: Control, options: ArrivalOptions) -> Arrival {
         if !control.awaits_key() && options.rights.contains(Rights::EXPORT) {
@@ -172,7 +173,7 @@ impl Arrival {
     /// # Errors
     /// The meeting has failed, and the source was told why if it still listens. Drop the arrival; nothing is left behind.
     /// [`Error::TooLate`] past the deadline, [`Error::Refused`] when the source gave up, [`Error::Full`] as
-    /// [`Arrival::turn_sources_away`] says, [`Error::MissingRight`], and as [`super::meet_target`].
+    /// [`Arrival::turn_sources_away`] says, [`Error::MissingRight`], and as [`crate::meet_target`].
     /// After an error, [`Progress::Met`] or [`Progress::Asked`] every further call gives [`Error::PeerGone`].
     pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, Error> {
         let Some(mut control) = self.control.take() else {
@@ -231,13 +232,13 @@ impl Arrival {
     }
 
     /// From now on, unless `reason` is `None`, a process that says that it is a source is refused with it
-    /// ([`MeetRefusal::Full`](super::MeetRefusal::Full)). One that asks is not.
+    /// ([`MeetRefusal::Full`]). One that asks is not.
     pub fn turn_sources_away(&mut self, reason: Option<String>) {
         self.full = reason;
     }
 
     /// From now on, unless `reason` is `None`, a connection that shows that it is a control connection is refused with it
-    /// ([`MeetRefusal::Full`](super::MeetRefusal::Full)). The stream of a link is not.
+    /// ([`MeetRefusal::Full`]). The stream of a link is not.
     pub fn turn_away(&mut self, reason: Option<String>) {
         self.crowded = reason;
     }

@@ -6,14 +6,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Answer, Arrival, Asker, Control, Dropped, HeldCode, Listener, MeetRefusal, Message, Progress, Question,
-    StoreListing, ask,
+use farjump_control::{
+    Answer, Arrival, Asker, Control, Dropped, Error, HeldCode, Listener, MeetRefusal, Message, Progress,
+    Question, StoreListing, ask,
 };
+use farjump_fixtures::stage::{Place, accept, far, met_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
-
-use crate::stage::{Place, accept, far, met_over, next, shm, target_options};
 
 const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 

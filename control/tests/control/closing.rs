@@ -11,16 +11,14 @@ use std::process::exit;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Control, End, Listener, MeetRefusal, Message, PeerAddress, Question, ask, meet_target,
+use farjump_control::{
+    Control, End, Error, Listener, MeetRefusal, Message, PeerAddress, Question, ask, meet_target,
 };
+use farjump_fixtures::children::{DONE, Guarded, as_child};
+use farjump_fixtures::stage::{Place, accept, arrive, met_over, next, shm, source_options};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
-use crate::processes::{DONE, Guarded, as_child};
-use crate::stage::{Place, accept, arrive, met_over, next, shm, source_options};
 
 const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 /// A user that is neither root nor the one that stands for unknown users.
@@ -339,7 +337,7 @@ fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
     let text = refused.to_string();
     assert!(matches!(refused, Error::System { .. }) && text.contains("cannot be closed"), "{text}");
     // The process has descriptors and memory left, and links that it has would go on.
-    let (mut one, mut other) = crate::stage::controls();
+    let (mut one, mut other) = farjump_fixtures::stage::controls();
     one.send(&Message::Bye, &[]).unwrap();
     assert_eq!(next(&mut other).unwrap(), Message::Bye);
     drop(held);

@@ -4,14 +4,12 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Control, End, HEAD_LEN, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MeetRefusal, Message,
-    PREFIX_LEN, RefusalCause, VERSION,
+use farjump_control::{
+    Control, End, Error, HEAD_LEN, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MeetRefusal,
+    Message, PREFIX_LEN, RefusalCause, VERSION,
 };
+use farjump_fixtures::stage::{Place, Watchdog, controls, met_pair, next};
 use rustix::io::{FdFlags, fcntl_getfd};
-
-use crate::stage::{Place, Watchdog, controls, met_pair, next};
 
 fn end(address: Vec<u8>) -> End {
     End {

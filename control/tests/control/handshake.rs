@@ -3,18 +3,16 @@
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
+use farjump_control::{Arrival, Error, Limits, MeetRefusal, Message, Progress, SourceOptions, meet_target};
 use farjump_core::image::Machine;
 use farjump_core::transport::{
     ArrivalRules, Capabilities, Cause, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
 };
-use farjump_transports::Error;
-use farjump_transports::meet::{Arrival, Limits, MeetRefusal, Message, Progress, SourceOptions, meet_target};
-use farjump_transports::shm::Shm;
-
-use crate::stage::{
+use farjump_fixtures::stage::{
     EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, drive, far, meet, met_over, met_pair, next,
     shm, source_options, target_options,
 };
+use farjump_transports::shm::Shm;
 
 /// `shm` under another name, with other rules, or failing to open.
 struct Disguised {

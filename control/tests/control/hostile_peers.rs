@@ -7,21 +7,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
+use farjump_control::{
+    Arrival, Control, End, Error, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORTS,
+    MeetRefusal, Message, VERSION,
+};
 use farjump_core::transport::{OpenRequest, Opening, Transport};
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Arrival, Control, End, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORTS, MeetRefusal,
-    Message, VERSION,
+use farjump_fixtures::stage::{
+    Place, SOURCE_REGION, Watchdog, accept, arrive, drive, is_closed, meet, met_over, next, shm,
+    target_options,
 };
 use farjump_transports::shm::Shm;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
-use crate::stage::{
-    Place, SOURCE_REGION, Watchdog, accept, arrive, drive, is_closed, meet, met_over, next, shm,
-    target_options,
-};
 
 const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 

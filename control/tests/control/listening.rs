@@ -7,11 +7,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use farjump_transports::Error;
-use farjump_transports::meet::{Control, Listener, PeerAddress};
+use farjump_control::{Control, Error, Listener, PeerAddress};
+use farjump_fixtures::stage::{Place, far, met_over, met_pair};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
-
-use crate::stage::{Place, far, met_over, met_pair};
 
 #[test]
 fn the_socket_is_for_its_user_alone_and_gone_with_its_listener() {

@@ -10,12 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
 
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Control, Listener, MAGIC, MeetRefusal, Message, PREFIX_LEN, PeerAddress, Question, VERSION, ask,
+use farjump_control::{
+    Control, Error, Listener, MAGIC, MeetRefusal, Message, PREFIX_LEN, PeerAddress, Question, VERSION, ask,
 };
-
-use crate::stage::{Place, accept, far, meet, next};
+use farjump_fixtures::stage::{Place, accept, far, meet, next};
 
 /// A map in which no user of this machine is, and in which the overflow uid is a user.
 const MAP: &str = "0 100000 65536";

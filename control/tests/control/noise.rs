@@ -5,13 +5,13 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Answer, Control, HeldCode, Listener, PeerAddress, Question, StoreListing, TcpOptions, VERSION, ask_with,
+use farjump_control::{
+    Answer, Control, Error, HeldCode, Listener, PeerAddress, Question, StoreListing, TcpOptions, VERSION,
+    ask_with,
 };
+use farjump_fixtures::stage::{Watchdog, accept, far, next};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::stage::{Watchdog, accept, far, next};
 use crate::tcp::{ANSWER, QUESTION, answer_one, asked, key, listener};
 
 /// The prefix of a side that has a key, and of one that has none.
@@ -113,7 +113,7 @@ fn who_has_the_key_is_answered_and_nobody_in_between_reads_it() {
     answered.unwrap();
     assert_eq!((&there[..12], &back[..12]), (&KEYED[..], &KEYED[..]));
     // A question in the open ends in its head and these two bytes; the handshake of another time looks different.
-    let open = postcard::to_stdvec(&farjump_transports::meet::Message::Ask(QUESTION)).unwrap();
+    let open = postcard::to_stdvec(&farjump_control::Message::Ask(QUESTION)).unwrap();
     assert_eq!(there.len(), SOURCE_SHAKES + 2 + 8 + open.len() + 16);
     let (_, again, back_again) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     assert_ne!(there[14..], again[14..]);
@@ -307,6 +307,6 @@ fn a_stranger_that_says_nothing_is_not_waited_for_beyond_the_deadline() {
     assert!(target.recv().unwrap().is_none());
     poll(&mut [PollFd::new(&silent, PollFlags::IN)], None).unwrap();
     assert!(silent.recv().unwrap().is_none());
-    silent.send(&farjump_transports::meet::Message::Bye, &[]).unwrap();
-    assert_eq!(next(&mut target).unwrap(), farjump_transports::meet::Message::Bye);
+    silent.send(&farjump_control::Message::Bye, &[]).unwrap();
+    assert_eq!(next(&mut target).unwrap(), farjump_control::Message::Bye);
 }

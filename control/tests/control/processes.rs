@@ -1,57 +1,14 @@
 //! Two real processes: this test program starts itself again, with a variable that tells the child its part.
 
-use std::env;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio, exit};
+use std::process::exit;
 
+use farjump_control::{Control, Error, Listener, MeetRefusal, Message, PeerAddress};
 use farjump_core::transport::Endpoint;
-use farjump_transports::Error;
-use farjump_transports::meet::{Control, Listener, MeetRefusal, Message, PeerAddress};
-
-use crate::players::{Player, ROUNDS};
-use crate::stage::{Place, Watchdog, accept, arrive, far, meet, met_over, next};
-
-/// Where the child finds the target; its presence makes a process a child.
-pub(crate) const CHILD: &str = "TRANSPORTS_TEST_CHILD";
-/// What a child that has done its part exits with; a child that found nothing to do exits with 0.
-pub(crate) const DONE: i32 = 42;
-
-/// A child that does not outlive the test.
-pub(crate) struct Guarded(Child);
-
-impl Guarded {
-    /// Starts the test `name` of this program as a child.
-    pub(crate) fn start(name: &str, path: &Path) -> Guarded {
-        let child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture", "--test-threads=1"])
-            .env(CHILD, path)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Guarded(child)
-    }
-
-    pub(crate) fn succeeds(mut self) {
-        let status = self.0.wait().unwrap();
-        assert_eq!(status.code(), Some(DONE), "the child failed: {status}");
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // Both fail if it has ended, which is what is wanted.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The path that this process was given if it is a child. Then it dies with its parent and hangs no longer than that.
-pub(crate) fn as_child() -> Option<(PathBuf, Watchdog)> {
-    let path = env::var_os(CHILD)?;
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
-    Some((path.into(), Watchdog::new()))
-}
+use farjump_fixtures::children::{DONE, Guarded, as_child};
+use farjump_fixtures::players::{Player, ROUNDS};
+use farjump_fixtures::stage::{Place, accept, arrive, far, meet, met_over, next};
 
 fn address(path: PathBuf) -> PeerAddress {
     PeerAddress::unix(path).unwrap()
@@ -68,7 +25,7 @@ fn two_processes_that_sleep_between_frames_lose_none() {
     let listener = place.listener();
     let child = Guarded::start("processes::two_processes_that_sleep_between_frames_lose_none", &place.path());
     let mut met = arrive(&listener).unwrap();
-    assert_eq!(met.peer.pid, child.0.id());
+    assert_eq!(met.peer.pid, child.id());
     let sleeps = Player::new(met.endpoint).answer();
     assert!(sleeps > ROUNDS / 100, "it slept only {sleeps} times: this shows nothing");
     assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
@@ -91,9 +48,9 @@ fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
     );
     let mut met = arrive(&listener).unwrap();
     assert_eq!(next(&mut met.control).unwrap(), Message::NoCode { id: [1; 16] });
-    child.0.kill().unwrap();
+    child.kill();
     assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
-    child.0.wait().unwrap();
+    child.wait();
     let Endpoint::OneSided { mut remote, .. } = met.endpoint else { panic!("shm is one-sided") };
     for offset in (0..remote.len()).step_by(8) {
         remote.put_word(offset, u64::MAX, 0).unwrap();
@@ -126,9 +83,9 @@ fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
     };
     assert_eq!(next(&mut met.control).unwrap(), Message::Closing { text: "soon".into() });
     assert!(matches!(Listener::bind(&place.address()), Err(Error::InUse { .. })));
-    child.0.kill().unwrap();
+    child.kill();
     assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
-    child.0.wait().unwrap();
+    child.wait();
     assert!(place.path().exists(), "a killed process removes nothing: this shows nothing");
     met_over(&place, &place.listener());
 }

@@ -9,19 +9,18 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farjump_control::{
+    Arrival, Control, End, Error, IncomingStream, Listener, MeetRefusal, Message, Met, OPENING_LEN,
+    PeerAddress, Progress, Share, StreamAnswer, StreamOffer, TcpOptions, meet_target,
+};
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Opening,
     Side, Stream, Transport, TransportError,
 };
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Arrival, Control, End, IncomingStream, Listener, MeetRefusal, Message, Met, OPENING_LEN, PeerAddress,
-    Progress, Share, StreamAnswer, StreamOffer, TcpOptions, meet_target,
-};
+use farjump_fixtures::stage::{Place, Watchdog, accept, far, next, shm, source_options, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 
-use crate::stage::{Place, Watchdog, accept, far, next, shm, source_options, target_options};
 use crate::tcp::{key, listener};
 
 /// The first twelve bytes of a stream.
@@ -408,7 +407,7 @@ fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (Error, Vec<u8>) {
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
     let borrowed: Vec<_> = with.iter().map(|descriptor| descriptor.as_fd()).collect();
-    crate::liars::send_with(&stream, bytes, &borrowed);
+    crate::hostile_peers::send_with(&stream, bytes, &borrowed);
     if ends {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
     }

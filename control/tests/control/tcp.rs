@@ -6,15 +6,15 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Answer, Arrival, Asker, Control, Dropped, Key, Listener, MeetRefusal, Message, PeerAddress, Progress,
-    Question, TcpOptions, ask_with, meet_target,
+use farjump_control::{
+    Answer, Arrival, Asker, Control, Dropped, Error, Key, Listener, MeetRefusal, Message, PeerAddress,
+    Progress, Question, TcpOptions, ask_with, meet_target,
+};
+use farjump_fixtures::stage::{
+    Watchdog, accept, drive, far, meet, next, shm, source_options, target_options,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::UnshareFlags;
-
-use crate::stage::{Watchdog, accept, drive, far, meet, next, shm, source_options, target_options};
 
 /// What the tests ask, and are answered.
 pub(crate) const QUESTION: Question = Question::DropAll;

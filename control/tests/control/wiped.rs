@@ -5,39 +5,28 @@ use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-#[cfg(feature = "tcp")]
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-#[cfg(feature = "tcp")]
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio, exit};
-#[cfg(feature = "tcp")]
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "tcp")]
+use farjump_control::{
+    Arrival, Error, Key, KeyFile, Keys, Listener, Met, Progress, TcpOptions, ask_with, meet_target,
+};
 use farjump_core::transport::{
     Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Secret, Side, Stream, Transport,
     TransportError,
 };
-use farjump_transports::Error;
-use farjump_transports::meet::{Arrival, Key, KeyFile, Keys, Listener, TcpOptions, ask_with};
-#[cfg(feature = "tcp")]
-use farjump_transports::meet::{Met, Progress, meet_target};
-#[cfg(feature = "tcp")]
+use farjump_fixtures::children::{CHILD, DONE, as_child};
+use farjump_fixtures::stage::{Place, accept, far, shm, source_options, target_options};
 use farjump_transports::tcp::Tcp;
-#[cfg(feature = "tcp")]
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
-use crate::processes::{CHILD, DONE, as_child};
-#[cfg(feature = "tcp")]
-use crate::stage::source_options;
-use crate::stage::{Place, accept, far, shm, target_options};
-#[cfg(feature = "tcp")]
-use crate::tcp::key;
-use crate::tcp::{ANSWER, QUESTION, answer_one, listener};
+use crate::tcp::{ANSWER, QUESTION, answer_one, key, listener};
 
 /// What the keys that are looked for are disguised by, so that the search itself has none of them in memory.
 const MASK: u8 = 0x5a;
@@ -150,7 +139,6 @@ fn use_keys(folder: &Path) {
 }
 
 /// Does what is done with the secret of a stream, and leaves nothing of it on the stack itself. `held` is done while there are ends.
-#[cfg(feature = "tcp")]
 fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     fn end(
         peer: &dyn Opening,
@@ -188,7 +176,6 @@ fn use_secret(disguised: &[u8], held: impl FnOnce()) {
 }
 
 /// What the keys of a stream are derived by (`docs/protocol.md`): for each direction the first chain, the first key, and the next chain.
-#[cfg(feature = "tcp")]
 fn derived(secret: &[u8], token: &[u8]) -> Vec<[u8; 32]> {
     fn expand(prk: &Prk, label: &str) -> [u8; 32] {
         let mut bytes = [0; 32];
@@ -207,7 +194,6 @@ fn derived(secret: &[u8], token: &[u8]) -> Vec<[u8; 32]> {
 }
 
 /// The secret, of which nothing else is left.
-#[cfg(feature = "tcp")]
 fn secret(disguised: &[u8]) -> Secret {
     #[inline(never)]
     fn make(disguised: &[u8]) -> Secret {
@@ -219,14 +205,12 @@ fn secret(disguised: &[u8]) -> Secret {
 }
 
 /// Overwrites what this program itself has put on the stack.
-#[cfg(feature = "tcp")]
 #[inline(never)]
 fn clear_stack() {
     std::hint::black_box(&mut [0_u8; 128 << 10]);
 }
 
 #[test]
-#[cfg(feature = "tcp")]
 fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
     let name = "wiped::nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped";
     if let Some((folder, _watchdog)) = as_child() {
@@ -259,18 +243,14 @@ fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
 }
 
 /// A secret, disguised, and how many traces of it were in memory when it was noted.
-#[cfg(feature = "tcp")]
 type Noted = (Vec<u8>, usize);
 
 /// `tcp`, noting the secrets that it is given.
-#[cfg(feature = "tcp")]
 #[derive(Clone, Default)]
 struct Spy(Arc<Mutex<Vec<Noted>>>);
 
-#[cfg(feature = "tcp")]
 struct SpyOpening(Spy, Box<dyn Opening>);
 
-#[cfg(feature = "tcp")]
 impl Transport for Spy {
     fn name(&self) -> &str {
         farjump_transports::tcp::NAME
@@ -285,7 +265,6 @@ impl Transport for Spy {
     }
 }
 
-#[cfg(feature = "tcp")]
 impl Opening for SpyOpening {
     fn address(&self) -> LocalAddress<'_> {
         self.1.address()
@@ -302,7 +281,6 @@ impl Opening for SpyOpening {
 }
 
 /// A target meets the next source over `tcp`.
-#[cfg(feature = "tcp")]
 fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Met {
     let mut meeting = Arrival::new(accept(listener).unwrap(), target_options());
     let mut others: Vec<Arrival> = Vec::new();
@@ -324,7 +302,6 @@ fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Met 
 }
 
 #[test]
-#[cfg(feature = "tcp")]
 fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is_made() {
     let name = "wiped::nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is_made";
     if let Some((_, _watchdog)) = as_child() {

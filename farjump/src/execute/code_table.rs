@@ -229,9 +229,9 @@ impl From<Unbound> for Refusal {
 
 #[cfg(test)]
 mod tests {
+    use farjump_control::RefusalCause;
     use farjump_core::image::{ImageParts, Machine};
     use farjump_fuzz::allocation::{is_counting, most_at_once};
-    use farjump_transports::meet::RefusalCause;
 
     use super::*;
 

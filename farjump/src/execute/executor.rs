@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farjump_control::{RefusalCause, plain};
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::CodeId;
 use farjump_loader::{Arena, Capacity, Exports, Library, Linked, Need, Refused, Resolver, Store, Usage};
-use farjump_transports::meet::{RefusalCause, plain};
 
 use super::clock::Clock;
 use super::code_table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};

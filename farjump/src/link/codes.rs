@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use farjump_control::MAX_CODE;
 use farjump_core::channel::Stamp;
 use farjump_core::image::{CodeId, Machine};
 use farjump_loader::{Library, LibraryIdentity, LibraryImage, Linked};
-use farjump_transports::meet::MAX_CODE;
 
 use crate::{Error, Mode};
 

@@ -2,21 +2,22 @@
 
 use std::time::{Duration, Instant};
 
+use farjump_control::{
+    Control, Error as MeetError, Joined, Key, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity,
+    Rights, SourceOptions, TcpOptions, meet_target,
+};
 use farjump_core::channel::{Channel, Terms};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::image::Machine;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
-use farjump_transports::meet::{
-    Control, Joined, Key, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity, Rights, SourceOptions,
-    TcpOptions, meet_target,
-};
-use farjump_transports::{BackendOptions, Error as MeetError};
+use farjump_transports::BackendOptions;
 
 use super::inner::Inner;
 use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
 use crate::policy::Ceilings;
+use crate::transports::transports_for;
 use crate::{Error, Mode, Refusal};
 
 /// Room for replies, in bytes, unless asked for otherwise.
@@ -208,7 +209,7 @@ impl LinkBuilder {
         let address: PeerAddress = self.settings.address.parse()?;
         let own = std::mem::take(&mut self.settings.transports);
         let (only, backends) = (self.transport.as_deref(), self.settings.backends);
-        let chosen = farjump_transports::transports_for(&address, only, own, backends)?;
+        let chosen = transports_for(&address, only, own, backends)?;
         self.settings.transports = chosen.transports;
         self.settings.passed_over = chosen.passed_over;
         self.settings.any_transport = self.transport.is_none();

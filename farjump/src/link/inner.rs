@@ -11,12 +11,12 @@ mod watched;
 
 use std::time::{Duration, Instant};
 
+use farjump_control::{Control, PassedOver, PeerIdentity, Rights};
 use farjump_core::channel::{BESIDE, Channel, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
-use farjump_transports::meet::{Control, PassedOver, PeerIdentity, Rights};
 
 use super::calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::codes::{Codes, Known};

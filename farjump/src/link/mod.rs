@@ -14,9 +14,9 @@ use std::cell::{OnceCell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use farjump_control::{PassedOver, PeerIdentity, Rights};
 use farjump_core::transport::{ArrivalRules, Route};
 use farjump_loader::Library;
-use farjump_transports::meet::{PassedOver, PeerIdentity, Rights};
 
 pub use batch::Batch;
 pub(crate) use calls::ReplyBytes;

@@ -3,13 +3,13 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use farjump_control::Rights;
 use farjump_core::channel::{Channel, Line, SendError, Stamp};
 use farjump_core::frame::{
     CODE_HEADER_LEN, DEFAULT_ALIGN_LOG2, INLINE_PAYLOAD, Kind, LINE, MAX_NAME, Plan, PlanCode, TRAILER_LEN,
 };
 use farjump_core::image::CodeId;
 use farjump_loader::Library;
-use farjump_transports::meet::Rights;
 
 use super::Deadline;
 use super::codes::{Code, Known};

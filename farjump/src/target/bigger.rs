@@ -5,11 +5,11 @@
 
 use std::time::{Duration, Instant};
 
+use farjump_control::{DeferredFd, End, Message, RefusalCause, SecondEnd};
 use farjump_core::channel::{Channel, Polled};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
 use farjump_core::transport::{ArrivalRules, OpenRequest, Transport};
-use farjump_transports::meet::{DeferredFd, End, Message, RefusalCause, SecondEnd};
 
 use super::session::{Held, Mailbox, Session, Shared, Stop, cut};
 use crate::Refusal;

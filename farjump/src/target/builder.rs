@@ -6,15 +6,15 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use farjump_control::{
+    ArrivalOptions, Key, KeyFile, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions,
+};
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::image::CodeId;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
-use farjump_transports::meet::{
-    ArrivalOptions, Key, KeyFile, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions,
-};
 
 use super::Target;
 use super::bigger::Limits;
@@ -22,6 +22,7 @@ use super::forwards::Choices;
 use crate::execute::{ExecutorBuilder, ExportFn};
 use crate::link::ring_len;
 use crate::policy::at_least;
+use crate::transports::transports_for;
 use crate::{Error, Refusal};
 use crate::{Library, Mode};
 
@@ -572,7 +573,7 @@ impl<'a> TargetBuilder<'a> {
             backends: self.backends,
         };
         let (only, own) = (self.only.as_deref(), self.transports);
-        let chosen = farjump_transports::transports_for(&address, only, own, self.backends)?;
+        let chosen = transports_for(&address, only, own, self.backends)?;
         self.transports = chosen.transports;
         self.settings.mailbox = choices.room;
         self.settings.ucx_tcp = self.backends.ucx_tcp;

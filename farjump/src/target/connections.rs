@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Arrival, IncomingStream, Joined, Message, Met, Progress};
+use farjump_control::{Arrival, Error as MeetError, IncomingStream, Joined, Message, Met, Progress};
 
 use super::Target;
 use super::questions::MOST_ASKERS;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use farjump_transports::meet::{Keys, Message};
+use farjump_control::{Keys, Message};
 
 use super::Target;
 

@@ -18,11 +18,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use farjump_control::{Arrival, Asker, KeyFile, Listener, Message};
 use farjump_core::frame::LINE;
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 use farjump_core::wait::{Turn, Waiter};
-use farjump_transports::meet::{Arrival, Asker, KeyFile, Listener, Message};
 
 pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use farjump_core::frame::MAX_NAME;
-use farjump_core::image::CodeId;
-use farjump_transports::meet::{
+use farjump_control::{
     Answer, Asker, Dropped, HeldCode, MAX_LISTED, MeetRefusal, Memory, Question, RefusalCause, SourceFigures,
     StoreFigures, StoreListing, TargetStats, plain,
 };
+use farjump_core::frame::MAX_NAME;
+use farjump_core::image::CodeId;
 
 use super::Target;
 use super::session::Session;

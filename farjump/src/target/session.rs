@@ -9,13 +9,12 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use farjump_control::{Control, Error as MeetError, Message, PeerIdentity, RefusalCause, Rights};
 use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
 use farjump_core::frame::{Flags, Header, Kind, MAX_NAME, Plan, ReplyStatus, Template};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, Route, Transport, TransportError};
 use farjump_loader::{Linked, Need};
-use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Control, Message, PeerIdentity, RefusalCause, Rights};
 
 use super::Handlers;
 use super::bigger::{Bigger, Limits};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use farjump::admin::{Admin, Dropped, Memory};
 use farjump::core::image::{ImageParts, Machine};
 use farjump::{CodeId, RefusalCause, Rights, TargetBuilder};
-use farjump_transports::meet::{MAGIC, Message, Question, VERSION};
+use farjump_control::{MAGIC, Message, Question, VERSION};
 
 use rustix::event::{PollFd, PollFlags, poll};
 

@@ -7,7 +7,7 @@ use farjump::core::channel::{Channel, Polled, Terms};
 use farjump::core::frame::{Header, Kind, Plan};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::{OpenRequest, Transport};
-use farjump_transports::meet::{Arrival, ArrivalOptions, Control, Listener, Met, Progress};
+use farjump_control::{Arrival, ArrivalOptions, Control, Listener, Met, Progress};
 use farjump_transports::shm::Shm;
 
 use crate::support::PATIENCE;

@@ -6,8 +6,7 @@ use std::process::Command;
 
 use farjump::admin::Admin;
 use farjump::{Error, RefusalCause};
-use farjump_transports::Error as MeetError;
-use farjump_transports::meet::MeetRefusal;
+use farjump_control::{Error as MeetError, MeetRefusal};
 
 use crate::support::{PATIENCE, Pair, Place, library, meet, to_words, words};
 

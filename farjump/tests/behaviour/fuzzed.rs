@@ -8,10 +8,10 @@ use farjump::core::frame::{
     PlanCode,
 };
 use farjump::{CodeId, RefusalCause};
+use farjump_control::Message;
 use farjump_fuzz::Mutator;
 use farjump_loader::bundle::is_name;
 use farjump_loader::code_id;
-use farjump_transports::meet::Message;
 
 use crate::actor::{Actor, plays, this_test};
 use crate::raw::{RawSource, Told, call};

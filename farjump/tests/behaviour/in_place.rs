@@ -11,7 +11,7 @@ use farjump::core::transport::{
     Operation, Transport, TransportError,
 };
 use farjump::{CodeId, Error, Library, Mode, RefusalCause};
-use farjump_transports::meet::Message;
+use farjump_control::Message;
 use farjump_transports::shm::Shm;
 
 use crate::raw::{RawSource, Told, call_code};

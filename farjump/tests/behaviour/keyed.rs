@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{Error, Key, Keys, Rights, Target, TargetBuilder, WaitPolicy};
-use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{Control, MeetRefusal, Message, TcpOptions};
+use farjump_control::{Control, Error as MeetError, MeetRefusal, Message, TcpOptions};
 
 use crate::support::{PATIENCE, Place};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farjump::core::frame::{Kind, Plan};
 use farjump::{Error, RefusalCause, WaitPolicy};
-use farjump_transports::meet::Message;
+use farjump_control::Message;
 
 use crate::double::RawTarget;
 use crate::support::{FOREVER, PATIENCE, Place, Seen, library};

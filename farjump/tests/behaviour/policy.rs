@@ -7,8 +7,8 @@ use farjump::core::frame::{Kind, LINE, Plan, PlanCode};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::OpenRequest;
 use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Target, TargetBuilder};
+use farjump_control::{Limits, Message, SourceOptions, meet_target};
 use farjump_loader::code_id;
-use farjump_transports::meet::{Limits, Message, SourceOptions, meet_target};
 use farjump_transports::shm::Shm;
 
 use crate::raw::{RawSource, Told, call, call_code, call_id};

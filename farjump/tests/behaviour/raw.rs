@@ -11,7 +11,7 @@ use farjump::core::image::CodeId;
 use farjump::core::mailbox::{CONTROL_LEN, region_len, ring_len};
 use farjump::core::signal::LinkKey;
 use farjump::core::transport::{Endpoint, LocalMemory, OpenRequest, RemoteMemory, Transport};
-use farjump_transports::meet::{Control, Joined, Message, SecondEnd, SourceOptions, meet_target};
+use farjump_control::{Control, Joined, Message, SecondEnd, SourceOptions, meet_target};
 use farjump_transports::shm::Shm;
 
 use crate::support::PATIENCE;

@@ -4,8 +4,7 @@
 use farjump::admin::Admin;
 use farjump::core::frame::{Kind, Plan};
 use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder};
-use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{MeetRefusal, Message};
+use farjump_control::{Error as MeetError, MeetRefusal, Message};
 
 use crate::raw::{RawSource, Told, call, call_code, call_id};
 use crate::support::{PATIENCE, Pair, Place, alongside, answer, library, meanwhile, meet, serve, to_words};

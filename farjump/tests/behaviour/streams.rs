@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitPolicy};
-use farjump_transports::meet::{Control, End, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
+use farjump_control::{Control, End, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{

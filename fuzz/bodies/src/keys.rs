@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use farjump_transports::meet::{KeyFile, Keys, MAX_KEYS};
+use farjump_control::{KeyFile, Keys, MAX_KEYS};
 use rustix::fs::{Mode, fchmod};
 
 use crate::{assert_words, file_of};

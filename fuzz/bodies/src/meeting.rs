@@ -6,12 +6,11 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use farjump_core::transport::{OpenRequest, Transport};
-use farjump_transports::Error;
-use farjump_transports::meet::{
-    Answer, Arrival, ArrivalOptions, Control, Dropped, End, MAGIC, Message, OPENING_LEN, Progress, Share,
-    StreamAnswer, StreamOffer, VERSION,
+use farjump_control::{
+    Answer, Arrival, ArrivalOptions, Control, Dropped, End, Error, MAGIC, Message, OPENING_LEN, Progress,
+    Share, StreamAnswer, StreamOffer, VERSION,
 };
+use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::shm::Shm;
 use farjump_transports::tcp::Tcp;
 

@@ -3,11 +3,11 @@
 //!
 //! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares what is there with them.
 
+use farjump_control::{Control, End, Limits, MeetRefusal, Message, Question, RefusalCause};
 use farjump_core::frame::{Kind, LINE, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::code_id;
-use farjump_transports::meet::{Control, End, Limits, MeetRefusal, Message, Question, RefusalCause};
 
 /// A file of the corpus: its name, and its bytes.
 pub type Seed = (&'static str, Vec<u8>);

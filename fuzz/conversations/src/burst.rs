@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use farjump::Target;
+use farjump_control::Message;
 use farjump_core::frame::{Kind, Plan, PlanCode};
-use farjump_transports::meet::Message;
 
 use crate::functions::functions;
 use crate::hostile::Hostile;

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use farjump_control::{
+    Control, DeferredFd, End, Message, PeerAddress, Question, SecondEnd, TcpOptions, ask_with,
+};
 use farjump_core::frame::{Kind, Messages, Plan, PlanCode};
 use farjump_core::image::{CodeId, Machine};
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Stream, Transport};
-use farjump_transports::meet::{
-    Control, DeferredFd, End, Message, PeerAddress, Question, SecondEnd, TcpOptions, ask_with,
-};
 use fastrand::Rng;
 
 use crate::descriptors::{MAY_BLOCK, Odd};
@@ -468,7 +468,7 @@ impl<'s> Hostile<'s> {
         };
         let (address, tcp) = (self.address.clone(), self.tcps[0].clone());
         move || match ask_with(&address, &tcp, question, Instant::now() + Duration::from_secs(20)) {
-            Err(farjump_transports::Error::TooLate { .. }) => Err("a question was not answered".to_owned()),
+            Err(farjump_control::Error::TooLate { .. }) => Err("a question was not answered".to_owned()),
             // A target may be full, or refuse.
             answer => Ok(answer.is_ok()),
         }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{Error, Link, LinkBuilder, Mode, WaitPolicy};
+use farjump_control::{
+    Answer, Control, DeferredFd, Dropped, End, Key, Listener, Message, PeerAddress, RefusalCause, SecondEnd,
+    TcpOptions,
+};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
-use farjump_transports::meet::{
-    Answer, Control, DeferredFd, Dropped, End, Key, Listener, Message, PeerAddress, RefusalCause, SecondEnd,
-    TcpOptions,
-};
 use fastrand::Rng;
 use tempfile::TempDir;
 

@@ -5,11 +5,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use farjump_core::image::CodeId;
-use farjump_fuzz::Mutator;
-use farjump_transports::meet::{
+use farjump_control::{
     Control, End, Limits, MeetRefusal, Message, PREFIX_LEN, Question, RefusalCause, Rights, Share,
 };
+use farjump_core::image::CodeId;
+use farjump_fuzz::Mutator;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// A message of some kind, whole and with nothing in it that anybody waits for.

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use farjump::{Error, Link, LinkBuilder, Mode, RefusalCause, Target, TargetThread, WaitPolicy};
-use farjump_transports::meet::{Key, TcpOptions};
+use farjump_control::{Key, TcpOptions};
 use tempfile::TempDir;
 
 use crate::burst;

@@ -1,8 +1,8 @@
 //! What a conversation is made of: settings, and a list of steps. Both come from a seed; each step has what it needs to be
 //! carried out without the others, so that steps can be left out of a conversation that fails.
 
+use farjump_control::Rights;
 use farjump_core::frame::Kind;
-use farjump_transports::meet::Rights;
 use fastrand::Rng;
 
 use crate::functions::NAMES;

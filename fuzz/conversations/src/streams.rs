@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use farjump_core::transport::{Secret, Side, Stream};
-use farjump_transports::meet::{
+use farjump_control::{
     Control, MAGIC, Message, OPENING_LEN, PeerAddress, Share, StreamAnswer, StreamOffer, VERSION,
 };
+use farjump_core::transport::{Secret, Side, Stream};
 use fastrand::Rng;
 
 use crate::hostile::{Hostile, await_message};

@@ -3,13 +3,13 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farjump_control::Joined;
 use farjump_core::channel::{Channel, Polled, Terms};
 use farjump_core::frame::{Header, Kind, LINE, Plan, Trailer};
 use farjump_core::mailbox::{CONTROL_LEN, ring_len};
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{ArrivalRules, Endpoint};
 use farjump_fuzz::Mutator;
-use farjump_transports::meet::Joined;
 
 use crate::step::Signal;
 

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use farjump_control::{Control, Message};
 use farjump_core::frame::{FrameView, Kind, MAX_FRAME, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place, Relative};
 use farjump_core::signal::LinkKey;
@@ -10,7 +11,6 @@ use farjump_core::transport::{
     Address, Endpoint, Messages as Post, OpenRequest, Secret, Side, Stream, Transport,
 };
 use farjump_loader::code_id;
-use farjump_transports::meet::{Control, Message};
 use farjump_transports::tcp::Tcp;
 
 use crate::hex;

@@ -8,13 +8,12 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use farjump_core::transport::Cause;
+use farjump_os::deferred_close::DeferredFd;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType,
     getpeername, recvmsg, send, socketpair, sockopt,
 };
-
-use crate::closer::DeferredFd;
 
 /// Most rings that are taken at once. An honest peer rings once for each sleep; who rings all the time does not keep us here.
 const AT_ONCE: usize = 16;

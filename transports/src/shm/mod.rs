@@ -21,12 +21,12 @@ use farjump_core::transport::{
     LocalMemory, OpenRequest, Opening, Operation, RemoteMemory, Threading, Transport, TransportError,
     WakeSource,
 };
+use farjump_os::deferred_close::DeferredFd;
 
 use doorbell::{Button, Doorbell};
 use region::Region;
 
 use crate::barrier::{self, Barriers};
-use crate::closer::DeferredFd;
 use crate::twin::Twin;
 
 /// The backend's name.

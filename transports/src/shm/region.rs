@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use farjump_core::transport::Cause;
+use farjump_os::deferred_close::DeferredFd;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
@@ -12,7 +13,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{MAX_REGION, PAGE};
-use crate::closer::DeferredFd;
 
 /// What `fstatfs` says of memory that is not made of huge pages (`TMPFS_MAGIC`, statfs(2)).
 const TMPFS: i64 = 0x0102_1994;

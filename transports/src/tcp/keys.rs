@@ -11,12 +11,12 @@
 use std::mem::MaybeUninit;
 
 use farjump_core::transport::{Secret, Side, Stream};
+use farjump_os::scrubbed;
 use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::head::{HEAD, TAG};
-use crate::scrub::scrubbed;
 
 /// Records that one key seals.
 const RECORDS: u64 = 1 << 20;

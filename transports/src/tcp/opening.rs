@@ -4,6 +4,7 @@ use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
     Address, Cause, Endpoint, LocalAddress, OpenRequest, Opening, Operation, Stream, TransportError,
 };
+use farjump_os::scrubbed;
 
 use super::inbound::{Inbound, Windows};
 use super::keys::{Cipher, Keys, has_aes};
@@ -12,7 +13,6 @@ use super::post::{Parts, Post};
 use super::socket::Socket;
 use super::window::{Inward, MOST, Outward};
 use super::{error, forks};
-use crate::scrub::scrubbed;
 
 /// Version of the address, and of what follows it.
 const VERSION: u8 = 1;

@@ -10,13 +10,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use farjump_os::PerProcess;
+use farjump_os::deferred_close;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 
 use super::post::Parts;
 use super::socket::{Got, Socket};
-use crate::closer;
-use crate::per_process::PerProcess;
 
 /// Ends that the thread works on at a time.
 const MOST: usize = 256;
@@ -48,7 +48,7 @@ fn close(socket: Socket) {
     let is_unix = socket.is_unix();
     let descriptor = socket.into_descriptor();
     if is_unix && rustix::io::ioctl_fionread(&descriptor) != Ok(0) {
-        return closer::close(descriptor);
+        return deferred_close::close(descriptor);
     }
     drop(descriptor);
 }
@@ -141,7 +141,7 @@ fn keep(parting: Parting) {
         return close(parting.parts.socket);
     }
     if !state.thread {
-        if let Err(error) = closer::spawn("farjump-parting", || partings.run()) {
+        if let Err(error) = deferred_close::spawn("farjump-parting", || partings.run()) {
             drop(state);
             log::warn!("no thread to end a link, whose last frames may be lost: {error}");
             return close(parting.parts.socket);

@@ -5,13 +5,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use farjump_core::transport::Cause;
+use farjump_os::deferred_close::{self, MOST_DELIVERED};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
     recv, recvmsg, send, sendmsg, sockopt,
 };
-
-use crate::closer::{self, MOST_DELIVERED};
 
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -107,7 +106,7 @@ impl Socket {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 descriptors.for_each(|descriptor| {
                     passed += 1;
-                    closer::close(descriptor);
+                    deferred_close::close(descriptor);
                 });
             }
         }

@@ -10,8 +10,8 @@ use farjump_core::transport::{
 use farjump_transports::shm::{MAX_REGION, Shm};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::players::{Player, ROUNDS};
-use crate::stage::Watchdog;
+use farjump_fixtures::players::{Player, ROUNDS};
+use farjump_fixtures::stage::Watchdog;
 
 const LEN: usize = 4096 + 8192;
 

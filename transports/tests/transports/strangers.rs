@@ -16,8 +16,8 @@ use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::tempdir;
 
-use crate::processes::DONE;
-use crate::stage::Watchdog;
+use farjump_fixtures::children::DONE;
+use farjump_fixtures::stage::Watchdog;
 
 /// The stranger's program; its presence makes a process a case.
 const PROGRAM: &str = "TRANSPORTS_TEST_STRANGER";

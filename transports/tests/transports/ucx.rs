@@ -4,13 +4,12 @@ use std::env;
 use std::path::Path;
 use std::process::{Child, Command, Stdio, exit};
 
+use farjump_control::{Arrival, Error, Listener, Met, PeerAddress, meet_target};
 use farjump_core::transport::{Cause, Endpoint, Messages, Transport};
-use farjump_transports::Error;
-use farjump_transports::meet::{Arrival, Listener, Met, PeerAddress, meet_target};
 use farjump_transports::ucx::Am;
 
-use crate::processes::{CHILD, DONE, as_child};
-use crate::stage::{Place, accept, drive, far, next, source_options, target_options};
+use farjump_fixtures::children::{CHILD, DONE, as_child};
+use farjump_fixtures::stage::{Place, accept, drive, far, next, source_options, target_options};
 
 /// Its presence makes a process the target's.
 const TARGET: &str = "TRANSPORTS_TEST_TARGET";

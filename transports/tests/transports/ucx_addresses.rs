@@ -2,14 +2,13 @@
 
 use std::thread;
 
+use farjump_control::{Arrival, Error, Listener, Met, meet_target};
 use farjump_core::transport::{
     Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport, TransportError,
 };
-use farjump_transports::Error;
-use farjump_transports::meet::{Arrival, Listener, Met, meet_target};
 use farjump_transports::ucx::Am;
 
-use crate::stage::{Place, accept, drive, far, source_options, target_options};
+use farjump_fixtures::stage::{Place, accept, drive, far, source_options, target_options};
 
 /// What becomes of an address before it is told.
 type Warp = fn(&mut Vec<u8>);

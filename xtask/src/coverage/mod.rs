@@ -36,7 +36,7 @@ const PARTS: [Part; 7] = [
     Part { name: "core", folder: "core/src/", without: &["core/src/mailbox/loom"] },
     // Images are built by their author, from the author's own files.
     Part { name: "loader", folder: "loader/src/", without: &["loader/src/builder/"] },
-    Part { name: "meet", folder: "transports/src/meet/", without: &[] },
+    Part { name: "control", folder: "control/src/", without: &[] },
     Part { name: "shm", folder: "transports/src/shm/", without: &[] },
     Part { name: "target", folder: "farjump/src/target/", without: &[] },
     Part { name: "execute", folder: "farjump/src/execute/", without: &[] },

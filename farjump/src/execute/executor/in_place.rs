@@ -2,11 +2,11 @@
 
 use std::ptr::NonNull;
 
+use farjump_control::RefusalCause;
 use farjump_core::channel::InPlace as Place;
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::CodeId;
 use farjump_loader::{InPlace, Usage};
-use farjump_transports::meet::RefusalCause;
 
 use super::{Callable, CodeTable, Executor, Named};
 use crate::Refusal;

@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
+use farjump_control::{DeferredFd, End as Offered, Message, RefusalCause, SecondEnd};
 use farjump_core::channel::{Channel, SendError};
 use farjump_core::mailbox;
 use farjump_core::transport::OpenRequest;
-use farjump_transports::meet::{DeferredFd, End as Offered, Message, RefusalCause, SecondEnd};
 
 use super::super::connect::joined_channel;
 use super::super::send::{Call, Failed, Sent};

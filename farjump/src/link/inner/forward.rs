@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use farjump_control::Rights;
 use farjump_core::channel::{Armed, SendError};
 use farjump_core::frame::{Kind, Plan, PlanCode};
 use farjump_core::transport::TransportError;
 use farjump_loader::Linked;
-use farjump_transports::meet::Rights;
 
 use super::super::calls::{MAX_CALLS, ReplyBytes};
 use super::super::codes::Known;

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use farjump_control::{DeferredFd, Error as MeetError, Message, RefusalCause, plain};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Library;
-use farjump_transports::Error as MeetError;
-use farjump_transports::meet::{DeferredFd, Message, RefusalCause, plain};
 
 use super::super::Deadline;
 use super::super::calls::MAX_CALLS;

@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use farjump_control::plain;
 use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
 use farjump_core::frame::{Kind, Plan, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
-use farjump_transports::meet::plain;
 use rustix::event::{PollFd, PollFlags};
 use smallvec::SmallVec;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
+use farjump_control::TcpOptions;
 use farjump_transports::BackendOptions;
-use farjump_transports::meet::TcpOptions;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{Error, Link};

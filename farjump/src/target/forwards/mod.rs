@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use farjump_control::PeerAddress;
 use farjump_loader::Linked;
-use farjump_transports::meet::PeerAddress;
 
 use super::session::Rest;
 use super::watch::{Event, Watch};

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use farjump_control::RefusalCause;
 use farjump_core::channel::Armed;
-use farjump_transports::meet::RefusalCause;
 
 use super::meeting::{Choices, Meeting, Wake};
 use super::{Answer, Caller, Forward, Outcome, wake};

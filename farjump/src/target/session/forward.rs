@@ -1,8 +1,8 @@
 //! Calls of a session that go on to a peer of the target, and what comes back.
 
+use farjump_control::RefusalCause;
 use farjump_core::channel::SendError;
 use farjump_core::frame::{Flags, Header, ReplyStatus};
-use farjump_transports::meet::RefusalCause;
 
 use super::{Session, Shared, Stop, reply};
 use crate::Refusal;

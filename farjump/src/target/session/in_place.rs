@@ -1,7 +1,7 @@
 //! Frames whose code runs where it lies, in the mailbox.
 
+use farjump_control::RefusalCause;
 use farjump_core::frame::{CodePart, MAX_NAME};
-use farjump_transports::meet::RefusalCause;
 
 use super::{Held, Mailbox, Session, Shared, Stop};
 use crate::Refusal;

@@ -1,8 +1,8 @@
 //! Frames that bring several messages for one function.
 
+use farjump_control::RefusalCause;
 use farjump_core::channel::Received;
 use farjump_core::frame::{Header, MESSAGES_HEAD_LEN, Messages};
-use farjump_transports::meet::RefusalCause;
 
 use super::held::{Held, Several};
 use super::{Ended, Mailbox, Session, Shared, Stop};

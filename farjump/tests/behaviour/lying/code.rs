@@ -2,8 +2,8 @@
 
 use farjump::core::frame::Plan;
 use farjump::{CodeId, RefusalCause};
+use farjump_control::Message;
 use farjump_loader::code_id;
-use farjump_transports::meet::Message;
 
 use super::{Scene, with};
 use crate::raw::{RawSource, Told, call, call_code, call_id};

@@ -6,8 +6,8 @@ use std::thread;
 use farjump::CodeId;
 use farjump::RefusalCause;
 use farjump::core::frame::{LINE, Plan};
+use farjump_control::Message;
 use farjump_loader::code_id;
-use farjump_transports::meet::Message;
 
 use super::Scene;
 use crate::raw::{RawSource, Told, call, call_id};

@@ -6,7 +6,7 @@ use farjump::RefusalCause;
 use farjump::core::frame::{Kind, Plan};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::OpenRequest;
-use farjump_transports::meet::{End, Message, SecondEnd};
+use farjump_control::{End, Message, SecondEnd};
 use farjump_transports::shm::Shm;
 
 use super::Scene;

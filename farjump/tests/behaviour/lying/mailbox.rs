@@ -10,7 +10,7 @@ use farjump::core::transport::{
     TransportError,
 };
 use farjump::{Link, RefusalCause};
-use farjump_transports::meet::Message;
+use farjump_control::Message;
 use farjump_transports::shm::Shm;
 
 use super::{FLAGS, Scene, with};

@@ -9,7 +9,7 @@ mod mailbox;
 mod rewriting;
 
 use farjump::{Library, Link, RefusalCause, Stats, TargetBuilder, TargetThread};
-use farjump_transports::meet::Message;
+use farjump_control::Message;
 
 use crate::raw::{RawSource, Told};
 use crate::support::{PATIENCE, Place, Seen, library, words};

@@ -2,8 +2,8 @@
 
 use farjump::core::frame::{Kind, LINE, Layout, MESSAGES_HEAD_LEN, Messages, Plan, PlanCode, Trailer};
 use farjump::{CodeId, RefusalCause};
+use farjump_control::Message;
 use farjump_loader::code_id;
-use farjump_transports::meet::Message;
 
 use super::Scene;
 use crate::raw::{RawBigger, RawSource, Told, call, call_code, call_id};

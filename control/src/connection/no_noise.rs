@@ -1,0 +1,69 @@
+//! Encryption in builds without the feature `key`: there is none, and no value of [`Seal`] either.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::Error;
+use crate::connection::recv_buffer::{Filled, Incoming};
+use crate::connection::send_queue::Outgoing;
+use crate::key::Key;
+use crate::keys::{Keys, NamedKey};
+use crate::peer_identity::PeerIdentity;
+
+/// The encryption of a connection. It has no value, so no method of it is ever called.
+#[derive(Debug)]
+pub(crate) enum Seal {}
+
+impl Seal {
+    /// Refuses.
+    pub(crate) fn target(_: Keys) -> Result<Seal, Error> {
+        Err(refusal())
+    }
+
+    /// Refuses.
+    pub(crate) fn source(_: &Key) -> Result<(Seal, Vec<u8>), Error> {
+        Err(refusal())
+    }
+
+    pub(crate) fn key(&self) -> Option<&Arc<NamedKey>> {
+        match *self {}
+    }
+
+    pub(crate) fn try_keys(&mut self, _: &Keys) {
+        match *self {}
+    }
+
+    pub(crate) fn begin_with(&mut self, _: Vec<u8>, _: &mut Outgoing, _: &PeerIdentity) -> Result<(), Error> {
+        match *self {}
+    }
+
+    pub(crate) fn is_untouched(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn close(&mut self, _: &[u8]) -> Result<Vec<u8>, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn fill(
+        &mut self,
+        _: BorrowedFd<'_>,
+        _: &mut Incoming,
+        _: &mut Outgoing,
+        _: &PeerIdentity,
+    ) -> Result<Filled, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn cut_short(&self) -> Option<(usize, usize)> {
+        match *self {}
+    }
+}
+
+fn refusal() -> Error {
+    Error::FeatureMissing { what: "a connection with a key".to_owned() }
+}

@@ -1,0 +1,134 @@
+//! The parts of control messages that concern the stream of a link.
+
+use std::fmt;
+
+use farjump_core::transport::{Secret, Stream};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::ser::SerializeTuple;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zeroize::Zeroize;
+
+use crate::Error;
+
+/// Length of a stream's opening in bytes: a prefix, zeros, and the token.
+pub const OPENING_LEN: usize = 64;
+/// What a target says of the stream that it awaits.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StreamOffer {
+    /// What the stream's opening is to name. Another for each meeting.
+    pub token: [u8; Stream::TOKEN],
+    /// The target's half of the secret.
+    pub share: Share,
+    /// Whether the target is willing to leave the stream clear.
+    pub clear: bool,
+}
+
+/// What a source says of the stream that it has opened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StreamAnswer {
+    /// The source's half of the secret.
+    pub share: Share,
+    /// Whether the source is willing to leave the stream clear.
+    pub clear: bool,
+}
+
+/// Half of a stream's secret: random bytes that stay where they are, and are overwritten when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Share(Box<[u8; Share::LEN]>);
+
+impl Share {
+    /// Length in bytes.
+    pub const LEN: usize = Secret::LEN / 2;
+
+    /// The share of these bytes. What the caller has of them is the caller's to overwrite.
+    pub fn from_bytes(bytes: &[u8; Share::LEN]) -> Share {
+        let mut share = Share::blank();
+        share.0.copy_from_slice(bytes);
+        share
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8; Share::LEN] {
+        &self.0
+    }
+
+    fn blank() -> Share {
+        Share(Box::new([0; Share::LEN]))
+    }
+
+    /// Draws one from the system's generator.
+    pub(crate) fn draw() -> Result<Share, Error> {
+        let mut share = Share::blank();
+        draw(&mut share.0[..])?;
+        Ok(share)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Share")
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut tuple = serializer.serialize_tuple(Share::LEN)?;
+        self.0.iter().try_for_each(|byte| tuple.serialize_element(byte))?;
+        tuple.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(decoder: D) -> Result<Share, D::Error> {
+        struct Bytes;
+        impl<'de> Visitor<'de> for Bytes {
+            type Value = Share;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(out, "{} bytes", Share::LEN)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut bytes: A) -> Result<Share, A::Error> {
+                let mut share = Share::blank();
+                for byte in share.0.iter_mut() {
+                    *byte = bytes.next_element()?.ok_or_else(|| A::Error::custom("a share is cut short"))?;
+                }
+                Ok(share)
+            }
+        }
+        decoder.deserialize_tuple(Share::LEN, Bytes)
+    }
+}
+
+/// Fills `bytes` from the system's generator.
+pub(crate) fn draw(bytes: &mut [u8]) -> Result<(), Error> {
+    let len = bytes.len();
+    match getrandom(bytes, GetRandomFlags::empty()) {
+        Ok(drawn) if drawn == len => Ok(()),
+        Ok(_) => Err(Error::system("drawing random bytes", Errno::IO)),
+        Err(error) => Err(Error::system("drawing random bytes", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_travels_as_its_bytes_and_shows_none_of_them() {
+        let share = Share::from_bytes(&[0xab; Share::LEN]);
+        let bytes = postcard::to_stdvec(&share).unwrap();
+        assert_eq!(bytes, [0xab; Share::LEN]);
+        assert_eq!(postcard::from_bytes::<Share>(&bytes).unwrap(), share);
+        assert!(postcard::from_bytes::<Share>(&bytes[1..]).is_err());
+        assert_eq!(format!("{share:?}"), "Share");
+    }
+}

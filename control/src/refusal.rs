@@ -1,0 +1,165 @@
+//! The causes for which a process or a frame is turned away.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a process would not meet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum MeetRefusal {
+    /// It admits processes of its own user only.
+    OtherUser,
+    /// No transport in common.
+    NoCommonTransport,
+    /// No arrival rule in common.
+    NoCommonRule,
+    /// The transport could not make or connect its end.
+    TransportFailed,
+    /// A message that makes no sense, is not due, or offers what cannot be.
+    Protocol,
+    /// The time for the meeting ran out.
+    TooLate,
+    /// It has as many links as it takes.
+    Full,
+    /// It is stopping.
+    Stopping,
+    /// Its policy.
+    Policy,
+    /// What it was asked for cannot be done.
+    Failed,
+    /// The process has no right to what it asks for.
+    Rights,
+}
+
+impl fmt::Display for MeetRefusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            MeetRefusal::OtherUser => "another user",
+            MeetRefusal::NoCommonTransport => "no transport in common",
+            MeetRefusal::NoCommonRule => "no arrival rule in common",
+            MeetRefusal::TransportFailed => "the transport failed",
+            MeetRefusal::Protocol => "protocol broken",
+            MeetRefusal::TooLate => "too late",
+            MeetRefusal::Full => "too many links",
+            MeetRefusal::Stopping => "stopping",
+            MeetRefusal::Policy => "policy",
+            MeetRefusal::Failed => "failed",
+            MeetRefusal::Rights => "missing right",
+        })
+    }
+}
+
+/// Why a target did not run a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum RefusalCause {
+    /// Lengths, offsets, kind or flags that no frame can have.
+    BadFrame,
+    /// The header's signal came and the rest of the frame did not, in the time given.
+    Stalled,
+    /// The image is damaged, or could never run.
+    BadImage,
+    /// The code's hash is not the id that it came with.
+    IdMismatch,
+    /// The image is for another instruction set.
+    WrongMachine,
+    /// The code imports a symbol that the target does not offer.
+    UnresolvedImport,
+    /// The target has no memory left, for code or for a bigger mailbox.
+    NoRoom,
+    /// The frame was made for an earlier run of the target.
+    StaleEpoch,
+    /// A code index that nothing is bound to.
+    UnknownIndex,
+    /// The frame, or its payload, is larger than the target takes.
+    TooLarge,
+    /// The target asked for the code and did not get it.
+    CodeMissing,
+    /// The code replied with more than the source takes.
+    ReplyTooLarge,
+    /// The target's policy.
+    Policy,
+    /// The ifunc's name is not one: empty, too long, or with `/` or `..`.
+    Name,
+    /// The code ran and called `farjump_panic`, and no reply was asked for that could say so.
+    Panicked,
+    /// The code ran and forwarded itself to a peer of the target, and no answer came of that.
+    Forward,
+    /// The source has no right to what the frame asks for.
+    Rights,
+}
+
+impl RefusalCause {
+    /// All causes, in the order of [`RefusalCause::index`].
+    pub const ALL: [RefusalCause; 17] = [
+        RefusalCause::BadFrame,
+        RefusalCause::Stalled,
+        RefusalCause::BadImage,
+        RefusalCause::IdMismatch,
+        RefusalCause::WrongMachine,
+        RefusalCause::UnresolvedImport,
+        RefusalCause::NoRoom,
+        RefusalCause::StaleEpoch,
+        RefusalCause::UnknownIndex,
+        RefusalCause::TooLarge,
+        RefusalCause::CodeMissing,
+        RefusalCause::ReplyTooLarge,
+        RefusalCause::Policy,
+        RefusalCause::Name,
+        RefusalCause::Panicked,
+        RefusalCause::Forward,
+        RefusalCause::Rights,
+    ];
+
+    /// How many causes there are: the length of an array of counters.
+    pub const fn count() -> usize {
+        Self::ALL.len()
+    }
+
+    /// Its place in an array of counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for RefusalCause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            RefusalCause::BadFrame => "damaged frame",
+            RefusalCause::Stalled => "unfinished frame",
+            RefusalCause::BadImage => "unusable image",
+            RefusalCause::IdMismatch => "code does not match its id",
+            RefusalCause::WrongMachine => "code for another machine",
+            RefusalCause::UnresolvedImport => "unresolved import",
+            RefusalCause::NoRoom => "no room",
+            RefusalCause::StaleEpoch => "frame for an earlier run of the target",
+            RefusalCause::UnknownIndex => "unknown code index",
+            RefusalCause::TooLarge => "too large",
+            RefusalCause::CodeMissing => "code missing",
+            RefusalCause::ReplyTooLarge => "reply too large",
+            RefusalCause::Policy => "policy",
+            RefusalCause::Name => "impossible name",
+            RefusalCause::Panicked => "panicked",
+            RefusalCause::Forward => "not forwarded",
+            RefusalCause::Rights => "missing right",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_cause_has_its_own_place_words_and_number_on_the_wire() {
+        for (place, cause) in RefusalCause::ALL.into_iter().enumerate() {
+            assert_eq!(cause.index(), place);
+            assert_eq!(postcard::to_stdvec(&cause).unwrap(), [place as u8]);
+            let words = cause.to_string();
+            assert_eq!(RefusalCause::ALL.iter().filter(|other| other.to_string() == words).count(), 1);
+        }
+        // One past the last is no cause: ALL holds every one of them.
+        assert!(postcard::from_bytes::<RefusalCause>(&[RefusalCause::count() as u8]).is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! Transports that were not taken.
+
+use alloc::string::String;
+
+/// A transport that would rather have been taken, and was not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PassedOver {
+    /// Its name.
+    pub transport: String,
+    /// The reason, as a sentence.
+    pub why: String,
+}
+
+impl PassedOver {
+    /// The transport of this name, which was not taken because of `why`.
+    pub fn new(transport: impl Into<String>, why: impl Into<String>) -> PassedOver {
+        PassedOver { transport: transport.into(), why: why.into() }
+    }
+}

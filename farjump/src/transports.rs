@@ -1,0 +1,34 @@
+//! The choice of transports for an address.
+
+use farjump_control::{Error as MeetError, PeerAddress};
+use farjump_core::transport::Transport;
+use farjump_transports::{BackendOptions, Chosen, Destination, Error as ChoiceError};
+
+use crate::Error;
+
+/// The transports for `address`: of `own` and the built-in ones those that `only` means, or else the preferred ones.
+///
+/// # Errors
+/// [`Error::Unavailable`] for a name that cannot be had, [`MeetError::NeedsUnixSocket`], [`Error::NoTransport`].
+pub(crate) fn transports_for(
+    address: &PeerAddress,
+    only: Option<&str>,
+    own: Vec<Box<dyn Transport>>,
+    options: BackendOptions,
+) -> Result<Chosen, Error> {
+    let destination = Destination {
+        carries_descriptors: address.carries_descriptors(),
+        is_this_machine: address.is_this_machine(),
+        is_own_device: &|| address.is_own_device(),
+    };
+    farjump_transports::transports_for(destination, only, own, options).map_err(|error| {
+        let address = address.clone();
+        match error {
+            ChoiceError::NeedsUnixSocket { transport } => {
+                MeetError::NeedsUnixSocket { transport, address }.into()
+            }
+            ChoiceError::NoTransport { reasons } => Error::NoTransport { address, reasons },
+            other => other.into(),
+        }
+    })
+}
