@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use farjump::Error;
-use farjump_transports::Error as MeetError;
+use farjump_control::Error as MeetError;
 
 /// Exit codes, as the long help shows them.
 pub(crate) const EXIT_CODES: &str = "\
