@@ -4,33 +4,27 @@ mod arguments;
 #[cfg(feature = "build")]
 mod build;
 #[cfg(feature = "build")]
-mod bundled_ifuncs;
-#[cfg(feature = "build")]
 mod demo;
 mod doctor;
 mod environment;
 mod export;
-mod failure;
 mod inject;
 #[cfg(feature = "build")]
 mod inspect;
 mod key;
-mod link_options;
-mod output;
-#[cfg(feature = "build")]
-mod perf;
-mod routines;
 mod serve;
 mod stats;
 mod store;
 mod transports;
-mod units;
-#[cfg(feature = "build")]
-mod workspace;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+#[cfg(feature = "build")]
+use farjump_benches::perf;
+#[cfg(feature = "build")]
+use farjump_benches::program::{bundled_ifuncs, workspace};
+use farjump_benches::program::{failure, link_options, output, procfs, routines, units};
 
 use arguments::{Arguments, Command};
 use failure::Failure;
@@ -91,8 +85,10 @@ fn run(command: Command) -> Result<(), Failure> {
         #[cfg(feature = "build")]
         Command::DemoTarget(arguments) => demo::target::run(&arguments),
         #[cfg(feature = "build")]
-        Command::Perf(arguments) => perf::run(&arguments),
+        // SAFETY: this is the program `farjump`, and its user names the libraries.
+        Command::Perf(arguments) => unsafe { perf::run(&arguments) },
         #[cfg(feature = "build")]
-        Command::PerfOther(arguments) => perf::other::run(&arguments),
+        // SAFETY: the command is for `farjump perf` alone, which starts this process as its own user.
+        Command::PerfOther(arguments) => unsafe { perf::run_other(&arguments) },
     }
 }

@@ -54,7 +54,8 @@ fn count(args: &[&str], interrupt: &Interrupt) -> Result<Seen, Failed> {
     // What is counted is what `cargo build --release` makes, whatever flags are in the environment.
     let plain = [("CARGO_ENCODED_RUSTFLAGS", "")];
     let build = ["build", "--release", "--package", "farjump-benches", "--bin", "farjump-guard"];
-    cargo(interrupt, &build, &plain)?;
+    let features = ["--no-default-features", "--features", "in-process"];
+    cargo(interrupt, &[&build[..], &features].concat(), &plain)?;
     let program = Workspace::load(false, interrupt)?.target().join("release/farjump-guard");
     let ended = Run::new(program, interrupt).args(args).directory(root()).limit(LIMIT).run()?;
     match ended.status.code() {

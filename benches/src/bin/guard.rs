@@ -3,6 +3,7 @@
 //! No time is measured, so neither a machine's speed nor its mood matters: `docs/decisions/hot-path-guard.md`.
 
 #[cfg(target_arch = "x86_64")]
+#[path = "../guard/mod.rs"]
 mod guard;
 
 use std::process::ExitCode;

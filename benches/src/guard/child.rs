@@ -8,7 +8,7 @@ use farjump::build::{Options, build};
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
 use super::case::{BATCH, Counted, Operation, has_batches};
-use super::mark::Mark;
+use super::marker::Mark;
 use crate::Failure;
 
 /// File name of the library whose function is called, in the folder that this process runs in.

@@ -1,16 +1,16 @@
 //! Counting the hot path and holding it against what was recorded.
 //!
-//! What is counted runs in a process of its own ([`counted`]), which this one steps through ([`trace`]).
+//! What is counted runs in a process of its own ([`child`]), which this one steps through ([`trace`]).
 
-mod accesses;
 pub(crate) mod aligned;
 mod case;
+mod child;
 mod compare;
-mod count;
-mod counted;
 mod maps;
-mod mark;
+mod marker;
+mod memory_operands;
 mod record;
+mod run_cases;
 mod trace;
 
 use std::path::PathBuf;
@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use case::Case;
-use count::Found;
 use record::Record;
+use run_cases::Found;
 
 use crate::{CANNOT_COUNT, Failure};
 
@@ -64,7 +64,7 @@ enum Counted {
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let guard = Guard::parse();
     match &guard.counted {
-        Some(Counted::Counted(counted)) => counted::run(counted).map(|()| ExitCode::SUCCESS),
+        Some(Counted::Counted(counted)) => child::run(counted).map(|()| ExitCode::SUCCESS),
         None => guard.count(),
     }
 }
@@ -73,7 +73,7 @@ impl Guard {
     /// Counts, and compares or records.
     fn count(&self) -> Result<ExitCode, Failure> {
         let cases = Case::all(&self.transports)?;
-        let now = match count::count(&cases.usable, self.turns, self.burden)? {
+        let now = match run_cases::count(&cases.usable, self.turns, self.burden)? {
             Found::Counted(now) => now,
             Found::CannotCount(why) => {
                 eprintln!("cannot count here: {why}");

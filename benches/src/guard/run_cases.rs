@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::case::Case;
 use super::record::{Record, Row};
-use super::{counted, trace};
+use super::{child, trace};
 use crate::Failure;
 
 /// What came of counting.
@@ -23,7 +23,7 @@ pub(crate) enum Found {
 /// A call fails, or there is no C compiler.
 pub(crate) fn count(cases: &[Case], turns: u32, burden: u32) -> Result<Found, Failure> {
     let folder = tempfile::tempdir()?;
-    counted::prepare(folder.path())?;
+    child::prepare(folder.path())?;
     let own = env::current_exe()?;
     let mut rows = Vec::new();
     for case in cases {
@@ -32,7 +32,7 @@ pub(crate) fn count(cases: &[Case], turns: u32, burden: u32) -> Result<Found, Fa
         command.args(["counted", &case.transport, case.mode.name()]).args(numbers);
         // What this machine's user has set for UCX is not what was recorded.
         command.current_dir(folder.path()).env_clear();
-        let counted = match trace::run(&mut command, counted::LIBRARY) {
+        let counted = match trace::run(&mut command, child::LIBRARY) {
             Ok(counted) => counted,
             Err(error) if trace::may_not(&error) => {
                 return Ok(Found::CannotCount(format!("processes may not be traced: {error}")));

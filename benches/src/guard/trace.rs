@@ -17,10 +17,10 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::accesses::{Instruction, LONGEST};
 use super::case::Operation;
 use super::maps::{Line, Maps, Owner};
-use super::mark::Mark;
+use super::marker::Mark;
+use super::memory_operands::{Instruction, LONGEST};
 use crate::Failure;
 
 /// Steps after which something is wrong with what is counted.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// Where `ip netns` keeps its names.
 const NAMED: &str = "/run/netns";

@@ -4,11 +4,11 @@ use std::ptr;
 
 use farjump::Mode;
 
-use super::code::Code;
-use super::copy::Copy;
+use super::baselines::memcpy::Copy;
+use super::ifuncs::Code;
 use super::options::{Against, Cpus};
+use super::perftest::Program;
 use super::place::{TCP, TCP_CLEAR};
-use super::rdma::Program;
 use super::work::Function;
 
 /// One thing that is measured.

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Stdio;
 
 use super::across::Across;
-use super::memory::Memory;
-use super::message::{Answer, Offer, Order, Played, Sent, Set, Sleeper, Talk};
-use super::watch::Watch;
-use crate::failure::Failure;
-use crate::workspace::{Stage, this_program};
+use super::child_protocol::{Answer, Offer, Order, Played, Sent, Set, Sleeper, Talk};
+use super::liveness::Watch;
+use super::shared_memory::Memory;
+use crate::program::failure::Failure;
+use crate::program::workspace::{Stage, this_program};
 
 /// The second process, which goes with the stage.
 pub(super) struct Pair {

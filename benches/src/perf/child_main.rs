@@ -8,21 +8,22 @@ use std::path::Path;
 use farjump::Library;
 
 use super::across;
+use super::baselines::injection::Polls;
+use super::baselines::{self, Half, Joined};
+use super::child_protocol::{Answer, Offer, Order, Played, Set, Subject, Talk};
 use super::clock;
-use super::first;
-use super::injecting::Polls;
+use super::first_call;
+use super::ifuncs;
+use super::liveness::Watch;
 use super::machine::pin;
-use super::memory::Memory;
-use super::message::{Answer, Offer, Order, Played, Set, Subject, Talk};
 use super::options::PerfOther;
-use super::references::{self, Half, Joined};
+use super::role::Other;
 use super::scaling::Caller;
-use super::side::Other;
-use super::waking;
-use super::watch::Watch;
+use super::shared_memory::Memory;
+use super::wake_up;
 use super::work::{Task, Way, injected};
-use crate::failure::Failure;
-use crate::workspace::remove;
+use crate::program::failure::Failure;
+use crate::program::workspace::remove;
 
 /// One subject's side.
 enum Side {
@@ -35,7 +36,14 @@ enum Side {
 }
 
 /// Does as it is told until it is told to end, or the source's process is gone.
-pub(crate) fn run(arguments: &PerfOther) -> Result<(), Failure> {
+///
+/// # Errors
+/// The process cannot be set up, or the source's process sends something else than orders.
+///
+/// # Safety
+/// [`run`](super::run) started this process, or something that may run code in it: standard input is a socket to it, the
+/// descriptor of the command line is memory that it made, and libraries that it names are loaded.
+pub unsafe fn run(arguments: &PerfOther) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::new(format!("the second process of perf cannot start: {error}"));
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let watch = Watch::of(&socket).map_err(failed)?;
@@ -64,7 +72,7 @@ enum End {
 
 fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<End, Failure> {
     pin(set.cpu)?;
-    let counter = crate::routines::open(&set.counter)?;
+    let counter = ifuncs::open(&set.counter)?;
     let mut sides = Vec::new();
     let mut offers = Vec::new();
     for subject in &set.subjects {
@@ -106,7 +114,7 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<En
             }
             Order::End => return Ok(End::Told),
             Order::Sleep(sleeper) => {
-                return Ok(match waking::sleep(&sleeper, set, talk, memory)? {
+                return Ok(match wake_up::sleep(&sleeper, set, talk, memory)? {
                     true => End::Told,
                     false => End::Gone,
                 });
@@ -141,7 +149,7 @@ fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer)
             Ok((Side::Work(target), Offer::default()))
         }
         reference => {
-            let half = references::open(reference, &set.layout, &set.folder, Some(&set.host))?;
+            let half = baselines::open(reference, &set.layout, &set.folder, Some(&set.host))?;
             let offer = half.offer()?;
             Ok((Side::Half(half), offer))
         }
@@ -175,5 +183,5 @@ fn unknown() -> Failure {
 }
 
 fn load(library: &Path, symbol: &str, adds: u64) -> Result<u64, Failure> {
-    Ok(first::load_and_call(library, symbol, adds)?.as_nanos() as u64)
+    Ok(first_call::load_and_call(library, symbol, adds)?.as_nanos() as u64)
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::ring::Layout;
+use super::baselines::ring::Layout;
 use super::work::{Task, Way};
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// How long the other process may take to get ready for something.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// Nanoseconds of CLOCK_MONOTONIC, which is the same for all processes of a machine.
 #[inline]

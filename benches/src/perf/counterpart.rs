@@ -1,11 +1,11 @@
 //! Where the target of a run is: in a second process that was started for it, or wherever the user serves one.
 
-use super::memory::Memory;
-use super::message::Order;
-use super::pair::Pair;
-use super::peer::Peer;
-use super::watch::Watch;
-use crate::failure::Failure;
+use super::child::Pair;
+use super::child_protocol::Order;
+use super::liveness::Watch;
+use super::remote_target::Peer;
+use super::shared_memory::Memory;
+use crate::program::failure::Failure;
 
 /// What counts the messages of a measurement.
 pub(super) trait Playing {

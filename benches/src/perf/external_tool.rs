@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::machine::pin;
 use super::options::Cpus;
-use crate::failure::Failure;
-use crate::workspace::Stage;
+use crate::program::failure::Failure;
+use crate::program::workspace::Stage;
 
 /// How long one run may take.
 const PATIENCE: Duration = Duration::from_secs(120);

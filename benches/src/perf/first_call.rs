@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 

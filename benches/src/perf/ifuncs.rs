@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use farjump::Library;
 
 use super::options::{Metric, Perf};
-use super::peer::Nonce;
+use super::remote_target::Nonce;
 use super::work::Function;
-use super::{first, image};
-use crate::bundled_ifuncs::{self, Source};
-use crate::failure::Failure;
-use crate::workspace::Stage;
+use super::{first_call, image};
+use crate::program::bundled_ifuncs::{self, Source};
+use crate::program::failure::Failure;
+use crate::program::routines;
+use crate::program::workspace::Stage;
 
 /// How many functions are compiled at a time.
 const COMPILERS: usize = 8;
@@ -48,7 +49,7 @@ impl Libraries {
         let (library, counter) = match &arguments.counter {
             Some(path) => open_counter(path, arguments.metric)?,
             None => {
-                let mut built = bundled_ifuncs::build(&[Source { name: "counter", text: &text }], stage)?;
+                let mut built = build(&[Source { name: "counter", text: &text }], stage)?;
                 let library = built.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
                 (library, stage.folder().join("libcounter.so"))
             }
@@ -77,7 +78,7 @@ fn open_counter(path: &Path, metric: Metric) -> Result<(Library, PathBuf), Failu
             metric.name()
         )));
     }
-    let library = crate::routines::open(path)?;
+    let library = open(path)?;
     if library.name() != "counter" {
         return Err(Failure::new(format!(
             "{} has the function `{}`, and `counter` is what is measured",
@@ -90,11 +91,23 @@ fn open_counter(path: &Path, metric: Metric) -> Result<(Library, PathBuf), Failu
     Ok((library, path))
 }
 
+/// Builds libraries as [`bundled_ifuncs::build`] does, from sources that are perf's own.
+pub(super) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library>, Failure> {
+    // SAFETY: the sources are texts of this crate, whose routines do no more than what they are measured for.
+    unsafe { bundled_ifuncs::build(sources, stage) }
+}
+
+/// Opens a library that the command line names, or that the other process of perf has built.
+pub(super) fn open(path: &Path) -> Result<Library, Failure> {
+    // SAFETY: the caller of `perf::run` or `perf::run_other` lets the code of these libraries run.
+    unsafe { routines::open(path) }
+}
+
 fn build_work(arguments: &Perf, stage: &Stage) -> Result<Vec<Code>, Failure> {
     let functions = arguments.functions.clone().unwrap_or_default().0;
     let texts: Vec<_> = functions.iter().map(|function| function.source()).collect();
     let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
-    let built = bundled_ifuncs::build(&sources, stage)?.into_iter().zip(functions);
+    let built = build(&sources, stage)?.into_iter().zip(functions);
     Ok(built.map(|(library, function)| Code { library, image: None, function: Some(function) }).collect())
 }
 
@@ -104,10 +117,10 @@ fn build_firsts(
     stage: &Stage,
 ) -> Result<Vec<(Library, PathBuf)>, Failure> {
     let source = |number| {
-        let name = first::name(number);
+        let name = first_call::name(number);
         let text = match nonce {
             Some(nonce) => nonce.first(&name, number),
-            None => first::source(number),
+            None => first_call::source(number),
         };
         (name, text)
     };
@@ -115,7 +128,7 @@ fn build_firsts(
     let mut built = Vec::new();
     for some in sources.chunks(COMPILERS) {
         let some: Vec<_> = some.iter().map(|(name, text)| Source { name, text }).collect();
-        for (library, Source { name, .. }) in bundled_ifuncs::build(&some, stage)?.into_iter().zip(&some) {
+        for (library, Source { name, .. }) in build(&some, stage)?.into_iter().zip(&some) {
             built.push((library, stage.folder().join(format!("lib{name}.so"))));
         }
     }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use farjump::{Library, Mode};
 
-use super::code::Code;
+use super::ifuncs::{self, Code};
 use super::options::{Against, Metric, Perf};
+use super::payload_size::{Sizes, parse_sizes, show_size};
 use super::report::Row;
-use super::size::{Sizes, parse_sizes, show_size};
-use crate::bundled_ifuncs::{self, Source};
-use crate::failure::Failure;
-use crate::workspace::Stage;
+use crate::program::bundled_ifuncs::Source;
+use crate::program::failure::Failure;
+use crate::program::workspace::Stage;
 
 /// Shortest and longest image, in bytes: `counter` alone has fewer than the first, and a target's room for code holds some
 /// dozens of the second.
@@ -65,7 +65,7 @@ pub(super) fn build(
     for image in &images.0 {
         let name = format!("counter_{image}");
         let text = padded(source, &name, image.saturating_sub(own))?;
-        for library in bundled_ifuncs::build(&[Source { name: &name, text: &text }], stage)? {
+        for library in ifuncs::build(&[Source { name: &name, text: &text }], stage)? {
             let image = Some(image_len(&library)?);
             built.push(Code { library, image, function: None });
         }

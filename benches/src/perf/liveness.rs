@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// How long one message may take.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -7,8 +7,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
 use super::options::{AskedCpus, Cpus};
-use crate::doctor::procfs::{numbers, read};
-use crate::failure::Failure;
+use crate::program::failure::Failure;
+use crate::program::procfs::{numbers, read};
 
 /// What the figures were taken on.
 #[derive(Clone, Debug, Serialize)]
@@ -49,7 +49,7 @@ impl Machine {
 
 #[cfg(feature = "ucx")]
 fn ucx_version() -> Option<String> {
-    super::ucx::version().ok()
+    super::baselines::ucx::version().ok()
 }
 
 #[cfg(not(feature = "ucx"))]

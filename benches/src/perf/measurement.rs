@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::copy::Copy;
-use super::far::Playing;
-use super::figures::{Round, median_call};
-use super::memory::Memory;
-use super::message::Order;
+use super::baselines::Joined;
+use super::baselines::memcpy::Copy;
+use super::child::Pair;
+use super::child_protocol::Order;
+use super::counterpart::Playing;
+use super::liveness::Watch;
 use super::options::Metric;
-use super::pair::Pair;
-use super::references::Joined;
-use super::side::Source;
-use super::watch::Watch;
-use crate::failure::Failure;
+use super::role::Source;
+use super::shared_memory::Memory;
+use super::statistics::{Round, median_call};
+use crate::program::failure::Failure;
 
 /// The longest payload, in bytes, with which a message is as quick as its answer: for farjump both are one line.
 const ONE_LINE: usize = 40;

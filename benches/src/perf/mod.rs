@@ -1,54 +1,42 @@
 //! `perf`: farjump measured on this machine, beside what would be used otherwise.
 //!
-//! Two processes, a source and a target, each on a processor of its own ([`pair`], [`other`]). What is measured has a side in
-//! each ([`side`]): farjump ([`injecting`]), and the references. [`measure`] goes through sizes and rounds; [`report`] shows
-//! what came of it, and [`plot`] draws it. Where the target runs elsewhere there is one process only, and no reference but
-//! farjump itself ([`peer`]).
+//! A measurement has two processes, a source and a target, each on a processor of its own (`child`, `child_main`). Each
+//! case and each baseline has a role in both (`role`): farjump (`baselines::injection`) and what it is compared with
+//! (`baselines`). `run` goes through sizes and rounds, `report` shows the result, and `plot` draws it. With a target on
+//! another machine there is one process, and farjump is the only baseline (`remote_target`).
 
 mod across;
+mod baselines;
+mod case;
+mod child;
+mod child_main;
+mod child_protocol;
 mod clock;
-mod code;
-mod contestant;
-mod copy;
-mod counts;
-mod crowded;
-mod far;
-mod figures;
-mod first;
-#[cfg(feature = "iceoryx2")]
-mod iceoryx;
+mod counterpart;
+mod external_tool;
+mod first_call;
+mod ifuncs;
 mod image;
-mod injecting;
-mod joining;
+mod liveness;
 mod machine;
-mod measure;
 mod measurement;
-mod memory;
-mod message;
 mod options;
-pub(crate) mod other;
-mod pair;
-mod peer;
+mod payload_size;
 mod perftest;
 mod place;
 mod plot;
 mod ports;
-mod posted;
 mod progress;
-mod rdma;
-mod references;
+mod rdma_posts;
+mod remote_target;
 mod report;
-mod ring;
+mod role;
+mod run;
 mod scaling;
-mod side;
-mod size;
-mod stores;
-mod stream;
-mod tool;
-#[cfg(feature = "ucx")]
-mod ucx;
-mod waking;
-mod watch;
+mod shared_memory;
+mod statistics;
+mod ucx_perftest;
+mod wake_up;
 mod work;
 
 use std::io;
@@ -59,22 +47,30 @@ use farjump::Mode;
 use farjump_transports::make_with;
 use rustix::stdio::dup2_stdout;
 
-use crate::failure::Failure;
-use crate::output;
-use crate::workspace::Stage;
+use crate::program::failure::Failure;
+use crate::program::output;
+use crate::program::workspace::Stage;
 use across::Across;
-use code::Libraries;
+use baselines::ring::Layout;
+pub use child_main::run as run_other;
+use child_protocol::{Set, Subject};
+use ifuncs::Libraries;
 use machine::Machine;
-use measure::Bench;
-use message::{Set, Subject};
 use options::{Against, Cpus, Metric};
-pub(crate) use options::{Perf, PerfOther};
+pub use options::{Perf, PerfOther};
 use plot::Plot;
 use report::Report;
-use ring::Layout;
+use run::Bench;
 
 /// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
-pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
+///
+/// # Errors
+/// The command line makes no sense, this machine cannot measure that, or a measurement failed.
+///
+/// # Safety
+/// This process is the program `farjump`: it starts its own file again, as `farjump build` and `farjump perf-other`. The
+/// libraries that the command line names, of functions and of UCX, are loaded.
+pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     check_ucx(arguments)?;
     image::check(arguments)?;
     work::check(arguments)?;
@@ -104,7 +100,7 @@ pub(crate) fn run(arguments: &Perf) -> Result<(), Failure> {
             };
             match arguments.metric {
                 Metric::Scaling => scaling::run(&setting, &mut report),
-                Metric::WakeUp | Metric::Idle => waking::run(&setting, &against, &mut report),
+                Metric::WakeUp | Metric::Idle => wake_up::run(&setting, &against, &mut report),
                 _ => Bench::set(&setting, modes, &against)?.measure(&mut report),
             }
         }
@@ -182,7 +178,7 @@ fn cannot_put(error: io::Error) -> Failure {
 #[cfg(feature = "ucx")]
 fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
     match &arguments.ucx_library {
-        Some(_) => ucx::version().map(drop).map_err(|why| Failure::new(format!("--ucx: {why}"))),
+        Some(_) => baselines::ucx::version().map(drop).map_err(|why| Failure::new(format!("--ucx: {why}"))),
         None => Ok(()),
     }
 }
@@ -202,7 +198,7 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     let metric = arguments.metric;
     let mut against = Vec::new();
     match arguments.peer {
-        Some(_) => peer::check(arguments)?,
+        Some(_) => remote_target::check(arguments)?,
         None if arguments.ucx.tcp => {
             return Err(Failure::new(
                 "--ucx-tcp is for targets elsewhere: name one with --peer; UCX's TCP is measured here by --against ucx-am-tcp",
@@ -233,7 +229,7 @@ fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     if against.is_empty() {
         // With a target elsewhere there is none but farjump itself.
         let usual = || match arguments.peer {
-            None => rdma::usual(metric, &arguments.transports),
+            None => perftest::usual(metric, &arguments.transports),
             Some(_) => Vec::new(),
         };
         against.extend(image::usual(arguments).map_or_else(usual, |usual| vec![usual]));
@@ -293,7 +289,7 @@ fn check_sleep(arguments: &Perf) -> Result<(), Failure> {
 /// When this is no reference for that metric.
 fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
     let only_for = reference.only_for();
-    if let Some(program) = rdma::Program::of(reference) {
+    if let Some(program) = perftest::Program::of(reference) {
         return program.check(metric);
     }
     if only_for.contains(&metric) || reference.measures().contains(&metric) {

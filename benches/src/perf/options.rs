@@ -8,15 +8,15 @@ use farjump::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::across::{Across, parse_across};
-use super::counts::{Active, Counts, parse_active, parse_counts};
+use super::baselines::ring::parse_slot;
 use super::image::parse_images;
-use super::peer::parse_address;
+use super::payload_size::{Sizes, parse_sizes};
 use super::plot::{Plot, parse_plot};
-use super::ring::parse_slot;
-use super::size::{Sizes, parse_sizes};
+use super::remote_target::parse_address;
+use super::scaling::source_count::{Active, Counts, parse_active, parse_counts};
 use super::work::{Functions, parse_functions};
-use crate::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
-use crate::units::parse_mailbox;
+use crate::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
+use crate::program::units::parse_mailbox;
 
 /// Measure farjump on this machine or to another, beside what you would use otherwise
 ///
@@ -96,7 +96,7 @@ Examples:
   farjump perf rate --sizes 1 --ring 1G --slot 1K --against ucx-put,ucx-am      (the paper's ring)
 
 docs/perf.md lists what --json and --csv print.")]
-pub(crate) struct Perf {
+pub struct Perf {
     /// What to measure
     #[arg(value_name = "METRIC")]
     pub(super) metric: Metric,
@@ -195,7 +195,7 @@ pub(crate) struct Perf {
 impl Perf {
     /// The library of the UCX to measure with, where one was named.
     #[cfg(feature = "ucx")]
-    pub(crate) fn ucx_library(&self) -> Option<&std::path::Path> {
+    pub fn ucx_library(&self) -> Option<&std::path::Path> {
         self.ucx_library.as_deref()
     }
 
@@ -208,7 +208,7 @@ impl Perf {
 
 /// The process that `perf` measures with. Standard input is the socket to it.
 #[derive(Args, Debug)]
-pub(crate) struct PerfOther {
+pub struct PerfOther {
     /// The network namespace to enter
     #[arg(long)]
     pub(super) namespace: Option<PathBuf>,

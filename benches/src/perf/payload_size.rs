@@ -1,6 +1,6 @@
 //! Bytes of payload, as people write them: numbers and ranges.
 
-use crate::units::parse_bytes;
+use crate::program::units::parse_bytes;
 
 /// Longest payload, in bytes: what a target takes unless told otherwise.
 const LONGEST: usize = 64 << 20;

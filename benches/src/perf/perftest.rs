@@ -3,10 +3,10 @@
 
 use std::env;
 
+use super::external_tool::{Tool, free_port};
 use super::options::{Against, Cpus, Metric};
-use super::tool::{Tool, free_port};
-use crate::failure::Failure;
-use crate::workspace::Stage;
+use crate::program::failure::Failure;
+use crate::program::workspace::Stage;
 
 /// Fewest repetitions that the programs take.
 const FEWEST: u32 = 5;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
 
-use super::injecting::{CONNECTING, PATIENCE};
-use crate::failure::Failure;
+use super::baselines::injection::{CONNECTING, PATIENCE};
+use crate::program::failure::Failure;
 
 /// The transport whose frames travel on a stream.
 pub(super) const TCP: &str = "tcp";

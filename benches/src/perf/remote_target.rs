@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use farjump::{Library, Link, Mode, WaitPolicy};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::code::Libraries;
-use super::injecting::PATIENCE;
-use super::memory::Memory;
+use super::baselines::injection::PATIENCE;
+use super::ifuncs::Libraries;
+use super::liveness::Watch;
 use super::options::{Against, Metric, Perf};
 use super::place;
-use super::watch::Watch;
-use crate::failure::Failure;
+use super::shared_memory::Memory;
+use crate::program::failure::Failure;
 
 /// The port where no other is said: the one of the examples.
 const PORT: u16 = 7471;

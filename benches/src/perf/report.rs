@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::crowded;
-use super::figures::Series;
 use super::image;
 use super::machine::{Machine, State};
 use super::options::Perf;
-use super::size::show_size;
-use crate::failure::Failure;
-use crate::output;
+use super::payload_size::show_size;
+use super::scaling::table;
+use super::statistics::Series;
+use crate::program::failure::Failure;
+use crate::program::output;
 
 /// Everything, as `--json` prints it.
 #[derive(Serialize)]
@@ -159,7 +159,7 @@ impl Report {
             "state",
         ];
         if self.rows.iter().any(|row| row.sources.is_some()) {
-            text += &crowded::table(&self.rows);
+            text += &table::table(&self.rows);
         } else {
             let mut table = vec![heads.map(String::from)];
             table.extend(self.rows.iter().map(Row::cells));

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::memory::Memory;
-use super::watch::Watch;
-use crate::failure::Failure;
+use super::liveness::Watch;
+use super::shared_memory::Memory;
+use crate::program::failure::Failure;
 
 /// How often the target's side looks for a message between looks at whether to stop.
 const LOOKS: u32 = 64;

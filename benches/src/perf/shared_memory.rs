@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use memmap2::MmapRaw;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// Where the words lie, each in a line of its own.
 const STOPPED: usize = 0;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::posted::Posted;
-use crate::failure::Failure;
+use super::rdma_posts::Posted;
+use crate::program::failure::Failure;
 
 /// Longest time that a histogram holds, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;

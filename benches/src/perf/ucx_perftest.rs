@@ -3,11 +3,11 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use super::external_tool::{Tool, free_port};
 use super::options::{Cpus, Metric};
 use super::ports;
-use super::tool::{Tool, free_port};
-use crate::failure::Failure;
-use crate::workspace::Stage;
+use crate::program::failure::Failure;
+use crate::program::workspace::Stage;
 
 /// Its name.
 const PROGRAM: &str = "ucx_perftest";
@@ -26,7 +26,7 @@ fn tool() -> (Tool, Option<PathBuf>) {
 
 #[cfg(feature = "ucx")]
 fn library() -> Option<PathBuf> {
-    super::ucx::library().map(Path::to_owned)
+    super::baselines::ucx::library().map(Path::to_owned)
 }
 
 #[cfg(not(feature = "ucx"))]

@@ -6,15 +6,17 @@ use std::process::{Child, Stdio};
 
 use farjump::Library;
 
-use crate::failure::Failure;
-use crate::routines;
-use crate::workspace::{self, Stage};
+use crate::program::failure::Failure;
+use crate::program::routines;
+use crate::program::workspace::{self, Stage};
 
 /// A source in C, and NAME of the routines in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) text: &'a str,
+pub struct Source<'a> {
+    /// NAME of the routines.
+    pub name: &'a str,
+    /// The text of the source.
+    pub text: &'a str,
 }
 
 /// Builds the libraries of `sources` in the stage's folder and opens them. Nothing is written elsewhere: `farjump build`
@@ -22,7 +24,10 @@ pub(crate) struct Source<'a> {
 ///
 /// # Errors
 /// No C compiler, mostly.
-pub(crate) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library>, Failure> {
+///
+/// # Safety
+/// The constructors and payload routines of `sources` may run in this process.
+pub unsafe fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library>, Failure> {
     // All at once: they take as long as one where there are processors enough.
     let running: Vec<_> = sources.iter().map(|source| start(*source, stage)).collect();
     let built: Vec<_> = sources
@@ -33,7 +38,8 @@ pub(crate) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
             if !status.success() {
                 return Err(failed(*source, said.strip_prefix("error: ").unwrap_or(&said)));
             }
-            routines::open(library(*source, stage.folder()))
+            // SAFETY: the caller lets the code of `sources` run, and the library was built from one of them just now.
+            unsafe { routines::open(library(*source, stage.folder())) }
         })
         .collect();
     // Only now, when none runs any more.
@@ -44,8 +50,12 @@ pub(crate) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
 ///
 /// # Errors
 /// One that is not there, or is no such library.
-pub(crate) fn open(sources: &[Source<'_>], folder: &Path) -> Result<Vec<Library>, Failure> {
-    sources.iter().map(|source| routines::open(library(*source, folder))).collect()
+///
+/// # Safety
+/// The constructors and payload routines of these libraries may run in this process.
+pub unsafe fn open(sources: &[Source<'_>], folder: &Path) -> Result<Vec<Library>, Failure> {
+    // SAFETY: the caller lets the code of these libraries run.
+    sources.iter().map(|source| unsafe { routines::open(library(*source, folder)) }).collect()
 }
 
 fn start(source: Source<'_>, stage: &Stage) -> Result<Child, Failure> {

@@ -7,7 +7,7 @@ use farjump::Error;
 use farjump_control::Error as MeetError;
 
 /// Exit codes, as the long help shows them.
-pub(crate) const EXIT_CODES: &str = "\
+pub const EXIT_CODES: &str = "\
 Exit codes:
   0  it worked
   1  it failed
@@ -20,11 +20,16 @@ Commands that were interrupted end with 128 and the signal's number.";
 
 /// The exit code of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Exit {
+pub enum Exit {
+    /// The command failed for a reason without a code of its own.
     Failed = 1,
+    /// The target refused the function or the connection, or the function panicked.
     Refused = 3,
+    /// A time limit passed.
     TimedOut = 4,
+    /// No target listens at the address, or the target ended before it answered.
     NoTarget = 5,
+    /// This machine cannot run farjump.
     Impossible = 6,
 }
 
@@ -36,23 +41,24 @@ impl From<Exit> for ExitCode {
 
 /// Why a command failed.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     exit: Exit,
     text: String,
 }
 
 impl Failure {
     /// A failure of no special kind. `text` is one sentence without a full stop, or the words of another program.
-    pub(crate) fn new(text: impl Into<String>) -> Failure {
+    pub fn new(text: impl Into<String>) -> Failure {
         Failure { exit: Exit::Failed, text: text.into() }
     }
 
     /// Something of this machine that nothing but the machine can change. `text` as in [`Failure::new`].
-    pub(crate) fn impossible(text: impl Into<String>) -> Failure {
+    pub fn impossible(text: impl Into<String>) -> Failure {
         Failure { exit: Exit::Impossible, text: text.into() }
     }
 
-    pub(crate) fn exit(&self) -> Exit {
+    /// Returns the exit code.
+    pub fn exit(&self) -> Exit {
         self.exit
     }
 }

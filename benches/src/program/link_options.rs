@@ -6,46 +6,45 @@ use std::time::Duration;
 use clap::Args;
 use farjump::{Error, Key as Secret};
 
-use crate::failure::Failure;
-use crate::units::parse_duration;
+use crate::program::failure::Failure;
+use crate::program::units::parse_duration;
 
-// The key of a command that meets targets. It is looked at only where an address is one of TCP. No documentation comment: clap
-// would take it for that of the command.
+// The key of a command that connects to targets. It is read only if an address is one of TCP.
+#[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
-pub(crate) struct KeyFile {
+pub struct KeyFile {
     /// The key for tcp: addresses, which the other side has too (`farjump key`)
     #[arg(id = "key", long, value_name = "FILE", env = "FARJUMP_KEY", hide_env = true)]
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
 }
 
-// When a machine is taken for gone. A comment of this kind for the same reason.
+// How long a silent machine counts as alive.
+#[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
-pub(crate) struct PeerTimeout {
+pub struct PeerTimeout {
     /// How long the other side's machine may be silent before it is taken for gone, on tcp: addresses; 1s to 32767s [default: 10s]
     #[arg(id = "peer-timeout", long, value_name = "T", value_parser = parse_timeout)]
-    pub(crate) time: Option<Duration>,
+    pub time: Option<Duration>,
 }
 
-// Whether frames are left clear. A comment of this kind for the same reason.
+// Whether frames travel in the clear.
+#[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Clear {
+pub struct Clear {
     /// Let frames travel in the clear by `tcp` although both sides have a key, where the other side says so too: for networks that
     /// you trust. The control connection is sealed in any case
     #[arg(long)]
-    pub(crate) clear: bool,
+    pub clear: bool,
 }
 
 impl KeyFile {
     /// The file, for a target that listens at `address`, if that is one of TCP.
-    pub(crate) fn listening_at(&self, address: &str) -> Option<&PathBuf> {
+    pub fn listening_at(&self, address: &str) -> Option<&PathBuf> {
         self.file.as_ref().filter(|_| address.starts_with("tcp:"))
     }
 
     /// The key, if one of `addresses` is one of TCP and there is a file.
-    pub(crate) fn read<'a>(
-        &self,
-        addresses: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Option<Secret>, Failure> {
+    pub fn read<'a>(&self, addresses: impl IntoIterator<Item = &'a str>) -> Result<Option<Secret>, Failure> {
         let needed = addresses.into_iter().any(|address| address.starts_with("tcp:"));
         match &self.file {
             Some(file) if needed => Ok(Some(Secret::read(file).map_err(Error::from)?)),
@@ -56,16 +55,16 @@ impl KeyFile {
 
 /// Whether UCX may go over TCP.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct UcxTcp {
+pub struct UcxTcp {
     /// Let ucx-am go over UCX's TCP, which the other side has to allow too. A process that reaches a port of UCX's may then
     /// write this process's memory, with or without the key: docs/security.md. `tcp` reaches other machines without it
     #[arg(long = "ucx-tcp")]
-    pub(crate) tcp: bool,
+    pub tcp: bool,
 }
 
 impl UcxTcp {
     /// What the transports may do.
-    pub(crate) fn options(self) -> farjump::BackendOptions {
+    pub fn options(self) -> farjump::BackendOptions {
         farjump::BackendOptions::new().with_ucx_tcp(self.tcp)
     }
 }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// Writes `bytes` to standard output, at once. A reader that has seen enough is no failure.
-pub(crate) fn print(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
+pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes.as_ref()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -16,18 +16,18 @@ pub(crate) fn print(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     }
 }
 
-/// As [`print`], one line.
-pub(crate) fn print_line(line: impl fmt::Display) -> Result<(), Failure> {
+/// As [`print()`], one line.
+pub fn print_line(line: impl fmt::Display) -> Result<(), Failure> {
     print(format!("{line}\n"))
 }
 
 /// Writes a line to standard error. Where that is closed there is nobody to tell.
-pub(crate) fn note(line: impl fmt::Display) {
+pub fn note(line: impl fmt::Display) {
     let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Rows of columns that line up, two spaces between them.
-pub(crate) fn table(rows: &[impl AsRef<[String]>]) -> String {
+pub fn table(rows: &[impl AsRef<[String]>]) -> String {
     let width = |cell: &String| cell.chars().count();
     let mut widths = Vec::new();
     for row in rows {

@@ -11,14 +11,14 @@ const LONGEST: u64 = 64 * 1024;
 const MOST_PROCESSORS: u32 = 1 << 16;
 
 /// The text of a file, without blank around it, or `None` where it cannot be read.
-pub(crate) fn read(path: impl AsRef<Path>) -> Option<String> {
+pub fn read(path: impl AsRef<Path>) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// Reads a list of processors or nodes, such as `0-3,8,10-11`. `None` of what is no such list; empty of an empty one.
-pub(crate) fn numbers(list: &str) -> Option<BTreeSet<u32>> {
+pub fn numbers(list: &str) -> Option<BTreeSet<u32>> {
     let mut numbers = BTreeSet::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -32,7 +32,7 @@ pub(crate) fn numbers(list: &str) -> Option<BTreeSet<u32>> {
 }
 
 /// The value behind `NAME:` in a file of such lines (/proc/self/status, /proc/meminfo, /proc/cpuinfo).
-pub(super) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim())
@@ -40,7 +40,7 @@ pub(super) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The choice in brackets: `madvise` of `always [madvise] never`.
-pub(super) fn chosen(text: &str) -> Option<&str> {
+pub fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(choice, _)| choice)
 }

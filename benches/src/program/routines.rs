@@ -4,19 +4,22 @@ use std::path::Path;
 
 use farjump::Library;
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// Opens the library at `path`. One whose payloads are made by routines of its author's is loaded into this process, which runs its
 /// constructors and, with each call, those routines: whoever names it to this program asks for that.
 ///
 /// # Errors
 /// It is not there, cannot be loaded, or is no such library.
-pub(crate) fn open(path: impl AsRef<Path>) -> Result<Library, Failure> {
+///
+/// # Safety
+/// The library's constructors and payload routines may run in this process: the user named the library, or this program
+/// built it.
+pub unsafe fn open(path: impl AsRef<Path>) -> Result<Library, Failure> {
     let library = Library::open(&path)?;
     if library.check_payload().is_ok() {
         return Ok(library);
     }
-    // SAFETY: the user names the library whose function is to be injected, and trusts its author with what that takes here; or this
-    // program has built it.
+    // SAFETY: the caller lets the constructors and the payload routines run.
     Ok(unsafe { Library::load(&path) }?)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// A sentence for people.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("`{text}` is no duration: write a number and us, ms, s or m, for example 500ms or 2s");
     let (number, unit) = split(text);
@@ -29,7 +29,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// A sentence for people.
-pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
+pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let wrong =
         || format!("`{text}` is no number of bytes: write it out, or with K, M or G, for example 64K or 4M");
     let (number, unit) = split(text);
@@ -51,7 +51,7 @@ const MAX_MAILBOX: usize = 1 << 30;
 ///
 /// # Errors
 /// A sentence for people.
-pub(crate) fn parse_mailbox(text: &str) -> Result<usize, String> {
+pub fn parse_mailbox(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
         bytes if bytes > MAX_MAILBOX => Err("a mailbox has at most 1G".to_owned()),
         bytes if bytes < 4096 => Err("a mailbox has at least 4K".to_owned()),
@@ -65,7 +65,7 @@ fn split(text: &str) -> (&str, &str) {
 }
 
 /// A duration with two figures or more: `0.5 us`, `4.1 ms`, `12 s`.
-pub(crate) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos() as f64;
     let (value, unit) = if nanoseconds < 1e3 {
         (nanoseconds, "ns")
@@ -81,7 +81,7 @@ pub(crate) fn show_duration(duration: Duration) -> String {
 }
 
 /// How long ago something was, to the second: `just now`, `3 s ago`, `5 min ago`.
-pub(crate) fn show_ago(elapsed: Duration) -> String {
+pub fn show_ago(elapsed: Duration) -> String {
     match elapsed.as_secs() {
         0 => "just now".to_owned(),
         seconds @ 1..60 => format!("{seconds} s ago"),
@@ -92,7 +92,7 @@ pub(crate) fn show_ago(elapsed: Duration) -> String {
 }
 
 /// A limit, which usually is a power of two: `64 MiB`.
-pub(crate) fn show_limit(bytes: usize) -> String {
+pub fn show_limit(bytes: usize) -> String {
     for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
         if bytes != 0 && bytes.is_multiple_of(1 << shift) {
             return format!("{} {unit}", bytes >> shift);
@@ -102,7 +102,7 @@ pub(crate) fn show_limit(bytes: usize) -> String {
 }
 
 /// A whole number with its digits in groups: `9 100 432`.
-pub(crate) fn show_count(count: u64) -> String {
+pub fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (index, digit) in digits.char_indices() {
@@ -115,12 +115,12 @@ pub(crate) fn show_count(count: u64) -> String {
 }
 
 /// Microseconds, for programs.
-pub(crate) fn microseconds(duration: Duration) -> f64 {
+pub fn microseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e3
 }
 
 /// The middle one; of an even number the lower of the two. `None` of none.
-pub(crate) fn median(mut times: Vec<Duration>) -> Option<Duration> {
+pub fn median(mut times: Vec<Duration>) -> Option<Duration> {
     times.sort_unstable();
     let middle = times.len().checked_sub(1)? / 2;
     times.get(middle).copied()

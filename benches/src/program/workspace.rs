@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// How long to wait between attempts to remove the folder.
 const REMOVAL: Duration = Duration::from_millis(10);
@@ -22,7 +22,7 @@ const REMOVAL: Duration = Duration::from_millis(10);
 const SOCKET: (usize, usize) = (107, 16);
 
 /// Has the folder, and the processes that the command starts. All go with it, and when the command is interrupted.
-pub(crate) struct Stage {
+pub struct Stage {
     props: Arc<Mutex<Option<Props>>>,
     folder: PathBuf,
 }
@@ -51,7 +51,7 @@ impl Drop for Props {
 }
 
 /// Removes a stage's folder, and what is named after it elsewhere.
-pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+pub fn remove(folder: &Path) -> io::Result<()> {
     #[cfg(feature = "iceoryx2")]
     remove_shared(folder);
     fs::remove_dir_all(folder)
@@ -71,7 +71,7 @@ fn remove_shared(folder: &Path) {
 
 impl Stage {
     /// Makes the folder, and sees to it that SIGINT and SIGTERM remove it. `command` is the command's name.
-    pub(crate) fn set(command: &str) -> Result<Stage, Failure> {
+    pub fn set(command: &str) -> Result<Stage, Failure> {
         let failed = |error| Failure::new(format!("cannot prepare `{command}`: {error}"));
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
         let folder = make_folder(command).map_err(failed)?.keep();
@@ -90,13 +90,14 @@ impl Stage {
         Ok(stage)
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// Returns the folder.
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Starts a process, in a group of its own: what is typed at the terminal interrupts this process, which then ends the
     /// others.
-    pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
+    pub fn start(&self, command: &mut Command) -> io::Result<Child> {
         let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.process_group(0).spawn()?;
         if let (Some(props), Some(process)) = (&mut *props, Pid::from_raw(child.id() as i32)) {
@@ -106,7 +107,7 @@ impl Stage {
     }
 
     /// Waits until a process ends; also says what it wrote to standard error, if that is piped.
-    pub(crate) fn finish(&self, mut child: Child) -> io::Result<(ExitStatus, String)> {
+    pub fn finish(&self, mut child: Child) -> io::Result<(ExitStatus, String)> {
         let mut said = Vec::new();
         if let Some(mut stderr) = child.stderr.take() {
             stderr.read_to_end(&mut said)?;
@@ -128,14 +129,14 @@ impl Drop for Stage {
 }
 
 /// This program, to be run again: the very file that runs now, even if another took its place.
-pub(crate) fn this_program() -> Command {
+pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("farjump");
     command
 }
 
 /// The same by way of another program, such as `ip netns exec far`, if there is any in `words`.
-pub(crate) fn this_program_by(words: &str) -> Command {
+pub fn this_program_by(words: &str) -> Command {
     let mut words = words.split_whitespace();
     let Some(launcher) = words.next() else { return this_program() };
     let mut command = Command::new(launcher);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::procfs::read;
+use crate::procfs::read;
 
 /// Groups lie in groups; deeper than this is no machine's.
 const DEEPEST: usize = 32;

@@ -6,7 +6,7 @@ use farjump_transports::memlock;
 use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs};
 
 use super::finding::{Finding, Verdict};
-use super::procfs::{chosen, field, read};
+use crate::procfs::{chosen, field, read};
 use crate::units::show_limit;
 
 /// What is mapped to see whether it works, in bytes: the room of a few hundred images.

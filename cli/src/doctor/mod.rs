@@ -9,7 +9,6 @@ mod finding;
 mod libraries;
 mod memory;
 mod processors;
-pub(crate) mod procfs;
 #[cfg(feature = "verbs")]
 mod rdma;
 mod run_bounded;

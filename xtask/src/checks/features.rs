@@ -4,8 +4,9 @@ use crate::child::Interrupt;
 use crate::ci::{Verdict, cargo};
 
 /// Each package with its combinations. All features of farjump-ifunc and farjump-core are in the one build they have.
-const COMBINATIONS: [(&str, &[&str]); 5] = [
+const COMBINATIONS: [(&str, &[&str]); 6] = [
     ("farjump", &["", "shm", "build", "shm,build"]),
+    ("farjump-benches", &["", "in-process", "build"]),
     ("farjump-cli", &["", "shm", "build", "shm,build", "shm,build,iceoryx2"]),
     ("farjump-transports", &["", "shm", "tcp"]),
     ("farjump-loader", &["", "build"]),

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use super::code::Code;
-use super::message::{Offer, Subject};
-use super::options::Against;
-use super::pair::Pair;
-use super::references::{self, Half, Joined};
 use super::ring::Layout;
-use super::work::{Task, Way};
-use crate::failure::Failure;
+use crate::perf::baselines::{self, Half, Joined};
+use crate::perf::child::Pair;
+use crate::perf::child_protocol::{Offer, Subject};
+use crate::perf::ifuncs::Code;
+use crate::perf::options::Against;
+use crate::perf::work::{Task, Way};
+use crate::program::failure::Failure;
 
 /// What is needed for what was asked for: `perftest` is held against active messages.
-pub(super) fn wanted(asked: &[Against]) -> Vec<Against> {
+pub(crate) fn wanted(asked: &[Against]) -> Vec<Against> {
     let mut wanted = asked.to_vec();
     if let Some(tool) = asked.iter().position(|against| *against == Against::Perftest)
         && !asked.contains(&Against::UcxAm)
@@ -23,16 +23,16 @@ pub(super) fn wanted(asked: &[Against]) -> Vec<Against> {
 }
 
 /// A target of farjump's, and what is injected there.
-pub(super) struct Host<'a> {
-    pub(super) transport: &'a str,
+pub(crate) struct Host<'a> {
+    pub(crate) transport: &'a str,
     /// The last part of its address.
-    pub(super) name: String,
-    pub(super) codes: &'a [Code],
-    pub(super) subject: Subject,
+    pub(crate) name: String,
+    pub(crate) codes: &'a [Code],
+    pub(crate) subject: Subject,
 }
 
 /// The targets that are needed: one for each transport, or where functions work one for each of them.
-pub(super) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: usize) -> Vec<Host<'a>> {
+pub(crate) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: usize) -> Vec<Host<'a>> {
     let host = |transport: &'a str, codes: &'a [Code]| {
         let work = codes.first().and_then(|code| task_of(Way::Injected(transport.to_owned()), code, longest));
         let (name, subject) = match work {
@@ -45,12 +45,12 @@ pub(super) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: us
 }
 
 /// Codes that the same references are for: all that count, and each that works.
-pub(super) fn alike(codes: &[Code]) -> impl Iterator<Item = &[Code]> {
+pub(crate) fn alike(codes: &[Code]) -> impl Iterator<Item = &[Code]> {
     codes.chunk_by(|one, other| one.function == other.function)
 }
 
 /// What the other process needs to have for a reference to `code`, whose work is on up to `longest` bytes.
-pub(super) fn subject_for(against: Against, code: &Code, longest: usize) -> Option<Subject> {
+pub(crate) fn subject_for(against: Against, code: &Code, longest: usize) -> Option<Subject> {
     match code.function {
         None => subject_of(against),
         Some(_) => task_of(Way::of(against)?, code, longest).map(Subject::Work),
@@ -91,13 +91,13 @@ fn subject_of(against: Against) -> Option<Subject> {
 }
 
 /// For each subject the side in this process, if it has one, and why it cannot be measured, if it cannot.
-pub(super) struct Sides {
-    pub(super) sides: Vec<Option<Joined>>,
-    pub(super) whys: Vec<Option<String>>,
+pub(crate) struct Sides {
+    pub(crate) sides: Vec<Option<Joined>>,
+    pub(crate) whys: Vec<Option<String>>,
 }
 
 /// Makes this process's sides and joins the two of each. `theirs` is what the other process has.
-pub(super) fn join(
+pub(crate) fn join(
     pair: &mut Pair,
     subjects: &[Subject],
     theirs: Vec<Result<Offer, String>>,
@@ -111,7 +111,7 @@ pub(super) fn join(
         let half = match (subject, theirs) {
             (_, Err(why)) => Err(why),
             (subject, Ok(_)) if subject.is_farjump() => Ok(None),
-            (reference, Ok(theirs)) => references::open(reference, layout, folder, None)
+            (reference, Ok(theirs)) => baselines::open(reference, layout, folder, None)
                 .and_then(|half| Ok((half.offer()?, half)))
                 .map(|(own, half)| Some((half, theirs, own)))
                 .map_err(|failure| failure.to_string()),

@@ -3,7 +3,7 @@
 //! Set up as its own benchmark `publish-subscribe` is: a service each way, one publisher and one subscriber each, polled, a sample
 //! loaned ahead. Where messages are called one by one a buffer of one sample, the newest; where they stream a buffer of
 //! many, which never overflows: after each quarter of it an empty sample comes back. (Left to itself a publisher sleeps when the
-//! buffer is full, which costs more than a hundred messages.) Files and shared memory are named after the run's folder, and go with it ([`Stage`](crate::workspace::Stage)).
+//! buffer is full, which costs more than a hundred messages.) Files and shared memory are named after the run's folder, and go with it ([`Stage`](crate::program::workspace::Stage)).
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -19,9 +19,9 @@ use iceoryx2::prelude::{
 use iceoryx2::sample_mut_uninit::SampleMutUninit;
 
 use super::ring::Layout;
-use super::side::Peer;
-use super::watch::Watch;
-use crate::failure::Failure;
+use crate::perf::liveness::Watch;
+use crate::perf::role::Peer;
+use crate::program::failure::Failure;
 
 /// Samples that a stream has room for, at most.
 const STREAMING: usize = 256;
@@ -31,7 +31,7 @@ const STREAMING_BYTES: usize = 16 << 20;
 type Loan = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
 
 /// One end.
-pub(super) struct Samples {
+pub(crate) struct Samples {
     // Dropped in this order: ports, then what they are of.
     calls: Way,
     stream: Way,
@@ -60,7 +60,7 @@ struct Way {
 
 impl Samples {
     /// This process's end, whose files are in `folder`; `source` says which it is.
-    pub(super) fn open(folder: &Path, source: bool, layout: &Layout) -> Result<Samples, Failure> {
+    pub(crate) fn open(folder: &Path, source: bool, layout: &Layout) -> Result<Samples, Failure> {
         // What goes wrong is said by errors.
         set_log_level(LogLevel::Fatal);
         let config = config(folder)?;

@@ -5,23 +5,23 @@ use std::time::{Duration, Instant};
 
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
-use super::memory::Memory;
-use super::message::Set;
-use super::place;
-use super::side::{Other, Source, look_and_count};
-use super::watch::Watch;
-use crate::failure::Failure;
+use crate::perf::child_protocol::Set;
+use crate::perf::liveness::Watch;
+use crate::perf::place;
+use crate::perf::role::{Other, Source, look_and_count};
+use crate::perf::shared_memory::Memory;
+use crate::program::failure::Failure;
 
 /// How long a call may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a target sleeps before it sees whether to go on.
 const NAP: Duration = Duration::from_millis(20);
 /// How long connecting may take: both sides touch each page of a mailbox, of which 1 GiB has many.
-pub(super) const CONNECTING: Duration = Duration::from_secs(60);
+pub(crate) const CONNECTING: Duration = Duration::from_secs(60);
 
 /// The source's side: a link that never sleeps.
-pub(super) struct Calls<'a> {
-    pub(super) link: &'a Link,
+pub(crate) struct Calls<'a> {
+    pub(crate) link: &'a Link,
     library: &'a Library,
     /// What the payload routines copy.
     args: Vec<u8>,
@@ -32,13 +32,13 @@ pub(super) struct Calls<'a> {
 
 impl<'a> Calls<'a> {
     /// Calls of the function of `library`, with these bytes or the first of them, in streams `batch` at a time.
-    pub(super) fn new(link: &'a Link, library: &'a Library, args: Vec<u8>, batch: u32) -> Calls<'a> {
+    pub(crate) fn new(link: &'a Link, library: &'a Library, args: Vec<u8>, batch: u32) -> Calls<'a> {
         Calls { link, library, args, size: 0, batch: batch.into() }
     }
 }
 
 /// One call in `mode`, which the calls that follow are in, too. What cannot be measured fails here.
-pub(super) fn attempt(link: &Link, library: &Library, mode: Mode, args: &[u8]) -> Result<(), farjump::Error> {
+pub(crate) fn attempt(link: &Link, library: &Library, mode: Mode, args: &[u8]) -> Result<(), farjump::Error> {
     link.set_mode(mode);
     link.inject(library, args)?.wait(PATIENCE).map(drop)
 }
@@ -91,12 +91,12 @@ impl Source for Calls<'_> {
 }
 
 /// A link to the target whose socket has this name, which is the transport's where there is one for each. It never sleeps.
-pub(super) fn connect(folder: &Path, socket: &str, transport: &str) -> Result<Link, Failure> {
+pub(crate) fn connect(folder: &Path, socket: &str, transport: &str) -> Result<Link, Failure> {
     Ok(place::link(folder, socket, transport)?.wait_policy(WaitPolicy::spin_only()).connect()?)
 }
 
 /// The target's side. Injected code counts in the word that it owns.
-pub(super) struct Polls {
+pub(crate) struct Polls {
     target: Target<'static>,
     /// Whether it sleeps where nothing comes.
     sleeps: bool,
@@ -106,7 +106,7 @@ pub(super) struct Polls {
 
 impl Polls {
     /// A target over one transport, for so many sources, with mailboxes of the length, and the function, that `set` has.
-    pub(super) fn listen(
+    pub(crate) fn listen(
         socket: &str,
         transport: &str,
         sources: usize,
@@ -134,7 +134,7 @@ impl Polls {
     }
 
     /// How long it takes from the arrival of a call to its having been answered; it adds `adds` to the count.
-    pub(super) fn time_first(&mut self, adds: u64, watch: &Watch) -> Result<Duration, Failure> {
+    pub(crate) fn time_first(&mut self, adds: u64, watch: &Watch) -> Result<Duration, Failure> {
         let before = self.count()?;
         let mut time = Duration::ZERO;
         watch.until(|| {

@@ -6,16 +6,16 @@ use std::hint::black_box;
 use memmap2::MmapMut;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::memory::Memory;
-use super::side::Source;
-use super::watch::Watch;
-use crate::failure::Failure;
+use crate::perf::liveness::Watch;
+use crate::perf::role::Source;
+use crate::perf::shared_memory::Memory;
+use crate::program::failure::Failure;
 
 /// As long as a message is besides its payload, in bytes.
 const AROUND: usize = 64;
 
 /// The memory, and what is copied.
-pub(super) struct Copy {
+pub(crate) struct Copy {
     payload: Vec<u8>,
     memory: MmapMut,
     size: usize,
@@ -24,7 +24,7 @@ pub(super) struct Copy {
 
 impl Copy {
     /// Into `len` bytes, payloads of up to `longest`, which is less.
-    pub(super) fn new(len: usize, longest: usize) -> Result<Copy, Failure> {
+    pub(crate) fn new(len: usize, longest: usize) -> Result<Copy, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("no memory to copy into: {error}"));
         let file =
             memfd_create("farjump-perf-copy", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;

@@ -1,22 +1,31 @@
 //! The references that have a side in each process, whatever they stand on.
 
+pub(crate) mod connect;
+#[cfg(feature = "iceoryx2")]
+mod iceoryx;
+pub(crate) mod injection;
+pub(crate) mod memcpy;
+pub(crate) mod ring;
+pub(crate) mod stores;
+mod stream;
+#[cfg(feature = "ucx")]
+pub(crate) mod ucx;
+
 use std::path::Path;
 
-#[cfg(feature = "iceoryx2")]
-use super::iceoryx;
-use super::memory::Memory;
-use super::message::{Offer, Subject};
-use super::ring::{Layout, Ring};
-use super::side::{Other, Source};
-use super::stores::Stores;
-use super::stream::{self, Stream};
+use super::child_protocol::{Offer, Subject};
+use super::role::{Other, Source};
+use super::shared_memory::Memory;
+#[cfg(feature = "ucx")]
+use super::work::am;
 use super::work::mapped::Mapped;
 #[cfg(feature = "ucx")]
 use super::work::store_len;
-use super::work::{Task, Way, fetch};
-#[cfg(feature = "ucx")]
-use super::{ucx, work::messages};
-use crate::failure::Failure;
+use super::work::{Task, Way, one_sided};
+use crate::program::failure::Failure;
+use ring::{Layout, Ring};
+use stores::Stores;
+use stream::Stream;
 
 /// A side that does not know the other yet.
 pub(super) enum Half {
@@ -134,9 +143,9 @@ impl Half {
                     match source {
                         true => {
                             let mapped = Mapped::new(start, len);
-                            Ok(Joined::Asking(fetch::source(&task, mapped)?, None))
+                            Ok(Joined::Asking(one_sided::source(&task, mapped)?, None))
                         }
-                        false => Ok(Joined::Serving(fetch::other(&task, start, len, || ()))),
+                        false => Ok(Joined::Serving(one_sided::other(&task, start, len, || ()))),
                     }
                 }
             }
@@ -169,21 +178,21 @@ impl Half {
 fn join_work(task: &Task, opening: ucx::Opening, offer: &Offer, source: bool) -> Result<Joined, Failure> {
     match (&task.way, source) {
         (Way::Messages, true) => {
-            let (asking, lanes) = messages::source(task, opening, offer)?;
+            let (asking, lanes) = am::source(task, opening, offer)?;
             Ok(Joined::Asking(asking, lanes))
         }
-        (Way::Messages, false) => Ok(Joined::Serving(messages::other(task, opening, offer)?)),
+        (Way::Messages, false) => Ok(Joined::Serving(am::other(task, opening, offer)?)),
         (_, true) => {
             let reach = ucx::Reach::join(opening, offer)?;
             let lanes = reach.lanes();
-            Ok(Joined::Asking(fetch::source(task, reach)?, lanes))
+            Ok(Joined::Asking(one_sided::source(task, reach)?, lanes))
         }
         (_, false) => {
             let reached = ucx::Reached::join(opening, offer)?;
             let (start, len) = reached.memory();
             // SAFETY: UCX has allocated so many bytes, from a page's start on, which stay as long as `reached`, which stays with
             // the side that uses them. How many there are both processes have computed from what is worked on.
-            Ok(Joined::Serving(unsafe { fetch::other(task, start, len, move || reached.progress()) }))
+            Ok(Joined::Serving(unsafe { one_sided::other(task, start, len, move || reached.progress()) }))
         }
     }
 }

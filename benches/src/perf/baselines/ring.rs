@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::side::Peer;
-use super::watch::Watch;
-use crate::failure::Failure;
-use crate::units::parse_bytes;
+use crate::perf::liveness::Watch;
+use crate::perf::role::Peer;
+use crate::program::failure::Failure;
+use crate::program::units::parse_bytes;
 
 const LINE: usize = 64;
 /// Bytes of the page before the slots.
@@ -22,18 +22,18 @@ const AHEAD: usize = 12 * LINE;
 
 /// What both sides of a ring have to know of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// Bytes of a region.
-    pub(super) region: usize,
+    pub(crate) region: usize,
     /// The longest payload, in bytes.
-    pub(super) longest: usize,
+    pub(crate) longest: usize,
     /// Bytes from the start of one slot to that of the next; `None`: as many as the message has.
-    pub(super) slot: Option<usize>,
+    pub(crate) slot: Option<usize>,
 }
 
 impl Layout {
     /// Of no ring at all, where payloads have up to `longest` bytes.
-    pub(super) fn without_rings(longest: usize) -> Layout {
+    pub(crate) fn without_rings(longest: usize) -> Layout {
         Layout { region: 0, longest, slot: None }
     }
 
@@ -42,7 +42,7 @@ impl Layout {
     ///
     /// # Errors
     /// When the longest message does not fit a slot, or not two slots the ring.
-    pub(super) fn new(ring: usize, longest: usize, slot: Option<usize>) -> Result<Layout, Failure> {
+    pub(crate) fn new(ring: usize, longest: usize, slot: Option<usize>) -> Result<Layout, Failure> {
         let message = message_len(longest);
         match slot {
             Some(slot) if longest + 8 > slot => Err(Failure::new(format!(
@@ -63,7 +63,7 @@ impl Layout {
 ///
 /// # Errors
 /// A sentence for people.
-pub(super) fn parse_slot(text: &str) -> Result<usize, String> {
+pub(crate) fn parse_slot(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
         bytes if bytes != 0 && bytes.is_multiple_of(LINE) => Ok(bytes),
         _ => Err(format!("`{text}`: a slot has whole lines: 64, 128 and so on, for example 1K")),
@@ -75,14 +75,14 @@ fn message_len(payload: usize) -> usize {
 }
 
 /// Writes to a word of each page, without changing it: what is measured later meets no page that this process has not got yet.
-pub(super) fn touch<'a>(words: impl Iterator<Item = &'a AtomicU64>) {
+pub(crate) fn touch<'a>(words: impl Iterator<Item = &'a AtomicU64>) {
     for word in words {
         word.fetch_or(0, Ordering::Relaxed);
     }
 }
 
 /// How bytes get into the other side's region.
-pub(super) trait Writer {
+pub(crate) trait Writer {
     /// Writes `len` bytes of payload at `at`, then `signal` at `signal_at`, which is seen last.
     fn write(
         &mut self,
@@ -107,7 +107,7 @@ pub(super) trait Writer {
 }
 
 /// One side's end of a ring each way.
-pub(super) struct Ring<W> {
+pub(crate) struct Ring<W> {
     writer: W,
     region: *mut u8,
     layout: Layout,
@@ -173,7 +173,7 @@ impl<W: Writer> Ring<W> {
     /// # Safety
     /// `region` is as many bytes as the layout says, writable, at a page's start, for as long as the value lives, and payloads are
     /// no longer than it says. Only the other side writes there, and nobody has references to it.
-    pub(super) unsafe fn new(writer: W, region: *mut u8, layout: Layout) -> Ring<W> {
+    pub(crate) unsafe fn new(writer: W, region: *mut u8, layout: Layout) -> Ring<W> {
         let idle = Way::default();
         let ring = Ring { writer, region, layout, sent: idle, taken: idle, room: 0, told: 0 };
         touch((0..layout.region).step_by(HEAD).map(|at| ring.word(at)));

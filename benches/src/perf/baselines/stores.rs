@@ -4,13 +4,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ring::{Layout, Writer, touch};
-use super::watch::Watch;
-use crate::failure::Failure;
+use crate::perf::liveness::Watch;
+use crate::program::failure::Failure;
 
 const PAGE: usize = 4096;
 
 /// Writes the other side's region.
-pub(super) struct Stores {
+pub(crate) struct Stores {
     region: *mut u8,
     region_len: usize,
     /// What is written, over and over.
@@ -23,7 +23,7 @@ impl Stores {
     /// # Safety
     /// `region` is as many bytes as the layout says, writable, aligned to 8, for as long as the value lives; nobody has references
     /// to it.
-    pub(super) unsafe fn new(region: *mut u8, layout: &Layout) -> Stores {
+    pub(crate) unsafe fn new(region: *mut u8, layout: &Layout) -> Stores {
         let region_len = layout.region;
         let stores = Stores { region, region_len, payload: vec![7; layout.longest] };
         touch((0..region_len).step_by(PAGE).map(|at| stores.word(at)));

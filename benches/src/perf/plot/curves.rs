@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::report::Report;
-use crate::failure::Failure;
+use crate::perf::report::Report;
+use crate::program::failure::Failure;
 
 /// A picture's content.
 pub(super) struct Picture {

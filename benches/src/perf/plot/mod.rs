@@ -16,7 +16,7 @@ use plotters::prelude::{BitMapBackend, IntoDrawingArea, SVGBackend, WHITE};
 use rustix::fs::{Access, access};
 
 use super::report::Report;
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 use curves::Picture;
 use drawing::Canvas;
 

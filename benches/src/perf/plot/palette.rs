@@ -2,7 +2,7 @@
 
 use plotters::style::{FontStyle, RGBColor, register_font};
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// A colour on white, and what stands for it on black.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::super::size::show_size;
+use crate::perf::payload_size::show_size;
 
 /// An axis: what is shown of it, as logarithms, and its marks.
 #[derive(Clone, PartialEq, Debug)]

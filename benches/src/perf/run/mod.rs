@@ -9,26 +9,26 @@ use std::time::Duration;
 use farjump::{Link, Mode};
 use indicatif::ProgressBar;
 
-use super::code::Libraries;
-use super::contestant::Contestant;
-use super::far::Far;
-use super::figures::{Round, Series, median};
-use super::first;
-use super::injecting::{self, Calls, PATIENCE};
+use super::baselines::Joined;
+use super::baselines::injection::{self, Calls, PATIENCE};
+use super::case::Contestant;
+use super::child_protocol::Order;
+use super::counterpart::Far;
+use super::first_call;
+use super::ifuncs::Libraries;
 use super::machine::State;
 use super::measurement::{self, Measurement, STATE_CALLS};
-use super::message::Order;
 use super::options::{Against, Metric, Perf};
-use super::perftest;
 use super::place;
-use super::posted;
 use super::progress::progress;
-use super::references::Joined;
+use super::rdma_posts;
 use super::report::{Report, RoundState, Row};
-use super::side::Source;
-use super::work::{Function, asking, injected};
-use crate::failure::Failure;
-use crate::workspace::Stage;
+use super::role::Source;
+use super::statistics::{Round, Series, median};
+use super::ucx_perftest;
+use super::work::{Function, injected, source};
+use crate::program::failure::Failure;
+use crate::program::workspace::Stage;
 
 /// Payload of a measurement, in bytes, unless a number of calls was asked for; of work, a sixteenth.
 const FEW_BYTES: usize = 256 << 20;
@@ -163,21 +163,21 @@ impl<'a> Bench<'a> {
                 let link = &self.links[*link];
                 let args = match code.function {
                     None => Cow::Owned(vec![7; size]),
-                    Some(function) => Cow::Borrowed(asking::args(function, size)),
+                    Some(function) => Cow::Borrowed(source::args(function, size)),
                 };
-                let attempt = || injecting::attempt(link, &code.library, *mode, &args);
+                let attempt = || injection::attempt(link, &code.library, *mode, &args);
                 match self.far.serve(*subject, attempt)? {
                     Ok(()) => {}
                     Err(error @ farjump::Error::PeerGone { .. }) => return Err(error.into()),
                     Err(error) => return Ok(Err(error.to_string())),
                 }
-                let before = posted::counts();
+                let before = rdma_posts::counts();
                 let mut source: Box<dyn Source> = match code.function {
                     None => Box::new(Calls::new(link, &code.library, args.into_owned(), *batch)),
                     Some(function) => injected::source(link, function, &code.library, size),
                 };
                 let round = run.measure(&mut self.far, *subject, &mut *source, times)?;
-                Ok(Ok(Round { posted: posted::since(before, run.messages()), ..round }))
+                Ok(Ok(Round { posted: rdma_posts::since(before, run.messages()), ..round }))
             }
             Contestant::Both { subject, .. } => {
                 let Some(Some(side)) = self.sides.get_mut(*subject) else {
@@ -188,7 +188,7 @@ impl<'a> Bench<'a> {
             Contestant::Copy(copy) => run.measure_alone(self.far.pair()?, copy, times).map(Ok),
             Contestant::Perftest(cpus) => {
                 let (metric, stage, cpus) = (run.metric, self.stage, *cpus);
-                let figure = perftest::run(stage, metric, size, iterations, run.warmup, cpus);
+                let figure = ucx_perftest::run(stage, metric, size, iterations, run.warmup, cpus);
                 Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
             }
             Contestant::Rdma(program, cpus) => {
@@ -199,7 +199,8 @@ impl<'a> Bench<'a> {
                 let Some((_, path)) = self.libraries.firsts.get(first) else {
                     return Ok(Err("there is no library to load".to_owned()));
                 };
-                let time = self.far.pair()?.time_load(path, first::symbol(first), first::adds(first))?;
+                let time =
+                    self.far.pair()?.time_load(path, first_call::symbol(first), first_call::adds(first))?;
                 Ok(Ok(Round::once(time)))
             }
             Contestant::Missing { why, .. } | Contestant::Unreached { why, .. } => Ok(Err(why.clone())),
@@ -221,7 +222,7 @@ impl<'a> Bench<'a> {
         let time = match &mut self.far {
             Far::Pair(pair) => {
                 let link = &self.links[link];
-                pair.time(&Order::First { subject, adds: first::adds(number) }, || {
+                pair.time(&Order::First { subject, adds: first_call::adds(number) }, || {
                     link.set_mode(mode);
                     Ok(link.inject(library, &args)?.wait(PATIENCE).map(drop)?)
                 })?

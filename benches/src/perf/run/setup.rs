@@ -5,30 +5,30 @@ use std::rc::Rc;
 use farjump::{Mode, WaitPolicy};
 
 use super::Bench;
-use crate::failure::Failure;
 use crate::perf::Setting;
-use crate::perf::code::Libraries;
-use crate::perf::contestant::Contestant;
-use crate::perf::copy::Copy;
-use crate::perf::far::Far;
-use crate::perf::joining::{Host, Sides, alike, hosts, join, subject_for, wanted};
+use crate::perf::baselines::connect::{Host, Sides, alike, hosts, join, subject_for, wanted};
+use crate::perf::baselines::memcpy::Copy;
+use crate::perf::baselines::ring::Layout;
+use crate::perf::case::Contestant;
+use crate::perf::child::Pair;
+use crate::perf::child_protocol::Subject;
+use crate::perf::counterpart::Far;
+use crate::perf::ifuncs::Libraries;
 use crate::perf::measurement::LINE_SIZE;
-use crate::perf::message::Subject;
 use crate::perf::options::{Against, Metric, Perf};
-use crate::perf::pair::Pair;
-use crate::perf::peer::{Peer, Unreached};
+use crate::perf::perftest::Program;
 use crate::perf::place;
-use crate::perf::rdma::Program;
-use crate::perf::ring::Layout;
+use crate::perf::remote_target::{Peer, Unreached};
 use crate::perf::work::store_len;
-use crate::workspace::Stage;
+use crate::program::failure::Failure;
+use crate::program::workspace::Stage;
 
 impl<'a> Bench<'a> {
     /// Sets both processes up.
     ///
     /// # Errors
     /// When a transport cannot be used. References that cannot are said to be missing in their rows.
-    pub(in crate::perf) fn set(
+    pub(crate) fn set(
         setting: &Setting<'a>,
         modes: Vec<Mode>,
         against: &'a [Against],
@@ -107,7 +107,7 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// As [`Peer::connect`].
-    pub(in crate::perf) fn reach(
+    pub(crate) fn reach(
         options: &'a Perf,
         stage: &'a Stage,
         transports: &[String],

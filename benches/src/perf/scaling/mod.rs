@@ -4,10 +4,12 @@
 //! that was idle itself, for whose first message the target looks only when it is that source's turn
 //! (docs/decisions/idle-sources.md).
 
-mod caller;
-mod crowd;
-mod resident;
-mod step;
+mod row;
+mod rss;
+mod sender;
+pub(crate) mod source_count;
+mod sources;
+pub(crate) mod table;
 
 use std::time::Duration;
 
@@ -15,19 +17,19 @@ use indicatif::ProgressBar;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Setting;
-use super::joining::{Sides, join};
+use super::baselines::Joined;
+use super::baselines::connect::{Sides, join};
+use super::baselines::ring::Layout;
+use super::child::Pair;
+use super::child_protocol::Subject;
 use super::measurement::{self, LINE_SIZE, Measurement, STATE_CALLS};
-use super::message::Subject;
 use super::options::Metric;
-use super::pair::Pair;
 use super::progress::progress;
-use super::references::Joined;
 use super::report::{Report, RoundState};
-use super::ring::Layout;
-use crate::failure::Failure;
-pub(super) use caller::Caller;
-use crowd::{Crowd, Home};
-use step::{About, Figures, Step};
+use crate::program::failure::Failure;
+use row::{About, Figures, Step};
+pub(super) use sender::Caller;
+use sources::{Crowd, Home};
 
 /// Up to so many sources each have a process.
 const PROCESSES: usize = 8;

@@ -2,13 +2,13 @@
 
 use farjump::Mode;
 
-use super::crowd::Streamed;
-use super::resident::Resident;
-use crate::failure::Failure;
-use crate::perf::figures::{Round, Series, median};
+use super::rss::Resident;
+use super::sources::Streamed;
 use crate::perf::machine::State;
 use crate::perf::options::Against;
 use crate::perf::report::Row;
+use crate::perf::statistics::{Round, Series, median};
+use crate::program::failure::Failure;
 
 /// One thing, of the many and of the one.
 struct Beside {

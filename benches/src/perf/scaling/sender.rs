@@ -5,11 +5,11 @@ use std::slice;
 
 use farjump::{Library, Link, WaitPolicy};
 
-use crate::failure::Failure;
+use crate::perf::baselines::injection::PATIENCE;
+use crate::perf::child_protocol::{Sent, Set};
 use crate::perf::clock;
-use crate::perf::injecting::PATIENCE;
-use crate::perf::message::{Sent, Set};
 use crate::perf::place;
+use crate::program::failure::Failure;
 
 /// How a source waits for room or an answer. Many of them share one processor: one that the target is quick to serve finds what
 /// it waits for while it spins; any other lets the next one send.
@@ -49,7 +49,7 @@ pub(super) fn send_in_turn(
 }
 
 /// The one source of a process.
-pub(in crate::perf) struct Caller<'a> {
+pub(crate) struct Caller<'a> {
     link: Link,
     library: &'a Library,
     args: Vec<u8>,
@@ -57,7 +57,7 @@ pub(in crate::perf) struct Caller<'a> {
 
 impl<'a> Caller<'a> {
     /// Of the target whose socket has this name, for the function of `library`. `set` says how long payloads and mailboxes are.
-    pub(in crate::perf) fn connect(
+    pub(crate) fn connect(
         socket: &str,
         transport: &str,
         library: &'a Library,
@@ -68,7 +68,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Sends `count` messages of `size` bytes, which is at most the longest, and waits until all have run.
-    pub(in crate::perf) fn send(&mut self, size: usize, count: u64) -> Result<Sent, Failure> {
+    pub(crate) fn send(&mut self, size: usize, count: u64) -> Result<Sent, Failure> {
         let Some(args) = self.args.get(..size) else {
             return Err(Failure::new("a source was told to send more than was announced"));
         };

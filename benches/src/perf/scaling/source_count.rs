@@ -1,17 +1,17 @@
 //! How many sources there are, as people write it.
 
-use super::size::parse_list;
+use crate::perf::payload_size::parse_list;
 
 /// Most sources of a run.
 const MOST: usize = 4096;
 
 /// Numbers of sources, in the order in which they are measured. There is at least one, and each is at least 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Counts(pub(super) Vec<usize>);
+pub(crate) struct Counts(pub(crate) Vec<usize>);
 
 /// How many of the sources that are connected send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Active {
+pub(crate) enum Active {
     All,
     /// At most so many, at least 1.
     Some(usize),
@@ -19,7 +19,7 @@ pub(super) enum Active {
 
 impl Active {
     /// Of so many.
-    pub(super) fn of(self, sources: usize) -> usize {
+    pub(crate) fn of(self, sources: usize) -> usize {
         match self {
             Active::All => sources,
             Active::Some(most) => most.min(sources),
@@ -31,7 +31,7 @@ impl Active {
 ///
 /// # Errors
 /// A sentence for people.
-pub(super) fn parse_counts(text: &str) -> Result<Counts, String> {
+pub(crate) fn parse_counts(text: &str) -> Result<Counts, String> {
     parse_list(text, "1..256", parse_count).map(Counts)
 }
 
@@ -39,7 +39,7 @@ pub(super) fn parse_counts(text: &str) -> Result<Counts, String> {
 ///
 /// # Errors
 /// A sentence for people.
-pub(super) fn parse_active(text: &str) -> Result<Active, String> {
+pub(crate) fn parse_active(text: &str) -> Result<Active, String> {
     if text == "all" { Ok(Active::All) } else { parse_count(text).map(Active::Some) }
 }
 

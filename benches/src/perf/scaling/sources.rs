@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use farjump::{Library, Link};
 
-use super::caller::{connect, send_in_turn};
-use super::resident::Resident;
-use crate::failure::Failure;
+use super::rss::Resident;
+use super::sender::{connect, send_in_turn};
 use crate::perf::Setting;
-use crate::perf::figures::{Round, median};
-use crate::perf::injecting::{Calls, PATIENCE};
+use crate::perf::baselines::injection::{Calls, PATIENCE};
+use crate::perf::baselines::ring::Layout;
+use crate::perf::child::Pair;
+use crate::perf::child_protocol::{Order, Played};
 use crate::perf::measurement::{Measurement, round_trips};
-use crate::perf::message::{Order, Played};
 use crate::perf::options::Metric;
-use crate::perf::pair::Pair;
 use crate::perf::place;
-use crate::perf::ring::Layout;
+use crate::perf::statistics::{Round, median};
+use crate::program::failure::Failure;
 
 /// For how long a source has been idle before a call that is to find it idle: many times what a target needs to see it.
 const IDLE: Duration = Duration::from_millis(1);

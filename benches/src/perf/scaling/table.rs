@@ -1,7 +1,7 @@
 //! The table of rows that differ by how many sources there are.
 
-use super::report::{Row, right_aligned, show};
-use super::size::show_size;
+use crate::perf::payload_size::show_size;
+use crate::perf::report::{Row, right_aligned, show};
 
 const HEADS: [&str; 15] = [
     "",
@@ -22,7 +22,7 @@ const HEADS: [&str; 15] = [
 ];
 
 /// All rows, with what a message costs in nanoseconds of processors, and what one more source does in bytes of memory.
-pub(super) fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = vec![HEADS.map(String::from)];
     table.extend(rows.iter().map(cells));
     right_aligned(&table, &[2, 3, 4, 5, 7, 8, 10, 11, 12, 13])

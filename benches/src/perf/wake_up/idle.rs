@@ -4,15 +4,15 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::waker::Waker;
+use super::source::Waker;
 use super::{Line, add_rows};
-use crate::failure::Failure;
 use crate::perf::Setting;
 use crate::perf::clock;
-use crate::perf::figures::{Round, Series, median};
 use crate::perf::options::Metric;
 use crate::perf::progress::progress;
 use crate::perf::report::{Report, Row};
+use crate::perf::statistics::{Round, Series, median};
+use crate::program::failure::Failure;
 
 /// Numbers of sources, unless others are asked for.
 pub(super) const USUAL: [usize; 2] = [1, 64];

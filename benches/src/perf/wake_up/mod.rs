@@ -4,8 +4,8 @@
 //! The target waits as [`farjump::Target::run`] does unless told otherwise.
 
 mod idle;
-mod sleeping;
-mod waker;
+mod sleeper;
+mod source;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,25 +13,26 @@ use std::time::{Duration, Instant};
 use farjump::{Library, Mode};
 
 use super::Setting;
+use super::baselines::Joined;
+use super::baselines::connect::{Sides, join};
+use super::baselines::injection::PATIENCE;
+use super::baselines::ring::Layout;
+use super::child::Pair;
+use super::child_protocol::Subject;
 use super::clock;
-use super::figures::{Round, Series, median};
-use super::injecting::PATIENCE;
-use super::joining::{Sides, join};
+use super::ifuncs;
 use super::machine::State;
 use super::measurement::{self, LINE_SIZE, STATE_CALLS};
-use super::message::Subject;
 use super::options::{Against, Metric};
-use super::pair::Pair;
 use super::progress::progress;
-use super::references::Joined;
 use super::report::{Report, RoundState, Row};
-use super::ring::Layout;
-use crate::bundled_ifuncs::{self, Source};
-use crate::failure::Failure;
+use super::statistics::{Round, Series, median};
+use crate::program::bundled_ifuncs::Source;
+use crate::program::failure::Failure;
 #[cfg(feature = "ucx")]
-pub(super) use sleeping::LONGEST;
-pub(super) use sleeping::sleep;
-use waker::Waker;
+pub(super) use sleeper::LONGEST;
+pub(super) use sleeper::sleep;
+use source::Waker;
 
 /// For how long it has slept, or may have gone to sleep, before it is woken.
 const REST: Duration = Duration::from_millis(5);
@@ -56,7 +57,7 @@ const STAMP: Source<'_> = Source {
 
 /// Measures, and adds rows to the report, also if it fails in the middle.
 pub(super) fn run(setting: &Setting<'_>, against: &[Against], report: &mut Report) -> Result<(), Failure> {
-    let library = bundled_ifuncs::build(&[STAMP], setting.stage)?;
+    let library = ifuncs::build(&[STAMP], setting.stage)?;
     let library = library.first().ok_or_else(|| Failure::new("`stamp` was not built"))?;
     let mut line = Line::set(setting)?;
     let idle = setting.options.metric == Metric::Idle;

@@ -13,26 +13,21 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use rustix::thread::futex;
 
-use crate::failure::Failure;
-use crate::perf::clock;
-use crate::perf::injecting::CONNECTING;
-use crate::perf::memory::Memory;
-use crate::perf::message::{Answer, Offer, Order, Set, Sleeper, Talk};
-use crate::perf::place;
+use crate::perf::baselines::injection::CONNECTING;
 #[cfg(feature = "ucx")]
-use crate::perf::ucx;
+use crate::perf::baselines::ucx;
+use crate::perf::child_protocol::{Answer, Offer, Order, Set, Sleeper, Talk};
+use crate::perf::clock;
+use crate::perf::place;
+use crate::perf::shared_memory::Memory;
+use crate::program::failure::Failure;
 
 /// Longest sleep at a stretch: as long as a target's.
-pub(in crate::perf) const LONGEST: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// Says what it offers, then sleeps and wakes until it is told to end. Whether it was told to; otherwise the source's process is
 /// gone.
-pub(in crate::perf) fn sleep(
-    sleeper: &Sleeper,
-    set: &Set,
-    talk: &mut Talk,
-    memory: &Memory,
-) -> Result<bool, Failure> {
+pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memory) -> Result<bool, Failure> {
     match sleeper {
         Sleeper::Farjump { transport, socket, sources } => {
             let builder = place::target(&set.folder, &set.host, socket, transport)?

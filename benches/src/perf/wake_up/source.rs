@@ -2,17 +2,17 @@
 
 use farjump::{Library, Link};
 
-use super::sleeping::ring;
-use crate::failure::Failure;
+use super::sleeper::ring;
 use crate::perf::Setting;
-use crate::perf::injecting::connect;
-use crate::perf::message::Sleeper;
-use crate::perf::options::Against;
-use crate::perf::pair::Pair;
-use crate::perf::place;
-use crate::perf::ring::Layout;
+use crate::perf::baselines::injection::connect;
+use crate::perf::baselines::ring::Layout;
 #[cfg(feature = "ucx")]
-use crate::perf::ucx;
+use crate::perf::baselines::ucx;
+use crate::perf::child::Pair;
+use crate::perf::child_protocol::Sleeper;
+use crate::perf::options::Against;
+use crate::perf::place;
+use crate::program::failure::Failure;
 
 /// A process that sleeps, and what wakes it.
 pub(super) struct Waker<'a> {

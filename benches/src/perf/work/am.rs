@@ -7,16 +7,17 @@ use std::slice;
 use farjump::Library;
 
 use super::Task;
-use super::asking::{Ask, Asking, Job};
+use super::data::Store;
 use super::functions::Function;
 use super::native::{self, Native};
-use super::serving::{Host, Serving};
-use super::store::Store;
-use crate::failure::Failure;
-use crate::perf::message::Offer;
-use crate::perf::side::{Other, Peer, Source};
-use crate::perf::ucx::{Handler, Messages, Opening};
-use crate::perf::watch::Watch;
+use super::source::{Ask, Asking, Job};
+use super::target::{Host, Serving};
+use crate::perf::baselines::ucx::{Handler, Messages, Opening};
+use crate::perf::child_protocol::Offer;
+use crate::perf::ifuncs;
+use crate::perf::liveness::Watch;
+use crate::perf::role::{Other, Peer, Source};
+use crate::program::failure::Failure;
 
 /// At the source: keeps the answer.
 struct Keeps(RefCell<Vec<u8>>);
@@ -71,7 +72,7 @@ impl Ask for Asks {
 }
 
 /// The source's side of a task.
-pub(in crate::perf) fn source(
+pub(crate) fn source(
     task: &Task,
     opening: Opening,
     offer: &Offer,
@@ -80,7 +81,7 @@ pub(in crate::perf) fn source(
     let keeps = Keeps(RefCell::new(Vec::with_capacity(longest)));
     let messages = Messages::join(opening, offer, longest, keeps)?;
     let lanes = messages.lanes();
-    let library = crate::routines::open(&task.library)?;
+    let library = ifuncs::open(&task.library)?;
     let asks = Asks { messages, library, payload: vec![0; longest].leak() };
     Ok((Box::new(Asking::new(task.function, asks, task.longest)), lanes))
 }
@@ -118,11 +119,7 @@ impl Host for Answers {
 }
 
 /// The target's side of a task.
-pub(in crate::perf) fn other(
-    task: &Task,
-    opening: Opening,
-    offer: &Offer,
-) -> Result<Box<dyn Other>, Failure> {
+pub(crate) fn other(task: &Task, opening: Opening, offer: &Offer) -> Result<Box<dyn Other>, Failure> {
     let store = Store::own(task.longest);
     let native = Native::place(&Library::open(&task.library)?, store)?;
     let messages = Messages::join(opening, offer, task.longest_message(), native)?;

@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::functions::{Function, noise, slot_at};
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// Where the count of calls is.
 pub(super) const CALLS: usize = 0;
@@ -27,7 +27,7 @@ const PAGE: usize = 4096;
 pub(super) const ROWS: usize = 1 << 17;
 
 /// Bytes of the memory, a multiple of 4096, where up to `longest` bytes are worked on.
-pub(in crate::perf) fn store_len(longest: usize) -> usize {
+pub(crate) fn store_len(longest: usize) -> usize {
     (slot_at(KEYS) + longest.max(ROWS * 8)).next_multiple_of(PAGE)
 }
 

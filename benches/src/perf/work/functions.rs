@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::store::{AREA, ROWS, row};
+use super::data::{AREA, ROWS, row};
 
 /// A function that works on `size` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(in crate::perf) enum Function {
+pub(crate) enum Function {
     /// Adds up the target's rows of these keys, 8 bytes each.
     Sum,
     /// Writes bytes to where the target says that those of a key go.
@@ -22,7 +22,7 @@ pub(in crate::perf) enum Function {
 
 /// Each once, in the order asked for. There is at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::perf) struct Functions(pub(in crate::perf) Vec<Function>);
+pub(crate) struct Functions(pub(crate) Vec<Function>);
 
 /// The key that is written to.
 pub(super) const KEY: u64 = 5;
@@ -35,7 +35,7 @@ const LONGEST_ANSWER: usize = 8 * 257;
 impl Function {
     const ALL: [Function; 4] = [Function::Sum, Function::IndirectPut, Function::Histogram, Function::Codec];
 
-    pub(in crate::perf) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Function::Sum => "sum",
             Function::IndirectPut => "indirect-put",
@@ -45,7 +45,7 @@ impl Function {
     }
 
     /// NAME of its routines, and its source.
-    pub(in crate::perf) fn source(self) -> (&'static str, String) {
+    pub(crate) fn source(self) -> (&'static str, String) {
         let text = |text: &str| text.to_owned();
         match self {
             Function::Sum => ("sum", text(include_str!("../../../../farjump/examples/sum.c"))),
@@ -174,7 +174,7 @@ fn words(size: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// A sentence for people.
-pub(in crate::perf) fn parse_functions(text: &str) -> Result<Functions, String> {
+pub(crate) fn parse_functions(text: &str) -> Result<Functions, String> {
     let mut functions = Vec::new();
     for name in text.split(',') {
         let named = |function: &Function| name == "all" || name == function.name();

@@ -3,16 +3,16 @@
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
 use super::Task;
-use super::asking::{Ask, Asking, Job};
+use super::data::{Slot, Store, store_append, store_get, store_slot};
 use super::functions::Function;
-use super::serving::{Host, Serving};
-use super::store::{Slot, Store, store_append, store_get, store_slot};
-use crate::failure::Failure;
-use crate::perf::injecting::{CONNECTING, PATIENCE};
-use crate::perf::message::Set;
+use super::source::{Ask, Asking, Job};
+use super::target::{Host, Serving};
+use crate::perf::baselines::injection::{CONNECTING, PATIENCE};
+use crate::perf::child_protocol::Set;
+use crate::perf::liveness::Watch;
 use crate::perf::place;
-use crate::perf::side::{Other, Source};
-use crate::perf::watch::Watch;
+use crate::perf::role::{Other, Source};
+use crate::program::failure::Failure;
 
 /// Calls over a link.
 struct Calls<'a> {
@@ -32,7 +32,7 @@ impl Ask for Calls<'_> {
 }
 
 /// The source's side, for work on `size` bytes.
-pub(in crate::perf) fn source<'a>(
+pub(crate) fn source<'a>(
     link: &'a Link,
     function: Function,
     library: &'a Library,
@@ -69,7 +69,7 @@ impl Host for Polls {
 }
 
 /// A target for a task over one transport, with a mailbox as long as `set` has it.
-pub(in crate::perf) fn listen(task: &Task, transport: &str, set: &Set) -> Result<Box<dyn Other>, Failure> {
+pub(crate) fn listen(task: &Task, transport: &str, set: &Set) -> Result<Box<dyn Other>, Failure> {
     let socket = task.host(transport);
     let store = Store::own(task.longest);
     let builder = place::target(&set.folder, &set.host, &socket, transport)?

@@ -3,12 +3,12 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::fetch::Remote;
-use crate::failure::Failure;
-use crate::perf::watch::Watch;
+use super::one_sided::Remote;
+use crate::perf::liveness::Watch;
+use crate::program::failure::Failure;
 
 /// The memory, and what was fetched from it.
-pub(in crate::perf) struct Mapped {
+pub(crate) struct Mapped {
     start: *mut u8,
     len: usize,
     fetched: Vec<u8>,
@@ -20,7 +20,7 @@ impl Mapped {
     /// # Safety
     /// They are writable as long as the value is there, and nobody has references to them. The other process leaves them alone
     /// while something is measured.
-    pub(in crate::perf) unsafe fn new(start: *mut u8, len: usize) -> Mapped {
+    pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Mapped {
         Mapped { start, len, fetched: vec![0; len] }
     }
 }

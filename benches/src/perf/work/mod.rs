@@ -1,30 +1,30 @@
 //! Metric `work`: functions that do something, injected, as a handler of active messages, and without code at the target.
 //!
-//! Whichever way it is done, the same is given and the same comes of it ([`Function`]): the target has data in memory of its own
-//! ([`store`]), and the time is that of a call, from the source's having its arguments to the answer being there, or the bytes
-//! being where they go and the source knowing it. The source ([`asking`]) and the target ([`serving`]) are the same for all ways;
-//! what is different is in [`injected`], [`messages`] and [`fetch`]. Handlers of messages, and the source where it works itself,
-//! call the very code that is injected, placed as a target places it ([`native`]).
+//! Each way computes the same from the same arguments ([`Function`]), on data in the target's memory ([`data`]). The time
+//! begins when the source has the arguments. It ends when the source has the answer, or knows that its bytes are in place.
+//! All ways share the source ([`source`]) and the target ([`target`]); [`injected`], [`am`] and [`one_sided`] have what
+//! differs. Handlers of messages, and a source that computes by itself, call the code that is injected, placed as a target
+//! places it ([`native`]).
 
-pub(super) mod asking;
-pub(super) mod fetch;
+#[cfg(feature = "ucx")]
+pub(super) mod am;
+mod data;
 pub(super) mod functions;
 pub(super) mod injected;
 pub(super) mod mapped;
-#[cfg(feature = "ucx")]
-pub(super) mod messages;
 mod native;
-pub(super) mod serving;
-mod store;
+pub(super) mod one_sided;
+pub(super) mod source;
+pub(super) mod target;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::options::{Against, Metric, Perf};
-use crate::failure::Failure;
+use crate::program::failure::Failure;
+pub(super) use data::store_len;
 pub(super) use functions::{Function, Functions, parse_functions};
-pub(super) use store::store_len;
 
 /// One way of doing one function's work, as both processes know it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

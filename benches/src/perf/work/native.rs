@@ -9,9 +9,9 @@ use std::sync::Arc;
 use farjump::{Library, Machine};
 use farjump_loader::{Arena, Exports, Linked, Resolver, Store as CodeStore};
 
-use super::store::{Store, store_append, store_get, store_slot};
-use crate::failure::Failure;
-use crate::output;
+use super::data::{Store, store_append, store_get, store_slot};
+use crate::program::failure::Failure;
+use crate::program::output;
 
 /// Bytes of memory for one function's code, the least that there is.
 const ROOM: usize = 64 << 10;

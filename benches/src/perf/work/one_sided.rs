@@ -3,17 +3,17 @@
 use farjump::Library;
 
 use super::Task;
-use super::asking::{Ask, Asking, Job};
+use super::data::{AREA, CALLS, ENTRY, ROWS, Store, TABLE};
 use super::functions::{Function, KEY};
 use super::native::{self, Native};
-use super::serving::{Host, Serving};
-use super::store::{AREA, CALLS, ENTRY, ROWS, Store, TABLE};
-use crate::failure::Failure;
-use crate::perf::side::{Other, Source};
-use crate::perf::watch::Watch;
+use super::source::{Ask, Asking, Job};
+use super::target::{Host, Serving};
+use crate::perf::liveness::Watch;
+use crate::perf::role::{Other, Source};
+use crate::program::failure::Failure;
 
 /// The target's memory, as the source reaches it.
-pub(in crate::perf) trait Remote {
+pub(crate) trait Remote {
     /// How many rows come sooner one by one than all there are at once.
     fn rows_one_by_one(&self) -> usize;
 
@@ -107,10 +107,7 @@ impl<R: Remote> Ask for Fetches<R> {
 }
 
 /// The source's side of a task, over what it reaches the target's memory by.
-pub(in crate::perf) fn source<R: Remote + 'static>(
-    task: &Task,
-    remote: R,
-) -> Result<Box<dyn Source>, Failure> {
+pub(crate) fn source<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<dyn Source>, Failure> {
     // It is shown other data than its own.
     let store = Store::own(0);
     let native = Native::place(&Library::open(&task.library)?, store)?;
@@ -144,7 +141,7 @@ impl<W: FnMut()> Host for Holds<W> {
 ///
 /// # Safety
 /// As for [`Store::new`].
-pub(in crate::perf) unsafe fn other(
+pub(crate) unsafe fn other(
     task: &Task,
     start: *mut u8,
     len: usize,

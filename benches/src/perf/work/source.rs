@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::functions::{Function, longest_message};
-use crate::failure::Failure;
-use crate::perf::memory::Memory;
-use crate::perf::side::Source;
-use crate::perf::watch::Watch;
+use crate::perf::liveness::Watch;
+use crate::perf::role::Source;
+use crate::perf::shared_memory::Memory;
+use crate::program::failure::Failure;
 
 /// A way of having work done.
 pub(super) trait Ask {
@@ -26,7 +26,7 @@ thread_local! {
 
 /// The arguments of a function for a size. What UCX reads stays to the end of the process, for nobody knows when something that was
 /// given up is done with; each is made once.
-pub(in crate::perf) fn args(function: Function, size: usize) -> &'static [u8] {
+pub(crate) fn args(function: Function, size: usize) -> &'static [u8] {
     ARGS.with_borrow_mut(|made| *made.entry((function, size)).or_insert_with(|| function.args(size).leak()))
 }
 

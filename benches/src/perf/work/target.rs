@@ -1,10 +1,10 @@
 //! The target's side of work, whichever way it is done.
 
+use super::data::Store;
 use super::functions::Function;
-use super::store::Store;
-use crate::failure::Failure;
-use crate::perf::side::Other;
-use crate::perf::watch::Watch;
+use crate::perf::liveness::Watch;
+use crate::perf::role::Other;
+use crate::program::failure::Failure;
 
 /// A way of being asked.
 pub(super) trait Host {
@@ -65,8 +65,8 @@ impl<H: Host> Other for Serving<H> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::data::store_append;
     use super::*;
-    use crate::perf::work::store::store_append;
 
     /// Says that a call was done.
     struct Says(u64);

@@ -17,9 +17,9 @@ use rustix::net::{
 };
 use smallvec::SmallVec;
 
-use super::side::Peer;
-use super::watch::Watch;
-use crate::failure::Failure;
+use crate::perf::liveness::Watch;
+use crate::perf::role::Peer;
+use crate::program::failure::Failure;
 use sealing::Sealing;
 use shape::{BODY, HEAD, Shape};
 
@@ -31,7 +31,7 @@ const PIECES: usize = 2 * GATHERED + 1;
 const INBOX: usize = 32 << 10;
 
 /// A side that is not connected yet.
-pub(super) enum Opening {
+pub(crate) enum Opening {
     /// The source's, which connects.
     Source { sealed: bool },
     /// The target's, which listens.
@@ -43,14 +43,14 @@ impl Opening {
     ///
     /// # Errors
     /// When there is no port.
-    pub(super) fn of(sealed: bool, host: Option<&str>) -> Result<Opening, Failure> {
+    pub(crate) fn of(sealed: bool, host: Option<&str>) -> Result<Opening, Failure> {
         let Some(host) = host else { return Ok(Opening::Source { sealed }) };
         let listener = TcpListener::bind((host, 0)).map_err(|error| failed("has no port", &error))?;
         Ok(Opening::Target { sealed, listener })
     }
 
     /// Where the target's side listens.
-    pub(super) fn address(&self) -> Result<Option<SocketAddr>, Failure> {
+    pub(crate) fn address(&self) -> Result<Option<SocketAddr>, Failure> {
         match self {
             Opening::Source { .. } => Ok(None),
             Opening::Target { listener, .. } => {
@@ -64,7 +64,7 @@ impl Opening {
     ///
     /// # Errors
     /// When the two do not reach each other. The source's side comes first.
-    pub(super) fn join(self, address: Option<SocketAddr>, longest: usize) -> Result<Stream, Failure> {
+    pub(crate) fn join(self, address: Option<SocketAddr>, longest: usize) -> Result<Stream, Failure> {
         let connected = |socket: std::io::Result<TcpStream>| {
             let socket = socket?;
             socket.set_nodelay(true)?;
@@ -102,7 +102,7 @@ impl Opening {
 }
 
 /// One end.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     socket: TcpStream,
     sealing: Option<Sealing>,
     sent: Shape,

@@ -3,10 +3,10 @@
 
 use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-use crate::failure::Failure;
+use crate::program::failure::Failure;
 
 /// A key each way, and the numbers of the next records.
-pub(super) struct Sealing {
+pub(crate) struct Sealing {
     own: Way,
     theirs: Way,
 }
@@ -18,14 +18,14 @@ struct Way {
 
 impl Sealing {
     /// Of the source's end, or of the target's.
-    pub(super) fn new(source: bool) -> Result<Sealing, Failure> {
+    pub(crate) fn new(source: bool) -> Result<Sealing, Failure> {
         let (own, theirs) = if source { (1, 2) } else { (2, 1) };
         Ok(Sealing { own: Way::new(own)?, theirs: Way::new(theirs)? })
     }
 
     /// Seals the next record's body where it is.
     #[inline]
-    pub(super) fn seal(&mut self, head: &[u8], body: &mut [u8], tag: &mut [u8]) -> Result<(), Failure> {
+    pub(crate) fn seal(&mut self, head: &[u8], body: &mut [u8], tag: &mut [u8]) -> Result<(), Failure> {
         let nonce = self.own.nonce();
         let made = self.own.key.seal_in_place_separate_tag(nonce, Aad::from(head), body);
         tag.copy_from_slice(made.map_err(|_| Failure::new("a record could not be sealed"))?.as_ref());
@@ -34,7 +34,7 @@ impl Sealing {
 
     /// Opens the next record's body where it is.
     #[inline]
-    pub(super) fn open(&mut self, head: &[u8], body: &mut [u8], tag: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn open(&mut self, head: &[u8], body: &mut [u8], tag: &[u8]) -> Result<(), Failure> {
         let nonce = self.theirs.nonce();
         let refused = || Failure::new("a record was changed on its way");
         let tag = tag.try_into().map_err(|_| refused())?;
@@ -44,7 +44,7 @@ impl Sealing {
 
     /// Takes the next record of the other side for the one after it.
     #[cfg(test)]
-    pub(super) fn skip(&mut self) {
+    pub(crate) fn skip(&mut self) {
         self.theirs.next += 1;
     }
 }

@@ -1,51 +1,51 @@
 //! How a message lies on the wire.
 
 /// Bytes before a record's body.
-pub(super) const HEAD: usize = 16;
+pub(crate) const HEAD: usize = 16;
 /// Bytes behind it, where it is sealed.
-pub(super) const TAG: usize = 16;
+pub(crate) const TAG: usize = 16;
 /// Bytes of a full record.
-pub(super) const BODY: usize = 16 << 10;
+pub(crate) const BODY: usize = 16 << 10;
 /// Bytes of a frame's header, payloads up to whose rest of a line share it, and of a line.
 const HEADER: usize = 24;
 const LINE: usize = 64;
 
 /// The length of a message's frame, and what its records have around them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// Bytes of the frame.
-    pub(super) frame: usize,
+    pub(crate) frame: usize,
     sealed: bool,
 }
 
 impl Shape {
     /// Of a call with `payload` bytes, or of an answer with as many.
-    pub(super) fn of(payload: usize, sealed: bool) -> Shape {
+    pub(crate) fn of(payload: usize, sealed: bool) -> Shape {
         let frame = if HEADER + payload <= LINE { LINE } else { (LINE + payload).next_multiple_of(LINE) };
         Shape { frame, sealed }
     }
 
-    pub(super) fn records(self) -> usize {
+    pub(crate) fn records(self) -> usize {
         self.frame.div_ceil(BODY)
     }
 
     /// Bytes around each record's body.
-    pub(super) fn gap(self) -> usize {
+    pub(crate) fn gap(self) -> usize {
         if self.sealed { HEAD + TAG } else { HEAD }
     }
 
     /// Bytes of the whole message.
-    pub(super) fn wire(self) -> usize {
+    pub(crate) fn wire(self) -> usize {
         self.frame + self.records() * self.gap()
     }
 
     /// Where a record ends, from the start of the message.
-    pub(super) fn end(self, record: usize) -> usize {
+    pub(crate) fn end(self, record: usize) -> usize {
         self.wire().min((record + 1) * (BODY + self.gap()))
     }
 
     /// Of the first `at` bytes of the message: how many are of bodies, and how many of what is around them.
-    pub(super) fn split(self, at: usize) -> (usize, usize) {
+    pub(crate) fn split(self, at: usize) -> (usize, usize) {
         let (record, within) = (at / (BODY + self.gap()), at % (BODY + self.gap()));
         let of_body = within.saturating_sub(HEAD).min(BODY).min(self.frame - record * BODY);
         (record * BODY + of_body, record * self.gap() + within - of_body)
@@ -53,7 +53,7 @@ impl Shape {
 
     /// The piece of the message that begins at `at`: how many bytes, and whether they are of a body. Tags are in one piece with the
     /// head behind them.
-    pub(super) fn piece(self, at: usize) -> (usize, bool) {
+    pub(crate) fn piece(self, at: usize) -> (usize, bool) {
         let record = at / (BODY + self.gap());
         let within = at % (BODY + self.gap());
         let body = BODY.min(self.frame - record * BODY);

@@ -11,26 +11,26 @@ use farjump_ucx_sys::{
     ucp_feature, ucp_params_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
 };
 
-use super::super::ports;
-use crate::failure::Failure;
+use crate::perf::ports;
+use crate::program::failure::Failure;
 
 /// A worker, in a context of its own.
-pub(super) struct Worker {
-    pub(super) ucx: &'static Ucx,
-    pub(super) context: ucp_context_h,
-    pub(super) handle: ucp_worker_h,
+pub(crate) struct Worker {
+    pub(crate) ucx: &'static Ucx,
+    pub(crate) context: ucp_context_h,
+    pub(crate) handle: ucp_worker_h,
 }
 
 impl Worker {
     /// With this feature alone, used by one thread, by the transports that the environment names; TCP on loopback alone.
-    pub(super) fn create(feature: ucp_feature) -> Result<Worker, Failure> {
+    pub(crate) fn create(feature: ucp_feature) -> Result<Worker, Failure> {
         let settings = ports::settings().to_pairs();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
         Worker::create_with(feature, &settings)
     }
 
     /// The same, with these settings in place of the environment's.
-    pub(super) fn create_with(feature: ucp_feature, settings: &[(&CStr, &CStr)]) -> Result<Worker, Failure> {
+    pub(crate) fn create_with(feature: ucp_feature, settings: &[(&CStr, &CStr)]) -> Result<Worker, Failure> {
         let ucx = Ucx::open().map_err(|error| Failure::new(error.to_string()))?;
         let mut config = ptr::null_mut();
         // SAFETY: without a prefix and a file UCX reads the environment alone; there is room for what it makes.
@@ -71,7 +71,7 @@ impl Worker {
     }
 
     /// By which other workers reach this one.
-    pub(super) fn address(&self) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn address(&self) -> Result<Vec<u8>, Failure> {
         let (mut start, mut len) = (ptr::null_mut(), 0);
         // SAFETY: the worker is there, and there is room for both.
         let status = unsafe { self.ucx.ucp_worker_get_address(self.handle, &mut start, &mut len) };
@@ -85,7 +85,7 @@ impl Worker {
 
     /// An end that reaches the worker with this address, which the other process has got from the same UCX. It goes with the
     /// worker.
-    pub(super) fn connect(&self, address: &[u8]) -> Result<ucp_ep_h, Failure> {
+    pub(crate) fn connect(&self, address: &[u8]) -> Result<ucp_ep_h, Failure> {
         // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
         let mut params: ucp_ep_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS);
@@ -102,7 +102,7 @@ impl Worker {
 
     /// Lets UCX work.
     #[inline]
-    pub(super) fn progress(&self) {
+    pub(crate) fn progress(&self) {
         // SAFETY: the worker is there, and no callback calls this.
         unsafe { self.ucx.ucp_worker_progress(self.handle) };
     }
@@ -119,7 +119,7 @@ impl Drop for Worker {
 }
 
 /// A failure unless it went well.
-pub(super) fn check(ucx: &Ucx, what: &str, status: ucs_status_t) -> Result<(), Failure> {
+pub(crate) fn check(ucx: &Ucx, what: &str, status: ucs_status_t) -> Result<(), Failure> {
     match status {
         UCS_OK => Ok(()),
         status => Err(failed(ucx, what, status)),

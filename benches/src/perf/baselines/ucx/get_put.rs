@@ -9,15 +9,15 @@ use farjump_ucx_sys::{ucp_ep_h, ucp_request_param_t, ucs_status_ptr_t};
 use super::Opening;
 use super::context::Worker;
 use super::lanes::lanes;
+use super::put::{Key, Region};
 use super::requests::Requests;
-use super::writing::{Key, Region};
-use crate::failure::Failure;
-use crate::perf::message::Offer;
-use crate::perf::watch::Watch;
-use crate::perf::work::fetch::Remote;
+use crate::perf::child_protocol::Offer;
+use crate::perf::liveness::Watch;
+use crate::perf::work::one_sided::Remote;
+use crate::program::failure::Failure;
 
 /// The source's side.
-pub(in crate::perf) struct Reach {
+pub(crate) struct Reach {
     requests: Requests,
     end: ucp_ep_h,
     params: ucp_request_param_t,
@@ -35,7 +35,7 @@ pub(in crate::perf) struct Reach {
 
 impl Reach {
     /// Joins the target's side, whose memory is as long as this one's.
-    pub(in crate::perf) fn join(opening: Opening, offer: &Offer) -> Result<Reach, Failure> {
+    pub(crate) fn join(opening: Opening, offer: &Offer) -> Result<Reach, Failure> {
         let Opening { worker, region } = opening;
         let len = region.as_ref().map_or(0, |region| region.len);
         let end = worker.connect(&offer.worker)?;
@@ -61,7 +61,7 @@ impl Reach {
     }
 
     /// The transports of the end.
-    pub(in crate::perf) fn lanes(&self) -> Option<String> {
+    pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
 
@@ -128,7 +128,7 @@ impl Remote for Reach {
 }
 
 /// The target's side: the memory, and a worker that works for the source where the device does not.
-pub(in crate::perf) struct Reached {
+pub(crate) struct Reached {
     // Before the worker, which it belongs to.
     region: Region,
     worker: Rc<Worker>,
@@ -136,7 +136,7 @@ pub(in crate::perf) struct Reached {
 
 impl Reached {
     /// Joins the source's side.
-    pub(in crate::perf) fn join(opening: Opening, offer: &Offer) -> Result<Reached, Failure> {
+    pub(crate) fn join(opening: Opening, offer: &Offer) -> Result<Reached, Failure> {
         let Opening { worker, region } = opening;
         let region = region.ok_or_else(|| Failure::new("there is no memory to be reached"))?;
         worker.connect(&offer.worker)?;
@@ -144,13 +144,13 @@ impl Reached {
     }
 
     /// Where the memory begins, and how long it is. It is there as long as this value.
-    pub(in crate::perf) fn memory(&self) -> (*mut u8, usize) {
+    pub(crate) fn memory(&self) -> (*mut u8, usize) {
         (self.region.start, self.region.len)
     }
 
     /// Lets UCX work.
     #[inline]
-    pub(in crate::perf) fn progress(&self) {
+    pub(crate) fn progress(&self) {
         self.worker.progress();
     }
 }

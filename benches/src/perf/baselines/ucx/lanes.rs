@@ -9,7 +9,7 @@ use farjump_ucx_sys::ucp_ep_h;
 use super::context::Worker;
 
 /// The transports of an end's lanes, each once, the first lane's first: `posix`, or `tcp, self`.
-pub(super) fn lanes(worker: &Worker, end: ucp_ep_h) -> Option<String> {
+pub(crate) fn lanes(worker: &Worker, end: ucp_ep_h) -> Option<String> {
     let (mut start, mut len): (*mut c_char, usize) = (ptr::null_mut(), 0);
     // SAFETY: there is room for both, which are written until the stream is closed below.
     let stream = unsafe { libc::open_memstream(&mut start, &mut len) };

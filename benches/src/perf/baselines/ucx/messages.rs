@@ -18,16 +18,16 @@ use super::Opening;
 use super::context::{Worker, check};
 use super::lanes::lanes;
 use super::requests::Requests;
-use crate::failure::Failure;
-use crate::perf::message::Offer;
-use crate::perf::side::Peer;
-use crate::perf::watch::Watch;
+use crate::perf::child_protocol::Offer;
+use crate::perf::liveness::Watch;
+use crate::perf::role::Peer;
+use crate::program::failure::Failure;
 
 /// The number of our messages.
 const ID: c_uint = 1;
 
 /// What is done with a message besides counting it.
-pub(in crate::perf) trait Handler {
+pub(crate) trait Handler {
     /// A message of `len` bytes has come.
     ///
     /// # Safety
@@ -36,7 +36,7 @@ pub(in crate::perf) trait Handler {
 }
 
 /// Nothing.
-pub(in crate::perf) struct Counting;
+pub(crate) struct Counting;
 
 impl Handler for Counting {
     #[inline]
@@ -44,7 +44,7 @@ impl Handler for Counting {
 }
 
 /// One end.
-pub(in crate::perf) struct Messages<H = Counting> {
+pub(crate) struct Messages<H = Counting> {
     end: ucp_ep_h,
     /// What every message is sent with: nothing special.
     params: ucp_request_param_t,
@@ -73,7 +73,7 @@ struct Inbox<H> {
 
 impl<H: Handler> Messages<H> {
     /// Joins the other side; payloads have up to `longest` bytes.
-    pub(in crate::perf) fn join(
+    pub(crate) fn join(
         opening: Opening,
         offer: &Offer,
         longest: usize,
@@ -114,17 +114,17 @@ impl<H: Handler> Messages<H> {
     }
 
     /// The transports that carry them.
-    pub(in crate::perf) fn lanes(&self) -> Option<String> {
+    pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
 
     /// What is done with messages.
-    pub(in crate::perf) fn handler(&self) -> &H {
+    pub(crate) fn handler(&self) -> &H {
         &self.inbox.handler
     }
 
     /// Messages are counted from here on.
-    pub(in crate::perf) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.before = self.inbox.count.get();
     }
 
@@ -133,7 +133,7 @@ impl<H: Handler> Messages<H> {
     /// # Safety
     /// They must stay as they are until [`Messages::is_sent`], or to the end of the process.
     #[inline]
-    pub(in crate::perf) unsafe fn send_bytes(&mut self, bytes: &[u8], watch: &Watch) -> Result<(), Failure> {
+    pub(crate) unsafe fn send_bytes(&mut self, bytes: &[u8], watch: &Watch) -> Result<(), Failure> {
         // SAFETY: the end is connected; the parameters stay as long as this value, and the worker that reads them, and the bytes
         // as the caller vouches.
         let returned = unsafe {
@@ -145,7 +145,7 @@ impl<H: Handler> Messages<H> {
 
     /// Waits until UCX does not need any more what was sent.
     #[inline]
-    pub(in crate::perf) fn is_sent(&mut self, watch: &Watch) -> Result<(), Failure> {
+    pub(crate) fn is_sent(&mut self, watch: &Watch) -> Result<(), Failure> {
         if self.requests.is_empty() { Ok(()) } else { self.requests.wait(0, &self.worker, watch) }
     }
 }

@@ -2,31 +2,31 @@
 //! with the one feature that it needs, as `ucx_perftest` does.
 
 mod context;
+mod get_put;
 mod lanes;
 mod messages;
-mod reaching;
+mod put;
 mod requests;
-mod waiting;
-mod writing;
+mod sleeping_worker;
 
 use std::ffi::CStr;
 use std::path::Path;
 use std::rc::Rc;
 
-use super::message::{Offer, Subject};
-use crate::failure::Failure;
+use crate::perf::child_protocol::{Offer, Subject};
+use crate::program::failure::Failure;
 use context::Worker;
-pub(super) use messages::{Counting, Handler, Messages};
-pub(super) use reaching::{Reach, Reached};
-pub(super) use waiting::{Sending, Waiting};
-use writing::Region;
-pub(super) use writing::{Puts, Written};
+pub(crate) use get_put::{Reach, Reached};
+pub(crate) use messages::{Counting, Handler, Messages};
+use put::Region;
+pub(crate) use put::{Puts, Written};
+pub(crate) use sleeping_worker::{Sending, Waiting};
 
 /// TCP alone, of which the port that UCX opens is reached from this machine alone.
 const LOOPBACK: [(&CStr, &CStr); 2] = [(c"TLS", c"tcp"), (c"NET_DEVICES", c"lo")];
 
 /// One side of a reference, that does not know the other yet.
-pub(super) struct Opening {
+pub(crate) struct Opening {
     // Before the worker, which it belongs to.
     region: Option<Region>,
     worker: Rc<Worker>,
@@ -34,7 +34,7 @@ pub(super) struct Opening {
 
 impl Opening {
     /// For `subject`, with a region of so many bytes where one is needed.
-    pub(super) fn of(subject: &Subject, region: usize) -> Result<Opening, Failure> {
+    pub(crate) fn of(subject: &Subject, region: usize) -> Result<Opening, Failure> {
         if *subject == Subject::UcxAmTcp {
             let worker = Rc::new(Worker::create_with(farjump_ucx_sys::UCP_FEATURE_AM, &LOOPBACK)?);
             return Ok(Opening { worker, region: None });
@@ -49,7 +49,7 @@ impl Opening {
     }
 
     /// What the other side has to know.
-    pub(super) fn offer(&self) -> Result<Offer, Failure> {
+    pub(crate) fn offer(&self) -> Result<Offer, Failure> {
         let worker = self.worker.address()?;
         match &self.region {
             Some(region) => {
@@ -61,11 +61,11 @@ impl Opening {
 }
 
 /// The file of the library that is used, if there is one.
-pub(super) fn library() -> Option<&'static Path> {
+pub(crate) fn library() -> Option<&'static Path> {
     farjump_ucx_sys::Ucx::open().ok().map(farjump_ucx_sys::Ucx::file)
 }
 
 /// The version of UCX that is used, or why there is none.
-pub(super) fn version() -> Result<String, String> {
+pub(crate) fn version() -> Result<String, String> {
     farjump_ucx_sys::Ucx::open().map(|ucx| ucx.version().to_string()).map_err(|error| error.to_string())
 }

@@ -16,25 +16,25 @@ use super::Opening;
 use super::context::{Worker, check};
 use super::lanes::lanes;
 use super::requests::Requests;
-use crate::failure::Failure;
-use crate::perf::message::Offer;
-use crate::perf::ring::{Layout, Ring, Writer};
-use crate::perf::side::Peer;
-use crate::perf::stores::Stores;
-use crate::perf::watch::Watch;
+use crate::perf::baselines::ring::{Layout, Ring, Writer};
+use crate::perf::baselines::stores::Stores;
+use crate::perf::child_protocol::Offer;
+use crate::perf::liveness::Watch;
+use crate::perf::role::Peer;
+use crate::program::failure::Failure;
 
 /// Memory that UCX has allocated for others to write to.
-pub(super) struct Region {
+pub(crate) struct Region {
     ucx: &'static Ucx,
     context: ucp_context_h,
     handle: ucp_mem_h,
-    pub(super) start: *mut u8,
-    pub(super) len: usize,
+    pub(crate) start: *mut u8,
+    pub(crate) len: usize,
 }
 
 impl Region {
     /// Of `len` bytes, zeroed. It has to go before `worker`.
-    pub(super) fn allocate(worker: &Worker, len: usize) -> Result<Region, Failure> {
+    pub(crate) fn allocate(worker: &Worker, len: usize) -> Result<Region, Failure> {
         let (ucx, context) = (worker.ucx, worker.context);
         // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
         let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -59,7 +59,7 @@ impl Region {
     }
 
     /// Where it is in this process, as the other side is told.
-    pub(super) fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> u64 {
         self.start.addr() as u64
     }
 
@@ -71,7 +71,7 @@ impl Region {
     }
 
     /// By which the other side reaches it.
-    pub(super) fn key(&self) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn key(&self) -> Result<Vec<u8>, Failure> {
         let (mut start, mut len) = (ptr::null_mut(), 0);
         // SAFETY: context and memory are there, and there is room for both.
         let status = unsafe { self.ucx.ucp_rkey_pack(self.context, self.handle, &mut start, &mut len) };
@@ -103,14 +103,14 @@ fn is_shared(maps: &str, address: usize) -> bool {
 }
 
 /// A key to the other side's region. It has to go before the worker.
-pub(super) struct Key {
+pub(crate) struct Key {
     ucx: &'static Ucx,
-    pub(super) handle: ucp_rkey_h,
+    pub(crate) handle: ucp_rkey_h,
 }
 
 impl Key {
     /// Of an end of this worker's, from what the other side offers.
-    pub(super) fn unpack(worker: &Worker, end: ucp_ep_h, offer: &Offer) -> Result<Key, Failure> {
+    pub(crate) fn unpack(worker: &Worker, end: ucp_ep_h, offer: &Offer) -> Result<Key, Failure> {
         let mut handle = ptr::null_mut();
         // SAFETY: the end is there, and the key is one that this UCX made in the other process.
         let status = unsafe { worker.ucx.ucp_ep_rkey_unpack(end, offer.key.as_ptr().cast(), &mut handle) };
@@ -127,7 +127,7 @@ impl Drop for Key {
 }
 
 /// One end of a ring in such memory.
-pub(in crate::perf) struct Written<W> {
+pub(crate) struct Written<W> {
     // Dropped in this order: each needs those behind it.
     ring: Ring<W>,
     _key: Key,
@@ -165,18 +165,14 @@ impl<W: Writer> Written<W> {
     }
 
     /// The transports of the end.
-    pub(in crate::perf) fn lanes(&self) -> Option<String> {
+    pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
 }
 
 impl Written<Stores> {
     /// Writes by plain stores.
-    pub(in crate::perf) fn by_stores(
-        opening: Opening,
-        offer: &Offer,
-        layout: &Layout,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn by_stores(opening: Opening, offer: &Offer, layout: &Layout) -> Result<Self, Failure> {
         Written::join(opening, offer, layout, |worker, _, key, start| {
             let mut local = ptr::null_mut();
             // SAFETY: the key is of that memory, and there is room for the pointer.
@@ -191,11 +187,7 @@ impl Written<Stores> {
 
 impl Written<Puts> {
     /// Writes by puts.
-    pub(in crate::perf) fn by_puts(
-        opening: Opening,
-        offer: &Offer,
-        layout: &Layout,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn by_puts(opening: Opening, offer: &Offer, layout: &Layout) -> Result<Self, Failure> {
         Written::join(opening, offer, layout, |worker, end, key, start| {
             // SAFETY: UCX looks at the fields that the mask names: none.
             let params = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -246,7 +238,7 @@ impl<W: Writer> Peer for Written<W> {
 const SIGNALS: usize = 1024;
 
 /// Writes by put, fence, and put of the signal.
-pub(in crate::perf) struct Puts {
+pub(crate) struct Puts {
     requests: Requests,
     /// Of words that are told: one at a time.
     tellings: Requests,

@@ -6,26 +6,26 @@ use std::ffi::c_void;
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS, Ucx, ucs_status_ptr_t};
 
 use super::context::{Worker, check};
-use crate::failure::Failure;
-use crate::perf::watch::Watch;
+use crate::perf::liveness::Watch;
+use crate::program::failure::Failure;
 
 /// Most at a time.
 const LIMIT: usize = 64;
 
 /// Requests, the oldest first.
-pub(super) struct Requests {
+pub(crate) struct Requests {
     ucx: &'static Ucx,
     pending: VecDeque<*mut c_void>,
 }
 
 impl Requests {
-    pub(super) fn new(ucx: &'static Ucx) -> Requests {
+    pub(crate) fn new(ucx: &'static Ucx) -> Requests {
         Requests { ucx, pending: VecDeque::with_capacity(LIMIT) }
     }
 
     /// Takes what a call of UCX's returned, which may be an error, or done already. Waits where there are too many.
     #[inline]
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         returned: ucs_status_ptr_t,
         worker: &Worker,
@@ -40,7 +40,7 @@ impl Requests {
     }
 
     /// Waits until there are at most `most`.
-    pub(super) fn wait(&mut self, most: usize, worker: &Worker, watch: &Watch) -> Result<(), Failure> {
+    pub(crate) fn wait(&mut self, most: usize, worker: &Worker, watch: &Watch) -> Result<(), Failure> {
         self.retire()?;
         if self.pending.len() <= most {
             return Ok(());
@@ -53,7 +53,7 @@ impl Requests {
     }
 
     /// Takes what a call of UCX's returned, and waits for nothing.
-    pub(super) fn hold(&mut self, returned: ucs_status_ptr_t) -> Result<(), Failure> {
+    pub(crate) fn hold(&mut self, returned: ucs_status_ptr_t) -> Result<(), Failure> {
         match returned.is_null() {
             true => Ok(()),
             false if UCS_PTR_IS_PTR(returned) => {
@@ -65,7 +65,7 @@ impl Requests {
     }
 
     /// Frees those that are done.
-    pub(super) fn retire(&mut self) -> Result<(), Failure> {
+    pub(crate) fn retire(&mut self) -> Result<(), Failure> {
         while let Some(oldest) = self.pending.front() {
             // SAFETY: a request that was not freed.
             let status = unsafe { self.ucx.ucp_request_check_status(*oldest) };
@@ -83,7 +83,7 @@ impl Requests {
     }
 
     /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 }

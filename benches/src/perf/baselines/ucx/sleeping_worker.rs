@@ -20,18 +20,18 @@ use rustix::io::Errno;
 use super::context::{Worker, check};
 use super::lanes::lanes;
 use super::requests::Requests;
-use crate::failure::Failure;
+use crate::perf::child_protocol::Offer;
 use crate::perf::clock;
-use crate::perf::memory::Memory;
-use crate::perf::message::Offer;
-use crate::perf::waking::LONGEST;
-use crate::perf::watch::Watch;
+use crate::perf::liveness::Watch;
+use crate::perf::shared_memory::Memory;
+use crate::perf::wake_up::LONGEST;
+use crate::program::failure::Failure;
 
 /// The number of our messages.
 const ID: c_uint = 1;
 
 /// The one that sleeps. Its handler writes when it has run.
-pub(in crate::perf) struct Waiting<'a> {
+pub(crate) struct Waiting<'a> {
     worker: Worker,
     epoll: OwnedFd,
     stop: Arc<OwnedFd>,
@@ -40,10 +40,10 @@ pub(in crate::perf) struct Waiting<'a> {
 }
 
 /// Ends its sleep.
-pub(in crate::perf) struct Stopper(Arc<OwnedFd>);
+pub(crate) struct Stopper(Arc<OwnedFd>);
 
 impl Stopper {
-    pub(in crate::perf) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         // The only failure is a counter that is full, which was written before.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
@@ -54,7 +54,7 @@ const WORKER: u64 = 0;
 const STOP: u64 = 1;
 
 impl<'a> Waiting<'a> {
-    pub(in crate::perf) fn create(memory: &'a Memory) -> Result<Waiting<'a>, Failure> {
+    pub(crate) fn create(memory: &'a Memory) -> Result<Waiting<'a>, Failure> {
         let worker = Worker::create(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP)?;
         let stamp: *const AtomicU64 = memory.stamp();
         let handler = ucp_am_handler_param_t {
@@ -87,16 +87,16 @@ impl<'a> Waiting<'a> {
     }
 
     /// By what it is reached.
-    pub(in crate::perf) fn offer(&self) -> Result<Offer, Failure> {
+    pub(crate) fn offer(&self) -> Result<Offer, Failure> {
         Ok(Offer { worker: self.worker.address()?, ..Offer::default() })
     }
 
-    pub(in crate::perf) fn stopper(&self) -> Stopper {
+    pub(crate) fn stopper(&self) -> Stopper {
         Stopper(self.stop.clone())
     }
 
     /// Sleeps, and serves what wakes it, until it is stopped.
-    pub(in crate::perf) fn run(&mut self) -> Result<(), Failure> {
+    pub(crate) fn run(&mut self) -> Result<(), Failure> {
         let longest = Timespec { tv_sec: LONGEST.as_secs() as i64, tv_nsec: 0 };
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(WORKER) }; 2];
@@ -138,7 +138,7 @@ unsafe extern "C" fn came(
 }
 
 /// What wakes it.
-pub(in crate::perf) struct Sending {
+pub(crate) struct Sending {
     end: ucp_ep_h,
     /// What every message is sent with: nothing special.
     params: ucp_request_param_t,
@@ -147,7 +147,7 @@ pub(in crate::perf) struct Sending {
 }
 
 impl Sending {
-    pub(in crate::perf) fn connect(offer: &Offer) -> Result<Sending, Failure> {
+    pub(crate) fn connect(offer: &Offer) -> Result<Sending, Failure> {
         let worker = Worker::create(UCP_FEATURE_AM)?;
         let end = worker.connect(&offer.worker)?;
         // SAFETY: UCX looks at the fields that the mask names: none.
@@ -157,12 +157,12 @@ impl Sending {
     }
 
     /// The transports that carry what is sent.
-    pub(in crate::perf) fn lanes(&self) -> Option<String> {
+    pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
 
     /// Sends a message, and waits until UCX needs it no more.
-    pub(in crate::perf) fn send(&mut self, payload: &[u8], watch: &Watch) -> Result<(), Failure> {
+    pub(crate) fn send(&mut self, payload: &[u8], watch: &Watch) -> Result<(), Failure> {
         // SAFETY: the end is connected; payload and parameters stay until the request is done, for which this waits.
         let returned = unsafe {
             let (start, len) = (payload.as_ptr().cast(), payload.len());
@@ -173,7 +173,7 @@ impl Sending {
     }
 
     /// Lets UCX work.
-    pub(in crate::perf) fn progress(&self) {
+    pub(crate) fn progress(&self) {
         self.worker.progress();
     }
 }
