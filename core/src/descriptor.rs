@@ -1,8 +1,8 @@
-//! File descriptors as the transport contract passes them: owned, or borrowed for as long as their owner lives.
+//! File descriptors in the transport contract: owned, or borrowed for the life of their owner.
 //!
-//! With the feature `std` they are the standard library's, so that no safe code can name a descriptor that it does not
-//! have. Without it there is no operating system to give any: both types have no values, and code that passes them on
-//! compiles all the same.
+//! With the feature `std` they are the standard library's, so safe code cannot name a descriptor that it does
+//! not have. Without it no operating system provides any: both types have no values, and code that passes
+//! them on still compiles.
 
 #[cfg(all(feature = "std", unix))]
 pub use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,7 +15,8 @@ mod bare {
     use core::convert::Infallible;
     use core::marker::PhantomData;
 
-    /// A file descriptor that is closed when the value is dropped. It has no values without the feature `std`.
+    /// A file descriptor that is closed when the value is dropped. It has no values without the feature
+    /// `std`.
     #[derive(Debug)]
     pub struct OwnedFd(Infallible);
 

@@ -1,23 +1,12 @@
 //! The core of farjump: frames, signals, mailboxes, images and the transport contract.
 //!
-//! It is `no_std` with `alloc`, knows no operating system and allocates nothing for a message. Embed it in a runtime of
-//! your own, or write a transport against it; programs that just inject functions want the `farjump` crate. The feature
-//! `std` makes the file descriptors of the transport contract those of the standard library; a transport that has any, or
-//! something to sleep on, asks for it.
+//! It is `no_std` with `alloc`, uses no operating system and allocates nothing for a frame. Embed it in a
+//! runtime of your own, or write a transport against it. Programs that only inject functions want the
+//! `farjump` crate. The feature `std` makes the file descriptors of the transport contract those of the
+//! standard library; transports with descriptors or a doorbell require it. Start with [`channel`], then
+//! [`frame`], [`mailbox`] and [`transport`].
 //!
-//! | module | about |
-//! |---|---|
-//! | [`channel`] | one end of a link: frames in, frames out, whatever moves them |
-//! | [`frame`] | one message, to the bit |
-//! | [`signal`] | the words that say "here, whole, and of this lap" |
-//! | [`image`] | code that travels: parsing, placing, patching its GOT |
-//! | [`icache`] | making placed code visible to the processor |
-//! | [`mailbox`] | the rings that one-sided transports write into |
-//! | [`transport`] | the contract that backends implement |
-//! | [`wait`] | how long to spin, pause and yield before sleeping |
-//!
-//! # Unsafe
-//! Memory that a peer writes is touched in `memory`, `shared` and `channel` alone.
+//! Only `memory`, `shared` and `channel` touch memory that a peer writes.
 
 #![no_std]
 #![deny(missing_docs)]
@@ -41,13 +30,14 @@ mod wire;
 
 pub use wire::{frame, image, signal};
 
-/// Planting races, for the tests that show that races are found.
+/// Planted races, for the tests which show that races are found.
 #[cfg(farjump_planted)]
 #[doc(hidden)]
 pub mod planted {
     use crate::sync::{Handover, planted};
 
-    /// From now on what `what` names (`frame`, `room` or `attention`) is handed over by relaxed stores. `false` if it names nothing.
+    /// Hands over `what` (`frame`, `room` or `attention`) by relaxed stores from now on. `false` for an
+    /// unknown name.
     pub fn plant(what: &str) -> bool {
         let what = match what {
             "frame" => Handover::Frame,

@@ -1,4 +1,5 @@
-//! A byte stream that farjump connects for backends that ask for one ([`Capabilities::stream`](crate::transport::Capabilities)).
+//! A byte stream that farjump connects for backends with
+//! [`Capabilities::stream`](crate::transport::Capabilities).
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -7,19 +8,21 @@ use zeroize::Zeroize;
 
 use crate::descriptor::OwnedFd;
 
-/// A connected stream socket (TCP, or Unix) between the two ends of a link, and what only those two know.
+/// A connected stream socket (TCP or Unix) between the two endpoints of a link, and the secrets that only
+/// those two have.
 ///
-/// Nothing has been read from it or written to it but farjump's own opening of 64 bytes. It does not block, is closed on exec, and is
-/// the backend's from then on: it sets the options that it wants, and closes it.
+/// Only farjump's own opening of 64 bytes has been read from it or written to it. It is non-blocking and
+/// closed on exec. The backend owns it from then on: it sets its own options, and closes it.
 #[derive(Debug)]
 pub struct Stream {
     /// The socket.
     pub descriptor: OwnedFd,
-    /// Which end this is: both must not use one key for the same direction.
+    /// The side of this end: the two sides must not use one key for the same direction.
     pub side: Side,
-    /// The number by which the target knew the stream for the link's. Another for each stream. It travels on the stream in the clear.
+    /// The number by which the target matched the stream to the link, different for each stream. It travels
+    /// on the stream unencrypted.
     pub token: [u8; Stream::TOKEN],
-    /// What keys are derived from; `None` where the stream is to be clear. Both ends have the same.
+    /// The secret from which keys are derived; `None` for an unencrypted stream. Both ends have the same.
     pub secret: Option<Secret>,
 }
 
@@ -31,21 +34,21 @@ impl Stream {
 /// The two ends of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Side {
-    /// The end that connected it: the source's.
+    /// The end that connected: the source's.
     Source,
-    /// The end that accepted it: the target's.
+    /// The end that accepted: the target's.
     Target,
 }
 
-/// 64 random bytes, half of them drawn by each side and told the other over a sealed control connection. They stay in one place, and
-/// are overwritten when dropped.
+/// 64 random bytes, half drawn by each side and sent to the other over an encrypted control connection. They
+/// stay in one place in memory, and are overwritten when dropped.
 pub struct Secret(Box<[u8; Secret::LEN]>);
 
 impl Secret {
     /// Length in bytes.
     pub const LEN: usize = 64;
 
-    /// The secret of these bytes. Those that were given are the caller's to overwrite.
+    /// Makes a secret of these bytes. The caller must overwrite its own copy.
     pub fn from_bytes(bytes: [u8; Secret::LEN]) -> Secret {
         Secret(Box::new(bytes))
     }

@@ -1,40 +1,45 @@
-//! The contract between farjump and whatever moves its bytes.
+//! The contract between farjump and the transports that move its bytes.
 //!
-//! A backend implements [`Transport`], which makes one [`Opening`] for each link and from it an [`Endpoint`], in one of
-//! two families:
+//! A backend implements [`Transport`]. It makes one [`Opening`] (an unconnected endpoint) for each link, and
+//! from it an [`Endpoint`] of one of two families:
 //!
-//! * **one-sided**: the backend can write into a region of the peer's memory without the peer taking part ([`RemoteMemory`])
-//!   and owns a region of its own that the peer writes into ([`LocalMemory`]). Core builds the mailbox protocol on that:
-//!   rings, signals, credits, sleeping. The backend never sees a frame.
-//! * **two-sided**: the backend sends and delivers whole messages ([`Messages`]). Core puts exactly one frame into each.
+//! * **one-sided**: the backend writes into a region of the peer's memory without the peer taking part
+//!   ([`RemoteMemory`]), and owns a region that the peer writes into ([`LocalMemory`]). Core builds the
+//!   mailbox protocol on that: rings, signals, credit, sleep. The backend never sees a frame.
+//! * **two-sided**: the backend sends and delivers whole messages ([`Messages`]). Core puts exactly one frame
+//!   into each.
 //!
-//! Both become a [`crate::channel::Channel`]: reserve, write, commit; poll, release; progress, arm, close. Nothing above
-//! core can tell which family it runs on. `docs/writing-a-transport.md` builds a backend of each family step by step, and
-//! the conformance suite in `integration-tests` runs over any `Transport` that it is handed.
+//! Both become a [`crate::channel::Channel`]: reserve, write, commit; poll, release; progress, arm, close.
+//! Nothing above core can tell the families apart. `docs/writing-a-transport.md` builds a backend of each
+//! family step by step. The conformance suite in `integration-tests` tests any `Transport`.
 //!
-//! # How two ends meet
-//! Each side calls [`Transport::open`], sends [`Opening::address`] to the other over the control connection (a Unix or
-//! TCP socket that farjump owns), and turns the other's address into an endpoint with [`Opening::connect`]. Addresses are
-//! opaque bytes to everybody but the backend, plus file descriptors where the control connection can carry them. A backend whose
-//! frames travel on a stream has farjump connect one ([`Stream`]). An
-//! address comes from another process and is *untrusted*: check its length and every number in it.
+//! # Connecting two endpoints
+//! Each peer calls [`Transport::open`], sends [`Opening::address`] to the other over the control connection
+//! (a Unix or TCP socket that farjump owns), and makes an endpoint from the other's address with
+//! [`Opening::connect`]. Only the backend reads the bytes of an address. File descriptors travel with it if
+//! the control connection can carry them. If a backend's frames travel on a stream, farjump connects one for
+//! it ([`Stream`]). An address comes from another process and is *untrusted*: check its length and every
+//! number in it.
 //!
-//! # Who owns a buffer, and when
-//! | memory | belongs to | may be written by | until |
+//! # Ownership of buffers
+//! | memory | owner | written by | until |
 //! |---|---|---|---|
-//! | local region (one-sided) | [`LocalMemory`], which maps and unmaps it | the peer, at any time | the endpoint is dropped |
-//! | bytes given to [`RemoteMemory::put`] | core (the staging ring) | nobody | the peer has returned credit for them: keep no pointer beyond, but no copy is needed before |
-//! | buffer from [`Messages::reserve`] | the backend, lent to core | core | [`Messages::commit`] or the next `reserve` |
-//! | message from [`Messages::poll`] | the backend, lent to core | core and the injected function | [`Messages::release`] |
+//! | local region | [`LocalMemory`], which maps and unmaps it | the peer, at any time | the endpoint's drop |
+//! | bytes of [`RemoteMemory::put`] | core (the shadow ring) | nothing | the peer returns their credit |
+//! | buffer of [`Messages::reserve`] | the backend, lent | core | [`Messages::commit`] or `reserve` |
+//! | message of [`Messages::poll`] | the backend, lent | core, the function | [`Messages::release`] |
+//!
+//! A backend need not copy the bytes of a put before the peer has returned their credit, and must keep no
+//! pointer to them after that.
 //!
 //! # Errors
-//! Every operation can fail. A [`TransportError`] names peer, operation and cause. One that concerns a frame already
-//! accepted carries that frame's position, and surfaces at the next call on the link. After any error but a refused
-//! `open`, core closes the endpoint; there is no half-working link.
+//! Every operation can fail. A [`TransportError`] names peer, operation and cause. An error about a frame
+//! that was already accepted carries that frame's position, and surfaces at the next call on the link. After
+//! any error but a refused `open`, core closes the endpoint: no link works by halves.
 //!
 //! # Threads
-//! An endpoint is used by one thread at a time and may move between threads (`Send`, not `Sync`). A backend whose library
-//! demands one thread for all endpoints says so in [`Capabilities::threading`].
+//! One thread at a time uses an endpoint, which may move between threads (`Send`, not `Sync`). A backend
+//! whose library requires one thread for all endpoints says so in [`Capabilities::threading`].
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -47,26 +52,30 @@ pub use crate::passed_over::PassedOver;
 pub use crate::stream::{Secret, Side, Stream};
 
 bitflags::bitflags! {
-    /// How a receiver may know that all of a frame is there: the rules that a backend can honour.
+    /// The ways in which a receiver may know that a whole frame has arrived: the rules that a backend can
+    /// honour.
     ///
-    /// Never assumed: the sides intersect their sets when they meet and take the first of [`ArrivalRules::PREFERENCE`]
-    /// that both have. A backend lists a rule only if it holds on *this* device, lane and machine; polling the last byte
-    /// of one write, for one, is safe on some adapters and torn on others.
+    /// A rule is never assumed: the peers intersect their sets in the handshake and take the first of
+    /// [`ArrivalRules::PREFERENCE`] in both. A backend lists a rule only if it holds on *this* device, lane
+    /// and machine. Polling the last byte of one write, for example, is safe on some adapters and torn on
+    /// others.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub struct ArrivalRules: u8 {
         /// Plain stores into memory mapped in both processes; the signal is stored last with release order.
-        /// Needs [`RemoteMemory::mapped`]. A backend that has it lists `FENCED` and `CHECKED` too, and carries puts, fences
-        /// and words out over its mapping: that is how frames travel where middleware hides the mapping, on either side.
+        /// Needs [`RemoteMemory::mapped`]. A backend with this rule also lists `FENCED` and `CHECKED`, and
+        /// carries puts, fences and words out over its mapping: frames travel that way if middleware of
+        /// either peer hides the mapping.
         const STORES = 1 << 0;
-        /// One write, whose bytes become visible in ascending order: the signal that ends it proves all before it.
-        /// The receiver asks its device (`ibv_query_qp_data_in_order`), not the sender.
+        /// One write whose bytes become visible in ascending order: the signal that ends it proves all bytes
+        /// before it. The receiver asks its device (`ibv_query_qp_data_in_order`), not the sender.
         const IN_ORDER = 1 << 1;
         /// The frame without its signal, [`RemoteMemory::fence`], then the signal in a write of its own.
         const FENCED = 1 << 2;
-        /// One write with immediate data; the receiver learns of it by a completion ([`LocalMemory::completions`]).
+        /// One write with immediate data, which a completion reports to the receiver
+        /// ([`LocalMemory::completions`]).
         const WRITE_IMM = 1 << 3;
-        /// One write in any order; the trailer is a keyed checksum of the frame, and a torn frame is one that has not
-        /// arrived yet. Costs a pass over the frame on both sides. Any memory can honour it.
+        /// One write in any order. The trailer is a keyed checksum of the frame; a torn frame counts as not
+        /// yet arrived. Costs a pass over the frame in both peers. Any memory can honour it.
         const CHECKED = 1 << 4;
         /// The transport delivers whole messages (two-sided).
         const DELIVERED = 1 << 5;
@@ -74,18 +83,18 @@ bitflags::bitflags! {
 }
 
 impl ArrivalRules {
-    /// The order in which rules are preferred where both sides have several. What moves a frame in one write comes before what
-    /// takes two, and what proves all of a frame before what computes over it.
+    /// The order of preference among common rules. One write for a frame comes before two, and a proof of the
+    /// whole frame before a computation over it.
     pub const PREFERENCE: [ArrivalRules; 6] =
         [Self::STORES, Self::DELIVERED, Self::IN_ORDER, Self::WRITE_IMM, Self::FENCED, Self::CHECKED];
 
-    /// The rule that two sides use; `None` if they have none in common.
+    /// The rule that two peers use; `None` if they have none in common.
     pub fn agree(self, other: ArrivalRules) -> Option<ArrivalRules> {
         let both = self & other;
         Self::PREFERENCE.into_iter().find(|rule| both.contains(*rule))
     }
 
-    /// The name shown to people, of a single rule: `stores`, `fenced`, …; several are joined by commas.
+    /// The name of a single rule for people: `stores`, `fenced`, …; several are joined by commas.
     pub fn describe(self) -> String {
         let mut text = String::new();
         for (rule, name) in [
@@ -108,19 +117,19 @@ impl ArrivalRules {
 }
 
 bitflags::bitflags! {
-    /// Faults that a backend notices by itself. What is not listed here is noticed by the control connection or a deadline.
+    /// Faults that a backend notices by itself. The control connection or a deadline notices the others.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub struct FaultsNoticed: u8 {
         /// The peer's process ended. Shared memory never notices; the control connection always does.
         const PEER_DEATH = 1 << 0;
         /// The link between the machines failed.
         const LINK_DOWN = 1 << 1;
-        /// A write was refused by the peer's side (key, range, permission).
+        /// The peer's device refused a write (key, range, permission).
         const REMOTE_ACCESS = 1 << 2;
     }
 }
 
-/// Which family a backend belongs to.
+/// The family of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum InboxKind {
     /// Frames are written into a mailbox: [`Endpoint::OneSided`].
@@ -129,16 +138,16 @@ pub enum InboxKind {
     TwoSided,
 }
 
-/// From which threads a backend's endpoints may be used.
+/// The threads that may use a backend's endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Threading {
-    /// Each endpoint by one thread at a time, different endpoints by different threads at once.
+    /// Each endpoint by one thread at a time; different endpoints by different threads at once.
     PerEndpoint,
-    /// All endpoints that one [`Transport`] made, by one thread at a time.
+    /// All endpoints of one [`Transport`], by one thread at a time.
     PerTransport,
 }
 
-/// How a receiver that sleeps can be woken.
+/// The means to wake a sleeping receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum WakeSource {
     /// A file descriptor becomes readable ([`LocalMemory::descriptor`], [`Messages::descriptor`]).
@@ -147,48 +156,50 @@ pub enum WakeSource {
     Naps,
 }
 
-/// What a backend can do on this machine, before any peer is known.
+/// The abilities of a backend on this machine, before any peer is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Which family it belongs to.
+    /// The backend's family.
     pub inbox: InboxKind,
-    /// The arrival rules that it can honour here, as sender and as receiver.
+    /// The arrival rules that the backend can honour here, as sender and as receiver.
     pub arrival: ArrivalRules,
-    /// Largest frame in bytes, header, trailer and padding **included**. A mailbox further limits frames to its own
-    /// length; this is what the path itself can move in one operation.
+    /// Largest frame in bytes, header, trailer and padding **included**, that the path can move in one
+    /// operation. A mailbox further limits frames to the length of its ring.
     pub max_frame: usize,
-    /// Frames up to this many bytes, **all included**, cost the path no more than an empty one: a line for stores, the
-    /// device's inline limit for verbs, the short limit for UCX. A hint for batching; 0 if unknown.
+    /// Length in bytes, header **included**, up to which a frame costs the path no more than an empty one: a
+    /// line for stores, the device's inline limit for verbs, the short limit for UCX. A hint for batching; 0
+    /// if unknown.
     pub max_inline: usize,
-    /// Alignment in bytes at which delivered frames start: that of a mailbox's base, or of a delivered message. A power
-    /// of two from 64 to 4096. **Not** the payload's alignment, which the frame's layout provides on top; where an image
-    /// asks for more than this, the payload of a delivered message is copied to an aligned place first.
+    /// Alignment in bytes of the start of delivered frames: of a mailbox's base, or of a delivered message. A
+    /// power of two from 64 to 4096. **Not** the payload's alignment, which the frame's layout adds. If an
+    /// image asks for more than this, the payload of a delivered message is first copied to an aligned
+    /// buffer.
     pub alignment: usize,
-    /// An aligned 64-byte line is placed in one piece: whoever sees one word of it sees all. Matters under
-    /// [`ArrivalRules::IN_ORDER`] alone, where frames of one line then need no trailer.
+    /// An aligned 64-byte line arrives in one piece: a reader that sees one word of it sees all. Matters only
+    /// under [`ArrivalRules::IN_ORDER`], where frames of one line then need no trailer.
     pub line_whole: bool,
     /// Faults noticed without the control connection.
     pub faults: FaultsNoticed,
-    /// How a sleeping receiver is woken.
+    /// The means to wake a sleeping receiver.
     pub wake: WakeSource,
-    /// Threads.
+    /// The threads that may use the endpoints.
     pub threading: Threading,
-    /// The local region can have a second, executable mapping ([`LocalMemory::executable`]), so that code can run where
-    /// it was written. Says what the backend can, **not** that this process may: where the system forbids it, asking for
-    /// the mapping says so.
+    /// The local region can have an executable alias ([`LocalMemory::executable`]), so that code can run in
+    /// the mailbox. States the backend's ability, **not** this process's permission: if the system forbids
+    /// it, the request for the alias fails.
     pub in_place: bool,
-    /// Its addresses have file descriptors ([`LocalAddress::descriptors`]), which travel between processes of one machine only, on
-    /// a Unix socket.
+    /// Addresses contain file descriptors ([`LocalAddress::descriptors`]), which travel only on a Unix
+    /// socket, between processes of one machine.
     pub descriptors: bool,
-    /// Its frames travel on a stream that farjump connects beside the control connection, to where the target listens already,
-    /// and hands to [`Opening::connect`] ([`Address::stream`]).
+    /// Frames travel on a stream. Farjump connects it beside the control connection, to the address on which
+    /// the target already listens, and passes it to [`Opening::connect`] ([`Address::stream`]).
     pub stream: bool,
 }
 
 impl Capabilities {
-    /// The least that a backend of this family can be: frames of up to `max_frame` bytes, lines not placed whole, no
-    /// faults noticed, no wake source. Set what is better field by field.
+    /// The minimal capabilities of a backend of this family: frames of up to `max_frame` bytes, lines not
+    /// written whole, no faults noticed, no wake source. Set the better ones field by field.
     pub const fn new(inbox: InboxKind, arrival: ArrivalRules, max_frame: usize) -> Self {
         Capabilities {
             inbox,
@@ -207,19 +218,19 @@ impl Capabilities {
     }
 }
 
-/// What an endpoint is asked to provide when it is opened.
+/// The requirements for a new endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OpenRequest {
-    /// One-sided: bytes of the local region, a multiple of 4096. Two-sided: bytes of messages that the receiving side
-    /// should be able to hold undelivered; a hint. A frame may be longer (`max_frame`): it is to be taken at least when
-    /// nothing else is under way.
+    /// One-sided: bytes of the local region, a multiple of 4096. Two-sided: bytes of undelivered messages
+    /// that the receiver should be able to hold; a hint. A frame may be longer (`max_frame`): it must be
+    /// accepted at least when nothing else is under way.
     pub region_len: usize,
-    /// Largest frame that this side is willing to receive, in bytes, all included.
+    /// Largest frame that this endpoint accepts, in bytes, header included.
     pub max_frame: usize,
-    /// One-sided: as many bytes at the start of the region shall have memory when it is opened. Memory of the rest may come as it is
-    /// used, where the backend can do that: so that what opening costs is bounded where a peer says how long the region is.
-    /// All of it unless set.
+    /// One-sided: bytes at the start of the region that must have memory when it is opened. The rest may get
+    /// memory as it is used, if the backend can do that. This bounds the cost of opening a region whose
+    /// length a peer chose. All of it unless set.
     pub at_once: usize,
 }
 
@@ -229,7 +240,7 @@ impl OpenRequest {
         OpenRequest { region_len, max_frame, at_once: usize::MAX }
     }
 
-    /// The same, of whose region no more than `bytes` need have memory at once.
+    /// Limits the memory that the region needs when it is opened to `bytes`.
     #[must_use]
     pub const fn at_once(mut self, bytes: usize) -> Self {
         self.at_once = bytes;
@@ -237,20 +248,20 @@ impl OpenRequest {
     }
 }
 
-/// What one end tells the other so that it can be reached, as its own side has it.
+/// The data by which a peer reaches an endpoint, on the side of the endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct LocalAddress<'a> {
-    /// Opaque to all but the backend; at most 64 KiB.
+    /// Bytes that only the backend reads; at most 64 KiB.
     pub bytes: Vec<u8>,
-    /// Descriptors to hand over, at most 8: the peer is given copies.
+    /// Descriptors for the peer, at most 8: it gets copies.
     pub descriptors: Vec<BorrowedFd<'a>>,
 }
 
 impl LocalAddress<'_> {
-    /// The address as the peer gets it: with descriptors of its own, which are copies of these.
+    /// Makes the address that the peer gets, with copies of the descriptors.
     ///
     /// # Errors
-    /// When the system gives no more descriptors.
+    /// When the system has no more descriptors.
     #[cfg(all(feature = "std", unix))]
     pub fn try_to_owned(&self) -> std::io::Result<Address> {
         let copies = self.descriptors.iter().map(|descriptor| descriptor.try_clone_to_owned());
@@ -259,70 +270,73 @@ impl LocalAddress<'_> {
     }
 }
 
-/// What one end tells the other so that it can be reached, as the other side has it.
+/// The data by which a peer reaches an endpoint, on the side of the peer.
 #[derive(Debug, Default)]
 pub struct Address {
-    /// Opaque to all but the backend; at most 64 KiB.
+    /// Bytes that only the backend reads; at most 64 KiB.
     pub bytes: Vec<u8>,
-    /// Descriptors that were handed over, at most 8. Those that the backend does not keep are closed with this value. Empty
-    /// where the control connection crosses machines; a backend that needs them then fails in [`Opening::connect`], saying so.
+    /// The descriptors received, at most 8. Those that the backend does not keep are closed with this value.
+    /// Empty if the control connection crosses machines; a backend that needs them then fails in
+    /// [`Opening::connect`] and says so.
     pub descriptors: Vec<OwnedFd>,
-    /// The stream to the peer, for a backend with [`Capabilities::stream`]: not a part of what the peer told. Such a backend fails in
-    /// [`Opening::connect`] without it, saying so; others get none.
+    /// The stream to the peer, for a backend with [`Capabilities::stream`]: not part of the peer's address.
+    /// Without it such a backend fails in [`Opening::connect`] and says so. Other backends get none.
     pub stream: Option<Stream>,
 }
 
-/// One way in which frames travel.
+/// A transport: one way for frames to travel.
 pub trait Transport: Send {
-    /// The name that users type: lower case, digits and hyphens, at most 32 bytes. The same on every machine: the sides
-    /// find each other by it.
+    /// The name that users type: lower case, digits and hyphens, at most 32 bytes. The same on every machine:
+    /// peers match transports by it.
     fn name(&self) -> &str;
 
-    /// What it can do on this machine. Constant for the life of the value.
+    /// The backend's abilities on this machine. Constant for the life of the value.
     fn capabilities(&self) -> Capabilities;
 
-    /// Makes one end of a link.
+    /// Makes an unconnected endpoint.
     ///
     /// # Errors
-    /// When there is not enough memory, a region or descriptor cannot be had, or `request` asks for more than the backend
-    /// can. Nothing is left behind.
+    /// When memory, a region or a descriptor is not available, or `request` exceeds the backend's abilities.
+    /// Nothing is left behind.
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError>;
 }
 
-/// One end of a link, before the peer's address is known. Dropping it undoes the opening.
+/// An unconnected endpoint: the peer's address is not known yet. Dropping it undoes the opening.
 pub trait Opening: Send {
-    /// What to tell the peer. The same each time it is called.
+    /// The endpoint address for the peer. The same at each call.
     fn address(&self) -> LocalAddress<'_>;
 
-    /// The arrival rules that hold between this end and the one whose address has these bytes, as far as they are known
-    /// better than from [`Capabilities::arrival`]: a peer on another machine cannot be mapped here, whatever both can do.
-    /// Called at most once and before [`Opening::connect`], by the side that learns of the other's end before it tells of its
-    /// own, which tells no other rules then. All, unless the backend knows better. Takes as long as `connect` may.
+    /// The arrival rules that hold between this endpoint and the one with the address `peer`, if more is
+    /// known than [`Capabilities::arrival`] says: a peer on another machine cannot be mapped here, whatever
+    /// both support. Called at most once, before [`Opening::connect`], by the peer that learns the other's
+    /// address before it sends its own. That peer then offers no other rules. All rules by default. May take
+    /// as long as `connect`.
     ///
     /// # Errors
-    /// As of [`Opening::connect`].
+    /// Those of [`Opening::connect`].
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
         let _ = peer;
         Ok(ArrivalRules::all())
     }
 
-    /// Reaches the peer. Bounded in time: a backend that must wait for the network takes at most `deadline_ms`.
+    /// Connects to the peer. Bounded in time: a backend that waits for the network takes at most
+    /// `deadline_ms`.
     ///
     /// # Errors
-    /// When `peer` makes no sense (it is untrusted), is of another kind or version, or cannot be reached.
+    /// When `peer` (untrusted) is invalid, is of another kind or version, or cannot be reached.
     fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError>;
 }
 
-/// A connected end, of either family.
+/// A connected endpoint, of either family.
 pub enum Endpoint {
-    /// Write into the peer's region, and have one that it writes into.
+    /// Writes into the peer's region, and owns one that the peer writes into.
     OneSided {
         /// The region that the peer writes into.
         local: Box<dyn LocalMemory>,
         /// The peer's region.
         remote: Box<dyn RemoteMemory>,
     },
-    /// Send and receive whole messages.
+    /// Sends and receives whole messages.
     TwoSided(Box<dyn Messages>),
 }
 
@@ -335,97 +349,103 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// What the frames of an end travel over, in words for people.
+/// The path of an endpoint's frames, in words for people.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Route {
-    /// In a few words: `tcp over eth0`. Empty where the backend's name says it all.
+    /// A few words: `tcp over eth0`. Empty if the backend's name says it all.
     pub over: String,
-    /// Sentences about why it is so and what follows from it, the most important first.
+    /// Sentences with reasons and consequences, the most important first.
     pub notes: Vec<String>,
 }
 
 impl Route {
-    /// A route over `over`, with these notes.
+    /// Makes a path over `over`, with these notes.
     pub fn new(over: impl Into<String>, notes: Vec<String>) -> Route {
         Route { over: over.into(), notes }
     }
 }
 
-/// The peer's region, as seen by the side that writes it.
+/// The peer's region, as seen by the process that writes it.
 ///
 /// # Safety
-/// Core writes through what [`RemoteMemory::mapped`] returns without asking again. An implementation promises that the
-/// pointer it returns stays valid for reads and writes of [`RemoteMemory::len`] bytes, is aligned to 4096 bytes, and
-/// points to memory that other processes may write but that does not vanish (a mapped file must be sealed against
-/// shrinking), until the value is dropped. What [`RemoteMemory::staging`] returns is memory of so many bytes as it says there.
+/// Core writes through the pointer that [`RemoteMemory::mapped`] returns without asking again. Until the
+/// value is dropped, an implementation guarantees that this pointer is valid for reads and writes of
+/// [`RemoteMemory::len`] bytes and aligned to 4096 bytes. It points to memory that other processes may write
+/// but that does not vanish (a mapped file must be sealed against shrinking). [`RemoteMemory::staging`]
+/// returns memory as its documentation states.
 pub unsafe trait RemoteMemory: Send {
     /// Length of the peer's region in bytes.
     fn len(&self) -> usize;
 
-    /// Whether the region has no bytes; never true of one that connected.
+    /// Whether the region has no bytes; never true of a connected one.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the region is mapped in this process, if it is. Then core writes it with plain stores under
-    /// [`ArrivalRules::STORES`], and of this trait only [`RemoteMemory::ring`] and [`RemoteMemory::store_load_ordered`] are
-    /// used. Under the other rules it is not asked for, and puts carry the bytes.
+    /// Address of the region in this process, if it is mapped. Then core writes it with plain stores under
+    /// [`ArrivalRules::STORES`], and uses only [`RemoteMemory::ring`] and
+    /// [`RemoteMemory::store_load_ordered`] of this trait. Under the other rules it does not ask for the
+    /// mapping, and puts carry the bytes.
     fn mapped(&self) -> Option<NonNull<u8>> {
         None
     }
 
-    /// Starts moving `bytes` to `offset` in the peer's region. It may take effect at any time up to the completion of a
-    /// later [`RemoteMemory::fence`], and in any order with other puts, even with those to the same bytes.
+    /// Starts moving `bytes` to `offset` in the peer's region. The put may take effect at any time up to the
+    /// completion of a later [`RemoteMemory::fence`], and in any order with other puts, even to the same
+    /// bytes.
     ///
-    /// Zero bytes are legal and do nothing. `offset + bytes.len()` is at most [`RemoteMemory::len`]: core checks before it
-    /// calls, and a backend checks again, because a put past the end corrupts somebody (UCX over shared memory: the
-    /// sender). `frame` is the position of the frame that the bytes belong to, for errors reported later.
+    /// Zero bytes are allowed and do nothing. `offset + bytes.len()` is at most [`RemoteMemory::len`]. Core
+    /// checks this before the call, and a backend checks it again, because a put past the end corrupts a
+    /// process (UCX over shared memory: the sender). `frame` is the position of the frame that the bytes
+    /// belong to, for later errors.
     ///
-    /// `bytes` stay unchanged until the peer has returned credit for them or this value is dropped, so they need not be
-    /// copied. What the peer has not returned credit for when this value is dropped may never arrive.
+    /// `bytes` stay unchanged until the peer has returned credit for them or this value is dropped, so they
+    /// need not be copied. Bytes whose credit the peer has not returned when this value is dropped may never
+    /// arrive.
     ///
     /// # Errors
-    /// [`Cause::Full`] when the backend's queue is full and [`RemoteMemory::progress`] must be called first: nothing was
-    /// written then, and core will call again. Anything else is final for the link.
+    /// [`Cause::Full`] when the backend's queue is full and [`RemoteMemory::progress`] must be called first:
+    /// nothing was written, and core calls again. Any other error is final for the link.
     fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError>;
 
-    /// Writes one aligned word, in one piece. Used for signals and credits. Otherwise as [`RemoteMemory::put`]; `word` is
-    /// copied.
+    /// Writes one aligned word in one piece. Used for signals and credit. Otherwise like
+    /// [`RemoteMemory::put`]; `word` is copied.
     ///
     /// # Errors
-    /// As [`RemoteMemory::put`].
+    /// Those of [`RemoteMemory::put`].
     fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError>;
 
-    /// Orders every earlier put before every later one, in the peer's memory. Does not wait.
+    /// Orders every earlier put before every later one in the peer's memory. Does not wait.
     ///
     /// # Errors
     /// Final for the link.
     fn fence(&mut self) -> Result<(), TransportError>;
 
-    /// Moves `bytes` as [`RemoteMemory::put`] does and adds one to the peer's [`LocalMemory::completions`] once all of them
-    /// are visible there: in the order of these calls, so that a count of `n` proves the first `n` of them. Only called
-    /// under [`ArrivalRules::WRITE_IMM`].
+    /// Moves `bytes` like [`RemoteMemory::put`], and adds one to the peer's [`LocalMemory::completions`] once
+    /// all of them are visible there. The completions follow the order of the calls: a count of `n` proves
+    /// the first `n` of them. Only called under [`ArrivalRules::WRITE_IMM`].
     ///
     /// # Errors
-    /// As [`RemoteMemory::put`]; [`Cause::Unsupported`] in a backend that does not list the rule.
+    /// Those of [`RemoteMemory::put`]; [`Cause::Unsupported`] in a backend that does not list the rule.
     fn put_with_completion(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
         let _ = (offset, bytes, frame);
         Err(TransportError::new("this transport", Operation::Put, Cause::Unsupported("write with immediate")))
     }
 
-    /// Lets the backend work: completions, retransmissions. Never waits. Called often while anything is outstanding.
+    /// Lets the backend make progress: completions, retransmissions. Never waits. Called often while anything
+    /// is outstanding.
     ///
     /// # Errors
-    /// What went wrong with earlier puts, with the position of the frame.
+    /// Failures of earlier puts, with the position of the frame.
     fn progress(&mut self) -> Result<(), TransportError> {
         Ok(())
     }
 
-    /// Wakes the peer's receiver if it sleeps on [`LocalMemory::descriptor`]. Called after a frame only if the peer said
-    /// that it sleeps, and once for each sleep: a ring does not overtake the puts before it, unless the peer's
-    /// [`LocalMemory::before_sleep`] returns `false`. A sleeper that takes back a ring whose frame has not landed would
-    /// sleep through that frame. Does nothing where there is no wake source.
+    /// Wakes the peer's receiver if it sleeps on [`LocalMemory::descriptor`]. Called after a frame only if
+    /// the peer said that it sleeps, and once for each sleep. A wake-up does not overtake the puts before it,
+    /// unless the peer's [`LocalMemory::before_sleep`] returns `false`: a sleeper that discards a wake-up
+    /// whose frame has not arrived would sleep through that frame. Does nothing without a wake source.
     ///
     /// # Errors
     /// Final for the link.
@@ -433,56 +453,58 @@ pub unsafe trait RemoteMemory: Send {
         Ok(())
     }
 
-    /// Whether the peer's sleeper makes this side's earlier stores and later loads appear in order by its own means
-    /// (`membarrier`), so that this side needs no fence between "store a frame" and "is the peer asleep?".
+    /// Whether the peer's sleeper orders this side's earlier stores before its later loads by its own means
+    /// (`membarrier`). This side then needs no fence between "store a frame" and "is the peer asleep?".
     fn store_load_ordered(&self) -> bool {
         false
     }
 
-    /// What writes travel over. For people; may take long.
+    /// The path of the writes. For people; may take long.
     fn route(&self) -> Route {
         Route::default()
     }
 
-    /// Memory of `len` bytes, a multiple of 4096, in which core lays out the frames that it then puts from there, where the
-    /// backend would rather have them in memory of its own: registered with a device, for one. Aligned to 4096 bytes, zero,
-    /// valid for reads and writes of core's until this value is dropped. Asked for once, when the link is made and the peer's
-    /// memory is not written by plain stores. Puts from elsewhere must be carried out too. `None`: core takes memory as any other.
+    /// Staging of `len` bytes, a multiple of 4096, for a backend that wants frames in memory of its own, such
+    /// as memory registered with a device. Core lays out frames there and puts them from there. Aligned to
+    /// 4096 bytes, zero, valid for core's reads and writes until this value is dropped. Core asks once, when
+    /// the link is made and the peer's memory is not written by plain stores. Puts from other memory must be
+    /// carried out too. `None`: core uses ordinary memory.
     ///
     /// # Errors
-    /// When the backend wants it and there is not enough of it. Final for the link.
+    /// When the backend wants staging and there is not enough memory. Final for the link.
     fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
         let _ = len;
         Ok(None)
     }
 }
 
-/// The region of this side that the peer writes into.
+/// This endpoint's region, which the peer writes into.
 ///
 /// # Safety
-/// Core reads and the injected function writes through [`LocalMemory::base`] without asking again. An implementation
-/// promises that the pointer stays valid for reads and writes of [`LocalMemory::len`] bytes, aligned to 4096 bytes, until
-/// the value is dropped, that it was zero when the endpoint was opened, and that only the peer writes to it besides core.
-/// What [`LocalMemory::executable`] returns maps the same bytes, as long and as aligned, until the value is dropped.
+/// Core reads and the injected function writes through [`LocalMemory::base`] without asking again. An
+/// implementation guarantees that the pointer is valid for reads and writes of [`LocalMemory::len`] bytes and
+/// aligned to 4096 bytes until the value is dropped. The bytes were zero when the endpoint was opened, and
+/// only the peer writes to them besides core. [`LocalMemory::executable`] maps the same bytes, with the same
+/// length and alignment, until the value is dropped.
 pub unsafe trait LocalMemory: Send {
     /// Start of the region.
     fn base(&self) -> NonNull<u8>;
 
-    /// Length in bytes, a multiple of 4096, at least what was asked for.
+    /// Length in bytes, a multiple of 4096, at least the requested one.
     fn len(&self) -> usize;
 
-    /// Whether the region has no bytes; never true of one that was opened.
+    /// Whether the region has no bytes; never true of an opened one.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Start of a second mapping of the same bytes, at which they can be executed and not written: made when this is first
-    /// called, the same from then on, and as long and as aligned as the first. Only called by a target that allows code to
-    /// run in place.
+    /// Start of the executable alias: a second mapping of the same bytes that can be executed and not
+    /// written. Made at the first call, the same from then on, with the length and alignment of the first
+    /// mapping. Only called by a target that allows code to run in place.
     ///
     /// # Errors
-    /// [`Cause::Unsupported`] without [`Capabilities::in_place`]. Where the system does not allow it, what the system said.
-    /// The link goes on either way.
+    /// [`Cause::Unsupported`] without [`Capabilities::in_place`]. The system's error if it forbids the
+    /// mapping. The link stays usable in both cases.
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         Err(TransportError::new(
             "this transport",
@@ -491,7 +513,7 @@ pub unsafe trait LocalMemory: Send {
         ))
     }
 
-    /// How many writes with completion have arrived since the link was made. Only called under
+    /// Number of writes with completion that have arrived since the link was made. Only called under
     /// [`ArrivalRules::WRITE_IMM`].
     ///
     /// # Errors
@@ -500,15 +522,16 @@ pub unsafe trait LocalMemory: Send {
         Ok(0)
     }
 
-    /// What becomes readable when the peer rings; `None` where there is nothing to sleep on. The same for the life of the value.
+    /// The descriptor that becomes readable when the peer sends a wake-up; `None` without a wake source. The
+    /// same for the life of the value.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Called on the way to sleep, after core stored "asleep" into the peer's region and before it looks for a frame once
-    /// more: makes the two appear in that order to the peer (a full fence, or `membarrier` where the peer relies on
-    /// [`RemoteMemory::store_load_ordered`]), and takes back rings not yet read. Where it cannot promise that, return
-    /// `false`: core then naps.
+    /// Called on the way to sleep, after core stored "asleep" in the peer's region and before it polls once
+    /// more. Makes the two appear in that order to the peer (by a full fence, or by `membarrier` if the peer
+    /// relies on [`RemoteMemory::store_load_ordered`]), and discards wake-ups that were not read. Returns
+    /// `false` if it cannot guarantee the order: core then naps.
     ///
     /// # Errors
     /// Final for the link.
@@ -525,78 +548,80 @@ pub unsafe trait LocalMemory: Send {
     }
 }
 
-/// Whole messages, in order, each delivered once. The backend may lose none without an error.
+/// Whole messages, in order, each delivered once. The backend must not lose one without an error.
 ///
 /// # Safety
-/// Core and the injected function read and write through the pointers that this trait returns, without asking again. An
-/// implementation promises that
-/// * the room that [`Messages::reserve`] returns for `len` bytes is aligned to 64 bytes, and valid for reads and writes of
-///   `len` bytes until the [`Messages::commit`] that succeeds, the next `reserve`, or the end of the value;
-/// * the message that [`Messages::poll`] returns is aligned to 64 bytes, valid for reads and writes of its length until
-///   [`Messages::release`] or the end of the value, and written by nobody else until then;
+/// Core and the injected function read and write through the pointers that this trait returns, without asking
+/// again. An implementation guarantees that
+/// * the buffer that [`Messages::reserve`] returns for `len` bytes is aligned to 64 bytes, and valid for
+///   reads and writes of `len` bytes until the [`Messages::commit`] that succeeds, the next `reserve`, or the
+///   end of the value;
+/// * the message that [`Messages::poll`] returns is aligned to 64 bytes, valid for reads and writes of its
+///   length until [`Messages::release`] or the end of the value, and written by nothing else until then;
 /// * neither overlaps the other, or any memory that a reference reaches.
 pub unsafe trait Messages: Send {
-    /// Room for one message of `len` bytes to be written into. Nothing is sent before [`Messages::commit`]; a second
-    /// `reserve` without it forgets the first. The room starts at an address aligned to [`Capabilities::alignment`] and
-    /// may hold anything.
+    /// Reserves a buffer for one message of `len` bytes. Nothing is sent before [`Messages::commit`]; a
+    /// second `reserve` without it discards the first. The buffer is aligned to [`Capabilities::alignment`]
+    /// and may hold anything.
     ///
     /// # Errors
-    /// [`Cause::Full`] when no room is free now and [`Messages::progress`] may free some. [`Cause::TooLarge`] over
-    /// [`Capabilities::max_frame`]. Anything else is final for the link.
+    /// [`Cause::Full`] when no buffer is free now and [`Messages::progress`] may free one.
+    /// [`Cause::TooLarge`] over [`Capabilities::max_frame`]. Any other error is final for the link.
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError>;
 
-    /// Sends the first `len` bytes of the room reserved, `len` being at most what was reserved and a multiple of 64.
-    /// The message is on its way when this returns, or an error says that it is not. `frame` is its running number, for
-    /// errors reported later.
+    /// Sends the first `len` bytes of the reserved buffer. `len` is at most the reserved length and a
+    /// multiple of 64. The message is on its way when this returns without an error. `frame` is its running
+    /// number, for later errors.
     ///
     /// # Errors
-    /// [`Cause::Full`] when the backend cannot take it now: the room stays reserved and core will call again.
+    /// [`Cause::Full`] when the backend cannot take it now: the buffer stays reserved and core calls again.
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError>;
 
-    /// Whether [`Messages::commit_beside`] sends bytes from where they lie.
+    /// Whether [`Messages::commit_beside`] is implemented: sending bytes without copying them.
     fn sends_beside(&self) -> bool {
         false
     }
 
-    /// Sends the first `len` bytes of the room reserved and behind them those of `beside`, padded with zeros to a multiple of 64;
-    /// the whole is at most what was reserved. Nothing of `beside` is used after the return: what is not on its way by then was
-    /// copied. Only called where [`Messages::sends_beside`].
+    /// Sends the first `len` bytes of the reserved buffer, then the bytes of `beside`, padded with zeros to a
+    /// multiple of 64. The whole is at most the reserved length. `beside` is not used after the return: bytes
+    /// that are not on their way by then were copied. Only called if [`Messages::sends_beside`].
     ///
     /// # Errors
-    /// As [`Messages::commit`].
+    /// Those of [`Messages::commit`].
     fn commit_beside(&mut self, len: usize, beside: &[u8], frame: u64) -> Result<(), TransportError> {
         let _ = (len, beside);
         let cause = Cause::Unsupported("sending bytes from where they lie");
         Err(TransportError::new("core", Operation::Send, cause).with_frame(frame))
     }
 
-    /// The oldest message delivered and not yet released: its start, aligned to [`Capabilities::alignment`], and length.
-    /// The same one until [`Messages::release`]. The bytes are valid for reads and writes until then, and the peer can no
-    /// longer change them. Does a little progress of its own where the library needs it.
+    /// The oldest message that was delivered and not released: its start, aligned to
+    /// [`Capabilities::alignment`], and its length. The same one until [`Messages::release`]. Until then the
+    /// bytes are valid for reads and writes, and the peer cannot change them. Makes a little progress if the
+    /// library needs that.
     ///
     /// # Errors
     /// Final for the link.
     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError>;
 
-    /// Gives the message from [`Messages::poll`] back. Without one it does nothing.
+    /// Returns the message from [`Messages::poll`] to the backend. Does nothing without one.
     fn release(&mut self);
 
-    /// Lets the backend work. Never waits.
+    /// Lets the backend make progress. Never waits.
     ///
     /// # Errors
-    /// What went wrong with earlier messages, with their running number.
+    /// Failures of earlier messages, with their running number.
     fn progress(&mut self) -> Result<(), TransportError> {
         Ok(())
     }
 
-    /// What becomes readable when something is to be done; `None` where there is nothing to sleep on. The same for the life of
-    /// the value.
+    /// The descriptor that becomes readable when there is something to do; `None` without a wake source. The
+    /// same for the life of the value.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Prepares to sleep on [`Messages::descriptor`]. `false`: something is there already, or it cannot be promised that
-    /// the descriptor will tell; do not sleep without an end.
+    /// Prepares to sleep on [`Messages::descriptor`]. `false` if a message is there already, or if the
+    /// descriptor might not report one: do not sleep without a bound then.
     ///
     /// # Errors
     /// Final for the link.
@@ -612,39 +637,40 @@ pub unsafe trait Messages: Send {
         Ok(())
     }
 
-    /// Whether what was committed waits for [`Messages::descriptor`] to become writable. Who sleeps on it then sleeps until it is
-    /// readable or writable, and calls [`Messages::progress`].
+    /// Whether committed messages wait for [`Messages::descriptor`] to become writable. A sleeper then waits
+    /// for readable or writable, and calls [`Messages::progress`].
     fn wants_write(&self) -> bool {
         false
     }
 
-    /// Whether [`Messages::descriptor`] becomes readable when the next message comes, although [`Messages::arm`] was not called. `false`
-    /// too while a message is here that was not polled: no descriptor tells of it. A receiver with many links need not poll
-    /// those for which this holds.
+    /// Whether [`Messages::descriptor`] becomes readable at the next message without a call of
+    /// [`Messages::arm`]. `false` while an arrived message has not been polled, because no descriptor reports
+    /// it. A receiver with many links need not poll those for which this is `true`.
     fn tells_unasked(&self) -> bool {
         false
     }
 
-    /// Whether the messages have an end of their own: [`Messages::poll`] gives [`Cause::PeerGone`] behind the last that the peer
-    /// sent, also where the peer ended long before. Who learns of the peer's end by other means may then look for messages until
-    /// that comes, for a bounded time; otherwise what is not there when the peer has ended never comes.
+    /// Whether the messages have an end of their own: [`Messages::poll`] returns [`Cause::PeerGone`] behind
+    /// the peer's last message, even if the peer ended long before. A caller that learns of the peer's end by
+    /// other means may then poll until that error, for a bounded time. Without this property, a message that
+    /// has not arrived when the peer has ended never arrives.
     fn has_end(&self) -> bool {
         false
     }
 
-    /// What messages travel over. For people; may take long.
+    /// The path of the messages. For people; may take long.
     fn route(&self) -> Route {
         Route::default()
     }
 }
 
-/// What was being done when a transport failed.
+/// The operation in which a transport failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Making an end.
+    /// Opening an endpoint.
     Open,
-    /// Reaching the peer.
+    /// Connecting to the peer.
     Connect,
     /// Writing into the peer's region.
     Put,
@@ -652,11 +678,11 @@ pub enum Operation {
     Fence,
     /// Sending a message.
     Send,
-    /// Looking for frames.
+    /// Polling for frames.
     Receive,
-    /// Letting the backend work.
+    /// Letting the backend make progress.
     Progress,
-    /// Going to sleep or waking somebody.
+    /// Going to sleep, or waking the peer.
     Wake,
 }
 
@@ -675,27 +701,27 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why it failed.
+/// The cause of a failure.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// There is no room now; there will be once the peer has worked. Not a failure of the link.
+    /// No credit or buffer now; there will be some once the peer has worked. Not a failure of the link.
     #[error("there is no room now")]
     Full,
-    /// More than can ever fit.
+    /// More bytes than can ever fit.
     #[error("{len} bytes are over the limit of {max}")]
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes requested.
         len: usize,
         /// The limit.
         max: usize,
     },
-    /// A write outside the peer's region, refused before it was made.
+    /// A write outside the peer's region, refused before it was carried out.
     #[error("{len} bytes at offset {offset} lie outside the peer's region of {region} bytes")]
     OutOfRegion {
-        /// Offset asked for.
+        /// Offset requested.
         offset: usize,
-        /// Bytes asked for.
+        /// Bytes requested.
         len: usize,
         /// Length of the region.
         region: usize,
@@ -703,24 +729,24 @@ pub enum Cause {
     /// The peer ended or cannot be reached.
     #[error("the peer is gone")]
     PeerGone,
-    /// The peer wrote or sent something that is no frame.
+    /// The peer wrote or sent bytes that are no frame.
     #[error("the peer broke the protocol: {0}")]
     Protocol(#[from] crate::frame::FrameError),
-    /// The peer's address makes no sense; the text says what of it.
+    /// The peer's address is invalid; the text names the invalid part.
     #[error("the peer's address is not usable: {0}")]
     Address(String),
     /// The backend cannot do this.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
-    /// What the system or a library said, in words.
+    /// The error of the system or a library, in words.
     #[error("{0}")]
     System(String),
-    /// The peer ended or cannot be reached; the text says by what that was noticed.
+    /// The peer ended or cannot be reached; the text says how that was noticed.
     #[error("the peer cannot be reached: {0}")]
     Unreachable(String),
 }
 
-/// A failure of a transport: peer, operation and cause, and the frame if it concerns one.
+/// A failure of a transport: peer, operation and cause, and the frame if there is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TransportError(Box<TransportErrorFields>);
 
@@ -734,7 +760,7 @@ struct TransportErrorFields {
 }
 
 impl TransportError {
-    /// A failure of `transport` (its name).
+    /// Makes a failure of the transport with this name.
     #[cold]
     pub fn new(transport: impl Into<String>, operation: Operation, cause: Cause) -> Self {
         TransportError(Box::new(TransportErrorFields {
@@ -746,26 +772,26 @@ impl TransportError {
         }))
     }
 
-    /// The same, naming the peer as users know it.
+    /// Adds the peer, as users know it.
     #[must_use]
     pub fn with_peer(mut self, peer: impl Into<String>) -> Self {
         self.0.peer.get_or_insert(peer.into());
         self
     }
 
-    /// The same, naming the frame by its position.
+    /// Adds the frame, by its position.
     #[must_use]
     pub fn with_frame(mut self, position: u64) -> Self {
         self.0.frame.get_or_insert(position);
         self
     }
 
-    /// Why.
+    /// The cause.
     pub fn cause(&self) -> &Cause {
         &self.0.cause
     }
 
-    /// What was being done.
+    /// The operation that failed.
     pub fn operation(&self) -> Operation {
         self.0.operation
     }
@@ -775,12 +801,12 @@ impl TransportError {
         &self.0.transport
     }
 
-    /// Position of the frame that failed, if it concerns one.
+    /// Position of the frame that failed, if the failure is about one.
     pub fn frame(&self) -> Option<u64> {
         self.0.frame
     }
 
-    /// Whether this only says that there is no room now.
+    /// Whether the cause is [`Cause::Full`]: not a failure of the link.
     pub fn is_full(&self) -> bool {
         self.0.cause == Cause::Full
     }

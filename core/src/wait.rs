@@ -1,7 +1,7 @@
-//! Waiting: how long to spin without `pause`, then with it, then to yield, before going to sleep.
+//! Waiting: turns of spinning without `pause`, then with it, then of yielding, before sleeping.
 //!
-//! A `pause` costs up to 140 cycles and doubles the one-way time of a line between two cores, so the first turns do
-//! without; whoever waits longer is kind to the core's other inhabitants, and in the end sleeps.
+//! A `pause` costs up to 140 cycles and doubles the one-way time of a line between two cores, so the first
+//! turns do without it. A longer wait leaves the core to other threads, and at last sleeps.
 
 /// The lengths of the phases, in turns of the waiting loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,8 +15,8 @@ pub struct WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// For a machine with `cores` cores of which `pollers` threads, this one included, poll at the same time. Where not each
-    /// poller has a core of its own, spinning keeps the other side from running, so it is left out.
+    /// The policy for a machine with `cores` cores on which `pollers` threads, this one included, poll at the
+    /// same time. If pollers share a core, spinning would keep the peer from running, so it is left out.
     pub const fn for_cores(cores: usize, pollers: usize) -> Self {
         if pollers <= cores {
             WaitPolicy { spins: 4_000, pauses: 1_000, yields: 16 }
@@ -36,18 +36,18 @@ impl WaitPolicy {
     }
 }
 
-/// What to do in this turn.
+/// The action of one turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// Look again; [`Waiter::turn`] has spun or paused already.
+    /// Poll again; [`Waiter::turn`] has spun or paused already.
     Again,
-    /// Give the processor away, then look again.
+    /// Yield the processor, then poll again.
     Yield,
-    /// Sleep on what there is to sleep on.
+    /// Sleep on the available descriptor.
     Sleep,
 }
 
-/// One wait, from the last thing found to the next.
+/// One wait, from one event to the next.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiter {
     policy: WaitPolicy,
@@ -55,12 +55,12 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A wait that has not begun.
+    /// Makes a wait that has not begun.
     pub const fn new(policy: WaitPolicy) -> Self {
         Waiter { policy, turn: 0 }
     }
 
-    /// Begins anew: something was found.
+    /// Restarts the wait: something was found.
     #[inline]
     pub fn reset(&mut self) {
         self.turn = 0;
@@ -72,7 +72,7 @@ impl Waiter {
         self.turn
     }
 
-    /// One turn without result: says what to do now, after spinning or pausing where that is what the turn is for.
+    /// One turn without result: spins or pauses if this turn is for that, then returns the action to take.
     #[inline]
     pub fn turn(&mut self) -> Turn {
         let turn = self.turn;

@@ -1,4 +1,4 @@
-//! Signals: no two positions share one, and none can be had without the key.
+//! Signals: no two positions share one, and none can be computed without the key.
 #![cfg(not(loom))]
 
 use std::collections::HashSet;
@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use farjump_core::signal::LinkKey;
 use proptest::prelude::*;
 
-/// What undoes one step `word ^ (word >> shift)`.
+/// Inverts one step `word ^ (word >> shift)`.
 fn unshift(word: u64, shift: u32) -> u64 {
     let mut found = word;
     for _ in 0..64 / shift {
@@ -24,7 +24,7 @@ fn inverse(factor: u64) -> u64 {
     found
 }
 
-/// The position that has `signal`, for whoever has both halves of the key.
+/// The position that has `signal`, computed from both halves of the key.
 fn position_of(signal: u64, inner: u64, outer: u64) -> u64 {
     let word = unshift(signal ^ outer, 31).wrapping_mul(inverse(0x94d0_49bb_1331_11eb));
     let word = unshift(word, 27).wrapping_mul(inverse(0xbf58_476d_1ce4_e5b9));
@@ -126,7 +126,8 @@ fn trailers_are_not_what_headers_are() {
     assert!((0..100_000).all(|line| !headers.contains(&key.trailer(line * 64))));
 }
 
-/// What somebody may try who has seen all earlier signals and can place any payload, but does not know the key.
+/// Guesses of an attacker that has seen all earlier signals and can write any payload, but does not know the
+/// key.
 #[test]
 fn signals_to_come_are_not_among_those_seen_nor_one_step_from_them() {
     let key = LinkKey::from_bytes(*b"0123456789abcdef");

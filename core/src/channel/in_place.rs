@@ -1,28 +1,29 @@
-//! Images that run where they lie, in the mailbox.
+//! Images that run in the mailbox itself, without a copy.
 
 use core::ptr::NonNull;
 
 use super::{Channel, Path, failed};
 use crate::transport::{Cause, Operation, TransportError};
 
-/// The image that travels in a frame, where it can run. Valid until the frame is released.
+/// An image in a frame that can run where it is. Valid until the frame is released.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
-    /// Where it can be written: valid for writes of `len` bytes. The peer, if it breaks the protocol, can write there too.
+    /// The writable address: valid for writes of `len` bytes. A peer that breaks the protocol can write there
+    /// too.
     pub image: NonNull<u8>,
-    /// Its length in bytes.
+    /// Length of the image in bytes.
     pub len: usize,
-    /// The address of the same bytes where they can be executed, and not written.
+    /// The executable, read-only address of the same bytes.
     pub address: u64,
 }
 
 impl Channel {
-    /// The image that travels in the frame that [`Channel::poll`] returned last, where it can run.
+    /// The image of the frame that [`Channel::poll`] returned last, ready to run in the mailbox.
     ///
     /// # Errors
-    /// [`Cause::Unsupported`] on two-sided paths, on transports without [`in_place`](crate::transport::Capabilities::in_place),
-    /// and if no frame with an image is held. What the system said, where it does not allow memory to be executed. The link
-    /// goes on in any case.
+    /// [`Cause::Unsupported`] on two-sided paths, on transports without
+    /// [`in_place`](crate::transport::Capabilities::in_place), and if no frame with an image is held. The
+    /// system's error if it forbids executable memory. The link stays usable in every case.
     pub fn in_place(&mut self) -> Result<InPlace, TransportError> {
         let unsupported = |what| failed(Operation::Receive, Cause::Unsupported(what));
         let Path::OneSided(path) = &mut self.path else {

@@ -1,4 +1,4 @@
-//! Frames of one line in mapped memory: most frames, and nothing else is as quick.
+//! Frames of one line in mapped memory: the most common frames, and the fastest.
 
 use core::ptr::NonNull;
 
@@ -6,11 +6,11 @@ use super::one_sided::OneSided;
 use crate::frame::{HEADER_LEN, INLINE_PAYLOAD, Plan};
 use crate::transport::TransportError;
 
-/// Room for a frame of one line in the peer's mailbox, borrowed from the channel until it is sent or dropped. The peer sees
-/// nothing before it is sent.
+/// Space for a frame of one line in the peer's mailbox, borrowed from the channel until the frame is sent or
+/// dropped. The peer sees nothing before the send.
 pub struct Line<'c> {
     pub(super) path: &'c mut OneSided,
-    /// Where it starts: offset in the ring, and address of so many bytes as a line has.
+    /// Start of the line: its offset in the ring, and the address of [`LINE`] bytes.
     pub(super) at: usize,
     pub(super) start: NonNull<u8>,
 }
@@ -22,16 +22,17 @@ impl core::fmt::Debug for Line<'_> {
 }
 
 impl Line<'_> {
-    /// Where the payload goes: 40 bytes ([`INLINE_PAYLOAD`]), aligned to 8, valid for writes until the line is sent or dropped.
-    /// They may hold anything, and may keep it.
+    /// Address of the payload: 40 bytes ([`INLINE_PAYLOAD`]), aligned to 8, valid for writes until the line
+    /// is sent or dropped. They start with arbitrary contents and may keep them.
     #[inline(always)]
     pub fn payload(&self) -> NonNull<u8> {
         // SAFETY: the header is the first part of the line.
         unsafe { self.start.add(HEADER_LEN) }
     }
 
-    /// Sends the frame `plan`, with the first `len` bytes of the room as its payload; no more than there are. A plan that names
-    /// code, for which a line is too short, makes a frame that the peer refuses; a wish for an alignment is not heeded.
+    /// Sends the frame `plan`. Its payload is the first `len` bytes of the space, 40 at most. A line is too
+    /// short to name code: the peer refuses the frame of a plan that does. An alignment in the plan is
+    /// ignored.
     ///
     /// # Errors
     /// When the peer sleeps and cannot be woken. The frame is in its mailbox all the same.

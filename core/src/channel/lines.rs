@@ -1,4 +1,4 @@
-//! Frames of a few lines in mapped memory that name no code: calls whose payload a line is too short for.
+//! Frames of a few lines in mapped memory that name no code: calls whose payload does not fit one line.
 
 use core::ptr::NonNull;
 
@@ -7,13 +7,13 @@ use super::{Channel, Path};
 use crate::frame::{LINE, Plan, Trailer};
 use crate::transport::TransportError;
 
-/// Room for a frame whose payload starts with its second line, borrowed from the channel until it is sent or dropped. The peer
-/// sees nothing before it is sent.
+/// Space for a frame whose payload starts with its second line, borrowed from the channel until the frame is
+/// sent or dropped. The peer sees nothing before the send.
 pub struct Lines<'c> {
     path: &'c mut OneSided,
-    /// Where the frame starts: offset in the ring.
+    /// Offset of the frame in the ring.
     at: usize,
-    /// Where the payload starts, and bytes of room for it.
+    /// Address of the payload, and bytes of space for it.
     payload: NonNull<u8>,
     room: usize,
 }
@@ -25,15 +25,15 @@ impl core::fmt::Debug for Lines<'_> {
 }
 
 impl Channel {
-    /// Room for a frame with up to `payload` bytes of payload, which wants no alignment over 64 and names no code, where the ring is
-    /// mapped and has some right now. `None` where another way has to be gone ([`Channel::reserve`]).
+    /// Reserves space for a frame with up to `payload` bytes of payload that wants no alignment over 64 and
+    /// names no code. `None` unless the ring is mapped and has the space now: use [`Channel::reserve`] then.
     #[inline]
     pub fn lines(&mut self, payload: usize) -> Option<Lines<'_>> {
         let Path::OneSided(path) = &mut self.path else { return None };
         if !path.is_mapped() || self.trailer != Trailer::Never || payload > self.terms.send_limit {
             return None;
         }
-        // As `Plan::layout` does it for a payload that does not fit the header's line.
+        // Same rule as `Plan::layout` for a payload that does not fit the header's line.
         let frame_len = LINE + payload.next_multiple_of(LINE);
         if frame_len > self.terms.send_limit {
             return None;
@@ -47,15 +47,15 @@ impl Channel {
 }
 
 impl Lines<'_> {
-    /// Where the payload goes: as many bytes as were asked for, aligned to 64, valid for writes until the frame is sent or dropped.
-    /// They may hold anything, and may keep it.
+    /// Address of the payload: the requested number of bytes, aligned to 64, valid for writes until the frame
+    /// is sent or dropped. They start with arbitrary contents and may keep them.
     #[inline(always)]
     pub fn payload(&self) -> NonNull<u8> {
         self.payload
     }
 
-    /// Sends the frame `plan`, with the first `len` bytes of the room as its payload; no more than there are. A plan that names
-    /// code makes a frame that the peer refuses; a wish for an alignment is not heeded.
+    /// Sends the frame `plan`. Its payload is the first `len` bytes of the space, all of it at most. The peer
+    /// refuses the frame of a plan that names code. An alignment in the plan is ignored.
     ///
     /// # Errors
     /// When the peer sleeps and cannot be woken. The frame is in its mailbox all the same.

@@ -1,11 +1,11 @@
-//! One end of a link: frames out, frames in, over either family of transports.
+//! An endpoint with framing, arrival rule and credit, over either family of transports.
 //!
-//! A [`Channel`] is what everything above core works with. Sending: [`Channel::reserve`] room for a frame, write its
-//! payload there, [`Channel::commit`]. Receiving: [`Channel::poll`], use the frame, [`Channel::release`]. Which transport moves the
-//! bytes, and by which arrival rule, shows only in [`Channel::rule`].
+//! Everything above core works with a [`Channel`]. To send: [`Channel::reserve`] space for a frame, write its
+//! payload, [`Channel::commit`]. To receive: [`Channel::poll`], use the frame, [`Channel::release`]. Only
+//! [`Channel::rule`] shows the arrival rule of the transport below.
 //!
-//! For memory that is mapped here (`Stores`) nothing on the hot path is a virtual call: a small frame is one line written
-//! and one line read.
+//! Over mapped memory (`Stores`) the hot path has no virtual call: a small frame is one line written and one
+//! line read.
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -40,58 +40,61 @@ pub use received_frame::Received;
 pub use template::Stamp;
 use two_sided::TwoSided;
 
-/// What both sides agreed on when they met, as seen by this side.
+/// The parameters of a channel as agreed in the handshake, from the view of this endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// The arrival rule, a single one.
+    /// The arrival rule: exactly one.
     pub rule: ArrivalRules,
-    /// Both sides place lines whole.
+    /// Lines written by either peer arrive whole.
     pub line_whole: bool,
-    /// Key of the frames that this side sends, drawn by the peer.
+    /// Key of the frames that this endpoint sends, drawn by the peer.
     pub send_key: LinkKey,
-    /// Key of the frames that this side receives, drawn by it.
+    /// Key of the frames that this endpoint receives, drawn by this endpoint.
     pub receive_key: LinkKey,
-    /// Largest frame that the peer takes, in bytes.
+    /// Largest frame that the peer accepts, in bytes.
     pub send_limit: usize,
-    /// Largest frame that this side takes, in bytes.
+    /// Largest frame that this endpoint accepts, in bytes.
     pub receive_limit: usize,
-    /// One-sided: length in bytes of the peer's region as the peer stated it. The ring in it is the largest power of two
-    /// behind the control page ([`mailbox::ring_len`]), so both sides must take the same length.
+    /// One-sided: length in bytes of the peer's region as the peer stated it. Its ring is the largest power
+    /// of two that fits behind the control page ([`mailbox::ring_len`]), so both peers must use the same
+    /// length.
     pub send_region: usize,
-    /// One-sided: length in bytes of this side's region as it stated it.
+    /// One-sided: length in bytes of this endpoint's region as it stated it.
     pub receive_region: usize,
 }
 
-/// Length in bytes from which on [`Channel::send_beside`] sends payloads: a copy of fewer costs less than the pieces do.
+/// Shortest payload in bytes that [`Channel::send_beside`] sends. Below this, a copy costs less than separate
+/// pieces.
 pub const BESIDE: usize = 64 << 10;
 
-/// Room for a frame, reserved.
+/// Space reserved for a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Reserved {
-    /// Where the payload goes: aligned as the plan asks, valid for writes of `room` bytes until [`Channel::commit`] or the
-    /// next `reserve`. It may hold anything.
+    /// Address of the payload: aligned as the plan asks, valid for writes of `room` bytes until
+    /// [`Channel::commit`] or the next `reserve`. The bytes start with arbitrary contents.
     pub payload: NonNull<u8>,
-    /// Bytes of payload that fit.
+    /// Payload bytes that fit.
     pub room: usize,
-    /// Bytes behind the payload up to the end of the frame that may be written too, and mean nothing.
+    /// Bytes from the end of the payload to the end of the frame. They may be written, and mean nothing.
     pub slack: usize,
     layout: Layout,
-    /// Position of the frame it is for.
+    /// Position of the frame.
     position: u64,
 }
 
-// SAFETY: it is an address and lengths; whoever writes there does so by unsafe code of their own, from the thread that has the
-// channel.
+// SAFETY: the value is an address and lengths. Writing through the address takes `unsafe` code of the
+// caller's, in the thread that has the channel.
 unsafe impl Send for Reserved {}
 
 /// Why a frame could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The peer has no room now. Nothing is lost: ask again later.
+    /// The peer has no credit for the frame now. Nothing was sent: try again later.
     #[error("the peer has no room now")]
     Full,
-    /// The frame is longer than the mailbox, or than the peer takes, and asking again does not help. (Where an image asks
-    /// for an alignment over 64 bytes, a frame's length depends a little on the place where it comes to lie.)
+    /// The frame is longer than the mailbox or than the peer accepts. Trying again does not help. (If an
+    /// image asks for an alignment over 64 bytes, the length of its frame depends slightly on the frame's
+    /// position.)
     #[error("a frame of {len} bytes is over this link's limit of {max}")]
     TooLarge {
         /// Bytes needed.
@@ -114,52 +117,52 @@ impl SendError {
     }
 }
 
-/// What a look at the inbox found.
+/// The result of [`Channel::poll`].
 #[derive(Debug)]
 pub enum Polled {
     /// Nothing.
     Nothing,
-    /// The start of a frame whose rest is not there yet. If that lasts, the peer has stalled.
+    /// The start of a frame that has not arrived whole. If that lasts, the peer has stalled.
     Partial,
     /// A whole frame, checked.
     Frame(Received),
 }
 
-/// What a quick look at the inbox found.
+/// The result of [`Channel::glance`], the fast poll.
 #[derive(Debug)]
 pub enum Glance<'c> {
     /// Nothing.
     Nothing,
     /// A whole frame without code, held as [`Channel::poll`] holds it.
     Frame(&'c Received),
-    /// Something else: ask [`Channel::poll_slowly`].
+    /// Something else: call [`Channel::poll_slowly`].
     Other,
 }
 
-/// What to sleep on.
+/// The way to sleep after [`Channel::arm`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Armed {
-    /// Something is there already: do not sleep.
+    /// An event is pending: do not sleep.
     Ready,
-    /// Sleep until [`Channel::descriptor`] is readable; or, if there is something else to do, until then.
+    /// Sleep until [`Channel::descriptor`] is readable, or until other work is due.
     Sleep,
-    /// Nothing will tell: nap for a millisecond at most, then look.
+    /// No doorbell will come: nap for a millisecond at most, then poll.
     Nap,
 }
 
-/// One end of a link.
+/// An endpoint with framing, arrival rule and credit.
 pub struct Channel {
     path: Path,
     terms: Terms,
     trailer: Trailer,
-    /// A frame handed out by `poll` and not released. Until it is released it is not read again: on a one-sided path the peer can
-    /// change what the mailbox says of it.
+    /// The frame that `poll` returned and that is not released. It is not read again while it is held,
+    /// because on a one-sided path the peer can change its bytes in the mailbox.
     held: Option<Received>,
-    /// The code that the held frame names, read with it.
+    /// The code part of the held frame, read with it.
     code: Option<CodePart>,
 }
 
-// Both are large, and there is one of them for each link: boxing the larger would put a pointer into the hot path.
+// Both variants are large and exist once for each link. Boxing one would put a pointer into the hot path.
 #[allow(clippy::large_enum_variant)]
 enum Path {
     OneSided(OneSided),
@@ -173,12 +176,12 @@ impl core::fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Makes a channel of an endpoint and what was agreed.
+    /// Makes a channel from an endpoint and the agreed parameters.
     ///
     /// # Errors
     /// When the regions are too small for a ring, or the rule does not fit the endpoint.
     pub fn new(endpoint: Endpoint, mut terms: Terms) -> Result<Channel, TransportError> {
-        // Lengths in frames are 32 bit.
+        // Lengths in frames have 32 bits.
         terms.send_limit = terms.send_limit.min(MAX_FRAME);
         terms.receive_limit = terms.receive_limit.min(MAX_FRAME);
         let trailer = Trailer::for_rule(terms.rule, terms.line_whole);
@@ -204,7 +207,7 @@ impl Channel {
         self.terms.rule
     }
 
-    /// What this end's frames travel over, as the backend says. For people; may take long.
+    /// The path of this endpoint's frames, as the backend describes it. For people; may take long.
     pub fn route(&self) -> Route {
         match &self.path {
             Path::OneSided(path) => path.route(),
@@ -212,7 +215,7 @@ impl Channel {
         }
     }
 
-    /// Largest frame that can be sent, in bytes, all included.
+    /// Largest frame that can be sent, in bytes, header and code included.
     pub fn max_frame(&self) -> usize {
         match &self.path {
             Path::OneSided(path) => path.out.ring().len().min(self.terms.send_limit),
@@ -220,7 +223,8 @@ impl Channel {
         }
     }
 
-    /// Whether the peer takes shorter frames than its mailbox has room for: a bigger mailbox would not help.
+    /// Whether the peer's limit on frames is below the length of its ring. A large mailbox would not help
+    /// then.
     pub fn is_limited(&self) -> bool {
         match &self.path {
             Path::OneSided(path) => self.terms.send_limit < path.out.ring().len(),
@@ -228,15 +232,15 @@ impl Channel {
         }
     }
 
-    /// Reserves room for the frame `plan` with up to `payload` bytes of payload, and writes everything into it that is
-    /// known already (code and name). The room stays until `commit`; a second `reserve` forgets the first.
+    /// Reserves space for the frame `plan` with up to `payload` bytes of payload, and writes its code and
+    /// name. The space stays reserved until `commit`. A second `reserve` discards the first.
     ///
     /// # Errors
     /// [`SendError::Full`] when the peer must consume first.
     #[inline]
     pub fn reserve(&mut self, plan: &Plan<'_>, payload: usize) -> Result<Reserved, SendError> {
         let trailer = self.trailer;
-        // So no sum below can overflow.
+        // Keeps the sums below from overflowing.
         if payload > self.terms.send_limit {
             return Err(SendError::TooLarge { len: payload, max: self.max_frame() });
         }
@@ -250,7 +254,8 @@ impl Channel {
             }
             Path::TwoSided(path) => {
                 let (start, layout) = path.reserve(plan, payload, self.terms.send_limit)?;
-                // SAFETY: a frame has a line. Without code nothing is between that and its payload.
+                // SAFETY: a frame has at least one line. Without code, only padding lies between that line
+                // and the payload.
                 unsafe {
                     clear_line(start);
                     if plan.code.is_none() && layout.payload > LINE {
@@ -261,7 +266,7 @@ impl Channel {
             }
         };
         if let (Some(code), Some(part)) = (&plan.code, plan.code_part(&layout)) {
-            // SAFETY: `start` is `frame_len` bytes of room of which the layout keeps these parts inside.
+            // SAFETY: `start` is valid for `frame_len` bytes, and the layout keeps these parts inside them.
             let room = unsafe { Region::new(start, layout.frame_len) };
             for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
                 room.store(HEADER_LEN + index * 8, word, Ordering::Relaxed);
@@ -269,14 +274,14 @@ impl Channel {
             room.write(CODE_HEADER_LEN, code.name.as_bytes());
             room.write(part.image_offset as usize, code.image);
             if let Path::TwoSided(_) = self.path {
-                // As `clear_line`.
+                // Cleared for the reason that `clear_line` gives.
                 let name_end = CODE_HEADER_LEN + code.name.len();
                 let image = match part.image_len {
                     0 => name_end..name_end,
                     len => part.image_offset as usize..(part.image_offset + len) as usize,
                 };
                 for gap in [name_end..image.start, image.end..layout.payload] {
-                    // SAFETY: inside the frame, and covered by none of its parts.
+                    // SAFETY: the gap is inside the frame, and no part of the frame covers it.
                     unsafe { start.add(gap.start).write_bytes(0, gap.len()) };
                 }
             }
@@ -287,8 +292,8 @@ impl Channel {
         Ok(Reserved { payload: at, room: payload, slack, layout, position })
     }
 
-    /// [`Channel::reserve`] on a two-sided path for a frame that names no code and wants no alignment of its own: quicker, and `None`
-    /// where another way has to be gone.
+    /// [`Channel::reserve`] for a frame on a two-sided path that names no code and wants no alignment.
+    /// Faster; `None` when the fast path does not apply.
     #[inline]
     pub fn reserve_delivered(&mut self, payload: usize) -> Option<Reserved> {
         let Path::TwoSided(path) = &mut self.path else { return None };
@@ -309,10 +314,10 @@ impl Channel {
         Some(Reserved { payload: at, room: payload, slack, layout, position: path.position() })
     }
 
-    /// Sends the frame reserved last, with the first `used` bytes of its payload room.
+    /// Sends the frame reserved last, with the first `used` bytes of its payload space.
     ///
     /// # Errors
-    /// [`SendError::Full`] when the backend cannot take it now: the room stays as it is, commit again.
+    /// [`SendError::Full`] when the backend cannot take it now. The space stays reserved: commit again.
     #[inline]
     pub fn commit(&mut self, plan: &Plan<'_>, reserved: &Reserved, used: usize) -> Result<(), SendError> {
         debug_assert!(used <= reserved.room);
@@ -325,8 +330,8 @@ impl Channel {
         }
     }
 
-    /// Sends a frame whose payload is `bytes` from where they lie, where the transport can and has room right now, and a copy would
-    /// cost more. `None` where another way has to be gone: nothing was sent then.
+    /// Sends a frame with the payload `bytes` without copying it. `None`, with nothing sent, when the
+    /// transport cannot do that now or a copy costs less: use another way then.
     #[inline]
     pub fn send_beside(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Option<Result<(), SendError>> {
         let Path::TwoSided(path) = &self.path else { return None };
@@ -343,7 +348,7 @@ impl Channel {
         Some(path.commit_beside(header, bytes))
     }
 
-    /// Room for a frame of one line, where the ring is mapped and has some right now.
+    /// Reserves space for a frame of one line. `None` unless the ring is mapped and has the space now.
     #[inline(always)]
     pub fn line(&mut self) -> Option<Line<'_>> {
         let Path::OneSided(path) = &mut self.path else { return None };
@@ -351,7 +356,8 @@ impl Channel {
         Some(Line { path, at, start })
     }
 
-    /// Says that a frame of one line is about to be sent: where the ring is mapped, its line comes over meanwhile.
+    /// Prefetches the next line of a mapped ring for writing, for a frame of one line that is about to be
+    /// sent.
     #[inline(always)]
     pub fn prefetch(&self) {
         if let Path::OneSided(path) = &self.path {
@@ -359,7 +365,7 @@ impl Channel {
         }
     }
 
-    /// As [`Channel::prefetch`], for a frame as long as the last one that was reserved, up to a few lines.
+    /// [`Channel::prefetch`] for a frame as long as the last one that was reserved, up to a few lines.
     #[inline(always)]
     pub fn prefetch_reserved(&self) {
         if let Path::OneSided(path) = &self.path {
@@ -367,7 +373,8 @@ impl Channel {
         }
     }
 
-    /// Says that a frame as long as this one will be written behind it: where the ring is mapped, its lines come over meanwhile.
+    /// Prefetches the lines behind this frame in a mapped ring for writing, for a next frame of the same
+    /// length.
     #[inline]
     pub fn prefetch_behind(&self, reserved: &Reserved) {
         if let Path::OneSided(path) = &self.path
@@ -377,10 +384,10 @@ impl Channel {
         }
     }
 
-    /// Sends a frame whose payload is `bytes`: reserve, copy and commit in one step.
+    /// Sends a frame with the payload `bytes`: reserve, copy and commit in one step.
     ///
     /// # Errors
-    /// As [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
+    /// Those of [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
     #[inline]
     pub fn send_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Result<(), SendError> {
         if bytes.len() <= INLINE_PAYLOAD
@@ -388,7 +395,7 @@ impl Channel {
             && plan.align_log2 == 0
             && let Some(line) = self.line()
         {
-            // SAFETY: the line lends 40 bytes, aligned to 8, which overlap nothing of the caller's.
+            // SAFETY: the line lends 40 bytes, aligned to 8, which do not overlap the caller's bytes.
             unsafe { copy_few(bytes, line.payload()) };
             return Ok(line.send(plan, bytes.len())?);
         }
@@ -401,16 +408,17 @@ impl Channel {
             Some(room) => room,
             None => self.reserve(plan, bytes.len())?,
         };
-        // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which overlap nothing of the caller's.
+        // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which do not overlap the
+        // caller's bytes.
         unsafe { shared::copy_in(bytes.as_ptr(), room.payload.as_ptr(), bytes.len()) };
         self.commit(plan, &room, bytes.len())
     }
 
-    /// Looks for the next frame. The same one until it is released, as it was read when it was first found, whatever the peer
-    /// writes over it meanwhile.
+    /// Polls for the next frame. Returns the same frame, as first read, until it is released, whatever the
+    /// peer writes over it in the meantime.
     ///
     /// # Errors
-    /// When the transport failed or the peer broke the protocol: the link is at its end.
+    /// When the transport failed or the peer broke the protocol. The link cannot be used any more.
     #[inline]
     pub fn poll(&mut self) -> Result<Polled, TransportError> {
         match self.glance() {
@@ -420,10 +428,10 @@ impl Channel {
         }
     }
 
-    /// [`Channel::poll`] for loops in which each nanosecond counts: finds nothing or a frame without code, on a one-sided path
-    /// whose signal proves all of a frame, and leaves the rest to `poll`. If a reply is wanted, the line that it will be written
-    /// to comes over meanwhile. The frame is lent, not handed out, because what is
-    /// passed by value passes through memory.
+    /// The fast poll, for loops in which each nanosecond counts. Finds nothing, or a frame without code on a
+    /// one-sided path whose signal proves the whole frame. Leaves everything else to [`Channel::poll`]. If a
+    /// reply is wanted, prefetches the line for it. The frame is lent, because a return by value would pass
+    /// through memory.
     #[inline(always)]
     pub fn glance(&mut self) -> Glance<'_> {
         let Path::OneSided(path) = &self.path else { return self.glance_delivered() };
@@ -436,7 +444,7 @@ impl Channel {
                 if header.flags.contains(Flags::WANTS_REPLY) {
                     path.out.prefetch();
                 }
-                // Its length was checked; the line is all that the compiler knows to be checked already.
+                // The length was checked; the compiler knows this only for one line.
                 let start = path.inbound.ring().pointer(at, LINE);
                 self.code = None;
                 Glance::Frame(self.held.insert(Received::new(header, payload, start)))
@@ -462,9 +470,9 @@ impl Channel {
         }
     }
 
-    /// Leaves frames of more than `len` bytes, all included, to [`Channel::poll_slowly`]: a receiver that has more to check of
-    /// large payloads than [`Channel::glance`] does need not do so for small ones. A frame's payload is shorter than the frame by
-    /// 24 bytes at least.
+    /// Leaves frames of more than `len` bytes, header included, to [`Channel::poll_slowly`]. A receiver with
+    /// further checks for large payloads then skips them for small frames. A payload is at least 24 bytes
+    /// shorter than its frame.
     pub fn limit_glances(&mut self, len: usize) {
         match &mut self.path {
             Path::OneSided(path) => path.inbound.limit_glances(len),
@@ -472,11 +480,11 @@ impl Channel {
         }
     }
 
-    /// [`Channel::poll`] after a [`Glance::Other`]: the long way, for frames with code or a trailer, for all that is wrong, and for
-    /// two-sided paths.
+    /// [`Channel::poll`] after a [`Glance::Other`]: the general path, for frames with code or a trailer, for
+    /// errors, and for two-sided paths.
     ///
     /// # Errors
-    /// As [`Channel::poll`].
+    /// Those of [`Channel::poll`].
     #[inline(never)]
     pub fn poll_slowly(&mut self) -> Result<Polled, TransportError> {
         if let Some(frame) = self.held {
@@ -503,15 +511,16 @@ impl Channel {
         Ok(Polled::Frame(frame))
     }
 
-    /// What later frames may be compared with that name the same code as the one that `poll` returned last: see
-    /// [`Channel::repeats`]. `None` where there are none to be had.
+    /// The header prediction for later frames that name the same code as the frame that `poll` returned last,
+    /// for [`Channel::repeats`]. `None` if that frame allows no prediction.
     pub fn template(&self) -> Option<Template> {
         let (frame, code) = (self.held.as_ref()?, self.code?);
         Template::of(&frame.header(), u32::try_from(frame.payload).ok()?, code)
     }
 
-    /// [`Channel::poll`] for frames that say the same as an earlier one, token and wishes aside: these are not taken apart and
-    /// checked anew. `None` for all others, where nothing is due, and while a frame is held. Name and image may differ.
+    /// [`Channel::poll`] for frames with the same header as an earlier one, token and flags aside: they are
+    /// not parsed and checked again. `None` for all other frames, when there is none, and while a frame is
+    /// held. Name and image may differ.
     #[inline(always)]
     pub fn repeats(&mut self, template: &Template) -> Option<Received> {
         let Path::OneSided(path) = &self.path else { return None };
@@ -528,20 +537,19 @@ impl Channel {
         Some(frame)
     }
 
-    /// What the frame that `poll` returned last says of the code that it names; `None` if it names none.
+    /// The code part of the frame that `poll` returned last; `None` if it names no code.
     pub fn code(&self) -> Option<CodePart> {
         self.code.filter(|_| self.held.is_some())
     }
 
-    /// Whether a look now goes on with the checksum of a frame that is not known to be whole: then [`Polled::Partial`] does not mean
-    /// that the peer stalls.
+    /// Whether the next poll continues the checksum of a frame that is not yet known to be whole. Then
+    /// [`Polled::Partial`] does not mean that the peer stalls.
     pub fn is_summing(&self) -> bool {
         matches!(&self.path, Path::OneSided(path) if path.inbound.is_summing())
     }
 
-    /// Bytes of frames that a checksum was computed of since the link was made: none but under
-    /// [`ArrivalRules::CHECKED`]. A look computes it of 16 KiB at most, so that a frame that never becomes whole keeps nobody from
-    /// other work.
+    /// Bytes checksummed since the link was made: 0 except under [`ArrivalRules::CHECKED`]. One poll
+    /// checksums 16 KiB at most, so a frame that never becomes whole cannot block the caller.
     pub fn summed(&self) -> u64 {
         match &self.path {
             Path::OneSided(path) => path.inbound.summed(),
@@ -549,10 +557,10 @@ impl Channel {
         }
     }
 
-    /// Gives the frame's room back. What [`Received::payload`] pointed to may be overwritten from now on.
+    /// Releases the frame and its space. The bytes at [`Received::payload`] may be overwritten from now on.
     ///
     /// # Errors
-    /// When telling the peer fails.
+    /// When returning credit to the peer fails.
     #[inline(always)]
     pub fn release(&mut self) -> Result<(), TransportError> {
         let Some(frame) = self.held.take() else { return Ok(()) };
@@ -566,44 +574,48 @@ impl Channel {
         }
     }
 
-    /// Appends the payload of the frame that `poll` returned last to `into`. Without one, or after its release, nothing.
+    /// Appends the payload of the frame that `poll` returned last to `into`. Appends nothing if no frame is
+    /// held.
     pub fn copy_payload(&self, into: &mut impl Extend<u8>) {
         let Some((from, len)) = self.payload_part() else { return };
         let mut piece = [0; 256];
         for at in (0..len).step_by(piece.len()) {
             let piece = &mut piece[..(len - at).min(256)];
-            // SAFETY: as `part` says, and the piece is as long.
+            // SAFETY: `part` returned `from` as valid for reads of `len` bytes; `piece` is no longer than the
+            // bytes left.
             unsafe { shared::copy_out(from.add(at).as_ptr(), piece.as_mut_ptr(), piece.len()) };
             into.extend(piece.iter().copied());
         }
     }
 
-    /// A copy of the image that travels in the frame that `poll` returned last, in memory that the peer cannot write;
-    /// empty if none does.
+    /// Copies the image of the frame that `poll` returned last to `into`, memory that the peer cannot write.
+    /// `into` is empty if the frame has no image.
     pub fn copy_image(&self, into: &mut Vec<u8>) {
         into.clear();
         let Some((image, len)) = self.image_part() else { return };
         into.reserve(len);
-        // SAFETY: as `part` says. The vector has room for so many bytes, which are written before its length says that they are
-        // there.
+        // SAFETY: `part` returned `image` as valid for reads of `len` bytes. The vector has capacity for
+        // them, and its length is set after they are written.
         unsafe {
             shared::copy_out(image.as_ptr(), into.as_mut_ptr(), len);
             into.set_len(len);
         }
     }
 
-    /// Whether the image that travels in the frame that `poll` returned last is `image`, byte for byte. `false` if none does.
+    /// Whether the image of the frame that `poll` returned last equals `image`, byte for byte. `false` if it
+    /// has none.
     pub fn image_is(&self, image: &[u8]) -> bool {
-        // What the peer makes of these bytes after they were compared matters to nobody who goes on with `image`.
+        // The caller continues with `image`, so later writes of the peer to the compared bytes do not matter.
         self.image_part().is_some_and(|(there, len)| {
-            // SAFETY: as `part` says, and `image` is as long.
+            // SAFETY: `part` returned `there` as valid for reads of `len` bytes, and `image` is as long.
             !image.is_empty() && len == image.len() && unsafe { shared::equals(there.as_ptr(), image) }
         })
     }
 
-    /// Copies the name of the code that the frame names to the start of `into`, and returns how long it is; 0 if it names none.
+    /// Copies the name of the frame's code to the start of `into`, and returns its length; 0 if the frame
+    /// names no code.
     pub fn copy_name_to(&self, into: &mut [u8; MAX_NAME]) -> usize {
-        // `Header::check` refuses longer ones.
+        // `Header::check` refuses longer names.
         let part = |code: CodePart| (CODE_HEADER_LEN, usize::from(code.name_len).min(MAX_NAME));
         copy_part(self.part(|_| self.code.map(part)), into)
     }
@@ -614,20 +626,20 @@ impl Channel {
         self.held.map_or(0, |frame| frame.header().payload_len as usize)
     }
 
-    /// Copies the payload of the frame that `poll` returned last to the start of `into`, as much of it as fits, and returns
-    /// how much that was. Quicker than [`Channel::copy_payload`] for a few bytes.
+    /// Copies as much of the payload of the frame that `poll` returned last as fits to the start of `into`,
+    /// and returns the length copied. Faster than [`Channel::copy_payload`] for a few bytes.
     #[inline]
     pub fn copy_payload_to(&self, into: &mut [u8]) -> usize {
         copy_part(self.payload_part(), into)
     }
 
-    /// The first 8 bytes of the payload of the frame that `poll` returned last, read once, as a little-endian word; 0 where there
-    /// are not so many.
+    /// The first 8 bytes of the payload of the frame that `poll` returned last, read once, as a little-endian
+    /// word; 0 for shorter payloads.
     #[inline]
     pub fn payload_word(&self) -> u64 {
         let mut word = [0; 8];
         if let Some((from, 8..)) = self.payload_part() {
-            // SAFETY: as `part` says of so many bytes.
+            // SAFETY: `part` returned `from` as valid for reads of at least 8 bytes.
             unsafe { shared::copy_out(from.as_ptr(), word.as_mut_ptr(), word.len()) };
         }
         u64::from_le_bytes(word)
@@ -643,10 +655,11 @@ impl Channel {
         self.part(|_| self.code.map(|code| (code.image_offset as usize, code.image_len as usize)))
     }
 
-    /// Where the bytes lie of which `place` gives offset and length in the frame that is held, and how many they are. The frame's parts
-    /// were checked to lie inside it, and its bytes are lent until it is released, so they are valid for reads. On a mapped ring a
-    /// peer that breaks the protocol may write meanwhile, so no slice is made of them: [`shared`] copies and compares. In this
-    /// process nobody writes there meanwhile: core does not, and injected code runs before or after.
+    /// Address and length of the part of the held frame at the offset and length that `place` returns. The
+    /// frame's parts were checked to lie inside it, and its bytes are lent until its release: the result is
+    /// valid for reads. On a mapped ring a peer that breaks the protocol may write at the same time, so no
+    /// slice is made: [`shared`] copies and compares. This process does not write there meanwhile: core never
+    /// does, and injected code runs before or after.
     #[inline]
     fn part(&self, place: impl FnOnce(&Received) -> Option<(usize, usize)>) -> Option<(NonNull<u8>, usize)> {
         let frame = self.held.as_ref()?;
@@ -655,30 +668,30 @@ impl Channel {
         Some((unsafe { frame.start.add(at) }, len))
     }
 
-    /// Lets the transport work, and tells the peer what has been consumed when `idle` (nothing was found for a while).
-    /// Returns whether the peer has put something on the control connection since the last call.
+    /// Lets the transport make progress, and returns credit to the peer when `idle` (polling has found
+    /// nothing for a while). Returns whether the peer has sent a notice since the last call.
     ///
     /// # Errors
-    /// What went wrong with frames sent earlier.
+    /// Failures of frames sent earlier.
     #[inline]
     pub fn progress(&mut self, idle: bool) -> Result<bool, TransportError> {
         match &mut self.path {
             Path::OneSided(path) => path.progress(idle),
             Path::TwoSided(path) => {
                 path.messages.progress()?;
-                // Two-sided transports have no return line: the control connection is looked at when idle.
+                // Two-sided transports have no credit line: the control connection is read when idle.
                 Ok(idle)
             }
         }
     }
 
-    /// Whether [`Channel::progress`] has to be called for frames to move at all. Not where memory is mapped.
+    /// Whether frames move only while [`Channel::progress`] is called. `false` where memory is mapped.
     #[inline]
     pub fn needs_progress(&self) -> bool {
         self.terms.rule != ArrivalRules::STORES
     }
 
-    /// Tells the peer to look at the control connection, where this side has put something for it.
+    /// Sends the peer a notice: something for it is on the control connection.
     ///
     /// # Errors
     /// When the transport fails.
@@ -689,7 +702,7 @@ impl Channel {
         }
     }
 
-    /// Prepares to sleep until a frame comes. After anything but `Ready` the caller sleeps and then calls
+    /// Prepares to sleep until a frame comes. Unless the result is `Ready`, the caller sleeps and then calls
     /// [`Channel::disarm`].
     ///
     /// # Errors
@@ -701,7 +714,7 @@ impl Channel {
         }
     }
 
-    /// Awake again. Does nothing on a channel that is not armed.
+    /// Ends the sleep. Does nothing on a channel that is not armed.
     ///
     /// # Errors
     /// When the transport fails.
@@ -712,7 +725,7 @@ impl Channel {
         }
     }
 
-    /// What [`Channel::arm`] may tell to sleep on; the same for the life of the channel.
+    /// The descriptor to sleep on after [`Channel::arm`]; the same for the life of the channel.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.path {
             Path::OneSided(path) => path.local.descriptor(),
@@ -720,7 +733,8 @@ impl Channel {
         }
     }
 
-    /// Whether who sleeps on [`Channel::descriptor`] is to be woken too when it becomes writable, for [`Channel::progress`].
+    /// Whether a sleeper on [`Channel::descriptor`] must also wake when it becomes writable, to call
+    /// [`Channel::progress`].
     pub fn wants_write(&self) -> bool {
         match &self.path {
             Path::OneSided(_) => false,
@@ -728,8 +742,8 @@ impl Channel {
         }
     }
 
-    /// Whether [`Channel::descriptor`] becomes readable when the next frame comes, although the channel was not armed. `false` too while
-    /// a frame is here that was not polled.
+    /// Whether [`Channel::descriptor`] becomes readable at the next frame even if the channel is not armed.
+    /// `false` while an arrived frame has not been polled.
     pub fn tells_unasked(&self) -> bool {
         match &self.path {
             Path::OneSided(_) => false,
@@ -737,7 +751,7 @@ impl Channel {
         }
     }
 
-    /// Whether frames of a peer that has ended may still come, until polling gives [`Cause::PeerGone`].
+    /// Whether frames of a peer that has ended may still come, until `poll` returns [`Cause::PeerGone`].
     pub fn has_end(&self) -> bool {
         match &self.path {
             Path::OneSided(_) => false,
@@ -745,7 +759,7 @@ impl Channel {
         }
     }
 
-    /// Bytes that the frames released so far took, with what was left unused between them.
+    /// Bytes of the frames released so far, with the unused bytes between them.
     pub fn received(&self) -> u64 {
         match &self.path {
             Path::OneSided(path) => path.inbound.position(),
@@ -753,7 +767,8 @@ impl Channel {
         }
     }
 
-    /// Bytes of frames sent that the peer is not known to have consumed; `None` where the transport does not tell.
+    /// Bytes of sent frames that the peer is not known to have consumed; `None` if the transport does not
+    /// say.
     pub fn in_flight(&mut self) -> Option<u64> {
         match &mut self.path {
             Path::OneSided(path) => Some(path.out.in_flight()),
@@ -762,41 +777,43 @@ impl Channel {
     }
 }
 
-/// Clears what follows the header in the first line of room that a two-sided transport lends. Its bytes were another message's, maybe
-/// of another link: what no part of the frame covers must not travel.
+/// Clears the bytes behind the header in the first line of a two-sided transport's buffer. They held another
+/// message, maybe of another link: bytes that no part of the frame covers must not travel.
 ///
 /// # Safety
-/// `start` must be valid for writes of a line, which nobody else uses.
+/// `start` must be valid for writes of a line, which nothing else uses.
 #[inline(always)]
 unsafe fn clear_line(start: NonNull<u8>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps `start` valid for writes of a line (see Safety).
     unsafe { start.add(HEADER_LEN).write_bytes(0, LINE - HEADER_LEN) };
 }
 
-/// Copies as much as fits of the part of a frame to the start of `into`, and returns how much that was.
+/// Copies as much of the part of a frame as fits to the start of `into`, and returns the length copied.
 #[inline]
 fn copy_part(part: Option<(NonNull<u8>, usize)>, into: &mut [u8]) -> usize {
     let Some((from, len)) = part else { return 0 };
     let len = len.min(into.len());
-    // SAFETY: as `Channel::part` says of what it returns, and `into` is the caller's and long enough.
+    // SAFETY: `Channel::part` returns bytes that are valid for reads, and `into` is the caller's and long
+    // enough.
     unsafe { shared::copy_out(from.as_ptr(), into.as_mut_ptr(), len) };
     len
 }
 
-/// Copies up to 40 bytes, by relaxed atomic stores; for so few a call of memcpy takes longer than the copy.
+/// Copies up to 40 bytes by relaxed atomic stores. For so few bytes, calling memcpy takes longer than the
+/// copy.
 ///
 /// # Safety
-/// `to` must be aligned to 8 bytes and valid for writes of as many bytes, which `from` does not overlap. Nobody else of this process
-/// uses them meanwhile.
+/// `to` must be aligned to 8 bytes and valid for writes of `from.len()` bytes. `from` must not overlap them.
+/// Nothing else in this process may use them meanwhile.
 #[inline(always)]
 unsafe fn copy_few(from: &[u8], to: NonNull<u8>) {
-    // Not those of `crate::sync`: loom has no atomics at an address.
+    // Not the atomics of `crate::sync`: loom has none at an address.
     use core::sync::atomic::{AtomicU8, AtomicU64};
 
     let chunks = from.chunks_exact(8);
     let rest = chunks.remainder();
     let mut to = to.as_ptr();
-    // SAFETY: what is written adds up to the length of `from`, and whole words come first.
+    // SAFETY: the writes add up to the length of `from`, and whole words come first.
     unsafe {
         for chunk in chunks {
             let word = u64::from_ne_bytes([

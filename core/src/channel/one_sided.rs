@@ -17,32 +17,33 @@ use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, RemoteMemory
 pub(super) struct OneSided {
     pub(super) out: Outbound<Region>,
     pub(super) inbound: Inbound<Region>,
-    /// The whole local region, for its return line.
+    /// The whole local region, for its credit line.
     returns: Region,
-    /// The peer's control page, where it is mapped.
+    /// The peer's control page, if it is mapped.
     peer: Option<Region>,
     rule: ArrivalRules,
-    /// Between "store the frame" and "is the peer asleep?" a fence of our own is needed.
+    /// A fence is needed between "store the frame" and "is the peer asleep?".
     fence: bool,
     waker: Waker,
-    /// Attention of the peer's that was reported upwards.
+    /// The last notice of the peer that was reported to the caller.
     attention: u32,
-    /// Our state, and what of it the peer was told: the same, unless the backend's queue was full.
+    /// The state of this endpoint, and the state that the peer was sent: equal unless the backend's queue was
+    /// full.
     state: State,
     told: State,
-    /// What the peer had consumed when there was no room for a frame: nobody rings when there is.
+    /// The peer's consumed position when credit ran out. No doorbell reports new credit.
     starved: Option<u64>,
-    /// A frame finished in the twin that the backend could not take yet.
+    /// A frame finished in the shadow ring that the backend could not take yet.
     pending: Option<Pending>,
-    /// The frame at the head is held: there is something, and it is not read again.
+    /// The frame at the head is held: an event is pending, and the frame is not read again.
     holds: bool,
-    // The regions above point into these, and into the twin: dropped last, in this order.
+    // The regions above point into these and into the shadow ring: dropped last, in this order.
     remote: Box<dyn RemoteMemory>,
     pub(super) local: Box<dyn LocalMemory>,
     _twin: Twin,
 }
 
-/// How far the moving of a finished frame has come.
+/// The progress of a finished frame towards the peer.
 #[derive(Clone, Copy)]
 struct Pending {
     frame: Finished,
@@ -56,7 +57,7 @@ enum Step {
     Signal,
 }
 
-/// The staging ring of a path whose peer is not mapped: the same offsets as the peer's ring.
+/// The shadow ring of a path without mapped memory: the same offsets as in the peer's ring.
 struct Twin(#[allow(dead_code, reason = "owned for its memory")] Vec<Page>);
 
 #[derive(Clone, Copy)]
@@ -77,10 +78,11 @@ impl OneSided {
                 return Err(failed(Operation::Connect, cause));
             }
         }
-        // SAFETY: `LocalMemory` promises its base and length until it is dropped; it is dropped after this value's regions.
+        // SAFETY: `LocalMemory` guarantees its base and length until it is dropped, which is after this
+        // value's regions.
         let returns = unsafe { Region::new(local.base(), local.len()) };
         let unsupported = |what| Err(failed(Operation::Connect, Cause::Unsupported(what)));
-        // Under the other rules a mapping is not asked for: the peer's middleware may want to see what is put.
+        // Under the other rules no mapping is requested: the peer's middleware may want to observe the puts.
         let base = match terms.rule {
             ArrivalRules::STORES => match remote.mapped() {
                 Some(base) => Some(base),
@@ -92,20 +94,20 @@ impl OneSided {
             | ArrivalRules::CHECKED => None,
             _ => return unsupported("this arrival rule on one-sided memory"),
         };
-        // SAFETY: the same promise of `RemoteMemory::mapped`.
+        // SAFETY: `RemoteMemory::mapped` guarantees the same for the mapping.
         let mapped = base.map(|base| unsafe { Region::new(base, remote.len()) });
         let (twin, staging) = match mapped {
             Some(region) => (Twin(Vec::new()), region.part(CONTROL_LEN, out_ring)),
             None => match remote.staging(out_ring)? {
-                // SAFETY: `RemoteMemory::staging` promises so many bytes until it is dropped, and this value's regions are used
-                // no longer than that.
+                // SAFETY: `RemoteMemory::staging` guarantees `out_ring` bytes until `remote` is dropped, and
+                // the regions of this value are not used after that.
                 Some(base) => (Twin(Vec::new()), unsafe { Region::new(base, out_ring) }),
                 None => {
                     let mut pages = alloc::vec![Page([0; 4096]); out_ring / 4096];
                     let base =
                         NonNull::new(pages.as_mut_ptr().cast()).expect("a vector's pointer is not null");
-                    // SAFETY: the vector's buffer holds `out_ring` bytes, does not move while `Twin` owns it untouched, and is
-                    // dropped with this value.
+                    // SAFETY: the vector's buffer holds `out_ring` bytes, does not move while `Twin` owns it
+                    // untouched, and is dropped with this value.
                     (Twin(pages), unsafe { Region::new(base, out_ring) })
                 }
             },
@@ -175,10 +177,10 @@ impl OneSided {
                 let skip = self.out.skip(trailer);
                 self.send(skip, trailer)?;
                 if self.pending.is_some() {
-                    // The skip has to go first.
+                    // The skip must go first.
                     return Err(SendError::Full);
                 }
-                // At the start of the ring there is no second skip.
+                // At the start of the ring no second skip is needed.
                 self.out.reserve(layout).map_err(|_| self.starve())
             }
         }
@@ -211,7 +213,7 @@ impl OneSided {
         } else {
             self.out.stage_signal(&frame);
             self.pending = Some(Pending { frame, step: Step::Body });
-            // A queue that is full is worked off by `progress` and by the next `reserve`: the frame is accepted.
+            // If the queue is full, `progress` and the next `reserve` drain it: the frame counts as accepted.
             match self.move_pending() {
                 Err(SendError::Full) => return Ok(()),
                 result => result?,
@@ -221,7 +223,7 @@ impl OneSided {
         Ok(())
     }
 
-    /// Where a frame of one line goes, in a mapped ring with room for it: its offset and its address.
+    /// Offset and address of a frame of one line, if the ring is mapped and has space for it.
     #[inline(always)]
     pub(super) fn line(&mut self) -> Option<(usize, NonNull<u8>)> {
         if !self.is_mapped() {
@@ -231,15 +233,16 @@ impl OneSided {
         Some((at, self.out.ring().pointer(at, LINE)))
     }
 
-    /// Sends the frame at `at`, which [`OneSided::line`] said and where its payload was written.
+    /// Sends the frame at `at`, an offset that [`OneSided::line`] returned and at which the payload was
+    /// written.
     #[inline(always)]
     pub(super) fn send_line(&mut self, at: usize, plan: &Plan<'_>, len: usize) -> Result<(), TransportError> {
         self.out.send_line(at, plan, len);
         self.look_at_peer()
     }
 
-    /// Sends the frame at `at`, for which there is room and whose payload of `len` bytes was written from its second line on. Only
-    /// in a mapped ring.
+    /// Sends the frame at `at`, whose space is reserved and whose payload of `len` bytes was written from its
+    /// second line on. Only for mapped rings.
     #[inline(always)]
     pub(super) fn send_lines(
         &mut self,
@@ -251,7 +254,7 @@ impl OneSided {
         self.look_at_peer()
     }
 
-    /// Hands the finished frame to the backend, from where it stopped.
+    /// Hands the finished frame to the backend, from the step at which it stopped.
     fn move_pending(&mut self) -> Result<(), SendError> {
         let Some(Pending { frame, mut step }) = self.pending else { return Ok(()) };
         let ring_at = CONTROL_LEN + frame.at;
@@ -261,8 +264,9 @@ impl OneSided {
             let cause = Cause::OutOfRegion { offset: ring_at, len: frame.len, region };
             return Err(failed(Operation::Put, cause).with_frame(frame.position).into());
         }
-        // SAFETY: a frame is pending only where the peer is not mapped (`send`), so this is the staging ring, which the peer never
-        // reaches. The frame is finished: this side writes these bytes again only after the peer returned credit for them.
+        // SAFETY: a frame is pending only if the peer is not mapped (`send`), so this is the shadow ring,
+        // which the peer never reaches. The frame is finished: this endpoint writes these bytes again only
+        // after the peer returned credit for them.
         let bytes = unsafe { self.out.ring().slice(frame.at, frame.len) };
         let result = loop {
             let taken = match (self.rule, step) {
@@ -273,8 +277,8 @@ impl OneSided {
                 (ArrivalRules::FENCED, Step::Signal) => {
                     break self.remote.put_word(ring_at, frame.signal, frame.position);
                 }
-                // A frame that reads whole may still have writes under way, of bytes that were there already. A lap later
-                // they would spoil what is put then: one fence a lap keeps them apart.
+                // A frame that reads whole may still have writes under way, of bytes that had the same value
+                // before. A lap later they would overwrite newer puts. One fence a lap prevents that.
                 (ArrivalRules::CHECKED, Step::Body) if frame.at == 0 => self.remote.fence(),
                 (ArrivalRules::WRITE_IMM, _) => {
                     break self.remote.put_with_completion(ring_at, bytes, frame.position);
@@ -299,7 +303,7 @@ impl OneSided {
         }
     }
 
-    /// Wakes the peer if it fell asleep since we last looked.
+    /// Wakes the peer if it fell asleep since the last check.
     #[inline(always)]
     fn look_at_peer(&mut self) -> Result<(), TransportError> {
         let out = &mut self.out;
@@ -307,14 +311,16 @@ impl OneSided {
         if must_ring { self.remote.ring() } else { Ok(()) }
     }
 
-    /// Wakes the peer if it fell asleep before a frame had come that was sent already: the backend may have been at it still.
+    /// Wakes the peer if it fell asleep before a sent frame arrived: the backend may still have been moving
+    /// it.
     ///
-    /// Only then: a peer on its way to sleep takes rings back and looks whether what they tell of is there. A ring that tells of
-    /// nothing would be lost on it, and the frame that comes next would not ring again for the same sleep.
+    /// Only then: a peer that is going to sleep discards wake-ups and polls for what they announced. A
+    /// wake-up without a frame would be lost, and the next frame would not wake the peer again for the same
+    /// sleep.
     fn look_again(&mut self) -> Result<(), TransportError> {
-        // The sleep first: the peer tells how far it has consumed before it says that it sleeps.
+        // The sleep first: the peer returns credit before it says that it sleeps.
         match self.waker.unanswered(&self.returns, self.fence) {
-            // A frame that was not handed over yet is looked after once it was.
+            // A frame that was not handed over yet is checked once it was.
             Some(sleep) if self.pending.is_none() && self.out.in_flight() > 0 => {
                 self.waker.answer(sleep);
                 self.remote.ring()
@@ -323,7 +329,7 @@ impl OneSided {
         }
     }
 
-    /// The long look.
+    /// The general poll.
     pub(super) fn poll(&mut self) -> Result<Seen, TransportError> {
         let completions = match self.rule {
             ArrivalRules::WRITE_IMM => Some(self.local.completions()?),
@@ -341,37 +347,38 @@ impl OneSided {
         }
     }
 
-    /// Tells the peer how far we have consumed.
+    /// Returns credit up to `position`.
     #[cold]
     fn report(&mut self, position: u64) -> Result<(), TransportError> {
         match self.tell(CONSUMED_AT, position) {
             Ok(()) => self.inbound.told(position),
-            // Told again later: `due` still says so.
+            // Sent again later: `due` still says so.
             Err(error) if error.is_full() => {}
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Writes a word of the return line in the peer's region.
+    /// Writes a word of the credit line in the peer's region.
     fn tell(&mut self, at: usize, word: u64) -> Result<(), TransportError> {
         match &self.peer {
             Some(peer) => {
-                // For CONSUMED_AT this pairs with the acquire load in `Outbound::refresh`: what was read of the frames is
-                // read before their room is given back.
+                // For CONSUMED_AT this pairs with the acquire load in `Outbound::refresh`: frames are read
+                // before their credit is returned.
                 let what = if at == STATE_AT { Handover::Attention } else { Handover::Room };
                 peer.store(at, word, release(what));
                 Ok(())
             }
             None => {
-                // Puts to the same bytes may overtake each other: an older word must not be the one that stays.
+                // Puts to the same bytes may overtake each other: an older word must not be the one that
+                // stays.
                 self.remote.fence()?;
                 self.remote.put_word(at, word, self.inbound.position())
             }
         }
     }
 
-    /// Whether the peer called for attention since the last call of this.
+    /// Returns whether the peer sent a notice since the last call.
     #[inline]
     pub(super) fn progress(&mut self, idle: bool) -> Result<bool, TransportError> {
         self.work(idle)?;
@@ -399,7 +406,7 @@ impl OneSided {
 
     #[inline]
     fn attention_called(&self) -> u32 {
-        // Acquire: what the peer put on the control connection before is there for whoever looks after this.
+        // Acquire: makes visible what the peer wrote to the control connection before its notice.
         State(self.returns.load(STATE_AT, Ordering::Acquire)).attention()
     }
 
@@ -408,8 +415,8 @@ impl OneSided {
         self.tell_state()
     }
 
-    /// Tells the peer our state where it does not know it, and rings if that calls for attention. What the backend cannot
-    /// take now `work` tells later.
+    /// Sends the peer this endpoint's state if it has changed, and wakes the peer if the state holds a
+    /// notice. If the backend's queue is full, `work` sends it later.
     fn tell_state(&mut self) -> Result<(), TransportError> {
         if self.told == self.state {
             return Ok(());
@@ -463,7 +470,7 @@ impl Sleeper for OneSided {
             self.state = self.state.toggled();
         }
         self.tell_state()?;
-        // A peer that does not know how far we have consumed would ring for what we have.
+        // A peer without the current credit would wake this endpoint for frames that it has consumed.
         Ok(self.told == self.state && self.inbound.due(true).is_none())
     }
 
@@ -478,9 +485,9 @@ impl Sleeper for OneSided {
         let position = self.inbound.position();
         self.inbound.naps();
         let seen = self.poll()?;
-        // The peer has rung for this sleep when it sent the skip, and will not for the frame that comes behind it.
+        // The peer sent its wake-up for this sleep with the skip, and sends none for the frame behind it.
         let skipped = self.inbound.position() != position;
-        // `order` may have taken a ring away that called for attention.
+        // `order` may have discarded a wake-up that carried a notice.
         let called = self.attention_called() != self.attention;
         let fed = self.starved.is_some_and(|consumed| self.out.consumed() != consumed);
         if fed {

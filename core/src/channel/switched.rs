@@ -1,14 +1,15 @@
-//! Frames in a bigger mailbox, whose place among the others a `Switch` holds.
+//! Frames in the large mailbox, whose place among the others a `Switch` holds.
 
 use super::{Channel, SendError};
 use crate::frame::{Kind, Plan};
 
 impl Channel {
-    /// Has `send` send one frame through `bigger`, and behind it a `Switch` with this token through this channel: both or
-    /// neither.
+    /// Sends one frame through `bigger` by `send`, then a `Switch` with this token through this channel: both
+    /// or neither.
     ///
     /// # Errors
-    /// What `send` returns, or [`SendError::Full`] when there is no room for the `Switch`. Nothing was sent then.
+    /// The error that `send` returns, or [`SendError::Full`] without credit for the `Switch`. Nothing was
+    /// sent then.
     pub fn send_switched<T, E: From<SendError>>(
         &mut self,
         bigger: &mut Channel,
@@ -17,10 +18,10 @@ impl Channel {
     ) -> Result<T, E> {
         let (kind, wants_reply, alone) = (Kind::Switch, false, false);
         let switch = Plan { kind, wants_reply, alone, index: 0, token, align_log2: 0, code: None };
-        // Room for it first: nothing may fail once the frame is sent.
+        // Space for the `Switch` first: nothing may fail once the frame is sent.
         let room = self.reserve(&switch, 0)?;
         let sent = send(bigger)?;
-        // The frame is there before the `Switch` is: a receiver that sees the `Switch` finds the frame.
+        // The frame is there before the `Switch`: a receiver that sees the `Switch` finds the frame.
         self.commit(&switch, &room, 0)?;
         Ok(sent)
     }

@@ -1,4 +1,4 @@
-//! Frames that bring or name the same code again and again: what they say of it is put together once.
+//! Frame templates: the code part of frames that repeat, built once.
 
 use alloc::boxed::Box;
 
@@ -9,31 +9,31 @@ use crate::frame::{
 use crate::memory::Memory;
 use crate::sync::Ordering;
 
-/// Offset in bytes of the word that the payload's offset shares with the name's length.
+/// Offset in bytes of the word that holds the payload's offset and the name's length.
 const PAYLOAD_WORD: usize = 56;
 
-/// What frames that name the same code have between their header and their payload. Made by [`Channel::stamp`], for frames of
-/// that channel.
+/// The bytes between header and payload of frames that name the same code. Made by [`Channel::stamp`], for
+/// frames of that channel.
 #[derive(Debug)]
 pub struct Stamp {
-    /// The bytes from 24 on, with a payload's offset of 0.
+    /// The frame's bytes from 24 on, with a payload offset of 0.
     bytes: Box<[u8]>,
-    /// The word at [`PAYLOAD_WORD`], with a payload's offset of 0.
+    /// The word at [`PAYLOAD_WORD`], with a payload offset of 0.
     word: u64,
     image_offset: u32,
     image_len: usize,
 }
 
 impl Stamp {
-    /// Length in bytes of the image in it; 0 if only a name or an id is.
+    /// Length in bytes of the image in the template; 0 if it holds only a name or an id.
     pub fn image_len(&self) -> usize {
         self.image_len
     }
 }
 
 impl Channel {
-    /// What frames like `plan` have in common, for [`Channel::reserve_stamped`]; `None` where such frames take another way: those
-    /// that name no code, those whose payload wants an alignment, and on all paths but mapped rings.
+    /// The template of frames like `plan`, for [`Channel::reserve_stamped`]. `None` for frames that name no
+    /// code or whose payload wants an alignment, and on all paths but mapped rings.
     pub fn stamp(&self, plan: &Plan<'_>) -> Option<Stamp> {
         let Path::OneSided(path) = &self.path else { return None };
         if !path.is_mapped() || self.trailer != Trailer::Never || plan.align_log2 != 0 {
@@ -51,15 +51,15 @@ impl Channel {
         Some(Stamp { bytes: frame.get(HEADER_LEN..end)?.into(), word, image_offset, image_len })
     }
 
-    /// As [`Channel::reserve`] for a plan like the one that `stamp` was made of. `None` where there is no room before the ring's
-    /// end: `reserve` knows what to do then.
+    /// [`Channel::reserve`] for a plan like the one that `stamp` was made of. `None` without space before the
+    /// ring's end: call `reserve` then.
     #[inline]
     pub fn reserve_stamped(&mut self, stamp: &Stamp, payload: usize) -> Option<Reserved> {
         let Path::OneSided(path) = &mut self.path else { return None };
         if payload > self.terms.send_limit {
             return None;
         }
-        // As `Plan::layout` does it: frames start on a line, so nothing depends on where this one lies.
+        // Same rule as `Plan::layout`: frames start on a line, so the position does not matter.
         let align_log2 = if payload <= INLINE_PAYLOAD { INLINE_ALIGN_LOG2 } else { DEFAULT_ALIGN_LOG2 };
         let offset = (HEADER_LEN + stamp.bytes.len()).next_multiple_of(1 << align_log2);
         let frame_len = (offset + payload).next_multiple_of(LINE);
@@ -79,7 +79,7 @@ impl Channel {
             image: stamp.image_offset,
         };
         Some(Reserved {
-            // SAFETY: the payload lies inside the frame's room, which `pointer` has checked.
+            // SAFETY: the payload lies inside the frame's space, which `pointer` has checked.
             payload: unsafe { start.add(offset) },
             room: payload,
             slack: frame_len - offset - payload,

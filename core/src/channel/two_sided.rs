@@ -15,31 +15,32 @@ pub(super) struct TwoSided {
     send_key: LinkKey,
     receive_key: LinkKey,
     receive_limit: usize,
-    /// Longest frame that a glance takes, in bytes.
+    /// Longest frame that the fast poll takes, in bytes.
     pub(super) quick_limit: usize,
-    /// What a glance found to have failed, for the look that follows.
+    /// The error of a fast poll, for the general poll that follows.
     failed: Option<Box<TransportError>>,
-    /// Why the backend lent no room to a frame that went the quick way.
+    /// The backend's error when the fast path asked for a buffer.
     refused: Option<Box<TransportError>>,
-    /// Position of the frame that is sent next.
+    /// Position of the next frame to send.
     sent: u64,
-    /// Position of the frame that is due.
+    /// Position of the next frame to receive.
     pub(super) received: u64,
-    /// Room that the backend lends: where, and how many bytes.
+    /// The buffer that the backend lends: its address and length in bytes.
     room: Option<(NonNull<u8>, usize)>,
 }
 
-/// What a quick look found.
+/// The result of a fast poll.
 pub(super) enum Glance {
     /// Nothing.
     Nothing,
     /// A frame without code: its header, the offset of its payload, and where it starts.
     Plain(Header, u32, NonNull<u8>),
-    /// Something else: [`TwoSided::poll`] says what.
+    /// Something else: call [`TwoSided::poll`].
     Look,
 }
 
-// SAFETY: the pointer is room that belongs to `messages`, which may move between threads and is owned here.
+// SAFETY: the pointer is to a buffer that belongs to `messages`, which may move between threads and is owned
+// here.
 unsafe impl Send for TwoSided {}
 
 impl TwoSided {
@@ -81,21 +82,23 @@ impl TwoSided {
         Ok((start, layout))
     }
 
-    /// Sends the frame in the room whose header this is, and whose payload ends at `end`.
+    /// Sends the frame in the buffer with this header and a payload that ends at `end`.
     #[inline]
     pub(super) fn commit(&mut self, header: Header, end: usize) -> Result<(), SendError> {
         let len = header.frame_len as usize;
         let start = self.begin(header, len)?;
-        // In a single line `clear_line` did.
+        // In a single line `clear_line` did this.
         if len > LINE && end < len {
-            // SAFETY: the room has `len` bytes. It is this value's own, whatever room the caller speaks of.
+            // SAFETY: the buffer has `len` bytes. It is this value's own, whatever `Reserved` the caller
+            // passes.
             unsafe { start.add(end).write_bytes(0, len - end) };
         }
         let sent = self.messages.commit(len, self.sent);
         self.ended(sent, len)
     }
 
-    /// The same of a frame whose payload, `bytes`, lies elsewhere. Its first line is in the room.
+    /// [`TwoSided::commit`] for a frame whose payload, `bytes`, lies elsewhere. Its first line is in the
+    /// buffer.
     #[inline]
     pub(super) fn commit_beside(&mut self, header: Header, bytes: &[u8]) -> Result<(), SendError> {
         let len = header.frame_len as usize;
@@ -104,15 +107,15 @@ impl TwoSided {
         self.ended(sent, len)
     }
 
-    /// Writes the header of a frame of `len` bytes into the room. Returns where that starts.
+    /// Writes the header of a frame of `len` bytes into the buffer, and returns the buffer's start.
     #[inline]
     fn begin(&mut self, header: Header, len: usize) -> Result<NonNull<u8>, SendError> {
         let Some((start, _)) = self.room.filter(|(_, room)| len <= *room) else {
             return Err(failed(Operation::Send, Cause::Unsupported("committing without reserving")).into());
         };
         let [lengths, rest] = header.to_words();
-        // SAFETY: the backend lends at least `len` bytes at `start`, aligned to 64, until its commit or the next `reserve`,
-        // both of which replace `room`.
+        // SAFETY: the backend lends at least `len` bytes at `start`, aligned to 64, until its commit or the
+        // next `reserve`. Both replace `room`.
         let frame = unsafe { Region::new(start, len) };
         frame.store(0, self.send_key.header(self.sent), Ordering::Relaxed);
         frame.store(8, lengths, Ordering::Relaxed);
@@ -120,7 +123,7 @@ impl TwoSided {
         Ok(start)
     }
 
-    /// A frame of `len` bytes was handed over, or not.
+    /// Records the result of handing over a frame of `len` bytes.
     #[inline]
     fn ended(&mut self, sent: Result<(), TransportError>, len: usize) -> Result<(), SendError> {
         sent.map_err(SendError::from_transport)?;
@@ -129,7 +132,8 @@ impl TwoSided {
         Ok(())
     }
 
-    /// Room for a frame of `frame_len` bytes where the backend has some right now. An error of another kind `reserve` returns next.
+    /// Reserves a buffer for a frame of `frame_len` bytes if the backend has one now. Errors other than
+    /// "full" are kept for the next `reserve`.
     #[inline]
     pub(super) fn lend(&mut self, frame_len: usize) -> Option<NonNull<u8>> {
         self.room = None;
@@ -143,14 +147,14 @@ impl TwoSided {
             }
             Err(error) if error.is_full() => None,
             Err(error) => {
-                // It may end the link, and is not asked for twice.
+                // The error may end the link; the backend is not asked twice.
                 self.refused = Some(Box::new(error));
                 None
             }
         }
     }
 
-    /// The quick look: finds nothing or a frame without code, and leaves everything else to `poll`.
+    /// The fast poll: finds nothing or a frame without code, and leaves everything else to `poll`.
     #[inline]
     pub(super) fn glance(&mut self) -> Glance {
         let (start, len) = match self.messages.poll() {
@@ -164,7 +168,8 @@ impl TwoSided {
         if len < LINE {
             return Glance::Look;
         }
-        // SAFETY: as in `poll`; a line is there.
+        // SAFETY: the backend lends the message at `start` until `release` (`Messages`); it has at least a
+        // line.
         let frame = unsafe { Region::new(start, LINE) };
         let [signal, lengths, rest] = [0, 8, 16].map(|at| frame.load(at, Ordering::Relaxed));
         if signal != self.receive_key.header(self.received) {
@@ -178,13 +183,14 @@ impl TwoSided {
         }
     }
 
-    /// The message at the head: its header, its parts and where it starts.
+    /// The message at the head: its header, parts and start.
     pub(super) fn poll(&mut self) -> Result<Option<(Header, Parts, NonNull<u8>)>, TransportError> {
         if let Some(error) = self.failed.take() {
             return Err(*error);
         }
         let Some((start, len)) = self.messages.poll()? else { return Ok(None) };
-        // SAFETY: the backend lends `len` bytes at `start`, which nobody else writes, until `release` (`Messages`).
+        // SAFETY: the backend lends `len` bytes at `start`, which nothing else writes, until `release`
+        // (`Messages`).
         let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
         let view = FrameView::new_checked(bytes, 0, self.receive_limit).map_err(protocol)?;
         if view.signal() != self.receive_key.header(self.received) {

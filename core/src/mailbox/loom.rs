@@ -1,9 +1,9 @@
-//! The mailbox under loom: every order in which two threads' loads and stores can take effect is tried, on the very code
-//! that runs. `RUSTFLAGS="--cfg loom" cargo test -p farjump-core --release loom`
+//! The mailbox under loom: the code that really runs, in every order in which two threads' loads and stores
+//! can take effect. `RUSTFLAGS="--cfg loom" cargo test -p farjump-core --release loom`
 //!
-//! Words are loom's atomics. Payload is what the real code writes with plain stores, so each line also has a cell that loom
-//! watches: a read of payload that is not ordered behind its write, or a write over payload that is not ordered behind its
-//! last read, fails the model as a data race.
+//! Words are loom's atomics. The real code writes payload by plain stores, so each line also has a cell that
+//! loom watches. A read of payload that is not ordered behind its write, or a write that is not ordered
+//! behind the last read, fails the model as a data race.
 
 use alloc::vec::Vec;
 
@@ -31,7 +31,7 @@ struct Words {
     lines: Vec<UnsafeCell<()>>,
 }
 
-// SAFETY: the cells hold nothing; loom watches who touches them when.
+// SAFETY: the cells hold nothing; loom checks each access to them.
 unsafe impl Sync for Words {}
 
 impl Watched {
@@ -41,7 +41,7 @@ impl Watched {
         Watched(Arc::new(Words { words, lines }))
     }
 
-    /// Reads payload, as the injected function does.
+    /// Reads payload, as an injected function does.
     fn read(&self, at: usize, len: usize) -> Vec<u64> {
         for line in at / LINE..(at + len).div_ceil(LINE) {
             self.0.lines[line].with(|_| ());
@@ -78,7 +78,7 @@ impl Memory for Watched {
 
 const KEY: LinkKey = LinkKey::from_bytes(*b"tried every way.");
 
-/// The sending side of a mapped ring, as `channel::one_sided` drives it.
+/// The sender of a mapped ring, driven as in `channel::one_sided`.
 struct Producer {
     out: Outbound<Watched>,
     ring: Watched,
@@ -86,15 +86,15 @@ struct Producer {
     waker: Waker,
 }
 
-/// The receiving side.
+/// The receiver.
 struct Consumer {
     inbound: Inbound<Watched>,
     ring: Watched,
-    /// Where the producer finds its return line.
+    /// The memory that holds the producer's credit line.
     peer: Watched,
 }
 
-/// Both sides of a ring of `lines` lines.
+/// Both peers of a ring of `lines` lines.
 fn ring(lines: usize) -> (Producer, Consumer) {
     let (ring, returns) = (Watched::new(lines * LINE), Watched::new(LINE));
     let out = Outbound::new(ring.clone(), returns.clone(), KEY, usize::MAX);
@@ -103,13 +103,13 @@ fn ring(lines: usize) -> (Producer, Consumer) {
     (Producer { out, ring, returns, waker: Waker::default() }, consumer)
 }
 
-/// The payload of frame `number`: as many words as it takes, all different.
+/// The payload of frame `number`: `words` words, all different.
 fn payload(number: u32, words: usize) -> Vec<u64> {
     (0..words as u64).map(|word| u64::from(number + 1) << 32 | word).collect()
 }
 
 impl Producer {
-    /// Sends frame `number` with `words` words of payload; gives the processor away while there is no room.
+    /// Sends frame `number` with `words` words of payload. Yields the processor while there is no credit.
     fn send(&mut self, number: u32, words: usize) {
         let plan = Plan {
             kind: Kind::Call,
@@ -139,7 +139,7 @@ impl Producer {
 }
 
 impl Consumer {
-    /// As `Channel::poll`: the quick look, and the long one where that does not tell.
+    /// Same steps as `Channel::poll`: the fast poll, then the general one if needed.
     fn poll(&mut self) -> Option<(usize, Header)> {
         match self.inbound.glance() {
             Glance::Nothing => None,
@@ -162,13 +162,13 @@ impl Consumer {
         }
     }
 
-    /// Takes frame `number`, as soon as it comes, and gives its room back.
+    /// Takes frame `number` when it comes, and returns its credit.
     fn take(&mut self, number: u32, words: usize) {
         let (at, header) = loop {
             match self.poll() {
                 Some(frame) => break frame,
                 None => {
-                    // A skip that was passed gives its room back when idle.
+                    // The credit of a passed skip is returned when idle.
                     self.report(true);
                     thread::yield_now();
                 }
@@ -189,7 +189,7 @@ impl Consumer {
     }
 }
 
-/// Frames of these payloads, in words, through a ring of `lines` lines.
+/// Sends frames with these payloads, in words, through a ring of `lines` lines.
 fn stream(lines: usize, words: &'static [usize], preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;
@@ -225,13 +225,13 @@ fn loom_a_skip_before_the_end_and_frames_of_two_lines() {
     stream(4, &[1, 6, 7, 1], Some(3));
 }
 
-/// What the model is worth: a producer that does not wait for room is caught.
+/// Validates the model: loom catches a producer that does not wait for credit.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_finds_the_frame_that_is_written_over_one_being_read() {
     loom::model(|| {
         let (mut producer, mut consumer) = ring(1);
-        // The peer says that it has consumed what it has not looked at.
+        // The peer claims to have consumed a frame that it has not polled.
         consumer.peer.store(CONSUMED_AT, 0, Ordering::Relaxed);
         let sender = thread::spawn(move || {
             producer.send(0, 1);
@@ -245,7 +245,7 @@ fn loom_finds_the_frame_that_is_written_over_one_being_read() {
     });
 }
 
-/// Whether `order` has a fence in it, on the side that sends and on the side that sleeps.
+/// Whether the sender and the sleeper have a fence at *order*.
 #[derive(Clone, Copy)]
 struct Fences {
     sender: bool,
@@ -263,7 +263,7 @@ impl Sleeper for Dozer {
 
     fn say_asleep(&mut self) -> Result<bool, Self::Error> {
         self.state = self.state.toggled();
-        // As `OneSided::tell` over mapped memory.
+        // Same store as `OneSided::tell` makes over mapped memory.
         self.consumer.peer.store(STATE_AT, self.state.0, Ordering::Release);
         Ok(true)
     }
@@ -280,8 +280,8 @@ impl Sleeper for Dozer {
     }
 }
 
-/// One side sends two frames, the other goes to sleep, twice if it finds one. Whoever sleeps soundly was rung, or is when
-/// the sender is done, if a frame is there.
+/// One peer sends two frames, the other goes to sleep, twice if it finds one. A sound sleeper has been woken
+/// by the time the sender is done, if a frame is there.
 fn doze(fences: Fences) {
     loom::model(move || {
         let (mut producer, consumer) = ring(4);
@@ -304,7 +304,7 @@ fn doze(fences: Fences) {
                 asleep = true;
                 break;
             }
-            // Awake: takes what is there.
+            // Awake: takes the pending frame.
             dozer.state = dozer.state.toggled();
             dozer.consumer.peer.store(STATE_AT, dozer.state.0, Ordering::Release);
             if let Some((_, header)) = dozer.consumer.poll() {
@@ -325,7 +325,7 @@ fn loom_whoever_sleeps_while_a_frame_is_there_is_rung() {
     doze(Fences { sender: true, sleeper: true });
 }
 
-/// The fences are what it takes: without either, loom finds the lost wake-up.
+/// The fences are necessary: without either, loom finds the lost wake-up.
 #[test]
 #[should_panic(expected = "nobody was woken")]
 fn loom_finds_the_wake_up_lost_without_the_senders_fence() {

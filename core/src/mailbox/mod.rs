@@ -1,20 +1,13 @@
-//! The mailbox protocol: how frames move through a ring that the peer writes one-sided.
+//! The mailbox protocol: frames in a ring that the peer writes one-sided. `docs/protocol.md` has the reasons.
 //!
-//! A link has two regions, one on each side, each written by the other side only:
-//!
-//! | offset | bytes | what |
+//! | offset in the region | bytes | what |
 //! |---|---|---|
-//! | 0 | 8 | return line: position up to which the writer of this region has consumed what the owner sent |
-//! | 8 | 8 | return line: state of the writer: the low half counts falling asleep and waking up, odd while asleep; the high half counts calls to look at the control connection |
+//! | 0 | 8 | credit line: position up to which the writer of this region has consumed the owner's frames |
+//! | 8 | 8 | credit line: state of the writer, asleep or awake, and its notices |
 //! | 4096 | a power of two | the ring of frames from the writer to the owner |
 //!
-//! So everything a side polls is its own memory, and everything it tells is one write away; a stream costs one return line
-//! for 64 KiB of frames. A *position* counts the bytes of all frames since the link was made; its offset in
-//! the ring is the position modulo the ring's length. A frame never wraps: where one does not fit before the end, a frame
-//! of kind [`Skip`](crate::frame::Kind::Skip) takes the rest.
-//!
-//! `Outbound` is the sending half of one ring, `Inbound` the receiving half, and `Waker` and `Sleeper` are the two
-//! sides of going to sleep. All are generic over the memory so that loom can check the very code that runs.
+//! Each peer owns one region, which only the other one writes. `Outbound` and `Inbound` are the halves of a
+//! ring.
 
 #[cfg(all(test, loom))]
 mod loom;
@@ -27,19 +20,25 @@ pub(crate) use receiver::{Glance, Inbound, Seen};
 pub(crate) use sender::{Finished, NoRoom, Outbound};
 pub(crate) use sleep::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
 
-/// Bytes at the start of a region that hold no ring.
+/// Bytes at the start of a region before the ring.
 pub const CONTROL_LEN: usize = SMALLEST;
 /// Smallest ring, in bytes.
 pub const MIN_RING: usize = SMALLEST;
-/// A page; in models, which try every order, a line.
+/// A page. In models, which try every order, a line.
 const SMALLEST: usize = if cfg!(loom) { crate::frame::LINE } else { 4096 };
-/// Offset of the return line's position.
+/// Offset of the consumed position in the credit line.
+///
+/// A *position* counts the bytes of all frames since the link was made. Its offset in the ring is the
+/// position modulo the ring's length. A frame never wraps: if it does not fit before the end, a frame of kind
+/// [`Skip`](crate::frame::Kind::Skip) takes the rest. So a peer polls only its own memory and sends with one
+/// write; a stream costs one credit line for 64 KiB of frames.
 pub(crate) const CONSUMED_AT: usize = 0;
-/// Offset of the return line's state.
+/// Offset of the state in the credit line. The low half counts falling asleep and waking up, odd while
+/// asleep. The high half counts notices. `Waker` and `Sleeper` are the two sides of going to sleep.
 pub(crate) const STATE_AT: usize = 8;
 
-/// Length of the region that holds a ring of `ring_len` bytes, itself rounded up to a power of two; `usize::MAX`, which
-/// nobody can allocate, where that is more than can be expressed.
+/// Length of the region for a ring of `ring_len` bytes, rounded up to a power of two. `usize::MAX`, an
+/// impossible allocation, if the length cannot be expressed.
 pub const fn region_len(ring_len: usize) -> usize {
     let ring_len = if ring_len < MIN_RING { MIN_RING } else { ring_len };
     match ring_len.checked_next_power_of_two() {
@@ -48,8 +47,8 @@ pub const fn region_len(ring_len: usize) -> usize {
     }
 }
 
-/// Length of the ring in a region of `region_len` bytes: the largest power of two that fits behind the control page, or
-/// `None` if that is less than [`MIN_RING`].
+/// Length of the ring in a region of `region_len` bytes: the largest power of two that fits behind the
+/// control page. `None` if that is less than [`MIN_RING`].
 pub const fn ring_len(region_len: usize) -> Option<usize> {
     if region_len < CONTROL_LEN + MIN_RING {
         return None;

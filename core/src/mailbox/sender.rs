@@ -7,47 +7,48 @@ use crate::sync::{Handover, Ordering, release};
 
 use super::CONSUMED_AT;
 
-/// Lengths of frames of one line, in lines, one after another: no two distances are the same, and none ends in the line next to
-/// where the following frame starts (`docs/decisions/frames-apart.md`).
+/// Lengths of consecutive frames of one line, in lines. No two distances are equal, and no frame ends in the
+/// line next to the start of the following one (`docs/decisions/frames-apart.md`).
 const APART: [usize; 4] = [2, 6, 4, 10];
-/// How far ahead of a frame in a stream lines are fetched for writing, in lines: where the eighth frame from there will be.
+/// Distance of the prefetch ahead of a frame in a stream, in lines: the position of the eighth frame from
+/// there.
 const PREFETCH_LINES: usize = 2 * (APART[0] + APART[1] + APART[2] + APART[3]);
-/// How far from the ring's start frames that come alone go before they turn back to it, in bytes: so much stays in the nearest
-/// caches of both sides.
+/// Distance from the ring's start, in bytes, after which frames that come alone return to it. This much stays
+/// in the nearest caches of both peers.
 const HOT: usize = 8 << 10;
 
-/// Most lines that are asked for at once: processors have room for about so many on their way.
+/// Most lines prefetched at once: about as many as processors can have in flight.
 const AT_ONCE: usize = 16;
 
-/// Frames of up to so many lines lie apart; longer ones are read by fetching ahead.
+/// Frames of up to this many lines are placed apart. Longer ones are read by hardware prefetching.
 const SHORT_LINES: usize = 4;
 
-/// The sending half: knows what has been sent, what the peer has consumed, and writes frames into `ring`, which is either
-/// the peer's ring itself (mapped) or a twin of it from which a backend moves the bytes.
+/// The sending half of a ring: tracks sent and consumed positions, and writes frames into `ring`. That is the
+/// peer's ring itself (mapped) or a shadow ring from which a backend moves the bytes.
 pub(crate) struct Outbound<M> {
     ring: M,
-    /// The region that the peer writes; its return line tells how far it has consumed.
+    /// The region that the peer writes, with the credit line.
     returns: M,
     key: LinkKey,
     position: u64,
     /// Last known position up to which the peer has consumed.
     consumed: u64,
-    /// Signal due at `position`, computed ahead of need.
+    /// Signal for `position`, computed in advance.
     signal: u64,
-    /// Largest frame that the peer takes, in bytes.
+    /// Largest frame that the peer accepts, in bytes.
     limit: usize,
-    /// Counts frames that lie apart.
+    /// Counts frames that are placed apart.
     turn: usize,
-    /// How many lines of the next frame are asked for ahead of need: as many as the last one took.
+    /// Lines of the next frame that are prefetched: as many as the last frame took.
     ahead: usize,
 }
 
-/// What a frame needs once its bytes are in the ring.
+/// A frame whose bytes are in the ring, and the data needed to publish it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Finished {
     /// Offset of the frame in the ring.
     pub(crate) at: usize,
-    /// How many bytes of it are written.
+    /// Bytes of it that are written.
     pub(crate) len: usize,
     /// The signal that is still missing.
     pub(crate) signal: u64,
@@ -55,19 +56,20 @@ pub(crate) struct Finished {
     pub(crate) position: u64,
 }
 
-/// The peer has not consumed enough yet.
+/// Reasons why a frame cannot be written now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRoom {
-    /// There will be room once the peer has consumed more.
+    /// The peer must consume first.
     Full,
-    /// A `Skip` has to be sent first; there is room for it.
+    /// A `Skip` must be sent first; there is credit for it.
     SkipFirst,
     /// The frame is longer than the ring.
     TooLarge(usize),
 }
 
 impl<M: Memory> Outbound<M> {
-    /// `ring`'s length is a power of two; both sides start at position 0. `limit` is the longest frame that the peer takes.
+    /// Makes the sending half of `ring`, whose length is a power of two. Both halves start at position 0.
+    /// `limit` is the longest frame that the peer accepts.
     pub(crate) fn new(ring: M, returns: M, key: LinkKey, limit: usize) -> Self {
         debug_assert!(ring.len().is_power_of_two());
         Outbound {
@@ -99,16 +101,17 @@ impl<M: Memory> Outbound<M> {
         self.consumed
     }
 
-    /// Position of the frame that is made next.
+    /// Position of the next frame.
     #[inline]
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Reads the return line. The peer may lie: a position that is not between the known one and ours changes nothing.
+    /// Reads the credit line. The peer may lie: a position that is not between the last known one and this
+    /// sender's changes nothing.
     fn refresh(&mut self) {
-        // Pairs with the release store in `Inbound::report` (or with the transport's ordering): what the peer read before
-        // it gave the room back, it read before we write there again.
+        // Pairs with the release store in `Inbound::report` (or with the transport's ordering): the peer read
+        // these bytes before it returned their credit, and they are written again only after it.
         let told = self.returns.load(CONSUMED_AT, Ordering::Acquire);
         if told > self.consumed && told <= self.position {
             self.consumed = told;
@@ -125,43 +128,44 @@ impl<M: Memory> Outbound<M> {
         self.is_free(len)
     }
 
-    /// As [`Outbound::free`], by what is known already.
+    /// [`Outbound::free`] without reading the credit line.
     #[inline(always)]
     fn is_free(&self, len: usize) -> bool {
         self.position + len as u64 - self.consumed <= self.ring.len() as u64
     }
 
-    /// Finds room for a frame of one line, which fits before the ring's end wherever the position is.
+    /// Finds space for a frame of one line, which fits before the ring's end at every position.
     #[inline(always)]
     pub(crate) fn line(&mut self) -> Option<usize> {
         if self.free(frame::LINE) { Some(self.offset()) } else { None }
     }
 
-    /// Finds room for a frame of `len` bytes right where the position is.
+    /// Finds space for a frame of `len` bytes at the position.
     #[inline]
     pub(crate) fn room(&mut self, len: usize) -> Option<usize> {
         let at = self.offset();
         (len <= self.ring.len() - at && self.free(len)).then_some(at)
     }
 
-    /// Says that a frame of one line is about to be written.
+    /// Prefetches for a frame of one line.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         self.ring.prefetch_write(self.offset());
     }
 
-    /// Says that a frame like the last one that was laid out is about to be written.
+    /// Prefetches for a frame as long as the last one that was laid out.
     pub(crate) fn prefetch_laid_out(&self) {
         self.prefetch_lines(self.offset(), self.ahead);
     }
 
-    /// Says that behind the frame of `len` bytes at the position as many lines are about to be written, up to a few.
+    /// Prefetches, behind the frame of `len` bytes at the position, for a second frame of that length, up to
+    /// a few lines.
     #[inline]
     pub(crate) fn prefetch_behind(&self, len: usize) {
         self.prefetch_lines(self.offset() + len, (len / frame::LINE).min(AT_ONCE));
     }
 
-    /// `at` may lie behind the ring's end, and means its start then.
+    /// Prefetches `lines` lines from `at` on. Offsets behind the ring's end wrap to its start.
     #[inline(always)]
     fn prefetch_lines(&self, at: usize, lines: usize) {
         for line in 0..lines {
@@ -169,8 +173,8 @@ impl<M: Memory> Outbound<M> {
         }
     }
 
-    /// Finds room for a frame that `layout` lays out for a given base (address modulo 4096). The room is at the current
-    /// position, and stays reserved until [`Outbound::finish`]; asking again forgets the first.
+    /// Finds space for a frame that `layout` lays out for a given base (address modulo 4096). The space is at
+    /// the current position and stays reserved until [`Outbound::finish`]. A second call discards the first.
     #[inline]
     pub(crate) fn reserve(&mut self, layout: impl Fn(usize) -> Layout) -> Result<(usize, Layout), NoRoom> {
         let at = self.offset();
@@ -186,7 +190,7 @@ impl<M: Memory> Outbound<M> {
         Err(if self.free(to_end) { NoRoom::SkipFirst } else { NoRoom::Full })
     }
 
-    /// Writes the `Skip` that [`NoRoom::SkipFirst`] asks for: all but its signal.
+    /// Writes the `Skip` that [`NoRoom::SkipFirst`] requires, except its signal.
     pub(crate) fn skip(&mut self, trailer: bool) -> Finished {
         let len = self.ring.len() - self.offset();
         let flags = if trailer { frame::Flags::TRAILER } else { frame::Flags::empty() };
@@ -200,7 +204,7 @@ impl<M: Memory> Outbound<M> {
         })
     }
 
-    /// Writes header and trailer of the frame at the position, all but its signal, and moves on.
+    /// Writes header and trailer of the frame at the position, except its signal, and advances.
     #[inline(always)]
     pub(crate) fn finish(&mut self, header: Header) -> Finished {
         let at = self.offset();
@@ -213,23 +217,25 @@ impl<M: Memory> Outbound<M> {
         finished
     }
 
-    /// Moves on behind a frame of `len` bytes.
+    /// Advances behind a frame of `len` bytes.
     #[inline(always)]
     fn advance(&mut self, len: usize) {
         self.position += len as u64;
         self.signal = self.key.header(self.position);
     }
 
-    /// Publishes a frame of one line at `at`, where [`Outbound::line`] found it and its payload of `payload_len` bytes was
-    /// written. It is made longer than it need be, up to where the next one is to start.
+    /// Publishes a frame of one line at `at`, an offset from [`Outbound::line`] at which its payload of
+    /// `payload_len` bytes was written. The frame is made longer than necessary, up to the start of the next
+    /// one.
     #[inline(always)]
     pub(crate) fn send_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
         let len = self.apart(at, frame::LINE, plan.alone);
-        // Pairs with the acquire load in `Inbound::glance`, as `publish` does. What is not needed for it comes after.
+        // Pairs with the acquire load in `Inbound::glance`, as `publish` does. Work that the store does not
+        // need comes after it.
         self.ring.signal_line(at, self.signal, plan.line_header(len, payload_len).to_words());
         self.advance(len);
         if plan.alone {
-            // The peer has to take this frame first, so there is time to look whether there is room for the next one.
+            // The peer must take this frame first, so there is time to refresh the credit for the next one.
             if self.position - self.consumed > HOT as u64 {
                 self.refresh();
             }
@@ -239,7 +245,7 @@ impl<M: Memory> Outbound<M> {
         }
     }
 
-    /// As [`Outbound::send_line`], for a frame whose payload starts with its second line.
+    /// [`Outbound::send_line`] for a frame whose payload starts with its second line.
     #[inline(always)]
     pub(crate) fn send_lines(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
         let least = frame::LINE + payload_len.next_multiple_of(frame::LINE);
@@ -249,8 +255,8 @@ impl<M: Memory> Outbound<M> {
         self.advance(len);
     }
 
-    /// How long a frame is made that was laid out, in a mapped ring, where it need not end with its contents. One of a line, which
-    /// [`Outbound::line`] is for, stays as it is.
+    /// The length to give a frame that was laid out in a mapped ring, where it need not end with its
+    /// contents. A frame of one line, for which [`Outbound::line`] exists, keeps its length.
     #[inline]
     pub(crate) fn stretched(&mut self, frame_len: usize, alone: bool) -> usize {
         self.ahead = (frame_len / frame::LINE).min(SHORT_LINES);
@@ -262,11 +268,11 @@ impl<M: Memory> Outbound<M> {
         }
     }
 
-    /// How long a frame at `at` that takes `least` bytes is made: up to where the next one is to start.
+    /// The length to give a frame of at least `least` bytes at `at`: up to the start of the next one.
     #[inline(always)]
     fn apart(&mut self, at: usize, least: usize, alone: bool) -> usize {
         self.turn += 1;
-        // A ring that gets full is for as many frames as it holds.
+        // A ring that fills up holds as many frames as fit.
         let roomy = self.ring.len() as u64 / 8;
         if self.position - self.consumed > roomy {
             self.refresh();
@@ -275,14 +281,16 @@ impl<M: Memory> Outbound<M> {
             }
         }
         let to_end = self.ring.len() - at;
-        // Who sends one alone has an answer to the last, so the peer takes what comes, the rest of the ring too.
+        // The sender of a lone frame has the reply to its last one, so the peer consumes what comes, also the
+        // rest of the ring.
         let back = alone && at >= HOT;
         let gap = (APART[self.turn % APART.len()] - 1) * frame::LINE;
         let len = if back { to_end } else { to_end.min(least + gap) };
         if len <= self.limit && self.is_free(len) { len } else { least }
     }
 
-    /// Writes the trailer of a finished frame: this position's word, or under `checked` the frame's keyed checksum.
+    /// Writes the trailer of a finished frame: this position's word, or under `checked` the frame's keyed
+    /// checksum.
     pub(crate) fn trail(&self, frame: &Finished, checked: bool) {
         let end = frame.at + frame.len - TRAILER_LEN;
         let word = if checked {
@@ -294,14 +302,15 @@ impl<M: Memory> Outbound<M> {
         self.ring.store(end, word, Ordering::Relaxed);
     }
 
-    /// Stores the signal: the frame is there. For a mapped ring, where this is all it takes.
+    /// Stores the signal: the frame has arrived. For a mapped ring, which needs nothing else.
     #[inline(always)]
     pub(crate) fn publish(&self, frame: &Finished) {
-        // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`: all of the frame is stored before its signal.
+        // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`: the whole frame is stored
+        // before its signal.
         self.ring.store(frame.at, frame.signal, release(Handover::Frame));
     }
 
-    /// Stores the signal in the twin, from which it is moved together with the frame.
+    /// Stores the signal in the shadow ring, from which it is moved together with the frame.
     pub(crate) fn stage_signal(&self, frame: &Finished) {
         self.ring.store(frame.at, frame.signal, Ordering::Relaxed);
     }

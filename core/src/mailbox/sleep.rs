@@ -1,14 +1,12 @@
-//! Falling asleep and being woken: the state word of a return line, and the handshake that loses no wake-up.
+//! Falling asleep and being woken: the state word of a credit line, and the handshake that loses no wake-up.
 //!
-//! | who sends | who goes to sleep |
+//! | sender | sleeper |
 //! |---|---|
-//! | stores a frame | says "asleep" |
-//! | *order* | *order* |
-//! | is the peer asleep? then ring | is there a frame? then stay awake |
+//! | stores a frame; *order*; wakes an asleep peer | says "asleep"; *order*; stays awake if there is a frame |
 //!
-//! Each stores one word and then loads the other's. Where a full fence stands at *order* on both sides, at least one of
-//! them sees what the other stored; where it is missing on one, both can miss it, and the frame lies there with nobody
-//! looking. The sleeper can put the sender's fence in its place (`membarrier`), see
+//! Each stores one word, then loads the other's. With a full fence at *order* on both sides, at least one
+//! sees the other's store. Without one of them both can miss it, and the frame stays unseen. The sleeper can
+//! replace the sender's fence by `membarrier`: see
 //! [`store_load_ordered`](crate::transport::RemoteMemory::store_load_ordered).
 
 use crate::memory::Memory;
@@ -16,10 +14,10 @@ use crate::sync::{Ordering, compiler_fence, fence};
 
 use super::STATE_AT;
 
-/// The state word of a return line.
+/// The state word of a credit line.
 ///
-/// The low half counts falling asleep and waking up: odd while asleep. The high half counts how often its writer put
-/// something on the control connection that the reader should look at.
+/// The low half counts falling asleep and waking up: odd while asleep. The high half counts the notices of
+/// its writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct State(pub(crate) u64);
 
@@ -42,16 +40,17 @@ impl State {
     }
 }
 
-/// The sending side: which state of the peer it has acted upon. While that does not change there is nothing to do.
+/// The sender's part: the peer's state that it last acted upon. While the state does not change there is
+/// nothing to do.
 #[derive(Default)]
 pub(crate) struct Waker {
     seen: State,
 }
 
 impl Waker {
-    /// Whether the peer fell asleep since the last look and has to be rung. To be asked behind every frame stored;
-    /// `fenced` unless the sleeper orders the two for us. `returns` is the region that the peer writes, and `in_flight` says
-    /// how much the peer is not known to have consumed.
+    /// Whether the peer fell asleep since the last check and must be woken. To be called after every stored
+    /// frame, with `fenced` unless the sleeper provides the order. `returns` is the region that the peer
+    /// writes. `in_flight` returns the bytes that the peer is not known to have consumed.
     #[inline]
     pub(crate) fn must_ring(
         &mut self,
@@ -60,21 +59,22 @@ impl Waker {
         in_flight: impl FnOnce() -> u64,
     ) -> bool {
         order(fenced);
-        // Relaxed: `changed` has the fence for what is read on the strength of it.
+        // Relaxed: `changed` has the fence for the reads that depend on it.
         let state = State(returns.load(STATE_AT, Ordering::Relaxed));
         state != self.seen && self.changed(state, in_flight)
     }
 
-    /// The sleep that the peer is in, if it was not rung out of it. For a look that follows no frame: before the peer is rung for
-    /// this sleep ([`Waker::answer`]) it has to be known that a frame is there which it may have missed.
+    /// The peer's present sleep, if it was not woken from it. For checks that follow no frame: before the
+    /// caller wakes the peer for this sleep ([`Waker::answer`]), it must know that the peer may have missed a
+    /// frame.
     pub(crate) fn unanswered(&self, returns: &impl Memory, fenced: bool) -> Option<State> {
         order(fenced);
-        // Acquire: how far the peer had consumed when it fell asleep is read after it.
+        // Acquire: the peer's consumed position at the time it fell asleep is read after the state.
         let state = State(returns.load(STATE_AT, Ordering::Acquire));
         (state != self.seen && state.asleep()).then_some(state)
     }
 
-    /// The peer is rung out of this sleep: once will do.
+    /// Records that the peer was woken from this sleep: once is enough.
     pub(crate) fn answer(&mut self, sleep: State) {
         self.seen = sleep;
     }
@@ -85,10 +85,11 @@ impl Waker {
             self.seen = state;
             return false;
         }
-        // Pairs with the release store of the state: how far the peer had consumed when it fell asleep is read after it.
+        // Pairs with the release store of the state: the peer's consumed position at the time it fell asleep
+        // is read after it.
         fence(Ordering::Acquire);
-        // A peer that took the frame before it fell asleep is not rung: it may take the ring back and find nothing, and the next
-        // frame would not ring again for the same sleep.
+        // A peer that took the frame before it fell asleep is not woken. It might discard the wake-up and
+        // find nothing, and the next frame would not wake it again for the same sleep.
         let missed = in_flight() > 0;
         if missed {
             self.seen = state;
@@ -97,55 +98,57 @@ impl Waker {
     }
 }
 
-/// Stands between "store a frame" and "is the peer asleep?".
+/// The order between "store a frame" and "is the peer asleep?".
 #[inline(always)]
 fn order(fenced: bool) {
     if fenced {
-        // Pairs with the fence in `Sleeper::order`: either we see that the peer sleeps, or it sees our frame.
+        // Pairs with the fence in `Sleeper::order`: either this sender sees that the peer sleeps, or the peer
+        // sees the frame.
         fence(Ordering::SeqCst);
     } else {
-        // The processor's part is done by the barrier that the sleeper calls in `Sleeper::order`.
+        // The barrier that the sleeper calls in `Sleeper::order` orders the processor; this orders the
+        // compiler.
         compiler_fence(Ordering::SeqCst);
     }
 }
 
-/// The steps of somebody who goes to sleep.
+/// The steps of going to sleep.
 pub(crate) trait Sleeper {
     type Error;
 
-    /// Stores "asleep" where the peer looks. `false`: the peer could not be told now.
+    /// Stores "asleep" in the peer's region. `false`: the peer could not be told now.
     fn say_asleep(&mut self) -> Result<bool, Self::Error>;
 
-    /// Makes what was said come before the look that follows, for the peer too. `false`: that cannot be promised.
+    /// Orders the store before the poll that follows, for the peer too. `false`: the order is not guaranteed.
     fn order(&mut self) -> Result<bool, Self::Error>;
 
-    /// Looks whether there is something to do.
+    /// Checks whether there is something to do.
     fn look(&mut self) -> Result<Look, Self::Error>;
 }
 
-/// What the last look before sleeping found.
+/// The result of the last check before sleeping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
     /// Something to do.
     Something,
-    /// Nothing yet, and something is under way of which nobody will tell.
+    /// Nothing yet, but something is under way that no doorbell will report.
     UnderWay,
     /// Nothing.
     Nothing,
 }
 
-/// How well one sleeps.
+/// The kind of sleep that is safe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sleep {
-    /// Not at all: there is something to do.
+    /// None: there is something to do.
     Awake,
-    /// Not without looking up now and then: nobody may ring.
+    /// A nap: no doorbell is certain.
     Lightly,
-    /// Until rung: whoever brings something rings.
+    /// Until woken: a doorbell reports every event.
     Soundly,
 }
 
-/// Says "asleep", and looks once more.
+/// Says "asleep", then polls once more.
 pub(crate) fn fall_asleep<S: Sleeper>(sleeper: &mut S) -> Result<Sleep, S::Error> {
     let told = sleeper.say_asleep()?;
     let ordered = sleeper.order()?;
@@ -183,7 +186,8 @@ mod tests {
     #[test]
     fn a_peer_is_rung_once_for_a_sleep_and_only_for_what_it_has_not_taken_before() {
         let mut control = std::vec![0u64; 8];
-        // SAFETY: 64 bytes, that nobody else uses while the region is used. Words need no more than their own alignment.
+        // SAFETY: 64 bytes that nothing else uses while the region is used. Words need only their own
+        // alignment.
         let returns =
             unsafe { crate::memory::Region::new(core::ptr::NonNull::from(&mut control[0]).cast(), 64) };
         let mut waker = Waker::default();

@@ -1,8 +1,9 @@
-//! A mapping that loom watches: what [`Region`](super::Region) reads and writes when whole channels are model-checked.
+//! A mapping that loom watches: the memory of a [`Region`](super::Region) when whole channels are
+//! model-checked.
 //!
-//! A word of loom's is larger than eight bytes, so the words lie beside the memory and are found by the address. What is written and
-//! read by plain accesses (payload) is in the memory itself; each of its lines has a cell that loom watches, so that a
-//! read which is not ordered behind the write, or a write which is not ordered behind the last read, fails the model.
+//! Loom's words are larger than eight bytes, so they lie beside the memory and are found by address. Plain
+//! accesses (payload) use the memory itself. Each of its lines has a cell that loom watches: a read that is
+//! not ordered behind the write, or a write that is not ordered behind the last read, fails the model.
 #![cfg_attr(not(test), allow(dead_code, reason = "only models use it"))]
 
 use alloc::vec::Vec;
@@ -15,7 +16,7 @@ use loom::cell::UnsafeCell;
 use crate::frame::LINE;
 use crate::sync::AtomicU64;
 
-/// Memory of both ends of a link, zero at first.
+/// Memory of both endpoints of a link, zero at first.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
@@ -28,19 +29,19 @@ pub(crate) struct Mapping {
 #[repr(C, align(4096))]
 struct Page([u8; 4096]);
 
-// SAFETY: the cells hold nothing, and the memory is reached by address alone; loom watches who touches them when, and runs
-// the threads of a model one at a time.
+// SAFETY: the cells hold nothing, and the memory is reached by address alone. Loom checks each access, and
+// runs the threads of a model one at a time.
 unsafe impl Sync for Mapping {}
-// SAFETY: as above.
+// SAFETY: the cells hold nothing, and loom runs the threads of a model one at a time.
 unsafe impl Send for Mapping {}
 
 std::thread_local! {
-    /// The mappings of the model that runs: its threads share one thread of the system.
+    /// The mappings of the running model: its threads share one thread of the system.
     static MAPPINGS: RefCell<Vec<(usize, usize, *const Mapping)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Mapping {
-    /// `len` bytes, a multiple of a line.
+    /// Makes a mapping of `len` bytes, a multiple of a line.
     pub(crate) fn new(len: usize) -> Arc<Mapping> {
         let mut pages = alloc::vec![Page([0; 4096]); len.div_ceil(4096)];
         let base = NonNull::new(pages.as_mut_ptr().cast()).expect("a vector's pointer is not null");
@@ -72,7 +73,7 @@ impl Drop for Mapping {
     }
 }
 
-/// The mapping in which an address lies, and its offset there.
+/// The mapping that contains an address, and the address's offset there.
 fn find(at: NonNull<u8>) -> (&'static Mapping, usize) {
     let address = at.addr().get();
     let found = MAPPINGS.with(|mappings| {
@@ -80,7 +81,8 @@ fn find(at: NonNull<u8>) -> (&'static Mapping, usize) {
         mappings.iter().find(|(start, len, _)| (*start..start + len).contains(&address)).copied()
     });
     let (start, _, mapping) = found.expect("the model has no memory there");
-    // SAFETY: it is in the list as long as it lives, and the ends of a link, which alone come here, own a share of it.
+    // SAFETY: the list holds a mapping only while it lives, and its only users, the endpoints of a link, own
+    // a share of it.
     (unsafe { &*mapping }, address - start)
 }
 
@@ -96,12 +98,12 @@ pub(super) fn word(at: NonNull<u8>) -> &'static AtomicU64 {
     &mapping.words[offset / LINE][offset % LINE / 8]
 }
 
-/// Plain reads of `len` bytes.
+/// Records plain reads of `len` bytes.
 pub(crate) fn reads(at: NonNull<u8>, len: usize) {
     cells(at, len).iter().for_each(|cell| cell.with(|_| ()));
 }
 
-/// Plain writes of `len` bytes.
+/// Records plain writes of `len` bytes.
 pub(crate) fn writes(at: NonNull<u8>, len: usize) {
     cells(at, len).iter().for_each(|cell| cell.with_mut(|_| ()));
 }

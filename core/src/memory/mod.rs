@@ -1,8 +1,9 @@
-//! Memory that another process writes at the same time: the only place in core that touches raw bytes, beside [`crate::shared`].
+//! Memory that another process writes at the same time: with [`crate::shared`], the only place in core that
+//! touches raw bytes.
 //!
-//! Everything the protocol reads, it reads once through here into a value of its own. Words that both sides touch are
-//! atomic; the rest of a frame is ordered by its signal (or, where the peer lies, may be any bytes: nothing read this way is
-//! trusted before it is checked).
+//! The protocol reads everything once through here into a value of its own. Words that both peers touch are
+//! atomic. The signal of a frame orders its other bytes. If the peer lies they may be any bytes: nothing read
+//! this way is trusted before it is checked.
 
 use core::ptr::NonNull;
 
@@ -12,21 +13,22 @@ use crate::sync::{AtomicU64, Handover, Ordering, release};
 #[cfg(loom)]
 pub(crate) mod mapping;
 
-/// A range of bytes shared with another process, addressed by offset. Every access is bounds-checked: an offset outside
-/// is a bug of ours and panics.
+/// A range of bytes shared with another process, addressed by offset. Every access is bounds-checked: an
+/// offset outside is a bug in farjump and panics.
 pub(crate) trait Memory {
     /// Length in bytes.
     fn len(&self) -> usize;
-    /// One aligned word, read whole.
+    /// Loads one aligned word in one piece.
     fn load(&self, at: usize, order: Ordering) -> u64;
-    /// One aligned word, written whole.
+    /// Stores one aligned word in one piece.
     fn store(&self, at: usize, word: u64, order: Ordering);
-    /// Copies in.
+    /// Copies `from` to the bytes at `at`.
     fn write(&self, at: usize, from: &[u8]);
-    /// Says that the line at `at` will soon be written by this processor.
+    /// Prefetches the line at `at` for writing.
     fn prefetch_write(&self, at: usize);
 
-    /// If the first word of the line at `at` is `signal`, read with acquire order: the two words behind it.
+    /// Returns the two words behind the first word of the line at `at` if that word is `signal`, read with
+    /// acquire order.
     #[inline(always)]
     fn signalled(&self, at: usize, signal: u64) -> Option<[u64; 2]> {
         (self.load(at, Ordering::Acquire) == signal)
@@ -49,15 +51,15 @@ pub(crate) struct Region {
     len: usize,
 }
 
-// SAFETY: a Region is an address range; that different threads may use it is part of what `Region::new` asks for, and
-// `Memory`'s accesses to shared words are atomic.
+// SAFETY: a `Region` is an address range. `Region::new` requires that any thread may use it, and `Memory`
+// accesses shared words atomically.
 unsafe impl Send for Region {}
 
 impl Region {
     /// # Safety
-    /// `base` must be aligned to 64 bytes and valid for reads and writes of `len` bytes for as long as the value, or a
-    /// copy of it, is used, from whichever thread uses it. Other processes may write the bytes; in this process they are
-    /// reached only through this module and by the injected function that is running.
+    /// `base` must be aligned to 64 bytes and valid for reads and writes of `len` bytes while the value or a
+    /// copy of it is used, from every thread that uses it. Other processes may write the bytes. In this
+    /// process only this module and the running injected function reach them.
     pub(crate) unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         Region { base, len }
     }
@@ -66,34 +68,35 @@ impl Region {
     #[inline(always)]
     pub(crate) fn pointer(&self, at: usize, len: usize) -> NonNull<u8> {
         assert!(at <= self.len && len <= self.len - at, "offset outside the region");
-        // SAFETY: `at` is within the range that `new`'s caller vouches for.
+        // SAFETY: `at` is within the range that the caller of `new` guarantees.
         unsafe { self.base.add(at) }
     }
 
-    /// The bytes at `at`, as a slice.
+    /// Returns the bytes at `at` as a slice.
     ///
     /// # Safety
-    /// Nobody writes them while the slice lives, in this process or another: it is memory of this side's alone, as a staging ring is.
+    /// Nothing, in this process or another, may write the bytes while the slice lives. They are private
+    /// memory, such as a shadow ring.
     pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
         let start = self.pointer(at, len);
-        // SAFETY: in range by `pointer`; not written by the caller's promise.
+        // SAFETY: in range by `pointer`; the caller guarantees that nothing writes the bytes (see Safety).
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// A part of the region.
+    /// Returns a part of the region.
     pub(crate) fn part(&self, at: usize, len: usize) -> Region {
         Region { base: self.pointer(at, len), len }
     }
 
-    /// The line at `at`.
+    /// Returns the line at `at`.
     #[inline(always)]
     fn line(&self, at: usize) -> &[AtomicU64; 8] {
         assert!(at.is_multiple_of(64), "unaligned line");
         #[cfg(loom)]
         return mapping::line(self.pointer(at, 64));
         #[cfg(not(loom))]
-        // SAFETY: in range by `pointer`, aligned because base is and `at` is a multiple of 64. The words are only reached as
-        // atomics while the reference lives, here or by another process.
+        // SAFETY: in range by `pointer`; aligned, because the base is and `at` is a multiple of 64. While the
+        // reference lives, this process and others reach the words only as atomics.
         unsafe {
             self.pointer(at, 64).cast::<[AtomicU64; 8]>().as_ref()
         }
@@ -105,8 +108,9 @@ impl Region {
         #[cfg(loom)]
         return mapping::word(self.pointer(at, 8));
         #[cfg(not(loom))]
-        // SAFETY: in range by `pointer`, aligned because base is and `at` is a multiple of 8. The reference lives for one
-        // access; the other accesses to these bytes are atomic or by another process.
+        // SAFETY: in range by `pointer`; aligned, because the base is and `at` is a multiple of 8. The
+        // reference lives for one access. The other accesses to these bytes are atomic or made by another
+        // process.
         unsafe {
             self.pointer(at, 8).cast::<AtomicU64>().as_ref()
         }
@@ -129,7 +133,7 @@ impl Memory for Region {
         self.word(at).store(word.to_le(), order);
     }
 
-    // The two below are what every message does: one check for the line instead of one for each of its words.
+    // Every frame uses the two methods below: one bounds check for the line instead of one for each word.
 
     #[inline(always)]
     fn signalled(&self, at: usize, signal: u64) -> Option<[u64; 2]> {
@@ -152,8 +156,8 @@ impl Memory for Region {
         let to = self.pointer(at, from.len());
         #[cfg(loom)]
         mapping::writes(to, from.len());
-        // SAFETY: in range by `pointer`; `from` is a live slice elsewhere, and in this process nobody else uses these bytes: a
-        // ring has one sender, which is the caller. What the peer does there meanwhile is its affair.
+        // SAFETY: in range by `pointer`. `from` is a live slice elsewhere. In this process nothing else uses
+        // these bytes, because a ring has one sender, the caller. `copy_in` allows writes by the peer.
         unsafe { shared::copy_in(from.as_ptr(), to.as_ptr(), from.len()) }
     }
 
@@ -162,8 +166,8 @@ impl Memory for Region {
         #[cfg(target_arch = "x86_64")]
         {
             let line = self.pointer(at, 8);
-            // SAFETY: a prefetch faults nowhere and changes no register; processors without PREFETCHW execute it as a
-            // no-operation (AMD64 manual volume 3; Intel SDM volume 2).
+            // SAFETY: a prefetch never faults and changes no register. Processors without PREFETCHW execute
+            // it as a no-operation (AMD64 manual volume 3; Intel SDM volume 2).
             unsafe {
                 core::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags, readonly));
             }

@@ -1,5 +1,6 @@
-//! By instructions of x86-64, as a compiler or `memcpy` would choose them, but told to the compiler as ones that may read (and write)
-//! any memory. Where a range is no multiple of what one of them moves, the last one overlaps the one before.
+//! Copies by x86-64 instructions, as a compiler or `memcpy` would choose them. The compiler is told that they
+//! may read (and write) any memory. If a range is no multiple of an instruction's size, the last access
+//! overlaps the one before.
 
 use core::arch::asm;
 use core::arch::x86_64::{
@@ -8,38 +9,40 @@ use core::arch::x86_64::{
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// From here on one instruction does it all: it takes a while to start, and then moves whole lines.
+/// Length from which one instruction does the whole copy: slow to start, then moves whole lines.
 const LONG: usize = 1024;
-/// Bytes of a step by AVX2 registers: of a copy, and of a comparison.
+/// Bytes of a step with AVX2 registers: of a copy, and of a comparison.
 const WIDE: usize = 64;
 const WIDER: usize = 128;
 
 /// # Safety
-/// As of [`super::copy_out`].
+/// The conditions of [`super::copy_out`].
 #[inline(always)]
 pub(super) unsafe fn copy_out(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as the caller vouches; no access of the language's is made to either range.
+    // SAFETY: the caller guarantees both ranges (see Safety). The compiler makes no access of its own to
+    // either.
     unsafe { copy(from, to, len) }
 }
 
 /// # Safety
-/// As of [`super::copy_in`].
+/// The conditions of [`super::copy_in`].
 #[inline(always)]
 pub(super) unsafe fn copy_in(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as the caller vouches; no access of the language's is made to either range.
+    // SAFETY: the caller guarantees both ranges (see Safety). The compiler makes no access of its own to
+    // either.
     unsafe { copy(from, to, len) }
 }
 
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, and the two do not overlap.
+/// `from` must be valid for reads and `to` for writes of `len` bytes. The two must not overlap.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if len > 16 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the ranges (see Safety).
         return unsafe { copy_many(from, to, len) };
     }
     if len >= 8 {
-        // SAFETY: the first and the last 8 of the bytes that the caller vouches for.
+        // SAFETY: the first and the last 8 bytes of the caller's ranges.
         unsafe {
             asm!(
                 "mov {a}, qword ptr [{from}]",
@@ -51,7 +54,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             );
         }
     } else if len >= 4 {
-        // SAFETY: the first and the last 4 of the bytes that the caller vouches for.
+        // SAFETY: the first and the last 4 bytes of the caller's ranges.
         unsafe {
             asm!(
                 "mov {a:e}, dword ptr [{from}]",
@@ -64,7 +67,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         }
     } else {
         for at in 0..len {
-            // SAFETY: one of the bytes that the caller vouches for.
+            // SAFETY: one byte of the caller's ranges.
             unsafe {
                 asm!(
                     "mov {a}, byte ptr [{from} + {at}]",
@@ -78,11 +81,12 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// As of [`copy`], for 16 bytes at least.
+/// The conditions of [`copy`], for at least 16 bytes.
 #[inline(never)]
 unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
     if len >= LONG {
-        // SAFETY: the instruction reads and writes just the caller's bytes, upwards, as the direction flag is clear at every `asm!`.
+        // SAFETY: the instruction reads and writes exactly the caller's bytes, upwards: the direction flag is
+        // clear at every `asm!`.
         unsafe {
             asm!(
                 "rep movsb",
@@ -95,15 +99,15 @@ unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
         return;
     }
     if len >= WIDE && AVX2.load(Ordering::Relaxed) {
-        // SAFETY: the processor has what it takes; the rest is the caller's promise.
+        // SAFETY: `AVX2` says that the processor has it; the caller guarantees the ranges (see Safety).
         return unsafe { copy_wide(from, to, len) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the ranges (see Safety).
     unsafe { copy_narrow(from, to, len) }
 }
 
 /// # Safety
-/// As of [`copy`], for 16 bytes at least.
+/// The conditions of [`copy`], for at least 16 bytes.
 #[inline(never)]
 pub(super) unsafe fn copy_narrow(from: *const u8, to: *mut u8, len: usize) {
     if len >= WIDE {
@@ -112,7 +116,7 @@ pub(super) unsafe fn copy_narrow(from: *const u8, to: *mut u8, len: usize) {
     let last = len - 16;
     let mut at = 0;
     loop {
-        // SAFETY: 16 of the bytes that the caller vouches for.
+        // SAFETY: 16 bytes of the caller's ranges.
         unsafe {
             asm!(
                 "movdqu {a}, xmmword ptr [{from} + {at}]",
@@ -129,28 +133,29 @@ pub(super) unsafe fn copy_narrow(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// As of [`copy`], for [`WIDE`] bytes at least, on a processor that has AVX2.
+/// The conditions of [`copy`], for at least [`WIDE`] bytes, on a processor with AVX2.
 #[target_feature(enable = "avx2")]
 unsafe fn copy_wide(from: *const u8, to: *mut u8, len: usize) {
     let last = len - WIDE;
     let mut at = 0;
     while at < last {
-        // SAFETY: 64 of the bytes that the caller vouches for, at `at` and behind.
+        // SAFETY: 64 bytes of the caller's ranges, from `at` on.
         unsafe { copy_step(from, to, at) };
         at += WIDE;
     }
-    // SAFETY: the last 64 bytes.
+    // SAFETY: the last 64 bytes of the caller's ranges.
     unsafe { copy_step(from, to, last) };
-    // The compiler does not do so for the sake of what `asm!` writes. Code without AVX is slow beside registers that are in use.
+    // The compiler does not emit this for registers that `asm!` writes. Code without AVX is slow while their
+    // upper halves are in use.
     _mm256_zeroupper();
 }
 
 /// # Safety
-/// As of [`copy`], for [`WIDE`] bytes at `at`, on a processor that has AVX2.
+/// The conditions of [`copy`], for [`WIDE`] bytes at `at`, on a processor with AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn copy_step(from: *const u8, to: *mut u8, at: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the ranges (see Safety).
     unsafe {
         asm!(
             "vmovdqu {a}, ymmword ptr [{from} + {at}]",
@@ -165,24 +170,24 @@ unsafe fn copy_step(from: *const u8, to: *mut u8, at: usize) {
 }
 
 /// # Safety
-/// As of [`super::equals`].
+/// The conditions of [`super::equals`].
 pub(super) unsafe fn equals(shared: *const u8, own: &[u8]) -> bool {
     if own.len() >= WIDER && AVX2.load(Ordering::Relaxed) {
-        // SAFETY: the processor has what it takes; the rest is the caller's promise.
+        // SAFETY: `AVX2` says that the processor has it; the caller guarantees the ranges (see Safety).
         return unsafe { equals_wide(shared, own) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the ranges (see Safety).
     unsafe { equals_narrow(shared, own) }
 }
 
 /// # Safety
-/// As of [`super::equals`].
+/// The conditions of [`super::equals`].
 #[inline(never)]
 pub(super) unsafe fn equals_narrow(shared: *const u8, own: &[u8]) -> bool {
     let len = own.len();
     if len < 16 {
         let mut copy = [0; 16];
-        // SAFETY: as the caller vouches, and the copy has room for so many.
+        // SAFETY: the caller guarantees `shared` (see Safety), and `copy` holds 16 bytes, more than `len`.
         unsafe { copy_out(shared, copy.as_mut_ptr(), len) };
         return copy[..len] == *own;
     }
@@ -211,33 +216,34 @@ pub(super) unsafe fn equals_narrow(shared: *const u8, own: &[u8]) -> bool {
 }
 
 /// # Safety
-/// As of [`super::equals`], for [`WIDER`] bytes at least, on a processor that has AVX2.
+/// The conditions of [`super::equals`], for at least [`WIDER`] bytes, on a processor with AVX2.
 #[target_feature(enable = "avx2")]
 unsafe fn equals_wide(shared: *const u8, own: &[u8]) -> bool {
     let (last, own) = (own.len() - WIDER, own.as_ptr());
-    // Mostly all of it is the same, so it is not asked before the end.
+    // Usually all bytes are equal, so the result is checked only at the end.
     let mut differ = _mm256_setzero_si256();
     let mut at = 0;
     while at < last {
-        // SAFETY: 128 bytes of each range, at `at` and behind.
+        // SAFETY: 128 bytes of each range, from `at` on.
         differ = _mm256_or_si256(differ, unsafe { differences(shared.add(at), own.add(at)) });
         at += WIDER;
     }
-    // SAFETY: the last 128 bytes.
+    // SAFETY: the last 128 bytes of each range.
     differ = _mm256_or_si256(differ, unsafe { differences(shared.add(last), own.add(last)) });
     _mm256_testz_si256(differ, differ) == 1
 }
 
-/// Zero if [`WIDER`] bytes are the same.
+/// Zero if [`WIDER`] bytes are equal.
 ///
 /// # Safety
-/// Both must be valid for reads of so many bytes, `own` by accesses of the language's, on a processor that has AVX2.
+/// Both must be valid for reads of [`WIDER`] bytes, `own` by ordinary Rust accesses, on a processor with
+/// AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn differences(shared: *const u8, own: *const u8) -> __m256i {
     let (a, b, c, d): (__m256i, __m256i, __m256i, __m256i);
     let own = own.cast::<__m256i>();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the ranges (see Safety).
     unsafe {
         asm!(
             "vmovdqu {a}, ymmword ptr [{shared}]",
@@ -256,10 +262,10 @@ unsafe fn differences(shared: *const u8, own: *const u8) -> __m256i {
     }
 }
 
-/// Whether the processor, and the system, are known to have registers of 32 bytes.
+/// Whether the processor and the system are known to have registers of 32 bytes.
 static AVX2: AtomicBool = AtomicBool::new(false);
 
-/// Finds out whether they have. Not without the standard library.
+/// Detects AVX2. Does nothing without the standard library.
 #[cold]
 fn look_for_avx2() {
     #[cfg(any(test, loom, feature = "std"))]

@@ -1,52 +1,55 @@
 //! Copies out of, copies into, and comparisons with memory that another process may write at the same time.
 //!
-//! None of these is an access of the language's to that memory, for which a reference, or a copy as `memcpy` makes it, would have to
-//! be the only one: the bytes are moved by instructions, or by relaxed atomic accesses where there are none for that
-//! (`docs/decisions/shared-bytes.md`). Both are also sound where the memory is this process's alone.
+//! None of them is a Rust access to that memory: a reference, or a copy by `memcpy`, would have to be the
+//! only access. Instructions move the bytes, or relaxed atomic accesses where there are no such instructions
+//! (`docs/decisions/shared-bytes.md`). Both are also sound on memory that only this process uses.
 
 mod by_atomics;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[cfg_attr(farjump_planted, allow(dead_code, reason = "tested everywhere"))]
 mod by_instructions;
 
-// ThreadSanitizer, which `farjump_planted` is for, sees atomic accesses and no instructions.
+// ThreadSanitizer, for which `farjump_planted` exists, sees atomic accesses but not instructions.
 #[cfg(not(all(target_arch = "x86_64", not(miri), not(farjump_planted))))]
 use by_atomics as means;
 #[cfg(all(target_arch = "x86_64", not(miri), not(farjump_planted)))]
 use by_instructions as means;
 
-/// Copies `len` bytes from memory that another process may write meanwhile, to memory that is the caller's alone. Each byte of the copy
-/// was there at some time during the call; what belongs together need not come from one time. Check the copy, and use it.
+/// Copies `len` bytes from memory that another process may write meanwhile to memory that is the caller's
+/// alone. Each byte of the copy was there at some time during the call, not necessarily all at one time.
+/// Check the copy, and use only the copy.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, and the two do not overlap. In this process nobody writes to `from`
-/// meanwhile but by atomic operations or by instructions as here.
+/// `from` must be valid for reads and `to` for writes of `len` bytes. The two must not overlap. In this
+/// process nothing may write to `from` meanwhile except by atomic operations or by the instructions used
+/// here.
 #[inline(always)]
 pub unsafe fn copy_out(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees the ranges (see Safety).
     unsafe { means::copy_out(from, to, len) }
 }
 
-/// Copies `len` bytes from memory that is the caller's alone, to memory that another process may read and write meanwhile. Nothing is
-/// said of the order in which they get there: what they mean is handed over behind them, by a store with release order.
+/// Copies `len` bytes from memory that is the caller's alone to memory that another process may read and
+/// write meanwhile. The bytes arrive in no particular order: hand them over by a later store with release
+/// order.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, and the two do not overlap. In this process nobody reads or writes
-/// `to` meanwhile.
+/// `from` must be valid for reads and `to` for writes of `len` bytes. The two must not overlap. In this
+/// process nothing may read or write `to` meanwhile.
 #[inline(always)]
 pub unsafe fn copy_in(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees the ranges (see Safety).
     unsafe { means::copy_in(from, to, len) }
 }
 
-/// Whether memory that another process may write meanwhile holds the bytes of `own`. `true` says that each of them was there at some
-/// time during the call, and nothing of what is there now: go on with `own`.
+/// Whether memory that another process may write meanwhile holds the bytes of `own`. `true` means that each
+/// byte was there at some time during the call, and says nothing about later: use `own` from then on.
 ///
 /// # Safety
-/// `shared` is valid for reads of as many bytes as `own` has. In this process nobody writes there meanwhile but by atomic operations
-/// or by instructions as here.
+/// `shared` must be valid for reads of `own.len()` bytes. In this process nothing may write there meanwhile
+/// except by atomic operations or by the instructions used here.
 pub unsafe fn equals(shared: *const u8, own: &[u8]) -> bool {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees the ranges (see Safety).
     unsafe { means::equals(shared, own) }
 }
 

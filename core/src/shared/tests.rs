@@ -14,10 +14,10 @@ fn copies() -> Vec<Copy> {
     all
 }
 
-/// As a processor without AVX2 does it.
+/// The copy of a processor without AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn narrow(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees the ranges.
     unsafe {
         match len {
             16.. => by_instructions::copy_narrow(from, to, len),
@@ -33,7 +33,7 @@ fn comparisons() -> Vec<Equals> {
     all
 }
 
-/// Ends the other thread, however this one ends.
+/// Ends the other thread when dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -42,7 +42,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// All short lengths, and such as are long for one means or another.
+/// All short lengths, and lengths that count as long for one implementation.
 fn lengths() -> impl Iterator<Item = usize> {
     let most = if cfg!(miri) { 40 } else { 300 };
     (0..=most).chain([1023, 1024, 1025, 1500])
@@ -55,7 +55,7 @@ fn what_is_copied_is_what_was_there_wherever_it_lies_and_nothing_beside_it_is_wr
         for len in lengths() {
             for (from, to) in (0..9).map(|from| (from, 3)).chain((0..9).map(|to| (5, to))) {
                 let mut here = [0; 1600];
-                // SAFETY: both ranges lie inside their memory, which is not the same.
+                // SAFETY: both ranges lie inside their arrays, which are different.
                 unsafe { copy(there[from..].as_ptr(), here[to..].as_mut_ptr(), len) };
                 assert_eq!(here[to..to + len], there[from..from + len], "{from} {to} {len}");
                 let beside = here[..to].iter().chain(&here[to + len..]);
@@ -71,7 +71,7 @@ fn what_is_the_same_is_found_to_be_and_each_byte_that_differs_is_seen() {
     for equals in comparisons() {
         for len in lengths() {
             for from in 0..9 {
-                // What lies beside differs.
+                // The bytes around the range differ.
                 let mut shared: Vec<u8> = own.iter().map(|byte| !byte).collect();
                 shared[from..from + len].copy_from_slice(&own[..len]);
                 // SAFETY: the range lies inside the vector.
@@ -88,7 +88,8 @@ fn what_is_the_same_is_found_to_be_and_each_byte_that_differs_is_seen() {
     }
 }
 
-/// Both sides write and read words whose bytes are all alike, so that each byte of a copy must be one of those that were written.
+/// Both threads write and read words whose bytes are all alike, so each byte of a copy must be one of those
+/// written.
 #[test]
 fn what_is_copied_and_compared_while_another_thread_writes_it_is_made_of_what_was_written() {
     const WORDS: usize = 300 / 8 + 1;
@@ -96,7 +97,7 @@ fn what_is_copied_and_compared_while_another_thread_writes_it_is_made_of_what_wa
     let over = AtomicBool::new(false);
     let rounds = if cfg!(miri) { 3 } else { 20 };
     let alike = |byte: u8| u64::from_ne_bytes([byte; 8]);
-    // Miri knows no atomic accesses of two sizes to the same bytes.
+    // Miri does not support atomic accesses of two sizes to the same bytes.
     let is_few = |len: &usize| *len <= 300 && (!cfg!(miri) || len.is_multiple_of(8));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -110,14 +111,15 @@ fn what_is_copied_and_compared_while_another_thread_writes_it_is_made_of_what_wa
         let start = shared.as_ptr().cast::<u8>();
         for len in lengths().filter(is_few).flat_map(|len| [len].repeat(rounds)) {
             let mut own = [7; WORDS * 8];
-            // SAFETY: so many bytes are there, which the other thread writes by atomic operations; `own` is as long.
+            // SAFETY: `start` is valid for `len` bytes, which the other thread writes by atomic operations;
+            // `own` is as long.
             unsafe { super::copy_out(start, own.as_mut_ptr(), len) };
             assert!(own[..len].iter().all(|byte| *byte <= 1) && own[len..].iter().all(|byte| *byte == 7));
-            // SAFETY: as above.
+            // SAFETY: `start` is valid for `len` bytes, which the other thread writes by atomic operations.
             assert!(len == 0 || !unsafe { super::equals(start, &[7; 300][..len]) });
         }
     });
-    // The other way round: what is copied in is read meanwhile.
+    // The reverse: bytes that are copied in are read meanwhile.
     let over = AtomicBool::new(false);
     let room = ptr::from_ref(&shared).cast_mut();
     std::thread::scope(|scope| {
@@ -132,11 +134,11 @@ fn what_is_copied_and_compared_while_another_thread_writes_it_is_made_of_what_wa
         let _over = Over(&over);
         for round in 0..rounds * 300 {
             let own = [(round % 9) as u8; WORDS * 8];
-            // SAFETY: so many bytes are there, which are atomics and may be written so; the other thread only reads them, by atomic
-            // operations.
+            // SAFETY: the bytes are atomics and may be written so; the other thread only reads them, by
+            // atomic operations.
             unsafe { super::copy_in(own.as_ptr(), room.cast(), own.len()) };
         }
     });
-    // SAFETY: nobody writes any more.
+    // SAFETY: nothing writes any more.
     assert!(unsafe { super::equals(shared.as_ptr().cast(), &[((rounds * 300 - 1) % 9) as u8; WORDS * 8]) });
 }

@@ -1,18 +1,13 @@
-//! `membarrier(2)` as far as loom can follow it.
+//! `membarrier(2)`, as far as loom can model it.
 //!
-//! The call makes each running thread of each registered process pass a full fence, somewhere between the call's begin and its
-//! return. Linux interrupts the processors of these threads; a thread that is not running passes one when it is switched to.
-//! Loom interrupts nobody, so a thread of a model has places at which the interrupt may be taken: [`interruptible`]. The caller
-//! asks, and goes on when each thread has passed a fence at one of its places or is not running.
+//! The call makes each running thread of each registered process pass a full fence between its start and its
+//! return. Linux interrupts the processors of these threads; a thread that is not running passes a fence when
+//! it is switched to. Loom has no interrupts, so a thread of a model has places at which one may be taken:
+//! [`interruptible`].
 //!
-//! Whether an interrupt that is asked for is taken at one place or at a later one is up to loom (the word that asks is read
-//! relaxed, so that it may be read late), and all orders are tried. The places are before a frame is stored, between that and
-//! the look at the peer's state (in [`compiler_fence`], where the fence would stand that `membarrier` replaces), and behind
-//! the look. An interrupt between two stores of one frame adds nothing: the peer looks at the last of them only.
-//!
-//! Where the model promises too much: loom has a fence with sequential consistency synchronise with each earlier one, which the
-//! language does not promise; x86-64 and the kernel's barriers (`smp_mb`) do. Where it promises too little: an interrupt is
-//! taken at these places alone, and its fence comes without the order that entering the kernel brings.
+//! The model is too strong in one point: a loom fence with sequential consistency synchronises with each
+//! earlier one. Rust does not guarantee that; x86-64 and the kernel's barriers (`smp_mb`) do. It is too weak
+//! in another: an interrupt's fence comes without the order of entering the kernel.
 #![cfg_attr(not(test), allow(dead_code, reason = "only models use it"))]
 
 use std::cell::RefCell;
@@ -20,16 +15,16 @@ use std::sync::Arc;
 
 use super::{AtomicU64, Ordering, fence};
 
-/// Not running: it passes a fence before it runs again.
+/// The thread is not running: it passes a fence before it runs again.
 const NOT_RUNNING: u64 = u64::MAX;
 
 /// A thread of a registered process.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// How many fences it was asked to pass, and the number of the last one that it passed.
+    /// Number of fences requested, and number of the last fence passed.
     asked: AtomicU64,
     passed: AtomicU64,
-    /// What the thread itself knows of `passed`: no word of the model.
+    /// The thread's own copy of `passed`: no word of the model.
     known: std::sync::atomic::AtomicU64,
 }
 
@@ -38,13 +33,13 @@ loom::thread_local! {
 }
 
 impl Thread {
-    /// Says how many fences it has passed.
+    /// Publishes the number of fences passed.
     fn say(&self, passed: u64) {
         self.known.store(passed, Ordering::Relaxed);
         self.passed.store(passed, Ordering::Relaxed);
     }
 
-    /// One that is not running.
+    /// Makes a thread that is not running.
     pub(crate) fn new() -> Arc<Thread> {
         Arc::new(Thread {
             asked: AtomicU64::new(0),
@@ -54,13 +49,13 @@ impl Thread {
     }
 }
 
-/// The calling thread is `thread`, and runs.
+/// Makes the calling thread `thread`, which runs.
 pub(crate) fn run_as(thread: Arc<Thread>) {
     THIS.with(|this| *this.borrow_mut() = Some(thread));
     resume();
 }
 
-/// The calling thread stops running: it ends, or sleeps in a system call.
+/// Marks the calling thread as not running: it ends, or sleeps in a system call.
 pub(crate) fn pause() {
     if let Some(thread) = this() {
         fence(Ordering::SeqCst);
@@ -68,7 +63,7 @@ pub(crate) fn pause() {
     }
 }
 
-/// The calling thread runs again.
+/// Marks the calling thread as running again.
 pub(crate) fn resume() {
     if let Some(thread) = this() {
         thread.say(thread.asked.load(Ordering::Relaxed));
@@ -77,6 +72,11 @@ pub(crate) fn resume() {
 }
 
 /// A place at which the calling thread may be interrupted.
+///
+/// The places are before a frame is stored, after the check of the peer's state, and between the two (in
+/// [`compiler_fence`], in place of the fence that `membarrier` replaces). An interrupt between two stores of
+/// one frame adds nothing: the peer polls only the last of them. Loom tries all orders in which a requested
+/// interrupt is taken here or later: the word that requests it is read relaxed, so possibly late.
 pub(crate) fn interruptible() {
     let Some(thread) = this() else { return };
     let asked = thread.asked.load(Ordering::Relaxed);
@@ -86,20 +86,22 @@ pub(crate) fn interruptible() {
     }
 }
 
-/// `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)`, where `thread` is the only other one of a registered process.
+/// `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)`, with `thread` as the only other thread of a registered
+/// process. Requests a fence, and returns when the thread has passed it at one of its places or is not
+/// running.
 pub(crate) fn call(thread: &Thread) {
     fence(Ordering::SeqCst);
     let number = thread.asked.load(Ordering::Relaxed) + 1;
     thread.asked.store(number, Ordering::Relaxed);
     while thread.passed.load(Ordering::Relaxed) < number {
-        // The other may be in such a call itself.
+        // The other thread may be in this call itself.
         interruptible();
         loom::thread::yield_now();
     }
     fence(Ordering::SeqCst);
 }
 
-/// Where the sender has no fence, and the compiler alone may not move what stands here.
+/// The place without a sender's fence, where only the compiler must not reorder.
 pub(crate) fn compiler_fence(_: Ordering) {
     interruptible();
 }

@@ -14,18 +14,19 @@ pub(crate) mod membarrier;
 #[cfg(any(loom, farjump_planted))]
 pub(crate) mod planted;
 
-/// What a store with release order hands to the peer.
+/// The thing that a store with release order hands to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handover {
     /// A frame, by its signal.
     Frame,
-    /// The room of consumed frames, by the position in the return line.
+    /// Credit for consumed frames, by the position in the credit line.
     Room,
-    /// What lies on the control connection, by the state in the return line.
+    /// A notice of a message on the control connection, by the state in the credit line.
     Attention,
 }
 
-/// The order of a store that hands something over. Always release order, unless a test plants a race to see that it is found.
+/// The order of a store that hands something over. Always release, unless a test plants a race to check that
+/// it is found.
 #[cfg(not(any(loom, farjump_planted)))]
 #[inline(always)]
 pub(crate) const fn release(_: Handover) -> Ordering {

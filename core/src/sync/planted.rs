@@ -1,16 +1,16 @@
-//! Races on purpose: a store that should have release order and has none. A model or a test under ThreadSanitizer that does not
-//! find one of these proves nothing when it finds none.
+//! Planted races: stores that should have release order and do not. A model or a ThreadSanitizer test that
+//! misses one of these proves nothing when it finds none.
 #![cfg_attr(all(loom, not(test)), allow(dead_code, reason = "only models use it"))]
 
 use super::Handover;
 
 #[cfg(loom)]
 std::thread_local! {
-    // The threads of a model share one thread of the system, and models run beside each other.
+    // The threads of a model share one thread of the system, and models run in parallel.
     static PLANTED: core::cell::Cell<Option<Handover>> = const { core::cell::Cell::new(None) };
 }
 
-/// From now on, stores that hand `what` over are relaxed; with `None`, no more.
+/// Makes stores that hand over `what` relaxed from now on; `None` ends that.
 #[cfg(loom)]
 pub(crate) fn plant(what: Option<Handover>) {
     PLANTED.set(what);
@@ -24,7 +24,7 @@ pub(crate) fn is(what: Handover) -> bool {
 #[cfg(not(loom))]
 static PLANTED: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(u8::MAX);
 
-/// From now on, stores that hand `what` over are relaxed; with `None`, no more.
+/// Makes stores that hand over `what` relaxed from now on; `None` ends that.
 #[cfg(not(loom))]
 pub(crate) fn plant(what: Option<Handover>) {
     PLANTED.store(what.map_or(u8::MAX, |what| what as u8), super::Ordering::Relaxed);

@@ -1,14 +1,14 @@
 //! Signals: the words that say "here, whole, and of this lap".
 //!
-//! A signal is a function of the link's random key and of the frame's position, never a constant, so that neither a byte
-//! of an earlier lap nor payload that imitates a frame can pass for one. The position counts bytes since the link was
-//! made and never wraps (2^64 bytes), so no two frames of a link share a signal: for one key the function is a
-//! permutation of the 64-bit words.
+//! A signal is a function of the link's random key and the frame's position, never a constant. So neither a
+//! byte of an earlier lap nor payload that imitates a frame can pass for one. The position counts bytes since
+//! the link was made and never wraps (2^64 bytes). For one key the function is a permutation of the 64-bit
+//! words, so no two frames of a link share a signal.
 //!
-//! This is no authentication of the source: who may write into a mailbox can write any signal. It keeps *data* apart from
-//! frames, against chance and against whoever supplies payload without knowing the key.
+//! Signals do not authenticate the source: a process that may write into a mailbox can write any signal. They
+//! keep *data* apart from frames, against chance and against suppliers of payload without the key.
 
-/// The random key of one direction of a link, drawn by its receiver and told to its sender when they meet.
+/// The random key of one direction of a link, drawn by its receiver and sent to its sender in the handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LinkKey {
     header: u64,
@@ -25,8 +25,8 @@ impl LinkKey {
     /// Length of a key in bytes.
     pub const LEN: usize = 16;
 
-    /// Takes 16 random bytes. They must come from the operating system's generator: whoever can guess them can write
-    /// payload that looks like frames.
+    /// Makes a key from 16 random bytes. They must come from the operating system's generator: guessed bytes
+    /// allow payload that looks like frames.
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
         LinkKey {
@@ -35,7 +35,7 @@ impl LinkKey {
         }
     }
 
-    /// The key as bytes, to be told to the peer.
+    /// The key as bytes, for the peer.
     pub const fn to_bytes(self) -> [u8; Self::LEN] {
         let ([a, b, c, d, e, f, g, h], [i, j, k, l, m, n, o, p]) =
             (self.header.to_le_bytes(), self.trailer.to_le_bytes());
@@ -54,16 +54,16 @@ impl LinkKey {
         mix(position ^ self.trailer, self.header)
     }
 
-    /// A keyed checksum of a frame, for the arrival rule `Checked`: order matters, every bit counts, and it differs from
-    /// position to position. `words` are the frame's 64-bit words from the word after the header signal up to the
-    /// trailer.
+    /// A keyed checksum of a frame, for the arrival rule `Checked`. Order matters, every bit counts, and it
+    /// differs from position to position. `words` are the frame's 64-bit words from the word after the header
+    /// signal up to the trailer.
     pub fn checksum(self, position: u64, words: impl Iterator<Item = u64>) -> u64 {
         let mut sum = self.summing(position);
         sum.add(words);
         sum.value()
     }
 
-    /// A checksum as [`LinkKey::checksum`] computes it, to which words are added bit by bit.
+    /// Starts a checksum that is computed in steps; the result is that of [`LinkKey::checksum`].
     pub(crate) const fn summing(self, position: u64) -> Checksum {
         Checksum { sum: self.trailer(position), key: self.header }
     }
@@ -89,8 +89,8 @@ impl Checksum {
     }
 }
 
-/// A permutation of 64-bit words for each `key`: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) between
-/// two exclusive-ors.
+/// A permutation of 64-bit words for each `key`: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA
+/// 2014) between two exclusive-ors.
 #[inline(always)]
 const fn mix(word: u64, key: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Whatever bytes come, the check ends without a panic, and what it lets pass lies where it may.
+//! No bytes make the check panic, and the parts of an accepted frame lie inside it.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use proptest::sample::{Index, select};
 
 use super::{KINDS, bytes, code, plan};
 
-/// The ranges of the frame that its parts take, in order.
+/// The byte ranges of a frame's parts, in order.
 fn ranges(header: &Header, parts: &Parts) -> Vec<Range<u64>> {
     let mut ranges = vec![];
     match parts.code {
@@ -100,7 +100,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_view_panic(mut frame in prop::collection::vec(any::<u8>(), 0..1_024), kind in 0_u8..11) {
-        // Random bytes alone would seldom get past the kind and the length.
+        // Purely random bytes would seldom pass the checks of kind and length.
         let len = frame.len() as u32;
         for (at, byte) in len.to_le_bytes().into_iter().chain([0; 4]).chain([kind, 6]).enumerate() {
             if let Some(place) = frame.get_mut(8 + at) {

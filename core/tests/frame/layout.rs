@@ -1,4 +1,4 @@
-//! What a plan is laid out as: aligned in memory, no longer than it must be, and never what the check refuses.
+//! Layouts of plans: aligned in memory, no longer than necessary, and never refused by the check.
 
 use farjump_core::frame::{Flags, INLINE_PAYLOAD, Kind, LINE, Layout, Plan, TRAILER_LEN, Trailer};
 use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place};
@@ -7,7 +7,7 @@ use super::{NO_LIMIT, TRAILERS, code, no_code, plan};
 
 const BASES: std::ops::Range<usize> = 0..4096 / LINE;
 
-/// A frame whose parts end at `end` has a trailer iff its link wants one there.
+/// A frame whose parts end at `end` has a trailer exactly if its link requires one there.
 fn trailer_len(trailer: Trailer, end: usize) -> usize {
     match trailer {
         Trailer::Never => 0,
@@ -22,7 +22,8 @@ fn trailer_len(trailer: Trailer, end: usize) -> usize {
     }
 }
 
-/// The header that the layout gives for `used` bytes is one that the receiver takes, of a frame as short as can be.
+/// Asserts that the receiver accepts the header that the layout gives for `used` bytes, and that the frame is
+/// as short as possible.
 fn assert_good(plan: &Plan<'_>, base: usize, layout: &Layout, used: usize, trailer: Trailer) {
     let header = plan.header(layout, used);
     let what = || format!("{:?} at {base}, {used} used, {trailer:?}: {layout:?} {header:?}", plan.kind);
@@ -54,7 +55,8 @@ fn every_payload_at_every_place_with_every_alignment_is_aligned_minimal_and_acce
         for align_log2 in [0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] {
             let plan = Plan { align_log2, ..plan(Kind::Call) };
             for base in BASES.map(|line| line * LINE) {
-                // All lengths that share lines with something, then strides that hit every place in a line.
+                // All lengths that share lines with something, then strides that reach every offset in a
+                // line.
                 for len in (0..300).chain((300..9_000).step_by(61)) {
                     let layout = plan.layout(base, len, trailer);
                     assert_eq!(plan.header(&layout, len).frame_len as usize, layout.frame_len);
@@ -140,7 +142,7 @@ fn frames_that_carry_or_name_code_are_aligned_minimal_and_accepted() {
     }
 }
 
-/// An image whose code is aligned to `2^align_log2`, behind so many imports.
+/// An image with code aligned to `2^align_log2` behind `imports` imports.
 fn image(align_log2: u8, imports: u32) -> Vec<u8> {
     let import = |index: u32| Import { site: Place::Span1(index * 8), name: "a", addend: 0, weak: false };
     let parts = ImageParts {

@@ -1,4 +1,4 @@
-//! Frames: what is encoded reads back, what is laid out passes the check, and no bytes whatever get past it that should not.
+//! Frames: encoded frames read back, laid-out frames pass the check, and invalid bytes do not.
 #![cfg(not(loom))]
 
 mod arbitrary;
@@ -41,7 +41,7 @@ fn no_code() -> [u64; 5] {
     panic!("a frame of a kind that names no code was asked for its code")
 }
 
-/// A frame as whoever has plain memory makes it: signal 7, payload bytes counting up.
+/// A frame in plain memory: signal 7, payload bytes counting up.
 fn bytes(plan: &Plan<'_>, base: usize, payload_len: usize) -> (Vec<u8>, Layout) {
     let layout = plan.layout(base, payload_len, Trailer::Never);
     let header = plan.header(&layout, payload_len);

@@ -1,5 +1,4 @@
-//! Several messages in one payload: those that honest senders write are read back, and no word whatever makes messages that lie
-//! outside.
+//! Several messages in one payload: honest ones read back, and no word yields messages outside the payload.
 
 use farjump_core::frame::{
     Flags, FrameError, Header, INLINE_ALIGN_LOG2, Kind, MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages,
@@ -15,7 +14,7 @@ fn of(payload_len: u32, len: u32, count: u32) -> Result<Messages, FrameError> {
     Messages::of(&header(payload_len), || Messages { len, count }.to_word())
 }
 
-/// Bytes of payload that messages take.
+/// Bytes of payload that `count` messages take.
 fn taken(len: u32, count: u32) -> u32 {
     MESSAGES_HEAD_LEN as u32 + count * Messages::stride(len as usize) as u32
 }

@@ -12,8 +12,8 @@ fn call(change: impl FnOnce(&mut Header)) -> Result<(), FrameError> {
     header.check(0, 4096, 1024, no_code).map(|_| ())
 }
 
-/// A frame of kind `kind` with a name of four bytes, an image of 100 where one travels and a payload of 200, whose
-/// words at 24 `change` may spoil.
+/// A frame of kind `kind` with a name of four bytes, an image of 100 if the kind has one, and a payload of
+/// 200. `change` may spoil its words at 24.
 fn with_code(kind: Kind, change: impl FnOnce(&mut [u64; 5])) -> Result<(), FrameError> {
     let image = [1; 100];
     let image = if kind.carries_image() { &image[..] } else { &[] };
@@ -119,7 +119,7 @@ fn reserved_flags_impossible_alignments_and_trailers_in_messages_are_refused() {
         frame[17] = flags;
         let expected = match (flags >> 4, flags & 15) {
             (0 | 1 | 4 | 5, 3..=6) => None,
-            // Possible, but nothing is aligned so far inside a frame of one line.
+            // Valid, but a frame of one line has no room for this alignment.
             (0 | 1 | 4 | 5, log2 @ 7..=12) => {
                 Some(FrameError::Payload { offset: 1 << log2, len: 0, frame: 64 })
             }

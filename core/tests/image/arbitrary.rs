@@ -1,4 +1,4 @@
-//! Whatever bytes come, the check ends without a panic, and what it lets pass can be placed without one.
+//! No bytes make the check panic, and every accepted image can be placed without a panic.
 
 use farjump_core::image::{ImageView, MAX_WANTED, Place, Room, is_soname};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 use super::encode::any_parts;
 
-/// Uses everything that a view offers.
+/// Uses every method of a view.
 fn use_all(bytes: &[u8]) {
     let Ok(view) = ImageView::new_checked(bytes) else { return };
     assert!((view.entry() as usize) < view.span1().len());
@@ -40,7 +40,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_view_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), small: bool) {
-        // Random bytes alone would never get past the magic and the lengths.
+        // Purely random bytes would never pass the checks of magic and lengths.
         for (at, byte) in b"FJI\x02\x3e\0\x01\x33".iter().enumerate() {
             if let Some(place) = bytes.get_mut(at) {
                 *place = *byte;
@@ -62,7 +62,7 @@ proptest! {
         cut in prop::option::weighted(0.1, any::<Index>()),
     ) {
         let mut bytes = parts.encode().unwrap();
-        // Most of the image is text, where every change is as good as another.
+        // Most of the image is text, where one change is as good as another.
         let within = if in_header { bytes.len().min(64) } else { bytes.len() };
         for (at, byte) in changes {
             let at = at.index(within);

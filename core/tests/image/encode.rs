@@ -1,4 +1,4 @@
-//! The canonical bytes: what was put in comes out, and the order in which a linker gave it does not show.
+//! The canonical bytes: they read back, and do not depend on the linker's order.
 
 use farjump_core::image::{ImageError, ImageParts, ImageView, Import, Machine, Place, Relative};
 use proptest::prelude::*;

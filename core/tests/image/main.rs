@@ -1,4 +1,4 @@
-//! Images: one encoding for one content, no bytes that get past the check and should not, and sites patched as they ask.
+//! Images: one encoding for one content, no invalid bytes accepted, and sites patched as requested.
 #![cfg(not(loom))]
 
 mod arbitrary;

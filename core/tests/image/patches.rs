@@ -1,4 +1,4 @@
-//! Patching an image where it lies: it holds what the same image holds that was placed.
+//! Patching an image in the mailbox: the result equals the same image, placed.
 
 use std::ptr::NonNull;
 
@@ -44,7 +44,7 @@ fn an_image_patched_where_it_lies_is_what_it_is_when_placed_there_whatever_its_s
             lap[site] = !0;
         }
         let span1 = NonNull::from(&mut lap).cast();
-        // SAFETY: 64 bytes aligned to 8, as long as span 1, which nobody else uses.
+        // SAFETY: 64 bytes aligned to 8, as long as span 1, which nothing else uses.
         unsafe { patches.apply(span1, ADDRESS) };
         let found: Vec<u8> = lap.iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(found, placed);

@@ -1,4 +1,4 @@
-//! Placing: both spans copied, bss zeroed, every site patched with what it asks for and no other byte touched.
+//! Placing: both spans copied, bss zeroed, every site patched, and no other byte touched.
 
 use farjump_core::image::{ImageView, Import, Place, PlaceError, Relative, Room, SPAN_DISTANCE};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::parts;
 
 const ADDRESS: u64 = 0x7f00_0000_1000;
 
-/// An address for each name, far from each other.
+/// An address for each name, far from the others.
 fn address_of(name: &str) -> u64 {
     name.bytes().fold(0x5500_0000_0000, |sum: u64, byte| sum.wrapping_mul(257).wrapping_add(u64::from(byte)))
 }

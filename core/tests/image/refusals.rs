@@ -7,7 +7,7 @@ use farjump_core::image::{
 use super::parts;
 
 const SPAN2: u32 = 1 << 31;
-/// Where the encoding of `parts` has its imports, its relative sites and its names.
+/// Offsets of imports, relative sites and names in the encoding of `parts`.
 const IMPORTS: usize = 32;
 const RELATIVES: usize = IMPORTS + 4 * 16;
 const NAMES: usize = RELATIVES + 3 * 8;
@@ -18,7 +18,7 @@ fn check(change: impl FnOnce(&mut Vec<u8>)) -> Result<(), ImageError> {
     ImageView::new_checked(&bytes).map(|_| ())
 }
 
-/// With one 32-bit word replaced.
+/// Checks the image with one 32-bit word replaced.
 fn with_word(at: usize, word: u32) -> Result<(), ImageError> {
     check(|bytes| bytes[at..at + 4].copy_from_slice(&word.to_le_bytes()))
 }
@@ -95,7 +95,7 @@ fn spans_over_2_to_the_30_are_too_long() {
     let max = MAX_SPAN as u64;
     assert_eq!(with_word(8, 1 + MAX_SPAN as u32), Err(ImageError::SpanTooLong { span: 1, len: max + 1 }));
     assert_eq!(with_word(8, u32::MAX), Err(ImageError::SpanTooLong { span: 1, len: u64::from(u32::MAX) }));
-    // Data and bss each fit, and together do not; and their sum does not fit 32 bits.
+    // Data and bss each fit but not together; and their sum does not fit 32 bits.
     assert_eq!(with_word(20, MAX_SPAN as u32 - 31), Err(ImageError::SpanTooLong { span: 2, len: max + 1 }));
     let len = u64::from(u32::MAX) + 32;
     assert_eq!(with_word(20, u32::MAX), Err(ImageError::SpanTooLong { span: 2, len }));
@@ -212,7 +212,8 @@ fn names_have_at_most_4096_bytes() {
     }
 }
 
-/// That takes time in proportion to the image, not to its names times its imports: minutes, with those that are here.
+/// The check takes time in proportion to the image, not to its names times its imports: that would be minutes
+/// here.
 #[test]
 fn an_image_whose_imports_all_name_one_endless_symbol_is_refused_at_once() {
     const COUNT: u32 = 65_535;
@@ -226,7 +227,7 @@ fn an_image_whose_imports_all_name_one_endless_symbol_is_refused_at_once() {
     assert_eq!(ImageView::new_checked(&image).unwrap_err(), ImageError::Name { index: 0 });
 }
 
-/// The image that wants these libraries, whatever they are: as its encoding would be if it were one.
+/// The encoding of an image that wants these libraries, valid or not.
 fn wanting(wanted: &[&[u8]]) -> Vec<u8> {
     let mut bytes = parts().encode().unwrap();
     let table: Vec<u8> = wanted.iter().flat_map(|name| [*name, b"\0"].concat()).collect();
@@ -275,7 +276,7 @@ fn a_wanted_library_is_named_by_a_soname_and_never_by_a_path() {
 fn a_wanted_librarys_name_with_a_zero_byte_is_refused() {
     let encoded = ImageParts { wanted: vec!["liba.so", "libz.so\0.1"], ..parts() }.encode();
     assert_eq!(encoded, Err(ImageError::Wanted { index: 1 }));
-    // What follows the zero byte is another name, which nothing uses, or an import's that is not where it should be.
+    // The bytes behind the zero are another name, either unused or an import's in the wrong place.
     assert_eq!(check_wanting(&[b"libz.so\0.1"]), Err(ImageError::Name { index: 0 }));
     let without_end = check(|bytes| bytes[28..32].copy_from_slice(&(9_u32 | 1 << 27).to_le_bytes()));
     assert!(without_end.is_err(), "the padding behind the names is not zero");

@@ -1,4 +1,4 @@
-//! Attention: one side puts something on the control connection and says so in its state word.
+//! Notices: a peer writes to the control connection and says so in its state word.
 
 use std::sync::Arc;
 
@@ -8,20 +8,19 @@ use loom::sync::atomic::AtomicU64;
 use super::{Mistake, Order, Setting, Way, check, finds, link};
 use crate::sync::{Handover, Ordering, membarrier as barrier};
 
-/// The control connection. Looking is as good as what attention says: a message may be read late, but not after the call that
-/// tells of it.
+/// The control connection. A message may be read early, but not after the call that announces it.
 struct Control {
     messages: [AtomicU64; 2],
-    /// Beside the first, by plain accesses.
+    /// Stored beside the first message by plain accesses.
     first: UnsafeCell<()>,
 }
 
-// SAFETY: loom watches who touches the cell when.
+// SAFETY: loom checks each access to the cell.
 unsafe impl Sync for Control {}
-// SAFETY: as above.
+// SAFETY: loom checks each access to the cell.
 unsafe impl Send for Control {}
 
-/// One side sends a frame, then calls for attention twice; the other takes the frame and reads both messages, and sleeps in
+/// One peer sends a frame, then two notices. The other takes the frame and reads both messages, and sleeps in
 /// between.
 fn calls(order: Order, frame: bool, receiver: Mistake) {
     let (mut left, right) = link(Setting { rings: [1, 1], longest: 1, order });

@@ -1,9 +1,10 @@
-//! Frames both ways, through rings that get full, between sides that sleep.
+//! Frames in both directions through rings that fill up, between peers that sleep.
 
 use super::{Mistake, Order, Setting, Side, Way, check, finds, link};
 use crate::sync::Handover;
 
-/// One side sends these frames (the way, words of payload), the other takes them; both sleep when they have nothing to do.
+/// One peer sends these frames (way of sending, words of payload), the other takes them. Both sleep when they
+/// have nothing to do.
 fn stream(setting: Setting, frames: &'static [(Way, usize)], sender: Mistake, receiver: Mistake) {
     let (left, right) = link(setting);
     let (mut left, mut right): (Side, Side) = (left.with(sender), right.with(receiver));
@@ -23,7 +24,7 @@ fn stream(setting: Setting, frames: &'static [(Way, usize)], sender: Mistake, re
     drop(thread.join());
 }
 
-/// One side calls, the other answers, each in turn.
+/// One peer calls, the other replies, in turn.
 fn ping_pong(setting: Setting, rounds: u32) {
     let (mut left, mut right) = link(setting);
     let thread = loom::thread::spawn(move || {
@@ -47,7 +48,8 @@ fn ping_pong(setting: Setting, rounds: u32) {
 const ONE_LINE: Setting = Setting { rings: [1, 1], longest: 1, order: Order::Fences };
 const LINES: &[(Way, usize)] = &[(Way::Line, 1), (Way::Line, 5)];
 
-/// Full after each frame: both sides wait for each other. The sender waits for room, for which nobody rings: `starved`.
+/// The ring is full after each frame, so both peers wait for each other. No doorbell reports credit to the
+/// sender: `starved` does.
 #[test]
 fn loom_a_sender_without_room_and_a_receiver_without_frames_never_wait_for_ever() {
     check(Some(3), None, || stream(ONE_LINE, LINES, Mistake::None, Mistake::None));
@@ -59,7 +61,7 @@ fn loom_calls_and_answers_find_each_other_with_fences_and_with_barriers() {
     check(Some(3), None, || ping_pong(Setting { order: Order::Membarrier, ..ONE_LINE }, 1));
 }
 
-/// A ring of four lines: a frame of one, then two of two, for the second of which a skip has to go first.
+/// A ring of four lines: a frame of one line, then two of two. The second of those needs a skip first.
 #[test]
 fn loom_frames_of_lines_and_a_skip_arrive_whole_and_wake_who_sleeps() {
     const FRAMES: &[(Way, usize)] = &[(Way::Reserve, 2), (Way::Lines, 6), (Way::Reserve, 8)];
@@ -69,7 +71,8 @@ fn loom_frames_of_lines_and_a_skip_arrive_whole_and_wake_who_sleeps() {
     });
 }
 
-/// Room for a skip and for the frame behind it: the sleeper that passes the skip has used up its ring, and must not sleep on.
+/// The ring holds a skip and the frame behind it. A sleeper that passes the skip has used up its wake-up, and
+/// must not sleep on.
 #[test]
 fn loom_a_sleeper_that_was_rung_for_a_skip_does_not_miss_the_frame_behind_it() {
     const FRAMES: &[(Way, usize)] = &[(Way::Reserve, 0), (Way::Reserve, 6)];
@@ -79,13 +82,13 @@ fn loom_a_sleeper_that_was_rung_for_a_skip_does_not_miss_the_frame_behind_it() {
     });
 }
 
-/// Without `starved` the sender would sleep soundly.
+/// Without `starved` the sender would sleep for good.
 #[test]
 fn loom_finds_the_starved_sender_that_nobody_rings() {
     finds(&["deadlock"], Some(3), None, || stream(ONE_LINE, LINES, Mistake::SleepsForNap, Mistake::None));
 }
 
-/// A sleeper takes rings back before it looks, and not behind it.
+/// A sleeper discards earlier wake-ups before it polls, not after.
 #[test]
 fn loom_finds_the_ring_that_is_taken_back_too_late() {
     finds(&["deadlock"], Some(3), None, || stream(ONE_LINE, LINES, Mistake::None, Mistake::SilencesLate));

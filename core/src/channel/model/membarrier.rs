@@ -1,8 +1,9 @@
-//! The handshake of [`mailbox::doze`](crate::mailbox) where the sender has no fence, because the sleeper calls `membarrier`.
+//! The handshake of [`mailbox::doze`](crate::mailbox) without a fence in the sender, because the sleeper
+//! calls `membarrier`.
 
 use super::{Mistake, Order, Setting, Way, check, finds, link};
 
-/// One side sends frames that there is room for, the other takes them and sleeps in between.
+/// One peer sends frames within its credit, the other takes them and sleeps in between.
 fn handshake(order: Order, frames: u32) {
     let (mut left, right) = link(Setting { rings: [1, 4], longest: 1, order });
     let mut right = right.with(Mistake::None);

@@ -1,11 +1,10 @@
-//! Whole channels under loom: both ends on one mapping, and the very code that runs, from [`Channel::reserve`] down to the
-//! words. `RUSTFLAGS="--cfg loom" cargo test -p farjump-core --release loom`
+//! Whole channels under loom: both endpoints on one mapping, and the code that really runs, from
+//! [`Channel::reserve`] down to the words. `RUSTFLAGS="--cfg loom" cargo test -p farjump-core --release loom`
 //!
-//! Regions are a line of control and a ring of a few lines (`mailbox::CONTROL_LEN`), in [`Mapping`]s, whose words are loom's atomics and
-//! whose payload loom watches. A side that may sleep soundly really sleeps: nothing but the doorbell wakes it, so a
-//! wake-up that is lost is a deadlock, which loom reports. (Real sleepers also wake by themselves once a second.)
-//!
-//! Each model has twins with a mistake in them, which loom must find.
+//! Regions are a line of control and a ring of a few lines (`mailbox::CONTROL_LEN`), in [`Mapping`]s. Their
+//! words are loom's atomics; loom watches their payload. A peer that may sleep without a limit really does:
+//! only the doorbell wakes it, so a lost wake-up is a deadlock, which loom reports. (Real sleepers also wake
+//! by themselves once a second.) Each model has variants with a mistake that loom must find.
 
 mod attention;
 mod ends;
@@ -33,31 +32,32 @@ use crate::sync::planted::plant;
 use crate::sync::{Handover, Ordering, fence};
 use crate::transport::{ArrivalRules, Endpoint, LocalMemory, RemoteMemory, TransportError};
 
-/// How the order between "say asleep" and "look" comes to be, and that between "store a frame" and "does the peer sleep?".
+/// What orders "say asleep" before "poll", and "store a frame" before "does the peer sleep?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
-    /// A fence on each side.
+    /// A fence in each peer.
     Fences,
-    /// The sleeper has the sender pass one.
+    /// The sleeper makes the sender pass a fence.
     Membarrier,
-    /// A mistake: the sender relies on the sleeper, who has a fence of its own only.
+    /// A mistake: the sender relies on the sleeper, which has only a fence of its own.
     Nothing,
 }
 
-/// A mistake of a side that sleeps.
+/// A mistake of a peer that sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {
     None,
-    /// It sleeps where it should nap.
+    /// It sleeps although it should nap.
     SleepsForNap,
-    /// It takes back rings once more when it has looked.
+    /// It discards wake-ups once more after it has polled.
     SilencesLate,
 }
 
-/// A doorbell. The system keeps it under a lock: a ring is seen by whoever looks next, and what came before it too.
+/// A doorbell. The system keeps it under a lock: the next reader sees the wake-up and everything before it.
 struct Bell {
     rung: AtomicU64,
-    /// The side that sleeps on it, and whether it does: what the system knows, no words of the model.
+    /// The owner of the doorbell, and whether it sleeps. The system knows this; they are no words of the
+    /// model.
     owner: OnceLock<thread::Thread>,
     sleeps: AtomicBool,
 }
@@ -80,7 +80,7 @@ impl Bell {
         self.rung.swap(0, Ordering::AcqRel);
     }
 
-    /// Sleeps until it is rung.
+    /// Sleeps until it is woken.
     fn wait(&self) {
         let _ = self.owner.set(thread::current());
         while self.rung.fetch_add(0, Ordering::AcqRel) == 0 {
@@ -90,7 +90,7 @@ impl Bell {
     }
 }
 
-/// What both ends know of one of them.
+/// The parts of one endpoint that both peers know.
 #[derive(Clone)]
 struct Station {
     region: Arc<Mapping>,
@@ -120,11 +120,11 @@ unsafe impl LocalMemory for Local {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: nobody uses it; standard input stays open.
+        // SAFETY: nothing uses the descriptor; standard input stays open.
         Some(unsafe { BorrowedFd::borrow_raw(0) })
     }
 
-    // As `shm` does it.
+    // Same order as in `shm`.
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
         self.own.bell.silence();
         fence(Ordering::SeqCst);
@@ -140,7 +140,7 @@ unsafe impl LocalMemory for Local {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: a mapping keeps its memory, and this value owns a share of it.
 unsafe impl RemoteMemory for Remote {
     fn len(&self) -> usize {
         self.peer.region.len()
@@ -172,7 +172,7 @@ unsafe impl RemoteMemory for Remote {
     }
 }
 
-/// One end of a link, used by one thread.
+/// One endpoint of a link, used by one thread.
 struct Side {
     channel: Channel,
     bell: Arc<Bell>,
@@ -180,7 +180,7 @@ struct Side {
     mistake: Mistake,
 }
 
-/// What a link is made with.
+/// The parameters of a link.
 #[derive(Clone, Copy)]
 struct Setting {
     /// Lines of the ring to the left side, and to the right.
@@ -193,14 +193,14 @@ struct Setting {
 const KEYS: [LinkKey; 2] =
     [LinkKey::from_bytes(*b"to the left side"), LinkKey::from_bytes(*b"to the right one")];
 
-/// The ends of a link.
+/// Makes both endpoints of a link.
 fn link(setting: Setting) -> (Side, Side) {
     let threads = [barrier::Thread::new(), barrier::Thread::new()];
     let bells = [Bell::new(), Bell::new()];
     link_of(setting, &threads, &bells)
 }
 
-/// The ends of a link whose sides run on these threads and have these bells.
+/// Makes both endpoints of a link for these threads and doorbells.
 fn link_of(setting: Setting, threads: &[Arc<barrier::Thread>; 2], bells: &[Arc<Bell>; 2]) -> (Side, Side) {
     let stations = [0, 1].map(|side| Station {
         region: Mapping::new(mailbox::CONTROL_LEN + setting.rings[side] * LINE),
@@ -253,18 +253,18 @@ fn plan(kind: Kind, token: u32, alone: bool) -> Plan<'static> {
     Plan { kind, wants_reply: false, alone, index: 0, token, align_log2: 0, code: None }
 }
 
-/// Writes the payload, as a program does.
+/// Writes the payload by plain writes, as a program does.
 fn fill(at: NonNull<u8>, token: u32, words: usize) {
     if words != 0 {
         mapping::writes(at, words * 8);
     }
     for (index, word) in payload(token, words).into_iter().enumerate() {
-        // SAFETY: the room was lent for so many words, aligned to 8.
+        // SAFETY: the space was lent for this number of words, aligned to 8.
         unsafe { at.cast::<u64>().add(index).write(word) };
     }
 }
 
-/// Sends, unless there is no room.
+/// Sends the frame unless there is no credit.
 fn try_send(channel: &mut Channel, way: Way, token: u32, words: usize, alone: bool) -> Result<(), SendError> {
     let plan = plan(Kind::Call, token, alone);
     match way {
@@ -286,7 +286,8 @@ fn try_send(channel: &mut Channel, way: Way, token: u32, words: usize, alone: bo
     }
 }
 
-/// Takes the frame that is there: it is `token`, whole, and may be written to as an injected function may.
+/// Takes the pending frame. Checks that it is `token` and whole, then writes to it as an injected function
+/// may.
 fn take_held(channel: &mut Channel, token: u32, words: usize) -> bool {
     let frame = match channel.poll().expect("nobody breaks the protocol") {
         Polled::Frame(frame) => frame,
@@ -301,7 +302,7 @@ fn take_held(channel: &mut Channel, token: u32, words: usize) -> bool {
         mapping::writes(frame.payload(), words * 8);
     }
     let read: Vec<u64> = (0..words)
-        // SAFETY: the frame is held, and has so many words, aligned to 8.
+        // SAFETY: the frame is held and has this number of words, aligned to 8.
         .map(|index| unsafe { frame.payload().cast::<u64>().add(index).read() })
         .collect();
     assert_eq!(read, payload(token, words), "a torn frame");
@@ -314,23 +315,23 @@ impl Side {
         self
     }
 
-    /// Begins, in the thread that has this side.
+    /// Starts, in the thread that has this endpoint.
     fn start(&self) {
         barrier::run_as(self.thread.clone());
     }
 
-    /// Ends: its thread does nothing more.
+    /// Ends: the thread does nothing more.
     fn stop(&self) {
         barrier::pause();
     }
 
-    /// Sends, and waits for room if there is none.
+    /// Sends the frame, and waits for credit if there is none.
     fn send(&mut self, way: Way, token: u32, words: usize, alone: bool) {
         loop {
             barrier::interruptible();
             match try_send(&mut self.channel, way, token, words, alone) {
                 Ok(()) => break,
-                // The quick ways leave a skip, and telling that there is no room, to the long one.
+                // The fast paths leave skips, and recording that there is no credit, to the general one.
                 Err(SendError::Full) if way != Way::Reserve => {
                     match try_send(&mut self.channel, Way::Reserve, token, words, alone) {
                         Ok(()) => break,
@@ -361,7 +362,7 @@ impl Side {
         true
     }
 
-    /// What a side does that has nothing to do: goes to sleep, as well as it may.
+    /// Goes to sleep, as far as the mistake allows.
     fn rest(&mut self) {
         let armed = self.channel.arm().expect("nothing fails in the model");
         match armed {
@@ -383,7 +384,8 @@ impl Side {
     }
 }
 
-/// Tries every order of `model`, with up to so many preemptions (all if `None`), with a race planted or none.
+/// Runs every order of `model` with up to `preemptions` preemptions (all if `None`), with a planted race or
+/// none.
 fn check(preemptions: Option<usize>, planted: Option<Handover>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
@@ -392,7 +394,7 @@ fn check(preemptions: Option<usize>, planted: Option<Handover>, model: impl Fn()
     builder.check(model);
 }
 
-/// As [`check`], of a model with a mistake or a planted race, in which loom must find one of these failures.
+/// [`check`] for a model with a mistake or a planted race, in which loom must find one of these failures.
 fn finds(
     failures: &[&str],
     preemptions: Option<usize>,

@@ -1,4 +1,4 @@
-//! Frames in the bigger mailbox, and the `Switch` in the first one that stands for each.
+//! Frames in the large mailbox, and the `Switch` in the first one that stands for each.
 
 use super::super::{Channel, Polled, SendError};
 use super::{
@@ -7,10 +7,10 @@ use super::{
 use crate::frame::Kind;
 use crate::sync::Handover;
 
-/// A frame: through the bigger mailbox or not, and how many words it has.
+/// A frame: whether it goes through the large mailbox, and its words.
 type Sent = (bool, usize);
 
-/// The order in which frame and `Switch` go.
+/// The order of a large frame and its `Switch`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum First {
     Frame,
@@ -36,8 +36,8 @@ fn send(
     bigger.commit(&plan, &room, words * 8)
 }
 
-/// One side sends these frames, the other takes them in their order, as `take_switched` and `tend_bigger` of a target do; the second
-/// mailbox has neither bell nor barrier of its own.
+/// One peer sends these frames, the other takes them in order, as `take_switched` and `tend_bigger` of a
+/// target do. The large mailbox has neither doorbell nor barrier of its own.
 fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) {
     let setting = FIRST;
     let threads = [barrier::Thread::new(), barrier::Thread::new()];
@@ -57,7 +57,8 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
                 match send(&mut left, &mut left_bigger.channel, first, token, *words) {
                     Ok(()) => break,
                     Err(SendError::Full) => {
-                        // What keeps the room of the second may be a skip, and nobody rings for it: as `send_large`.
+                        // A skip may fill the large mailbox, and nothing wakes the sender then: same steps as
+                        // `send_large`.
                         left.channel.call_attention().expect("telling the peer is a store");
                         left_bigger.channel.progress(true).expect("nothing fails in the model");
                         barrier::interruptible();
@@ -84,7 +85,7 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
     drop(thread.join());
 }
 
-/// Takes the frame that is due, if it is there.
+/// Takes the next frame if it has arrived.
 fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words: usize) -> bool {
     if !is_big {
         return right.try_take(token, words);
@@ -96,7 +97,7 @@ fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words:
         Polled::Partial => panic!("stores are never partial"),
     };
     assert_eq!((switch.kind, switch.token), (Kind::Switch, token), "order");
-    // Plain stores, in this order, and nothing else on the way: the frame is there.
+    // The frame and its `Switch` are plain stores in this order: the frame is there.
     assert!(take_held(bigger, token, words), "a Switch without its frame");
     bigger.release().expect("telling the peer is a store");
     bigger.progress(true).expect("nothing fails in the model");
@@ -104,10 +105,10 @@ fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words:
     true
 }
 
-/// A ring for each frame alone, and a plain one between two in the bigger mailbox.
+/// A ring for each frame alone, and a small frame between two in the large mailbox.
 const FIRST: Setting = Setting { rings: [1, 2], longest: 1, order: Order::Fences };
 const MIXED: &[Sent] = &[(true, 6), (false, 1), (true, 7)];
-/// Two lines in a ring of two, then as many once more: room of both has to come back.
+/// Two lines in a ring of two, then the same again: credit of both rings has to be returned.
 const FULL: &[Sent] = &[(true, 6), (true, 7), (true, 8)];
 /// Three lines in a ring of four: the second frame needs a skip, which has no `Switch`.
 const SKIPPED: &[Sent] = &[(true, 9), (true, 16)];

@@ -9,57 +9,57 @@ use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::ArrivalRules;
 
-/// How many bytes are consumed before the sender is told, in a ring of which they are at most a quarter.
+/// Bytes consumed before credit is returned, but at most a quarter of the ring.
 const TOLD_EVERY: u64 = 64 << 10;
 
-/// The receiving half: looks for the frame at its position, and says how far it has consumed.
+/// The receiving half of a ring: polls for the frame at its position, and returns credit.
 pub(crate) struct Inbound<M> {
     ring: M,
     key: LinkKey,
     trailer: Trailer,
-    /// The signal is ordered behind all of the frame.
+    /// The signal is ordered behind the whole frame.
     signal_proves: bool,
-    /// Largest frame taken, in bytes.
+    /// Largest frame accepted, in bytes.
     limit: usize,
-    /// Largest frame that the quick look takes, in bytes.
+    /// Largest frame that the fast poll takes, in bytes.
     quick_limit: usize,
     position: u64,
-    /// Signal due at `position`, computed ahead of need.
+    /// Signal expected at `position`, computed in advance.
     signal: u64,
-    /// Position last told to the sender.
+    /// Position last returned to the sender.
     reported: u64,
-    /// How many bytes are consumed before the sender is told.
+    /// Bytes consumed before credit is returned.
     told_every: u64,
     /// Frames and skips consumed, for the rule that counts completions.
     taken: u64,
-    /// Under the rule that has a checksum.
+    /// The checksum state, under the rule that has one.
     summing: Option<Box<Summing>>,
 }
 
-/// What a look at the ring found.
+/// The result of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
     /// Nothing.
     Nothing,
-    /// A signal without all that belongs to it.
+    /// A signal whose frame has not arrived whole.
     Partial,
     /// A whole frame at this offset of the ring.
     Frame(usize, Header, Parts),
 }
 
-/// What a quick look found.
+/// The result of a fast poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Glance {
     /// Nothing.
     Nothing,
     /// A whole frame at this offset of the ring, without code, and the offset of its payload.
     Plain(usize, Header, u32),
-    /// Something else: [`Inbound::poll`] says what.
+    /// Something else: call [`Inbound::poll`].
     Look,
 }
 
 impl<M: Memory> Inbound<M> {
-    /// `ring`'s length is a power of two; both sides start at position 0.
+    /// Makes the receiving half of `ring`, whose length is a power of two. Both halves start at position 0.
     pub(crate) fn new(ring: M, key: LinkKey, rule: ArrivalRules, trailer: Trailer, limit: usize) -> Self {
         debug_assert!(ring.len().is_power_of_two());
         let signal = key.header(0);
@@ -97,17 +97,18 @@ impl<M: Memory> Inbound<M> {
         &self.ring
     }
 
-    /// Position of the frame that is due.
+    /// Position of the next frame.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// The quick look: finds nothing or a plain frame where the signal alone proves that a frame is whole, and leaves
-    /// everything else to [`Inbound::poll`].
+    /// The fast poll: finds nothing, or a plain frame if the signal alone proves that a frame is whole.
+    /// Leaves everything else to [`Inbound::poll`].
     #[inline(always)]
     pub(crate) fn glance(&self) -> Glance {
         let at = self.offset();
-        // Pairs with the release store in `Outbound::publish`, or with whatever the arrival rule puts in its place.
+        // Pairs with the release store in `Outbound::publish`, or with its replacement under the arrival
+        // rule.
         let Some(words) = self.ring.signalled(at, self.signal) else { return Glance::Nothing };
         if !self.signal_proves {
             return Glance::Look;
@@ -118,8 +119,8 @@ impl<M: Memory> Inbound<M> {
         }
     }
 
-    /// The frame that is due, if it is there, alone its signal proves that it is whole, and it is like `template`: its offset in
-    /// the ring, and its header.
+    /// Offset in the ring and header of the next frame, if it is there, its signal alone proves that it is
+    /// whole, and it matches `template`.
     #[inline(always)]
     pub(crate) fn repeats(&self, template: &Template) -> Option<(usize, Header)> {
         let at = self.offset();
@@ -130,17 +131,19 @@ impl<M: Memory> Inbound<M> {
         Some((at, header))
     }
 
-    /// Looks for the frame that is due. `completions` says how many writes have completed, under the rule that counts them.
+    /// Polls for the next frame. `completions` is the number of completed writes, under the rule that counts
+    /// them.
     ///
     /// # Errors
-    /// When what is there can be no frame. Where bytes may be torn that is told apart from a frame still arriving by time
-    /// alone: it shows as [`Seen::Partial`].
+    /// When the bytes cannot be a frame. If bytes may be torn, only time tells such bytes from a frame that
+    /// is still arriving: the result is [`Seen::Partial`].
     #[cold]
     pub(crate) fn poll(&mut self, completions: Option<u64>) -> Result<Seen, FrameError> {
-        // At most one skip, then a frame: a peer that sends skips without end gets no more of our time than any other.
+        // At most one skip, then a frame: a peer that sends endless skips gets no more time than any other.
         for _ in 0..2 {
             let at = self.offset();
-            // Pairs with the release store in `Outbound::publish`, or with whatever the arrival rule puts in its place.
+            // Pairs with the release store in `Outbound::publish`, or with its replacement under the arrival
+            // rule.
             if self.ring.load(at, Ordering::Acquire) != self.signal {
                 return Ok(Seen::Nothing);
             }
@@ -161,7 +164,7 @@ impl<M: Memory> Inbound<M> {
         Ok(Seen::Nothing)
     }
 
-    /// Reads and checks the frame whose signal has been seen; `None` if its trailer is not there.
+    /// Reads and checks the frame whose signal has been seen; `None` if its trailer has not arrived.
     fn read(&mut self, at: usize) -> Result<Option<(Header, Parts)>, FrameError> {
         let header = Header::from_words(self.header_words(at))?;
         if header.flags.contains(Flags::TRAILER) != self.expects_trailer(&header) {
@@ -175,7 +178,7 @@ impl<M: Memory> Inbound<M> {
             return Ok(None);
         }
         if header.kind.names_code() && self.trailer == Trailer::Always {
-            // What was read of the longer header may have been older than the trailer: read it again.
+            // The code header may have been read before the trailer arrived: read it again.
             return Ok(Some((header, self.check(at, &header)?)));
         }
         Ok(Some((header, parts)))
@@ -200,7 +203,8 @@ impl<M: Memory> Inbound<M> {
         }
     }
 
-    /// Whether the trailer is this position's, and the header still reads as it did before the trailer was seen.
+    /// Whether the trailer belongs to this position, and the header still reads as before the trailer was
+    /// seen.
     #[cold]
     fn arrived(&mut self, at: usize, header: &Header) -> bool {
         let is_there = match &mut self.summing {
@@ -213,19 +217,19 @@ impl<M: Memory> Inbound<M> {
         is_there && self.header_words(at) == header.to_words()
     }
 
-    /// Whether a look now goes on with the checksum of a long frame, so that nothing is to be waited for.
+    /// Whether the next poll continues the checksum of a long frame, so the caller must not sleep.
     pub(crate) fn is_summing(&self) -> bool {
         self.summing.as_ref().is_some_and(|summing| summing.is_under_way(self.position))
     }
 
-    /// The next look is one before a nap or behind it.
+    /// Notes that the next poll comes just before or after a nap.
     pub(crate) fn naps(&mut self) {
         if let Some(summing) = &mut self.summing {
             summing.save_by_nap();
         }
     }
 
-    /// Bytes of which checksums were computed since the link was made.
+    /// Bytes checksummed since the link was made.
     pub(crate) fn summed(&self) -> u64 {
         self.summing.as_ref().map_or(0, |summing| summing.total())
     }
@@ -233,21 +237,22 @@ impl<M: Memory> Inbound<M> {
     /// Consumes the frame of `frame_len` bytes at the position.
     #[inline(always)]
     pub(crate) fn release(&mut self, frame_len: u32) {
-        // Only a peer that sends nothing but skips through a huge ring gets this to wrap, and it harms nobody but its link.
+        // Only a peer that sends nothing but skips through a huge ring can make this wrap, and it harms only
+        // its own link.
         self.position = self.position.wrapping_add(u64::from(frame_len));
         self.signal = self.key.header(self.position);
         self.taken += 1;
     }
 
-    /// The position to tell the sender now, if any: every [`TOLD_EVERY`] bytes, or quarter of the ring if that is less, or whatever is untold
-    /// when `idle`.
+    /// The position to return to the sender now, if any: every [`TOLD_EVERY`] bytes or quarter of the ring,
+    /// whichever is less, and any credit not yet returned when `idle`.
     #[inline]
     pub(crate) fn due(&self, idle: bool) -> Option<u64> {
         let untold = self.position.wrapping_sub(self.reported);
         (untold >= self.told_every || (idle && untold > 0)).then_some(self.position)
     }
 
-    /// Notes that `position` was told.
+    /// Records that credit was returned up to `position`.
     #[inline]
     pub(crate) fn told(&mut self, position: u64) {
         self.reported = position;

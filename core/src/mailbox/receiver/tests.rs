@@ -1,4 +1,4 @@
-//! What a peer could do between two loads of ours, which takes a memory that answers as it likes.
+//! Writes of a peer between two loads of the receiver: a memory that answers as it likes.
 
 use core::cell::Cell;
 
@@ -8,11 +8,12 @@ use crate::signal::LinkKey;
 const KEY: LinkKey = LinkKey::from_bytes(*b"a key of a peer!");
 const RING: usize = 4096;
 
-/// A ring whose writer is always faster than we: whatever signal is due next is there, on a skip to the end.
+/// A ring whose writer is always faster than the receiver: the next signal is always there, on a skip to the
+/// end.
 #[derive(Default)]
 struct EndlessSkips {
     loads: Cell<u32>,
-    /// Position for which the next signal is asked.
+    /// Position whose signal is read next.
     position: Cell<u64>,
 }
 
@@ -87,7 +88,8 @@ fn a_position_that_skips_drive_past_the_largest_number_breaks_nothing() {
     assert_eq!(inbound.due(true), None);
 }
 
-/// A ring in which the rest of a frame lands between the first look at its header and the look at its trailer.
+/// A ring in which the rest of a frame arrives between the first read of its header and the read of its
+/// trailer.
 struct LandsMeanwhile {
     before: [u64; 2],
     after: [u64; 2],

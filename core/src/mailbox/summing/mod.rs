@@ -1,32 +1,34 @@
-//! The checksum of a frame that is due, under the arrival rule that has one.
+//! The checksum of the next frame, under the arrival rule that has one.
 //!
-//! A torn frame has its signal and a checksum that is not its own until the rest lands, and a peer that lies leaves it so. To sum
-//! up all of it at each look would take as long as the frame is long, at each look. So a look sums up [`AT_ONCE`] bytes at most and
-//! the next one goes on behind them, and when a sum turns out to be wrong looks *save up* for the next one.
+//! A torn frame has its signal and a wrong checksum until the rest arrives, and a lying peer can leave it so.
+//! A checksum of the whole frame at each poll would cost time in proportion to its length. So a poll sums up
+//! at most [`AT_ONCE`] bytes and the next poll continues behind them. After a wrong sum, polls *save up* for
+//! the next one.
 
 use crate::frame::{Header, TRAILER_LEN};
 use crate::memory::Memory;
 use crate::signal::{Checksum, LinkKey};
 use crate::sync::{Ordering, fence};
 
-/// Most bytes that one look sums up. A frame that is no longer is taken by the look that finds it whole.
+/// Most bytes that one poll sums up. The poll that finds a shorter frame whole takes it.
 pub(super) const AT_ONCE: usize = 16 << 10;
-/// What a look saves up for the next sum, in bytes: one look in four sums up [`AT_ONCE`] at most. Less would cost a lying peer's
-/// target less and make an honest long frame late, which was torn when it was summed up: one of 16 MiB waits for 4096 looks.
+/// Bytes that a poll saves up for the next sum: at most one poll in four sums up [`AT_ONCE`]. A smaller
+/// number would make a lying peer cheaper for its target, and an honest long frame that was torn at its first
+/// sum later: one of 16 MiB waits for 4096 polls.
 pub(super) const SAVED: usize = 4 << 10;
-/// What a look saves up behind which the receiver naps.
+/// Bytes that a poll saves up if a nap follows it.
 pub(super) const SAVED_BY_NAP: usize = 256 << 10;
 
-/// How far the frame at one position has been summed up.
+/// The progress of the sum of the frame at one position.
 pub(super) struct Summing {
-    /// The frame that this is about: its position, and its header as it was read when the sum began.
+    /// Position of the frame, and its header as read when the sum began.
     position: u64,
     words: [u64; 2],
-    /// The sum that is under way, and how many bytes of the frame are in it.
+    /// The sum under way, and the bytes of the frame in it.
     sum: Option<(Checksum, usize)>,
-    /// The frame was found to be whole: it is not summed up again, whatever becomes of it.
+    /// The frame was found whole: it is not summed up again, even if it changes.
     whole: bool,
-    /// Bytes that may be summed up beyond the sum that is under way.
+    /// Bytes that may be summed up after the sum under way.
     saved: usize,
     /// Bytes summed up since the link was made.
     total: u64,
@@ -43,18 +45,19 @@ impl Summing {
         self.total
     }
 
-    /// Whether a sum is under way: the next look goes on with it.
+    /// Whether a sum is under way: the next poll continues it.
     pub(super) fn is_under_way(&self, position: u64) -> bool {
         self.position == position && self.sum.is_some()
     }
 
-    /// The next look comes only after a nap.
+    /// Notes that the next poll comes only after a nap.
     pub(super) fn save_by_nap(&mut self) {
         self.saved = self.saved.saturating_add(SAVED_BY_NAP);
     }
 
-    /// Whether the frame at `at` of the ring, which is due at `position` and has this header, is whole: each of its words was read
-    /// once, and those that were read have the checksum that was found behind them. It may be said of a later look than this one.
+    /// Whether the frame at `at` of the ring, expected at `position` with this header, is whole. Each of its
+    /// words was read once, and the words read match the checksum found behind them. A later poll than this
+    /// one may give that answer.
     pub(super) fn is_whole(
         &mut self,
         ring: &impl Memory,
@@ -64,11 +67,11 @@ impl Summing {
         header: &Header,
     ) -> bool {
         let words = header.to_words();
-        // From behind the signal up to the checksum.
+        // From after the signal to the checksum.
         let len = header.extent() - 8 - TRAILER_LEN;
         if self.position != position {
-            // A frame that was not looked at before: its first sum costs nothing, and neither does the second, as the rest of a
-            // frame mostly comes right behind its signal.
+            // A new frame: its first sum is free, and so is the second, because the rest of a frame usually
+            // follows its signal closely.
             let (sum, saved) = (Some((key.summing(position), 0)), len.max(AT_ONCE));
             *self = Summing { position, words, sum, whole: false, saved, ..*self };
         } else if self.words == words && self.whole {
@@ -83,7 +86,7 @@ impl Summing {
             Some(begun) => begun,
             None if self.saved < len => return false,
             None => {
-                // What was saved for is spent: naps do not add up to many sums at once.
+                // The saved bytes are spent: naps do not add up to many sums at once.
                 self.saved = 0;
                 (key.summing(position), 0)
             }
@@ -96,7 +99,7 @@ impl Summing {
             return false;
         }
         let found = ring.load(at + 8 + len, Ordering::Acquire);
-        // Whatever is read of the frame from now on is not older than what was summed up.
+        // Later reads of the frame return nothing older than the summed words.
         fence(Ordering::Acquire);
         self.whole = found == sum.value();
         self.whole

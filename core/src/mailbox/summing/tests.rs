@@ -1,4 +1,4 @@
-//! What looks at long frames cost, counted in words that are read.
+//! The cost of polling long frames, counted in words read.
 
 use core::cell::{Cell, RefCell};
 use std::vec::Vec;
@@ -14,7 +14,7 @@ use super::{AT_ONCE, SAVED, SAVED_BY_NAP};
 
 const KEY: LinkKey = LinkKey::from_bytes(*b"a key of a peer!");
 
-/// A ring that counts what is read of it. What was not written reads as zero.
+/// A ring that counts reads. Unwritten words read as zero.
 struct Counted {
     len: usize,
     words: RefCell<Vec<u64>>,
@@ -39,7 +39,7 @@ impl Memory for &Counted {
 }
 
 impl Counted {
-    /// One with the beginning of a frame of `len` bytes at its start, and no checksum.
+    /// A ring that starts with the beginning of a frame of `len` bytes, without checksum.
     fn beginning(len: usize) -> Counted {
         let words = RefCell::new(std::vec![0; 3]);
         let ring = Counted { len: len.next_power_of_two(), words, loads: Cell::new(0) };
@@ -61,7 +61,7 @@ impl Counted {
         self.words.borrow_mut()[..3].copy_from_slice(&[KEY.header(0), lengths, rest]);
     }
 
-    /// The rest of it.
+    /// The rest of the frame.
     fn finish(&self, len: usize) {
         let mut words = self.words.borrow_mut();
         words.resize(len / 8, 7);
@@ -73,7 +73,7 @@ impl Counted {
         Inbound::new(self, KEY, ArrivalRules::CHECKED, Trailer::Always, usize::MAX)
     }
 
-    /// A look, and how many words it read.
+    /// Polls once, and returns the number of words read.
     fn look(&self, inbound: &mut Inbound<&Counted>) -> (Seen, usize) {
         let before = self.loads.get();
         let seen = inbound.poll(None).unwrap();
@@ -81,7 +81,7 @@ impl Counted {
     }
 }
 
-/// Words of a look beside those of the checksum: signal, header, trailer.
+/// Words that a poll reads besides those of the checksum: signal, header, trailer.
 const BESIDE: usize = 16;
 
 #[test]
@@ -91,7 +91,7 @@ fn a_frame_that_is_whole_and_short_is_taken_by_the_first_look() {
         ring.finish(len);
         let mut inbound = ring.inbound();
         assert!(matches!(ring.look(&mut inbound).0, Seen::Frame(0, ..)), "{len}");
-        // It stays there until it is released, and is not summed up again.
+        // The frame stays there until it is released, and is not summed up again.
         for _ in 0..1000 {
             let (seen, words) = ring.look(&mut inbound);
             assert!(matches!(seen, Seen::Frame(0, ..)) && words <= BESIDE, "{len}: {words}");
@@ -158,7 +158,7 @@ fn a_torn_frame_is_taken_once_its_rest_has_come() {
                 assert_eq!(ring.look(&mut inbound).0, Seen::Partial);
             }
             ring.finish(len);
-            // What is saved up for a sum and the sum itself, of which one may have begun too early.
+            // The polls that save up for a sum, and the sum itself. One sum may have begun too early.
             let most = 2 * (len / SAVED + len.div_ceil(AT_ONCE) + 1);
             let taken = (1..=most).find(|_| matches!(ring.look(&mut inbound).0, Seen::Frame(0, ..)));
             assert!(taken.is_some(), "{len} bytes, torn for {torn} looks: not there after {most}");
@@ -182,7 +182,7 @@ fn a_receiver_that_naps_looks_at_a_torn_frame_after_each_nap_or_a_few() {
         })
     };
     assert!(!naps(&mut inbound, 100));
-    // However long it napped, no more than one sum follows the other without a nap between.
+    // However long the nap, at most one sum follows another without a nap between.
     assert!((inbound.summed() as usize) < 3 * LEN + 100 * (SAVED_BY_NAP + LEN / AT_ONCE * SAVED + SAVED));
     ring.finish(LEN);
     assert!(naps(&mut inbound, 2 * LEN / SAVED_BY_NAP + 2));

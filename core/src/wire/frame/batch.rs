@@ -1,4 +1,4 @@
-//! What is in the payload of a frame that brings several messages for one function ([`Kind::Calls`]).
+//! The payload of a frame that brings a batch, several messages for one function ([`Kind::Calls`]).
 //!
 //! | offset in the payload | bytes | what |
 //! |---|---|---|
@@ -8,22 +8,22 @@
 
 use super::{Flags, FrameError, Header, Kind};
 
-/// Length of what stands before the messages, in bytes.
+/// Length of the part before the messages, in bytes.
 pub const MESSAGES_HEAD_LEN: usize = 8;
-/// Most messages in one frame: whoever takes frames in turn knows how much one of them can be.
+/// Most messages in one frame: this bounds one turn of a receiver that takes frames in turn.
 pub const MOST_MESSAGES: u32 = 128;
 
-/// Messages in a payload, all of one length.
+/// The messages of a payload, all of one length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Messages {
     /// Length of each in bytes.
     pub len: u32,
-    /// How many there are.
+    /// Number of messages.
     pub count: u32,
 }
 
 impl Messages {
-    /// How far behind the start of a message of `len` bytes the next one starts, in bytes.
+    /// Distance in bytes between the starts of two messages of `len` bytes.
     #[inline(always)]
     pub const fn stride(len: usize) -> usize {
         if len <= 8 { 8 } else { len.next_multiple_of(8) }
@@ -35,12 +35,12 @@ impl Messages {
         self.len as u64 | (self.count as u64) << 32
     }
 
-    /// Reads the word at the start of a payload, of which `header` tells the length: the frame's, checked by
-    /// [`Header::check`] and of [`Kind::Calls`].
+    /// Reads the word at the start of a payload. `header` is the frame's: checked by [`Header::check`], of
+    /// [`Kind::Calls`].
     ///
     /// # Errors
-    /// [`FrameError::Messages`] when they are none or too many or do not fit the payload, and [`FrameError::Flags`] when an answer is
-    /// wanted: there is none to so many calls.
+    /// [`FrameError::Messages`] for no messages, for too many, and for messages that do not fit the payload.
+    /// [`FrameError::Flags`] if a reply is wanted: a batch has none.
     #[inline]
     pub fn of(header: &Header, word: impl FnOnce() -> u64) -> Result<Messages, FrameError> {
         debug_assert!(header.kind == Kind::Calls);

@@ -1,15 +1,15 @@
-//! What can be wrong with a frame.
+//! Errors in frames.
 
-/// What makes bytes no frame. Each names the field and the value found.
+/// The reasons why bytes are no frame. Each names the field and the value found.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Fewer bytes than a header, or than the frame's length says.
+    /// Fewer bytes than a header, or than the frame's length.
     #[error("frame is truncated: it needs {needed} bytes and {found} are there")]
     Truncated {
         /// Bytes needed.
         needed: usize,
-        /// Bytes there.
+        /// Bytes present.
         found: usize,
     },
     /// Bytes behind the frame in a message that should hold exactly one.
@@ -17,21 +17,21 @@ pub enum FrameError {
     Overlong {
         /// Length of the frame.
         frame: usize,
-        /// Bytes there.
+        /// Bytes present.
         found: usize,
     },
-    /// A length of 0, not a multiple of 64, or too short for what it should hold.
+    /// A length of 0, not a multiple of 64, or too short for the frame's parts.
     #[error("frame length {len} is not possible (at least {least}, in multiples of 64)")]
     Length {
-        /// Length given.
+        /// Length in the frame.
         len: u32,
-        /// What its parts need.
+        /// Length that its parts need.
         least: u64,
     },
-    /// Longer than the receiver takes.
+    /// Longer than the receiver accepts.
     #[error("frame of {len} bytes is over the limit of {limit}")]
     TooLong {
-        /// Length given.
+        /// Length in the frame.
         len: u32,
         /// The receiver's limit.
         limit: usize,
@@ -39,7 +39,7 @@ pub enum FrameError {
     /// A frame that would reach past the end of the ring.
     #[error("frame of {len} bytes reaches past the end of the mailbox, {room} bytes on")]
     PastEnd {
-        /// Length given.
+        /// Length in the frame.
         len: u32,
         /// Bytes up to the end.
         room: usize,
@@ -47,7 +47,8 @@ pub enum FrameError {
     /// A number that is no [`Kind`](super::Kind).
     #[error("frame kind {0} is unknown")]
     Kind(u8),
-    /// Reserved bits that are set, an alignment outside 8 to 4096 bytes, or a trailer where none is due or none where one is.
+    /// Reserved bits that are set, an alignment outside 8 to 4096 bytes, or a trailer that should not be
+    /// there, or a missing one.
     #[error("frame flags {0:#04x} are not possible")]
     Flags(u8),
     /// The payload overlaps the header, the name or the image, is not aligned, or reaches past the end.
@@ -73,14 +74,14 @@ pub enum FrameError {
     /// A name that is too long or does not fit.
     #[error("name of {0} bytes does not fit its frame, or is over 255")]
     Name(u16),
-    /// Messages in a payload that are none, too many, or reach past its end.
+    /// No messages, too many, or messages past the end of the payload.
     #[error(
         "{count} messages of {len} bytes are not what a payload of {payload} bytes can hold (1 to 128, each at a multiple of 8)"
     )]
     Messages {
-        /// Length given of each.
+        /// Length of each message.
         len: u32,
-        /// Number given.
+        /// Number of messages.
         count: u32,
         /// Length of the payload.
         payload: u32,
@@ -88,7 +89,7 @@ pub enum FrameError {
     /// Reserved bytes that are not zero.
     #[error("reserved bytes of the frame are not zero")]
     Reserved,
-    /// The signal is not the one that is due: a message of a two-sided transport came twice, was lost or overtaken.
+    /// The signal of another position: a message of a two-sided transport was repeated, lost or overtaken.
     #[error("frame carries the signal of another position: one was lost, repeated or overtaken")]
     Signal,
 }

@@ -1,7 +1,7 @@
-//! Frames: one message, as bytes in a mailbox or in a message of a two-sided transport.
+//! Frames: one call, reply or other unit, as bytes in a mailbox or in a message of a two-sided transport.
 //!
-//! A frame starts on a 64-byte line and is a multiple of 64 bytes long, and not always the smallest that its contents need. All
-//! words are little-endian.
+//! A frame starts on a 64-byte line and is a multiple of 64 bytes long. It may be longer than its contents
+//! need. All words are little-endian.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -11,27 +11,28 @@
 //! | 16 | 1 | kind ([`Kind`]) |
 //! | 17 | 1 | flags ([`Flags`]): low nibble log2 of the payload's alignment |
 //! | 18 | 2 | code index; in a reply its status |
-//! | 20 | 4 | token: the call that this is, or answers |
+//! | 20 | 4 | token of this call, or of the call that this replies to |
 //!
-//! then for the kinds that name code ([`Kind::names_code`]):
+//! For the kinds that name code ([`Kind::names_code`]) there follows:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
-//! | 24 | 4 | offset of the image in the frame, 0 if none travels |
+//! | 24 | 4 | offset of the image in the frame, 0 without an image |
 //! | 28 | 4 | length of the image |
-//! | 32 | 16 | code id; zero if the target's own function is meant |
+//! | 32 | 16 | code id; zero for the target's own function |
 //! | 48 | 8 | epoch of the target in which the code index is bound |
 //! | 56 | 4 | offset of the payload in the frame |
 //! | 60 | 2 | length of the name |
 //! | 62 | 2 | zero |
 //! | 64 | | the name, UTF-8, for people |
 //!
-//! then the payload, aligned, and in the last 8 bytes of every frame that has [`Flags::TRAILER`] the trailer. Where a frame carries no code its payload starts at the
-//! first suitably aligned byte from 24 on, so a payload of up to 40 bytes (32 where a trailer has to be there too) shares
-//! the header's line.
+//! Then follows the payload, aligned. The last 8 bytes of every frame with [`Flags::TRAILER`] are the
+//! trailer. In a frame without code the payload starts at the first suitably aligned byte from 24 on, so a
+//! payload of up to 40 bytes (32 with a trailer) shares the header's line.
 //!
-//! Whether a frame has a trailer follows from the link's arrival rule ([`Trailer`]): where the signal cannot be seen before
-//! the rest, a trailer would prove nothing and cost the reader a line (`docs/decisions/trailer-by-rule.md`).
+//! The link's arrival rule decides whether frames have a trailer ([`Trailer`]). If the signal cannot be seen
+//! before the rest, a trailer would prove nothing and cost the reader a line
+//! (`docs/decisions/trailer-by-rule.md`).
 
 use crate::image::{CodeId, MAX_ALIGN_LOG2};
 
@@ -47,7 +48,7 @@ pub use plan::{Layout, Plan, PlanCode, Trailer};
 pub use prediction::Template;
 pub use view::FrameView;
 
-/// Length of a line, in bytes: frames start on one and are whole lines long.
+/// Length of a line, in bytes: frames start on a line and consist of whole lines.
 pub const LINE: usize = 64;
 /// Length of the header that every frame has, in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -61,35 +62,36 @@ pub const INLINE_PAYLOAD: usize = LINE - HEADER_LEN;
 pub const MAX_FRAME: usize = 1 << 31;
 /// Longest name of an ifunc, in bytes.
 pub const MAX_NAME: usize = 255;
-/// Alignment that payloads get when nothing else is asked and they do not share the header's line: log2 of 64 bytes.
+/// Default alignment of payloads that do not share the header's line: log2 of 64 bytes.
 pub const DEFAULT_ALIGN_LOG2: u8 = 6;
 /// Alignment of a payload that shares the header's line: log2 of 8 bytes.
 pub const INLINE_ALIGN_LOG2: u8 = 3;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Nothing: the rest of the ring, exactly up to its end, is unused. Only the first line of it is written.
+    /// Nothing: the rest of the ring, exactly up to its end, is unused. Only its first line is written.
     Skip = 1,
     /// Run the code bound to the code index.
     Call = 2,
-    /// Bind the code index to the image that travels here, and run it.
+    /// Bind the code index to the image in this frame, and run it.
     CallCode = 3,
-    /// Bind the code index to a code id that the target may already hold, and run it. A target that does not hold it
-    /// asks for the code over the control connection, and the frame waits.
+    /// Bind the code index to a code id that the target may already have, and run it. A target without it
+    /// requests the code over the control connection, and the frame waits.
     CallId = 4,
-    /// The answer to the call with this token.
+    /// The reply to the call with this token.
     Reply = 5,
-    /// Nothing to run: to be answered once everything before it has run.
+    /// Nothing to run: replied to once everything before it has run.
     Flush = 6,
-    /// Run the function of the name that travels here, which the target has itself.
+    /// Run the target's own function with the name in this frame.
     CallLocal = 7,
-    /// Run the image that travels here right where it is, in the mailbox. Binds nothing.
+    /// Run the image in this frame in place, in the mailbox. Binds nothing.
     CallInPlace = 8,
-    /// The frame that is due here lies in the link's bigger mailbox, as the next one of that. What follows it is here again.
+    /// The next frame is in the link's large mailbox, as the next one there. The frames after it are here
+    /// again.
     Switch = 9,
-    /// Run the code bound to the code index once for each message in the payload ([`Messages`]), in their order.
+    /// Run the code bound to the code index once for each message in the payload ([`Messages`]), in order.
     Calls = 10,
 }
 
@@ -111,19 +113,19 @@ impl Kind {
         })
     }
 
-    /// Whether the longer header with code id, epoch and name is there.
+    /// Whether the frame has the code header, with code id, epoch and name.
     pub const fn names_code(self) -> bool {
         matches!(self, Kind::CallCode | Kind::CallId | Kind::CallLocal | Kind::CallInPlace)
     }
 
-    /// Whether an image travels in it.
+    /// Whether the frame carries an image.
     pub const fn carries_image(self) -> bool {
         matches!(self, Kind::CallCode | Kind::CallInPlace)
     }
 }
 
 bitflags::bitflags! {
-    /// The flags byte. Its low nibble is no flag but log2 of the payload's alignment.
+    /// The flags byte. Its low nibble is log2 of the payload's alignment, not flags.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Flags: u8 {
         /// log2 of the payload's alignment, 3 to 12.
@@ -132,17 +134,18 @@ bitflags::bitflags! {
         const WANTS_REPLY = 0x10;
         /// The last 8 bytes of the frame are a trailer.
         const TRAILER = 0x20;
-        /// Before its sender sends another frame something comes back: in a call, that no other call of the source waits for an
-        /// answer; in a reply, that it answers such a call. Means nothing but how the frames that follow are best placed.
+        /// The sender expects a frame back before it sends another. In a call: no other call of the source
+        /// waits for a reply. In a reply: it replies to such a call. Only affects the placement of the
+        /// following frames.
         const ALONE = 0x40;
     }
 }
 
-/// How a call ended, in a reply's code-index field.
+/// The result of a call, in a reply's code-index field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum ReplyStatus {
-    /// `NAME_main` returned; the payload is what it replied, possibly nothing.
+    /// `NAME_main` returned; the payload is its reply, possibly empty.
     Done = 0,
     /// The code called `farjump_panic`; the payload is its message.
     Panicked = 1,
@@ -159,21 +162,21 @@ impl ReplyStatus {
     }
 }
 
-/// The fields that every frame has, as values of our own: read once, so that a peer that writes while we read cannot
-/// change them after they were checked.
+/// The fields that every frame has, as private values: read once, so that a peer that writes meanwhile cannot
+/// change them after the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Length of the frame in bytes, trailer and padding included.
     pub frame_len: u32,
     /// Length of the payload in bytes.
     pub payload_len: u32,
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
     /// Alignment and flags.
     pub flags: Flags,
     /// Code index, or a reply's status.
     pub index: u16,
-    /// The call that this is, or answers.
+    /// Token of this call, or of the call that this replies to.
     pub token: u32,
 }
 
@@ -193,7 +196,7 @@ impl Header {
     /// Reads the two words behind the signal.
     ///
     /// # Errors
-    /// [`FrameError::Kind`], [`FrameError::Flags`]; lengths are checked by [`Header::check`].
+    /// [`FrameError::Kind`], [`FrameError::Flags`]. [`Header::check`] checks the lengths.
     #[inline]
     pub fn from_words([lengths, rest]: [u64; 2]) -> Result<Header, FrameError> {
         let kind = Kind::from_number(rest as u8).ok_or(FrameError::Kind(rest as u8))?;
@@ -209,13 +212,13 @@ impl Header {
         })
     }
 
-    /// The fields of two words that [`Header::from_words`] or [`Header::plain`] has accepted.
+    /// Makes a header from two words that [`Header::from_words`] or [`Header::plain`] has accepted.
     #[inline(always)]
     pub(crate) fn of_checked([lengths, rest]: [u64; 2]) -> Header {
         Header {
             frame_len: lengths as u32,
             payload_len: (lengths >> 32) as u32,
-            // All numbers that were accepted are named here; a Skip is never handed out.
+            // All accepted numbers are listed here; a Skip is never handed out.
             kind: match rest as u8 {
                 2 => Kind::Call,
                 3 => Kind::CallCode,
@@ -234,11 +237,12 @@ impl Header {
         }
     }
 
-    /// The quick way for most frames: the two words behind the signal of one that names no code and has no trailer, with
-    /// what [`Header::check`] would say of it. `None` for every other frame and for all that is wrong: those go the long way,
-    /// which says what it is. `room` is what is left of the ring, a line at least.
+    /// The fast path for most frames: reads and checks, as [`Header::check`] does, the two words behind the
+    /// signal of a frame that names no code and has no trailer. `None` for every other frame and for all
+    /// errors, which the general path names. `room` is the rest of the ring, at least a line.
     ///
-    /// Its values stay in registers; the long way, which can tell some twenty errors apart, passes them through memory.
+    /// Its values stay in registers. The general path tells some twenty errors apart and passes its values
+    /// through memory.
     #[inline(always)]
     pub(crate) fn plain(
         [lengths, rest]: [u64; 2],
@@ -253,7 +257,7 @@ impl Header {
         if !matches!(rest as u8, 2 | 5 | 6 | 10) || len == 0 || !len.is_multiple_of(LINE) || len > most {
             return None;
         }
-        // Nearly all are like this: the payload is right behind the header, in its line.
+        // The most common layout: the payload directly behind the header, in its line.
         if flags == INLINE_ALIGN_LOG2 && header.payload_len <= INLINE_PAYLOAD as u32 {
             return Some((header, HEADER_LEN as u32));
         }
@@ -273,19 +277,19 @@ impl Header {
         self.flags.bits() & Flags::ALIGN.bits()
     }
 
-    /// How many bytes of the frame are written: all, but of a skip only its first line.
+    /// Bytes of the frame that are written: all, but only the first line of a skip.
     #[inline]
     pub const fn extent(&self) -> usize {
         if matches!(self.kind, Kind::Skip) { LINE } else { self.frame_len as usize }
     }
 
-    /// Checks every length and offset. `code` gives the five words at 24 of a frame that names code, read once; it is
-    /// called for those kinds only, and only after the frame is known to be long enough. `base` is the frame's address
-    /// modulo 4096: a frame's payload is aligned in memory, not relative to the frame.
+    /// Checks every length and offset. `code` returns the five words at 24, read once; it is called only for
+    /// frames that name code and are long enough. `base` is the frame's address modulo 4096: a payload is
+    /// aligned in memory, not relative to its frame.
     ///
     /// # Errors
-    /// The first thing found wrong. Whatever the words say, the parts returned lie inside `frame_len`, do not overlap
-    /// and leave the trailer alone.
+    /// The first error found. Whatever the words are, the returned parts lie inside `frame_len`, do not
+    /// overlap and leave the trailer alone.
     #[inline]
     pub fn check(
         &self,
@@ -371,7 +375,7 @@ impl Header {
     }
 }
 
-/// Where the parts of a checked frame lie, as offsets in it.
+/// Offsets of the parts of a checked frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parts {
     /// Offset of the payload in bytes; its length is in the header.
@@ -380,14 +384,14 @@ pub struct Parts {
     pub code: Option<CodePart>,
 }
 
-/// The longer header's fields.
+/// The fields of the code header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodePart {
-    /// Offset of the image in the frame, in bytes; 0 if none travels.
+    /// Offset of the image in the frame, in bytes; 0 without an image.
     pub image_offset: u32,
     /// Length of the image, in bytes.
     pub image_len: u32,
-    /// The identity that the code claims; nobody believes it before hashing a copy of the image.
+    /// The claimed code id; not to be trusted before a copy of the image is hashed.
     pub id: CodeId,
     /// The target's epoch in which the source binds the index.
     pub epoch: u64,
@@ -409,7 +413,7 @@ impl CodePart {
         }
     }
 
-    /// The five words at 24, with the payload's offset, which shares the last of them.
+    /// The five words at 24. The last of them also holds the payload's offset.
     pub fn to_words(&self, payload: u32) -> [u64; 5] {
         let half = |at: usize| {
             let mut word = [0; 8];
@@ -429,7 +433,8 @@ impl CodePart {
 /// First offset from `from` on at which a payload is aligned in memory.
 #[inline(always)]
 const fn payload_offset(base: usize, from: usize, align_log2: u8) -> usize {
-    // As `next_multiple_of`, which the compiler turns into a division: it does not see that this is a power of two.
+    // Like `next_multiple_of`, which the compiler would turn into a division: it does not know that this is a
+    // power of two.
     let below = (1_usize << align_log2) - 1;
     ((base + from + below) & !below) - base
 }

@@ -1,4 +1,5 @@
-//! Laying out a frame before it is written. Nothing here reads what the memory holds: that is a frame of an earlier lap.
+//! The layout of a frame, made before it is written. Nothing here reads the memory, which holds a frame of an
+//! earlier lap.
 
 use super::{
     CODE_HEADER_LEN, CodePart, DEFAULT_ALIGN_LOG2, Flags, HEADER_LEN, Header, INLINE_ALIGN_LOG2,
@@ -7,19 +8,19 @@ use super::{
 use crate::image::{self, CodeId};
 use crate::transport::ArrivalRules;
 
-/// Which frames of a link end with a trailer. Follows from the arrival rule, see [`Trailer::for_rule`].
+/// The frames of a link that end with a trailer. Follows from the arrival rule, see [`Trailer::for_rule`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trailer {
     /// None: the signal is ordered behind everything else.
     Never,
-    /// Those longer than a line: bytes land in order, and a line lands whole.
+    /// Those longer than a line: bytes arrive in order, and a line arrives whole.
     LongFrames,
     /// All: a line may be torn too.
     Always,
 }
 
 impl Trailer {
-    /// What `rule` needs on a path that places lines whole or not.
+    /// The trailers that `rule` needs, on a path on which lines arrive whole or not.
     pub fn for_rule(rule: ArrivalRules, line_whole: bool) -> Trailer {
         match rule {
             ArrivalRules::IN_ORDER if line_whole => Trailer::LongFrames,
@@ -39,37 +40,38 @@ impl Trailer {
     }
 }
 
-/// A frame to be made: everything but the payload's final length.
+/// The plan of a frame: everything but the payload's final length.
 ///
-/// The fields are the sender's own and not checked: a plan whose `code` does not fit its `kind`, or an alignment that no
-/// frame can have, makes a frame that the receiver refuses.
+/// The fields are the sender's own and not checked. The receiver refuses the frame of a plan whose `code`
+/// does not fit its `kind`, or with an alignment that no frame can have.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
     /// Whether the source waits for a reply.
     pub wants_reply: bool,
-    /// Whether something comes back before the next frame is sent, see [`Flags::ALONE`].
+    /// Whether the sender expects a frame back before it sends the next one, see [`Flags::ALONE`].
     pub alone: bool,
     /// Code index, or a reply's status.
     pub index: u16,
-    /// The call that this is, or answers.
+    /// Token of this call, or of the call that this replies to.
     pub token: u32,
-    /// log2 of the alignment that the image asks for its payload: 3 to 12, or 0 for the default rule.
+    /// log2 of the payload alignment that the image requests: 3 to 12, or 0 for the default rule.
     pub align_log2: u8,
-    /// For the kinds that name code, and for those only.
+    /// The code, for exactly the kinds that name code.
     pub code: Option<PlanCode<'a>>,
 }
 
-/// What the offset of an image in its frame is a multiple of.
+/// Alignment of an image in its frame, in bytes.
 const IMAGE_ALIGN: usize = 8;
 
 /// The code that a planned frame names.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanCode<'a> {
-    /// The whole image for [`Kind::CallCode`] and [`Kind::CallInPlace`], empty for [`Kind::CallId`] and [`Kind::CallLocal`].
+    /// The whole image for [`Kind::CallCode`] and [`Kind::CallInPlace`], empty for [`Kind::CallId`] and
+    /// [`Kind::CallLocal`].
     pub image: &'a [u8],
-    /// Its identity.
+    /// The code id.
     pub id: CodeId,
     /// The target's epoch.
     pub epoch: u64,
@@ -77,23 +79,23 @@ pub struct PlanCode<'a> {
     pub name: &'a str,
 }
 
-/// Where the parts of a planned frame go.
+/// The layout of a planned frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Offset of the payload in the frame, in bytes.
     pub payload: usize,
-    /// log2 of the alignment it has.
+    /// log2 of the payload's alignment.
     pub align_log2: u8,
-    /// Length of the frame in bytes if the payload takes all of what was planned for it.
+    /// Length of the frame in bytes if the payload uses all of its planned space.
     pub frame_len: usize,
-    /// Which frames of the link a trailer ends.
+    /// The frames of the link that end with a trailer.
     pub trailer: Trailer,
-    /// Offset of the image in the frame, in bytes; 0 if none travels.
+    /// Offset of the image in the frame, in bytes; 0 without an image.
     pub(crate) image: u32,
 }
 
 impl Plan<'static> {
-    /// A frame of this kind for which nobody waits, with index and token 0, that names no code: to be filled in by what differs.
+    /// A one-way frame of this kind, with index and token 0, that names no code: a base for other plans.
     pub const fn of(kind: Kind) -> Plan<'static> {
         Plan { kind, wants_reply: false, alone: false, index: 0, token: 0, align_log2: 0, code: None }
     }
@@ -102,8 +104,8 @@ impl Plan<'static> {
 impl Plan<'_> {
     /// Lays the frame out at an address that is `base` modulo 4096, for a payload of `payload_len` bytes.
     ///
-    /// A payload without an alignment of its own is aligned to 8 bytes where that puts it into the header's line, else to
-    /// 64.
+    /// A payload without an alignment of its own is aligned to 8 bytes if it then fits the header's line,
+    /// else to 64.
     #[inline]
     pub fn layout(&self, base: usize, payload_len: usize, trailer: Trailer) -> Layout {
         if self.code.is_none() && payload_len <= INLINE_PAYLOAD {
@@ -116,7 +118,8 @@ impl Plan<'_> {
         }
         let align_log2 = match &self.code {
             _ if self.align_log2 != 0 => self.align_log2,
-            // Behind code a short payload follows at once: a frame in each of which code travels is not to be longer than need be.
+            // A short payload directly follows the code: frames that all carry code should be as short as
+            // possible.
             Some(_) if payload_len <= INLINE_PAYLOAD => INLINE_ALIGN_LOG2,
             _ => DEFAULT_ALIGN_LOG2,
         };
@@ -135,14 +138,14 @@ impl Plan<'_> {
         }
     }
 
-    /// Where the image starts, 0 if none travels, and where it or else the name ends.
+    /// Start of the image, 0 without one, and end of the image or else of the name.
     fn image_range(&self, code: &PlanCode<'_>, base: usize) -> (usize, usize) {
         let name_end = CODE_HEADER_LEN + code.name.len();
         if code.image.is_empty() {
             return (0, name_end);
         }
         let start = match image::text(code.image) {
-            // Code that runs where it lies is aligned in memory.
+            // Code that runs in place is aligned in memory.
             Some(text) if self.kind == Kind::CallInPlace => {
                 payload_offset(base, name_end + text.offset, text.align_log2) - text.offset
             }
@@ -151,8 +154,8 @@ impl Plan<'_> {
         (start, start + code.image.len())
     }
 
-    /// The header of the frame laid out as `layout`, with the payload's final length, which is at most what was planned.
-    /// A shorter payload makes a shorter frame.
+    /// The header of the frame laid out as `layout`, with the payload's final length, which is at most the
+    /// planned one. A shorter payload makes a shorter frame.
     #[inline]
     pub fn header(&self, layout: &Layout, payload_len: usize) -> Header {
         let end = layout.payload + payload_len;
@@ -163,9 +166,9 @@ impl Plan<'_> {
         self.header_of(frame_len as u32, payload_len as u32, flags)
     }
 
-    /// Writes everything but the payload, whose final length is given, and a trailer into `into`, where the frame laid out as
-    /// `layout` starts: for frames in memory of one's own. Returns the header; `None`, with nothing written, if `into` is shorter
-    /// than the frame.
+    /// Writes the frame laid out as `layout` to the start of `into`, private memory, without its payload and
+    /// trailer. `payload_len` is the payload's final length. Returns the header; `None`, with nothing
+    /// written, if `into` is shorter than the frame.
     pub fn write(&self, layout: &Layout, signal: u64, payload_len: usize, into: &mut [u8]) -> Option<Header> {
         let header = self.header(layout, payload_len);
         let frame = into.get_mut(..header.frame_len as usize)?;
@@ -179,7 +182,8 @@ impl Plan<'_> {
         Some(header)
     }
 
-    /// The header of a frame of one line, whose payload of up to [`INLINE_PAYLOAD`] bytes shares it. The frame may be longer.
+    /// The header of a frame whose payload of up to [`INLINE_PAYLOAD`] bytes shares its line. The frame may
+    /// be longer.
     #[inline(always)]
     pub(crate) fn line_header(&self, frame_len: usize, payload_len: usize) -> Header {
         let flags = Flags::from_bits_retain(INLINE_ALIGN_LOG2);
@@ -200,7 +204,7 @@ impl Plan<'_> {
         Header { frame_len, payload_len, kind: self.kind, flags, index: self.index, token: self.token }
     }
 
-    /// The longer header's fields for a frame that names code, laid out as `layout`.
+    /// The code header of a frame that names code, laid out as `layout`.
     pub fn code_part(&self, layout: &Layout) -> Option<CodePart> {
         self.code.as_ref().map(|code| CodePart {
             image_offset: layout.image,

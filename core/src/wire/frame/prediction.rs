@@ -1,15 +1,17 @@
-//! Frames that name code and are like one that was checked before.
+//! Header prediction: frames that name code and match one that was checked before.
 
 use super::{CODE_HEADER_LEN, CodePart, Flags, Header, INLINE_ALIGN_LOG2, LINE};
 
-/// log2 of the largest alignment that a frame keeps wherever it lies: it starts on a line.
+/// log2 of the largest alignment that a frame keeps at every position: it starts on a line.
 const LINE_LOG2: u8 = 6;
-/// What differs from call to call of the second header word: the token, and what its sender waits for.
+/// The bits of the second header word that differ from call to call: the token, and the sender's
+/// expectations.
 const CALLS_OWN: u64 =
     0xffff_ffff_0000_0000 | (Flags::WANTS_REPLY.bits() as u64 | Flags::ALONE.bits() as u64) << 8;
 
-/// What a checked frame that names code said, but for what differs from call to call. A frame that says the same needs not be
-/// checked again: who sends its code with each call sends the same words each time.
+/// The words of a checked frame that names code, without those that differ from call to call. A frame with
+/// the same words passes the same checks, so they are skipped. Modes always and local send the same words in
+/// each call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Template {
     payload_len: u32,
@@ -20,13 +22,13 @@ pub struct Template {
     part: CodePart,
     /// Offset of the payload in bytes.
     payload: u32,
-    /// Length in bytes that its parts need.
+    /// Length in bytes that the frame's parts need.
     least: u32,
 }
 
 impl Template {
-    /// Of the frame with this header, checked, whose parts lie at these offsets. `None` for one that ends with a trailer, or whose
-    /// payload's offset depends on where it lies.
+    /// Makes the prediction from a checked frame with this header and these parts. `None` for a frame that
+    /// ends with a trailer, or whose payload's offset depends on the frame's address.
     pub(crate) fn of(header: &Header, payload: u32, part: CodePart) -> Option<Template> {
         if header.flags.contains(Flags::TRAILER)
             || !(INLINE_ALIGN_LOG2..=LINE_LOG2).contains(&header.align_log2())
@@ -49,8 +51,8 @@ impl Template {
         })
     }
 
-    /// The header of a frame whose two words behind the signal are these, if it is like this one and lies in the `room` that is
-    /// left of the ring; `code` gives the five words at 24.
+    /// The header of a frame with these two words behind the signal, if it matches this prediction and fits
+    /// the `room` left in the ring. `code` returns the five words at 24.
     #[inline(always)]
     pub(crate) fn header(
         &self,
@@ -66,7 +68,7 @@ impl Template {
         (fits && same && code() == self.code).then_some(header)
     }
 
-    /// What it says of the code.
+    /// The code part of the frames that match.
     #[inline(always)]
     pub(crate) fn part(&self) -> CodePart {
         self.part
@@ -100,7 +102,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// What is taken for a repetition would pass the check, with the same parts.
+        /// A frame that matches would pass the check, with the same parts.
         #[test]
         fn what_is_like_a_checked_frame_is_what_the_check_would_say_it_is(
             kind in prop::sample::select(alloc::vec![Kind::CallCode, Kind::CallLocal]),
@@ -137,7 +139,7 @@ mod tests {
             }
             let room = room_lines * 64;
             let Some(header) = template.header(again, room, limit, || code) else {
-                // A repetition that fits is one.
+                // A matching frame that fits is accepted.
                 let fits = |len: u32| len >= template.least && len as usize <= room.min(limit);
                 prop_assert!(changed.is_some() || !fits(again_lines * 64));
                 return Ok(());

@@ -1,4 +1,4 @@
-//! The quick way of checking a frame says what the long way says.
+//! The fast check of a frame agrees with the general one.
 
 use alloc::vec;
 

@@ -2,7 +2,7 @@
 
 use super::{CODE_HEADER_LEN, Flags, FrameError, Header, LINE, Parts};
 
-/// A frame in plain memory whose every length and offset has been checked: what a two-sided transport delivers.
+/// A frame in plain memory whose lengths and offsets have all been checked: the frame of a delivered message.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a> {
     bytes: &'a [u8],
@@ -12,11 +12,11 @@ pub struct FrameView<'a> {
 }
 
 impl<'a> FrameView<'a> {
-    /// Checks `bytes`, which must be exactly one frame, at an address that is `base` modulo 4096. The signal is not
-    /// compared: the caller knows the position. Nor does such a frame have a trailer: it is there as a whole.
+    /// Checks `bytes`, which must be exactly one frame, at an address that is `base` modulo 4096. The signal
+    /// is not compared: the caller knows the position. Such a frame has no trailer, because it arrives whole.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first error found.
     pub fn new_checked(bytes: &'a [u8], base: usize, limit: usize) -> Result<Self, FrameError> {
         if bytes.len() < LINE {
             return Err(FrameError::Truncated { needed: LINE, found: bytes.len() });
@@ -46,12 +46,12 @@ impl<'a> FrameView<'a> {
         self.header
     }
 
-    /// The signal it carries, to be compared with the one that is due.
+    /// The frame's signal, for comparison with the expected one.
     pub fn signal(&self) -> u64 {
         self.signal
     }
 
-    /// Where its parts lie.
+    /// Offsets of its parts.
     pub fn parts(&self) -> Parts {
         self.parts
     }
@@ -62,13 +62,13 @@ impl<'a> FrameView<'a> {
         &self.bytes[start..start + self.header.payload_len as usize]
     }
 
-    /// The image that travels in it, if one does.
+    /// The image in the frame, if there is one.
     pub fn image(&self) -> Option<&'a [u8]> {
         let code = self.parts.code.filter(|code| code.image_len != 0)?;
         Some(&self.bytes[code.image_offset as usize..][..code.image_len as usize])
     }
 
-    /// The name of the code it names, as sent.
+    /// The name of the frame's code, as sent.
     pub fn name(&self) -> Option<&'a [u8]> {
         let code = self.parts.code?;
         Some(&self.bytes[CODE_HEADER_LEN..][..usize::from(code.name_len)])

@@ -6,7 +6,7 @@ use super::{
     ABI_LINUX, ImageError, ImageView, Import, MAGIC, MAX_WANTED, Machine, NAMES_BITS, Relative, SPAN2,
 };
 
-/// The parts of an image, to be encoded. Made by the linker stage of farjump-loader.
+/// The parts of an image, to be encoded. Made by the linking stage of farjump-loader.
 #[derive(Clone, Debug)]
 pub struct ImageParts<'a> {
     /// Instruction set.
@@ -32,7 +32,8 @@ pub struct ImageParts<'a> {
 }
 
 impl<'a> ImageParts<'a> {
-    /// An image of nothing but text that starts with `NAME_main`, has no sites and asks for no alignment.
+    /// The parts of an image of nothing but text that starts with `NAME_main`, has no sites and requests no
+    /// alignment.
     pub fn text(machine: Machine, span1: &'a [u8]) -> Self {
         ImageParts {
             machine,
@@ -48,12 +49,13 @@ impl<'a> ImageParts<'a> {
         }
     }
 
-    /// The canonical bytes: sites in order, each name once, the wanted libraries', and the imports' in the order in which the sorted ones first use it, so
-    /// that the same code has the same identity whichever linker made it.
+    /// Encodes the canonical bytes: sites in order, and each name once. The names of wanted libraries come
+    /// first; those of imports follow in the order in which the sorted imports first use them. So the same
+    /// code has the same code id whichever linker made it.
     ///
     /// # Errors
-    /// What [`ImageView::new_checked`] finds wrong with the result; too many sites or names for their counts show up
-    /// as [`ImageError::Truncated`] or [`ImageError::Overlong`].
+    /// Those of [`ImageView::new_checked`] on the result. Too many sites or names for their counts show up as
+    /// [`ImageError::Truncated`] or [`ImageError::Overlong`].
     pub fn encode(&self) -> Result<Vec<u8>, ImageError> {
         let mut imports = self.imports.clone();
         imports.sort_by_key(|import| import.site);
@@ -67,7 +69,7 @@ impl<'a> ImageParts<'a> {
         }
         let mut names = Vec::new();
         for (index, name) in wanted.iter().enumerate() {
-            // In the table it would end there.
+            // A zero byte ends a name in the table.
             if name.contains('\0') {
                 return Err(ImageError::Wanted { index });
             }
@@ -77,7 +79,7 @@ impl<'a> ImageParts<'a> {
         let mut known: Vec<(&str, u32)> = Vec::new();
         let mut offsets = Vec::with_capacity(imports.len());
         for (index, import) in imports.iter().enumerate() {
-            // In the table it would end there.
+            // A zero byte ends a name in the table.
             if import.name.contains('\0') {
                 return Err(ImageError::Name { index });
             }
@@ -103,7 +105,7 @@ impl<'a> ImageParts<'a> {
         }
         out.extend_from_slice(&(imports.len() as u16).to_le_bytes());
         out.extend_from_slice(&(relatives.len() as u16).to_le_bytes());
-        // Names too long for their bits give an image that is refused below.
+        // Names too long for their bits make an image that is refused below.
         let names_len = names.len() as u32 & ((1 << NAMES_BITS) - 1);
         out.extend_from_slice(&(names_len | (wanted.len() as u32) << NAMES_BITS).to_le_bytes());
         for (import, offset) in imports.iter().zip(offsets) {

@@ -1,25 +1,25 @@
-//! What can be wrong with an image, and with placing one.
+//! Errors in images, and in placing them.
 
 use super::Place;
 
-/// What makes bytes no image. Each names the field and the value found.
+/// The reasons why bytes are no image. Each names the field and the value found.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
     /// Fewer bytes than the fixed part, or than the lengths in it add up to.
     #[error("image is truncated: it needs {needed} bytes and has {found}")]
     Truncated {
-        /// Bytes that the fixed part and its lengths ask for.
+        /// Bytes that the fixed part and its lengths require.
         needed: u64,
-        /// Bytes given.
+        /// Bytes present.
         found: u64,
     },
     /// Bytes behind the end.
     #[error("image is overlong: its parts end at {end} and it has {found} bytes")]
     Overlong {
-        /// Where the parts end.
+        /// End of the parts.
         end: u64,
-        /// Bytes given.
+        /// Bytes present.
         found: u64,
     },
     /// The first three bytes are not `FJI`.
@@ -56,12 +56,12 @@ pub enum ImageError {
         /// Length of span 1.
         len: u32,
     },
-    /// A site, or the place a relative site points at, lies outside its span.
+    /// A site, or the target of a relative site, outside its span.
     #[error("image site {index} ({place}) lies outside its span, which has {len} bytes")]
     Outside {
-        /// Running number among imports and then relative sites.
+        /// Number among imports and then relative sites.
         index: usize,
-        /// The place.
+        /// The location.
         place: Place,
         /// Length of that span in bytes.
         len: u64,
@@ -69,56 +69,56 @@ pub enum ImageError {
     /// A site that is not a multiple of 8.
     #[error("image site {index} ({place}) is not aligned to 8 bytes")]
     Unaligned {
-        /// Running number among imports and then relative sites.
+        /// Number among imports and then relative sites.
         index: usize,
-        /// The place.
+        /// The location.
         place: Place,
     },
-    /// Two sites share bytes, or the sites are not in ascending order, which is what rules sharing out.
+    /// Two sites share bytes, or the sites are not in ascending order, which excludes sharing.
     #[error("image site {index} ({place}) overlaps another or is out of order")]
     Overlap {
-        /// Running number among imports and then relative sites.
+        /// Number among imports and then relative sites.
         index: usize,
-        /// The place.
+        /// The location.
         place: Place,
     },
-    /// An import's name is outside the name table or not where the order of first use puts it, not ended, empty, longer than
-    /// [`MAX_SYMBOL`](super::MAX_SYMBOL) bytes or not printable ASCII.
+    /// An import's name that is outside the name table, out of the order of first use, without end, empty,
+    /// longer than [`MAX_SYMBOL`](super::MAX_SYMBOL) bytes or not printable ASCII.
     #[error("image import {index} has no usable name")]
     Name {
-        /// Running number among imports.
+        /// Number among imports.
         index: usize,
     },
     /// More wanted libraries than [`MAX_WANTED`](super::MAX_WANTED).
     #[error("image wants {count} libraries, the most are 16")]
     WantedCount {
-        /// How many it wants.
+        /// Number of wanted libraries.
         count: usize,
     },
-    /// A wanted library whose name is not ended, empty, longer than [`MAX_SONAME`](super::MAX_SONAME) bytes, not printable
-    /// ASCII, or a path.
+    /// The name of a wanted library that has no end, is empty, longer than [`MAX_SONAME`](super::MAX_SONAME)
+    /// bytes, not printable ASCII, or a path.
     #[error(
         "image wants library {index} by a name that is no soname: 1 to 255 printable characters without a slash"
     )]
     Wanted {
-        /// Running number among the wanted libraries.
+        /// Number among the wanted libraries.
         index: usize,
     },
-    /// Wanted libraries that are not in the order of their bytes, each once: the same code would have two identities.
+    /// Wanted libraries out of byte order, or twice: the same code would have two code ids.
     #[error("image wants library {index} twice or out of order")]
     WantedOrder {
-        /// Running number among the wanted libraries.
+        /// Number among the wanted libraries.
         index: usize,
     },
-    /// Names that no import uses, or one that is there twice: the same code would have two identities.
+    /// A name that no import uses, or a name twice: the same code would have two code ids.
     #[error("image has a name twice, or names that no import uses")]
     Names,
-    /// Padding bytes that are not zero: the same code would have two identities.
+    /// Padding bytes that are not zero: the same code would have two code ids.
     #[error("image has bytes other than zero in its padding")]
     Padding,
 }
 
-/// Why an image could not be placed.
+/// The reasons why an image could not be placed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceError {
@@ -126,7 +126,7 @@ pub enum PlaceError {
     /// [`ImageView::imports`](super::ImageView::imports).
     #[error("import {0} is not offered by the target")]
     Unresolved(usize),
-    /// The room given for a span is not exactly as long as the span.
+    /// The buffer for a span is not exactly as long as the span.
     #[error("room for span {span} is {found} bytes, the image needs {needed}")]
     Room {
         /// 1 or 2.

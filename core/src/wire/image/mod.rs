@@ -1,9 +1,10 @@
-//! Images: what `NAME_main` reaches, linked for one architecture, as bytes that travel.
+//! Images: the code that `NAME_main` reaches, linked for one architecture, as bytes that travel.
 //!
-//! An image is parsed once, at the edge, by [`ImageView::new_checked`]; everything past that trusts the view. Placing an
-//! image ([`ImageView::place`]) copies its two spans and patches its sites: the *imports* (a GOT slot, or any other word
-//! that holds the address of something the target offers, plus an addend) and the *relative* sites (a word that holds an
-//! address inside the image itself). There is nothing else to patch: what would need more is refused when it is built.
+//! [`ImageView::new_checked`] parses an image once, at the edge; all later code trusts the view. Placing an
+//! image ([`ImageView::place`]) copies its two spans and patches its sites. An *import* is a GOT slot, or any
+//! other word that holds the address of a symbol that the target offers, plus an addend. A *relative* site is
+//! a word that holds an address inside the image. There are no other sites: the builder refuses code that
+//! needs more.
 //!
 //! The bytes, all little-endian (`docs/protocol.md` has the same table):
 //!
@@ -21,14 +22,15 @@
 //! | 26 | 2 | number of relative sites |
 //! | 28 | 4 | bits 0 to 26: length of the name table; bits 27 to 31: number of wanted libraries |
 //! | 32 | 16 each | imports, ascending by site: site, name offset (bit 31: weak), addend (signed 64 bit) |
-//! | | 8 each | relative sites, ascending: site, place it points at |
-//! | | | names, each ended by a zero byte: first the wanted libraries', ascending, then the imports'; then zeroes up to the next multiple of 16 |
+//! | | 8 each | relative sites, ascending: site, location that it points at |
+//! | | | names of wanted libraries, ascending, then of imports; each ends with a zero byte |
+//! | | | zeroes up to the next multiple of 16 |
 //! | | | span 1; then, if there is data, zeroes up to the next multiple of 8 and the data |
 //!
-//! A *wanted library* is the soname of a shared library that defines some of the imports. It is a hint: a target
-//! that offers those imports itself needs none of them.
+//! A *wanted library* is the soname of a shared library that defines some of the imports. It is a hint: a
+//! target that offers those imports itself does not need the library.
 //!
-//! A *place* is a 32-bit word: bit 31 says which span (0: span 1, 1: span 2), the rest is the offset in it.
+//! A *location* is a 32-bit word: bit 31 is the span (0: span 1, 1: span 2), the rest is the offset in it.
 
 use core::fmt;
 
@@ -45,10 +47,10 @@ pub use patch::Patches;
 
 /// Length of the fixed part of an image, in bytes.
 pub const HEADER_LEN: usize = 32;
-/// How far span 2 lies above span 1 in memory, in bytes. Code reaches its data through this distance, which the linker
-/// script fixes; every place where images are put keeps it.
+/// Distance in memory from span 1 to span 2, in bytes. The linker script fixes it, code reaches its data
+/// through it, and every placed image keeps it.
 pub const SPAN_DISTANCE: u64 = 1 << 30;
-/// Largest length of either span, in bytes: a place keeps one bit for the span.
+/// Largest length of either span, in bytes: a location has one bit for the span.
 pub const MAX_SPAN: usize = 1 << 30;
 /// Largest alignment of an image or of its payload: log2 of 4096 bytes.
 pub const MAX_ALIGN_LOG2: u8 = 12;
@@ -60,7 +62,7 @@ pub const MAX_WANTED: usize = 16;
 pub const MAX_SONAME: usize = 255;
 
 const MAGIC: [u8; 4] = *b"FJI\x02";
-/// How many bits of the word at 28 hold the length of the name table.
+/// Bits of the word at 28 that hold the length of the name table.
 const NAMES_BITS: u32 = 27;
 const ABI_LINUX: u8 = 1;
 const SPAN2: u32 = 1 << 31;
@@ -79,7 +81,7 @@ impl Machine {
     /// 64-bit RISC-V, `EM_RISCV`.
     pub const RISCV: Machine = Machine(243);
 
-    /// The machine this program was compiled for; `None` where farjump has no name for it.
+    /// The machine that this program was compiled for; `None` if farjump has no name for it.
     pub const fn native() -> Option<Machine> {
         if cfg!(target_arch = "x86_64") {
             Some(Machine::X86_64)
@@ -92,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// The target triple that compilers know this machine by, on Linux with glibc.
+    /// The compilers' target triple of this machine, on Linux with glibc.
     pub const fn triple(self) -> &'static str {
         match self {
             Machine::X86_64 => "x86_64-unknown-linux-gnu",
@@ -112,7 +114,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// The identity of code: the first 16 bytes of the BLAKE3 hash of the canonical image.
+/// A code id: the first 16 bytes of the BLAKE3 hash of the canonical image.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeId(pub [u8; 16]);
 
@@ -128,7 +130,7 @@ impl fmt::Debug for CodeId {
     }
 }
 
-/// A byte position inside an image: which span, and the offset in it.
+/// A location inside an image: a span, and the offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Place {
     /// Offset in span 1: text, read-only data, GOT.
@@ -159,29 +161,30 @@ impl fmt::Display for Place {
     }
 }
 
-/// A word that wants the address of something the target offers.
+/// A word that needs the address of a symbol that the target offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Import<'a> {
-    /// Where the word is; a multiple of 8.
+    /// Location of the word; a multiple of 8.
     pub site: Place,
     /// Name of the symbol.
     pub name: &'a str,
-    /// Added to the symbol's address. Not always zero: a table may point into the middle of an array of the target's.
+    /// Added to the symbol's address. Not always zero: a table may point into the middle of one of the
+    /// target's arrays.
     pub addend: i64,
-    /// An unresolved weak import becomes `0 + addend` instead of refusing the image (ELF weak symbols).
+    /// An unresolved weak import becomes `0 + addend` and does not refuse the image (ELF weak symbols).
     pub weak: bool,
 }
 
-/// A word that wants an address inside the image.
+/// A word that needs an address inside the image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relative {
-    /// Where the word is; a multiple of 8.
+    /// Location of the word; a multiple of 8.
     pub site: Place,
-    /// What it points at.
+    /// The location that it points at.
     pub to: Place,
 }
 
-/// An image whose every length, offset, site and name has been checked.
+/// An image whose lengths, offsets, sites and names have all been checked.
 #[derive(Clone, Copy)]
 pub struct ImageView<'a> {
     bytes: &'a [u8],
@@ -209,22 +212,23 @@ fn names_len(bytes: &[u8]) -> usize {
     (u32_at(bytes, 28) & ((1 << NAMES_BITS) - 1)) as usize
 }
 
-/// Whether a target may look for a library of this name, which comes from another process. A name with a slash would be a path.
+/// Whether a target may search for a library with this name, which comes from another process. A name with a
+/// slash would be a path.
 pub fn is_soname(name: &str) -> bool {
     (1..=MAX_SONAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
 }
 
-/// Where the code of an image lies in it, as its sender needs it for placing a frame.
+/// The location of an image's code, which its sender needs to place a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Text {
-    /// Where span 1 starts in the image, in bytes.
+    /// Offset of span 1 in the image, in bytes.
     pub(crate) offset: usize,
-    /// log2 of the alignment that span 1 needs to run, in bytes; at least that of a word, which sites are.
+    /// log2 of the alignment in bytes that span 1 needs to run; at least that of a word, for its sites.
     pub(crate) align_log2: u8,
 }
 
-/// Where span 1 of the image `bytes` lies; `None` if they are none. Nothing but what is needed for that is looked at: what
-/// comes from another process is checked by [`ImageView::new_checked`].
+/// Finds span 1 of the image `bytes`; `None` if they are no image. Checks only what this needs:
+/// [`ImageView::new_checked`] checks images from other processes.
 pub(crate) fn text(bytes: &[u8]) -> Option<Text> {
     let head = bytes.get(..HEADER_LEN)?;
     let sites = usize::from(u16_at(head, 24)) * IMPORT_LEN + usize::from(u16_at(head, 26)) * RELATIVE_LEN;
@@ -234,11 +238,11 @@ pub(crate) fn text(bytes: &[u8]) -> Option<Text> {
 }
 
 impl<'a> ImageView<'a> {
-    /// Checks every length, offset, site and name of `bytes`, which must be memory that nobody else can write: a copy
-    /// of what arrived, never the mailbox itself.
+    /// Checks every length, offset, site and name of `bytes`. They must be memory that nothing else can
+    /// write: a copy of the received bytes, never the mailbox itself.
     ///
     /// # Errors
-    /// The first thing found wrong, see [`ImageError`]. Nothing is read outside `bytes` whatever they hold.
+    /// The first error found, see [`ImageError`]. Nothing outside `bytes` is read, whatever they hold.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self, ImageError> {
         let found = bytes.len() as u64;
         if bytes.len() < HEADER_LEN {
@@ -308,7 +312,8 @@ impl<'a> ImageView<'a> {
         Ok(view)
     }
 
-    /// Both lists ascend strictly by eight bytes or more, and a merge of the two finds no pair closer than that.
+    /// Checks that both lists ascend by at least eight bytes, and that no pair of the merged lists is closer
+    /// than that.
     fn check_sites(&self) -> Result<(), ImageError> {
         let imports = self.import_count();
         let (mut i, mut r) = (0, 0);
@@ -348,7 +353,8 @@ impl<'a> ImageView<'a> {
         Ok(())
     }
 
-    /// `need` bytes from `place` on lie in its span; a pointer (`need` 0) may also stand one past its end, as C allows.
+    /// Checks that `need` bytes from `place` on lie in its span. A pointer (`need` 0) may also be one past
+    /// the span's end, as C allows.
     fn check_place(&self, index: usize, place: Place, need: u64) -> Result<(), ImageError> {
         let (offset, len) = match place {
             Place::Span1(offset) => (offset, self.span1().len() as u64),
@@ -390,7 +396,7 @@ impl<'a> ImageView<'a> {
         usize::from(u16_at(self.bytes, 26))
     }
 
-    /// The whole image as it travels; its hash is the code id.
+    /// The whole image as it travels; its hash gives the code id.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -410,8 +416,8 @@ impl<'a> ImageView<'a> {
         self.bytes[7] & 15
     }
 
-    /// log2 of the alignment that the payload needs: 3 to 12, or 0 for the default rule (`docs/protocol.md`: 64 bytes,
-    /// or 8 where the payload shares a line with its header).
+    /// log2 of the alignment that the payload needs: 3 to 12, or 0 for the default rule (`docs/protocol.md`:
+    /// 64 bytes, or 8 where the payload shares a line with its header).
     pub fn payload_align_log2(&self) -> u8 {
         self.bytes[7] >> 4
     }
@@ -421,7 +427,7 @@ impl<'a> ImageView<'a> {
         &self.bytes[self.span1_at..self.span1_at + u32_at(self.bytes, 8) as usize]
     }
 
-    /// Where span 1 starts in the image, in bytes.
+    /// Offset of span 1 in the image, in bytes.
     pub fn span1_offset(&self) -> usize {
         self.span1_at
     }
@@ -450,8 +456,8 @@ impl<'a> ImageView<'a> {
         })
     }
 
-    /// Sonames of the libraries that define some of its imports, in the order of their bytes: each is an
-    /// [`is_soname`], and there are [`MAX_WANTED`] at most.
+    /// Sonames of the libraries that define some of the imports, in byte order: each passes [`is_soname`],
+    /// and there are at most [`MAX_WANTED`].
     pub fn wanted(&self) -> impl Iterator<Item = &'a str> + 'a {
         let mut rest = self.names();
         (0..self.wanted_count()).map_while(move |_| {
@@ -470,13 +476,14 @@ impl<'a> ImageView<'a> {
         })
     }
 
-    /// Copies both spans into `room` and patches every site. `resolve` gives an import's address, or `None` where the
-    /// target does not offer it. Returns the address to call.
+    /// Copies both spans into `room` and patches every site. `resolve` returns an import's address, or `None`
+    /// if the target does not offer it. Returns the address to call.
     ///
-    /// The caller publishes the code afterwards ([`crate::icache::publish`]) before anything runs it.
+    /// The caller must publish the code ([`crate::icache::publish`]) before it runs.
     ///
     /// # Errors
-    /// [`PlaceError::Unresolved`] with the number of the import; the room then holds garbage and must not be run.
+    /// [`PlaceError::Unresolved`] with the number of the import. `room` then holds garbage and must not be
+    /// run.
     pub fn place(
         &self,
         room: Room<'_>,
@@ -532,14 +539,14 @@ impl fmt::Debug for ImageView<'_> {
     }
 }
 
-/// Where an image goes: writable views of its two spans, and the address at which span 1 will *run* (which is another
-/// mapping of the same memory; span 2 runs at `address + SPAN_DISTANCE`).
+/// Space for an image: writable views of its two spans, and the address at which span 1 will *run* (in
+/// another mapping of the same memory; span 2 runs at `address + SPAN_DISTANCE`).
 #[derive(Debug)]
 pub struct Room<'a> {
     /// Exactly as long as span 1.
     pub span1: &'a mut [u8],
     /// Exactly as long as span 2, data and bss.
     pub span2: &'a mut [u8],
-    /// Address at which the code will run, aligned as the image asks.
+    /// Address at which the code will run, aligned as the image requests.
     pub address: u64,
 }

@@ -1,11 +1,11 @@
-//! The table of names: checked in one pass over it, whatever the imports say.
+//! The name table, checked in one pass whatever the imports contain.
 
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
 use super::{ImageError, MAX_SYMBOL, MAX_WANTED, is_soname};
 
-/// Checks the names of `count` wanted libraries at the start of `names`, and returns where they end.
+/// Checks the names of `count` wanted libraries at the start of `names`, and returns their end.
 pub(super) fn check_wanted(names: &[u8], count: usize) -> Result<usize, ImageError> {
     if count > MAX_WANTED {
         return Err(ImageError::WantedCount { count });
@@ -23,16 +23,16 @@ pub(super) fn check_wanted(names: &[u8], count: usize) -> Result<usize, ImageErr
     Ok(end)
 }
 
-/// Checks that `names` from `start` on holds each name that `offsets` (one for each import, in their order) ask for once,
-/// in the order of first use, and nothing else: so one content has one encoding. The work is bounded by the lengths of the
-/// two.
+/// Checks that `names` from `start` on holds each name that `offsets` (one for each import, in order) refer
+/// to once, in the order of first use, and nothing else: so one content has one encoding. The lengths of the
+/// two bound the work.
 pub(super) fn check_imports(
     names: &[u8],
     start: usize,
     offsets: impl Iterator<Item = u32>,
 ) -> Result<(), ImageError> {
     let mut known = Vec::new();
-    // Where the names that were used so far end, and the next new one has to start.
+    // End of the names used so far; the next new name must start here.
     let mut end = start;
     for (index, offset) in offsets.enumerate() {
         let offset = offset as usize;
@@ -55,7 +55,7 @@ pub(super) fn check_imports(
     Ok(())
 }
 
-/// The name at `offset` of the table, if it ends there.
+/// The name at `offset` of the table, if it has an end.
 pub(super) fn name_at(names: &[u8], offset: usize) -> Option<&[u8]> {
     CStr::from_bytes_until_nul(names.get(offset..)?).ok().map(CStr::to_bytes)
 }

@@ -1,4 +1,4 @@
-//! What is to be written into an image to run it where it lies.
+//! The words to write into an image to run it in place.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -7,13 +7,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ImageView, Import, Place, PlaceError, SPAN_DISTANCE};
 
-/// The sites of one image with what each has to hold. Made once from a checked copy of the image; after that, every other
-/// copy of it that lies where it can be executed is made fit to run by a few stores, and nothing of it is read.
+/// The sites of one image with the word for each. Made once from a checked copy of the image. After that, a
+/// few stores make every other copy in executable memory ready to run, and none of it is read.
 #[derive(Clone, Debug)]
 pub struct Patches {
-    /// Site as an offset in span 1, and the word it gets: what an import names is at the same address wherever the image is.
+    /// Offset of the site in span 1, and its word: an import has the same address wherever the image is.
     imports: Box<[(u32, u64)]>,
-    /// Site as an offset in span 1, and how far from the start of span 1 it points.
+    /// Offset of the site in span 1, and the distance that it points from the start of span 1.
     relatives: Box<[(u32, u64)]>,
     span1_len: usize,
 }
@@ -22,11 +22,12 @@ impl Patches {
     /// Length in bytes of the memory that one site takes.
     pub const SITE_LEN: usize = size_of::<(u32, u64)>();
 
-    /// The sites of `image`. `resolve` gives an import's address, or `None` where the target does not offer it.
+    /// Collects the sites of `image`. `resolve` returns an import's address, or `None` if the target does not
+    /// offer it.
     ///
     /// # Errors
-    /// [`PlaceError::Unresolved`] with the number of the import. [`PlaceError::Room`] for an image with a span 2, for which
-    /// there is no room where it lies.
+    /// [`PlaceError::Unresolved`] with the number of the import. [`PlaceError::Room`] for an image with a
+    /// span 2, which has no space in place.
     pub fn of(
         image: &ImageView<'_>,
         mut resolve: impl FnMut(&Import<'_>) -> Option<u64>,
@@ -35,7 +36,7 @@ impl Patches {
             return Err(PlaceError::Room { span: 2, needed: image.span2_len(), found: 0 });
         }
         let offset = |site| match site {
-            // All sites are in span 1, as the other one is empty.
+            // Span 2 is empty, so all sites are in span 1.
             Place::Span1(offset) | Place::Span2(offset) => offset,
         };
         let imports: Result<Vec<_>, _> = image
@@ -63,16 +64,16 @@ impl Patches {
         self.imports.len() + self.relatives.len()
     }
 
-    /// Writes every site of the copy whose span 1 is at `span1` here and runs at `address`.
+    /// Writes every site of the copy whose span 1 is writable at `span1` and runs at `address`.
     ///
     /// # Safety
-    /// `span1` must be aligned to 8 bytes and valid for writes of as many bytes as the image's span 1 has. Other processes may
-    /// write there meanwhile; in this one nobody does, and nobody borrows it.
+    /// `span1` must be aligned to 8 bytes and valid for writes of span 1's length. Other processes may write
+    /// there meanwhile; in this process nothing may write or borrow it.
     pub unsafe fn apply(&self, span1: NonNull<u8>, address: u64) {
         let patch = |site: u32, word: u64| {
             debug_assert!(site as usize + 8 <= self.span1_len && site.is_multiple_of(8));
-            // SAFETY: a checked image has its sites at multiples of 8 and whole in its span, which the caller vouches for.
-            // Whoever else writes the word does so from another process: an atomic store tears nothing.
+            // SAFETY: the sites of a checked image are multiples of 8 and whole in the span, which the caller
+            // keeps valid (see Safety). Other processes may write the word; an atomic store tears nothing.
             let at = unsafe { AtomicU64::from_ptr(span1.as_ptr().add(site as usize).cast()) };
             at.store(word.to_le(), Ordering::Relaxed);
         };
