@@ -402,10 +402,10 @@ fn an_image_that_is_written_while_it_is_read_is_whole_or_refused() {
     let (mut placed, mut refused) = (0, 0);
     let deadline = Instant::now() + Duration::from_secs(60);
     while (placed < 1000 || refused < 1000) && Instant::now() < deadline {
-        // SAFETY: the page is readable, and only another process writes to it.
-        let result = unsafe {
-            store.insert_shared(shared, bytes.len(), code_id(&bytes), "code", &Resolver::default())
-        };
+        let mut copy = vec![0; bytes.len()];
+        // SAFETY: the page is readable, only another process writes to it, and the copy is as long.
+        unsafe { farjump_core::shared::copy_out(shared, copy.as_mut_ptr(), copy.len()) };
+        let result = store.insert(&copy, code_id(&bytes), "code", &Resolver::default());
         match result {
             Ok(linked) => {
                 assert_eq!(linked.image(), bytes);

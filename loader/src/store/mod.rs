@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::fmt;
 use std::ops::Bound;
-use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -175,37 +174,15 @@ impl Store {
         &self.arena
     }
 
-    /// Links an image that nobody else can write, see [`Store::insert_shared`].
-    ///
-    /// # Errors
-    /// As [`Store::insert_shared`].
-    pub fn insert(
-        &mut self,
-        image: &[u8],
-        claimed: CodeId,
-        name: &str,
-        resolver: &Resolver,
-    ) -> Result<Arc<Linked>, Refused> {
-        // SAFETY: `image` is valid for reads of its length.
-        unsafe { self.insert_shared(image.as_ptr(), image.len(), claimed, name, resolver) }
-    }
-
-    /// Links an image (never used until [`Usage::touch`] or [`Usage::count`] says otherwise): copies it, compares the copy's identity with the one claimed, checks it, places it, patches its
-    /// sites with what `resolver` offers. If the store already holds code of that identity, that is what is returned, and
-    /// neither `name` nor `resolver` matters.
-    ///
-    /// The image is read once, while it is copied; another process may be writing to it meanwhile, and then the copy is
-    /// of no known identity and refused.
+    /// Links an image: copies it, compares its identity with the one claimed, checks it, places it, patches its sites with what
+    /// `resolver` offers. It counts as never used until [`Usage::touch`] or [`Usage::count`] says otherwise. If the store already
+    /// holds code of that identity, that is returned, and neither `name` nor `resolver` matters.
     ///
     /// # Errors
     /// See [`Refused`]. Nothing is held afterwards that was not held before.
-    ///
-    /// # Safety
-    /// `image` must be valid for reads of `len` bytes, and no thread of this process may be writing there.
-    pub unsafe fn insert_shared(
+    pub fn insert(
         &mut self,
-        image: *const u8,
-        len: usize,
+        image: &[u8],
         claimed: CodeId,
         name: &str,
         resolver: &Resolver,
@@ -214,24 +191,19 @@ impl Store {
         if !is_name(name) {
             return Err(Refused::Name { name: name.chars().take(64).collect() });
         }
-        let mut bytes = Vec::with_capacity(len + name.len());
-        // SAFETY: the caller vouches for the image, and the vector has room for `len` bytes, which the copy initialises.
-        unsafe {
-            ptr::copy_nonoverlapping(image, bytes.as_mut_ptr(), len);
-            bytes.set_len(len);
-        }
+        let len = image.len();
         match self.held.get(&claimed) {
-            Some(held) if held.linked.image() == bytes => return Ok(Arc::clone(&held.linked)),
+            Some(held) if held.linked.image() == image => return Ok(Arc::clone(&held.linked)),
             Some(_) => {
-                return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found: code_id(&bytes) });
+                return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found: code_id(image) });
             }
             None => {}
         }
-        let found = code_id(&bytes);
+        let found = code_id(image);
         if found != claimed {
             return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found });
         }
-        let view = ImageView::new_checked(&bytes)
+        let view = ImageView::new_checked(image)
             .map_err(|source| Refused::BadImage { ifunc: name.to_owned(), source })?;
         let machine = icache::supported()
             .map_err(|reason| Refused::UnsupportedMachine { ifunc: name.to_owned(), reason })?;
@@ -265,7 +237,7 @@ impl Store {
             std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
         };
         let payload_align_log2 = view.payload_align_log2();
-        bytes.extend_from_slice(name.as_bytes());
+        let bytes = [image, name.as_bytes()].concat();
         self.bytes += len;
         let linked = Linked {
             id: claimed,
