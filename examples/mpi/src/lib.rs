@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `pool.rs` | the window that the ranks of a job make once, and the regions that links take of it |
 //! | `windows.rs` | the transport |
-//! | `worker.rs` | a thread in which MPI works, for those that do not by themselves |
+//! | `worker.rs` | a thread in which MPI works, for MPIs that write into a window only while its rank calls them; time limits |
 //! | `bin/mpi-heat.rs` | a simulation whose ranks ask rank 0 about its part while it runs |
 //! | `bin/mpi-conformance.rs` | the conformance suite over the transport, in one rank and between two |
 #![cfg(feature = "mpi")]
@@ -18,4 +18,4 @@ mod worker;
 
 pub use pool::{Pool, PoolError};
 pub use windows::Windows;
-pub use worker::Worker;
+pub use worker::{Worker, finalize};

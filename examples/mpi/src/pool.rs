@@ -5,14 +5,16 @@
 //! that says what it is: who comes with an address reads there whether it is good, and writes there that it has left.
 //! Only then does the region go to another link, which nobody who is late can write into thereby.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use mpi::Threading;
-use mpi::ffi::{self, MPI_Aint, MPI_Op, MPI_Win};
+use mpi::ffi::{self, MPI_Aint, MPI_Comm, MPI_Op, MPI_Win};
 use mpi::topology::Communicator;
 use range_alloc::RangeAllocator;
 
@@ -25,9 +27,19 @@ const LEFT_AT: usize = 16;
 /// What tokens begin with.
 const MARK: u64 = u64::from_be_bytes(*b"farj\0\0\0\0");
 
+/// Longest time in which a rank watches for the trial writes of rank 0. A rank that is too slow to see them in time gets a
+/// worker that it could do without.
+const TRIAL: Duration = Duration::from_millis(250);
+/// Bytes of a trial write: more than any MPI sends along with the first message.
+const TRIAL_LEN: usize = 64 << 10;
+
 unsafe extern "C" {
-    /// `MPI_REPLACE`, from `replace.c`.
+    /// `MPI_REPLACE`, from `constants.c`.
     static farjump_replace: MPI_Op;
+    /// `MPI_WIN_UNIFIED`.
+    static farjump_win_unified: c_int;
+    /// Start of the version text of the MPI whose headers `constants.c` was compiled with.
+    static farjump_headers_of: *const c_char;
 }
 
 /// Why there is no pool, or an operation on one failed.
@@ -42,6 +54,23 @@ pub enum PoolError {
     /// What is written into a window cannot be read there by loads.
     #[error("the windows of this MPI are not of the unified memory model, so nothing can be polled in them")]
     Separate,
+    /// Constants of one MPI and the library of another one.
+    #[error(
+        "this program has constants of {headers} and runs with {library}: build it with MPICC set to the compiler of one MPI, \
+         and in a target directory for that MPI alone"
+    )]
+    Mixed {
+        /// The MPI whose headers the constants are from.
+        headers: String,
+        /// The version of the library.
+        library: String,
+    },
+    /// The window needs a worker, and there is none.
+    #[error(
+        "this MPI writes into a rank's window only while that rank calls MPI: start a Worker before the first target or link, and \
+         drop it after the last"
+    )]
+    NoWorker,
     /// A window that is of no use, or too large for MPI to count its bytes.
     #[error("a window of {0} bytes a rank: it takes at least one, and less than 2 GiB")]
     Size(usize),
@@ -79,6 +108,41 @@ struct Shared {
     rank: usize,
     ranks: usize,
     pages: Mutex<Pages>,
+    /// A communicator of the window's ranks on which nothing is sent.
+    silent: MPI_Comm,
+    /// Whether writes arrive while their target calls nothing of MPI.
+    arrives_unaided: bool,
+    /// Number of workers of this rank.
+    workers: AtomicUsize,
+    waits: Mutex<Waits>,
+}
+
+/// The calls of MPI that may be waiting for another rank.
+#[derive(Default)]
+struct Waits {
+    /// Number of calls so far.
+    begun: u64,
+    calls: Vec<(u64, Wait)>,
+}
+
+/// A call of MPI that has not returned.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    /// The function.
+    pub(crate) call: &'static str,
+    /// The rank that it concerns.
+    pub(crate) rank: c_int,
+    pub(crate) since: Instant,
+}
+
+/// Takes its call off the list when dropped.
+struct Waiting<'a>(&'a Shared, u64);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waits = self.0.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.calls.retain(|(number, _)| *number != self.1);
+    }
 }
 
 // SAFETY: `Pool::allocate` has made sure that MPI may be called by all threads at once. What `base` points to is only used by
@@ -104,8 +168,9 @@ impl Pool {
     /// for as long as that is needed. What is not written to takes no memory in most MPIs.
     ///
     /// # Errors
-    /// If MPI was not started for all threads, has no unified memory, or refuses.
+    /// If MPI was not started for all threads, has no unified memory, or refuses; if the program is made of parts of two MPIs.
     pub fn allocate(communicator: &impl Communicator, bytes: usize) -> Result<Pool, PoolError> {
+        one_mpi()?;
         let threading = mpi::environment::threading_support();
         if threading != Threading::Multiple {
             return Err(PoolError::Threads(threading));
@@ -130,16 +195,71 @@ impl Pool {
             let (mut model, mut found) = (ptr::null_mut::<c_int>(), 0);
             let (key, value) = (ffi::MPI_WIN_MODEL as c_int, (&raw mut model).cast());
             check("MPI_Win_get_attr", ffi::MPI_Win_get_attr(window, key, value, &raw mut found))?;
-            if found == 0 || *model != ffi::MPI_WIN_UNIFIED as c_int {
+            if found == 0 || *model != farjump_win_unified {
                 return Err(PoolError::Separate);
             }
             check("MPI_Win_lock_all", ffi::MPI_Win_lock_all(ffi::MPI_MODE_NOCHECK as c_int, window))?;
+        }
+        // SAFETY: a constant of MPI.
+        let mut silent = unsafe { ffi::RSMPI_COMM_NULL };
+        // SAFETY: all ranks of the communicator come by here, and the result is written where it belongs.
+        unsafe {
+            check("MPI_Comm_dup", ffi::MPI_Comm_dup(communicator.as_raw(), &raw mut silent))?;
+            check("MPI_Comm_set_errhandler", ffi::MPI_Comm_set_errhandler(silent, ffi::RSMPI_ERRORS_RETURN))?;
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(PoolError::Exhausted(size))?;
         let first = base.addr().get().next_multiple_of(PAGE) - base.addr().get();
         let pages = Pages { free: RangeAllocator::new(first..first + usable), parting: Vec::new(), taken: 0 };
         let (rank, ranks) = (communicator.rank() as usize, communicator.size() as usize);
-        Ok(Pool(Arc::new(Shared { window, base, size, rank, ranks, pages: Mutex::new(pages) })))
+        let mut shared = Shared {
+            window,
+            base,
+            size,
+            rank,
+            ranks,
+            pages: Mutex::new(pages),
+            silent,
+            arrives_unaided: false,
+            workers: AtomicUsize::new(0),
+            waits: Mutex::default(),
+        };
+        shared.arrives_unaided = shared.try_unaided()?;
+        Ok(Pool(Arc::new(shared)))
+    }
+
+    /// Whether each rank needs a [`Worker`](crate::Worker): this MPI writes into a rank's window only while that rank calls MPI.
+    ///
+    /// All ranks tried it when they made the window, and all have the same answer.
+    pub fn needs_worker(&self) -> bool {
+        !self.0.arrives_unaided
+    }
+
+    /// Counts a worker of this rank.
+    pub(crate) fn add_worker(&self) {
+        self.0.workers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove_worker(&self) {
+        self.0.workers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Refuses where a worker is needed and there is none.
+    pub(crate) fn check_worker(&self) -> Result<(), PoolError> {
+        match self.needs_worker() && self.0.workers.load(Ordering::Relaxed) == 0 {
+            true => Err(PoolError::NoWorker),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the call that has waited longest for another rank.
+    pub(crate) fn longest_wait(&self) -> Option<Wait> {
+        let waits = self.0.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.calls.iter().map(|(_, wait)| *wait).min_by_key(|wait| wait.since)
+    }
+
+    /// Returns the number of this rank.
+    pub(crate) fn rank(&self) -> usize {
+        self.0.rank
     }
 
     /// Gives the window back: to be called by all ranks, and by each before MPI ends.
@@ -152,7 +272,8 @@ impl Pool {
         // when they come here: `MPI_Win_free` waits for them.
         unsafe {
             check("MPI_Win_unlock_all", ffi::MPI_Win_unlock_all(shared.window))?;
-            check("MPI_Win_free", ffi::MPI_Win_free(&raw mut shared.window))
+            check("MPI_Win_free", ffi::MPI_Win_free(&raw mut shared.window))?;
+            check("MPI_Comm_free", ffi::MPI_Comm_free(&raw mut shared.silent))
         }
     }
 
@@ -183,6 +304,71 @@ impl Pool {
 }
 
 impl Shared {
+    /// Tries whether writes arrive while their target calls nothing of MPI. Called by all ranks; all get the same answer.
+    ///
+    /// Rank 0 writes to each other rank and waits for the end of its writes, as links do. The others only look at their memory.
+    fn try_unaided(&self) -> Result<bool, PoolError> {
+        let len = TRIAL_LEN.min(self.size - size_of::<u64>());
+        let last = (self.size - size_of::<u64>()) as MPI_Aint;
+        let window = self.window;
+        // SAFETY: a byte of this rank's part, which nothing else reads or writes before the pool is there.
+        let seen = unsafe { AtomicU8::from_ptr(self.base.add(self.size - 1).as_ptr()) };
+        seen.store(0, Ordering::Relaxed);
+        // SAFETY: the window lives as long as `self`, and all ranks come by here.
+        unsafe {
+            check("MPI_Win_sync", ffi::MPI_Win_sync(window))?;
+            check("MPI_Barrier", ffi::MPI_Barrier(self.silent))?;
+        }
+        let mut arrived: c_int = 1;
+        if self.rank == 0 {
+            let zeroes = vec![0_u8; len];
+            for rank in 1..self.ranks as c_int {
+                // SAFETY: all of it is inside the other rank's part, and MPI has done with `zeroes` after the flush.
+                unsafe {
+                    let (byte, from, len) = (ffi::RSMPI_UINT8_T, zeroes.as_ptr().cast(), len as c_int);
+                    check("MPI_Put", ffi::MPI_Put(from, len, byte, rank, 0, len, byte, window))?;
+                    check("MPI_Win_flush", ffi::MPI_Win_flush(rank, window))?;
+                }
+                // The second is on its way only when a flush has seen the first arrive.
+                for word in [0, u64::MAX] {
+                    // SAFETY: as above, of `word`.
+                    unsafe {
+                        let (from, kind, op) =
+                            ((&raw const word).cast(), ffi::RSMPI_UINT64_T, farjump_replace);
+                        let sent = ffi::MPI_Accumulate(from, 1, kind, rank, last, 1, kind, op, window);
+                        check("MPI_Accumulate", sent)?;
+                        check("MPI_Win_flush", ffi::MPI_Win_flush(rank, window))?;
+                    }
+                }
+            }
+        } else {
+            let begun = Instant::now();
+            while seen.load(Ordering::Acquire) == 0 && begun.elapsed() < TRIAL {
+                sleep(Duration::from_micros(100));
+            }
+            arrived = (seen.load(Ordering::Acquire) != 0).into();
+        }
+        let mut everywhere: c_int = 0;
+        // SAFETY: one number each, which both outlive the call, and all ranks come by here.
+        check("MPI_Allreduce", unsafe {
+            let (from, to) = ((&raw const arrived).cast(), (&raw mut everywhere).cast());
+            ffi::MPI_Allreduce(from, to, 1, ffi::RSMPI_INT32_T, ffi::RSMPI_MIN, self.silent)
+        })?;
+        Ok(everywhere != 0)
+    }
+
+    /// Notes a call that may wait for another rank, until the result is dropped. Only a worker reads the notes.
+    fn waiting(&self, call: &'static str, rank: c_int) -> Option<Waiting<'_>> {
+        if self.workers.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.begun += 1;
+        let number = waits.begun;
+        waits.calls.push((number, Wait { call, rank, since: Instant::now() }));
+        Some(Waiting(self, number))
+    }
+
     /// A word of this rank's part.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.size, "labels lie inside");
@@ -285,6 +471,7 @@ impl Reached {
         }
         let (at, len) = (place.at as usize, place.len as usize);
         let mut label = [0_u64; 2];
+        let waiting = shared.waiting("MPI_Get", rank);
         // SAFETY: the bytes that are read are inside the other rank's part, and have arrived after the flush.
         unsafe {
             let (to, count) = ((&raw mut label).cast(), size_of_val(&label) as c_int);
@@ -292,6 +479,7 @@ impl Reached {
             check("MPI_Get", ffi::MPI_Get(to, count, byte, rank, at as MPI_Aint, count, byte, window))?;
             check("MPI_Win_flush", ffi::MPI_Win_flush(rank, window))?;
         }
+        drop(waiting);
         if label != [place.token, place.len] {
             return Err(PoolError::Address("there is no such region, or no more"));
         }
@@ -311,6 +499,7 @@ impl Reached {
         let displacement = self.displacement(offset, bytes.len());
         let (from, count) = (bytes.as_ptr().cast(), bytes.len() as c_int);
         self.unsettled = true;
+        let _waiting = self.shared.waiting("MPI_Put", self.rank);
         // SAFETY: all of it is inside the other rank's part, and MPI has done with the bytes after the flush.
         unsafe {
             let (byte, window) = (ffi::RSMPI_UINT8_T, self.shared.window);
@@ -332,6 +521,7 @@ impl Reached {
     /// Waits until all that was put is there.
     pub(crate) fn settle(&mut self) -> Result<(), PoolError> {
         if self.unsettled {
+            let _waiting = self.shared.waiting("MPI_Win_flush", self.rank);
             // SAFETY: the window lives as long as `shared`.
             check("MPI_Win_flush", unsafe { ffi::MPI_Win_flush(self.rank, self.shared.window) })?;
             self.unsettled = false;
@@ -347,12 +537,14 @@ impl Reached {
     fn replace(&mut self, displacement: MPI_Aint, word: u64) -> Result<(), PoolError> {
         let word = word.to_le();
         self.unsettled = true;
+        let waiting = self.shared.waiting("MPI_Accumulate", self.rank);
         // SAFETY: inside the other rank's part, and `word` is there until all is settled. Of what MPI writes only
         // accumulations are of one piece (MPI 3.1, 11.7.1).
         check("MPI_Accumulate", unsafe {
             let (from, kind, window) = ((&raw const word).cast(), ffi::RSMPI_UINT64_T, self.shared.window);
             ffi::MPI_Accumulate(from, 1, kind, self.rank, displacement, 1, kind, farjump_replace, window)
         })?;
+        drop(waiting);
         self.settle()
     }
 }
@@ -364,15 +556,32 @@ impl Drop for Reached {
     }
 }
 
-/// Lets MPI work for other ranks: one that has no thread of its own moves what is written into this rank's memory only
-/// while this rank is in one of its functions.
-pub(crate) fn nudge(_: &Pool) -> Result<(), PoolError> {
+/// Lets MPI work for other ranks. An MPI without a thread of its own writes into this rank's memory only while this rank calls
+/// MPI.
+///
+/// The probe asks a communicator of several ranks. MPICH answers one on `MPI_COMM_SELF` from a queue of the rank's own, and does no
+/// other work.
+pub(crate) fn nudge(pool: &Pool) -> Result<(), PoolError> {
     let mut found = 0;
-    // SAFETY: MPI runs as long as there is a pool. Nobody sends anything to himself here, and nothing is taken.
+    // SAFETY: the communicator lives as long as the pool. Nothing is ever sent on it, so nothing is found.
     check("MPI_Iprobe", unsafe {
         let (from, tag, no_status) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG, ffi::RSMPI_STATUS_IGNORE);
-        ffi::MPI_Iprobe(from, tag, ffi::RSMPI_COMM_SELF, &raw mut found, no_status)
+        ffi::MPI_Iprobe(from, tag, pool.0.silent, &raw mut found, no_status)
     })
+}
+
+/// Checks that the constants and the library are of one MPI. A build directory in which the MPI was changed may have both.
+fn one_mpi() -> Result<(), PoolError> {
+    // SAFETY: a string of `constants.c`, which ends and stays.
+    let headers = unsafe { CStr::from_ptr(farjump_headers_of) }.to_string_lossy();
+    let library = mpi::environment::library_version().unwrap_or_default();
+    match library.starts_with(&*headers) {
+        true => Ok(()),
+        false => Err(PoolError::Mixed {
+            headers: headers.into_owned(),
+            library: library.lines().next().unwrap_or_default().to_owned(),
+        }),
+    }
 }
 
 /// What a function of MPI returned.

@@ -38,6 +38,7 @@ impl Transport for Windows {
     }
 
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        self.0.check_worker().map_err(during(Operation::Open))?;
         let region = self.0.take(request.region_len).map_err(during(Operation::Open))?;
         Ok(Box::new(WindowsOpening { pool: self.0.clone(), region }))
     }

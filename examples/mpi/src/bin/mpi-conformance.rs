@@ -1,7 +1,7 @@
 //! The conformance suite over the transport on MPI's windows, to be started as two ranks: `mpirun -n 2 mpi-conformance`.
 //!
 //! Rank 0 runs the suite: both ends of a link in itself, and then with the targets in rank 1. It prints the suite's tables; the
-//! status is 0 if all is well. With `--worker` each rank has a thread in which MPI works.
+//! status is 0 if all is well. Each rank has a thread in which MPI works if the MPI needs one, and with `--worker` in any case.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_integration_tests::conformance::{Matrix, Pair, Subject, Verdict, run_telling, serve_threads};
 use farjump_integration_tests::middleware::{FaultInjector, Faults};
-use farjump_mpi_example::{Pool, Windows, Worker};
+use farjump_mpi_example::{Pool, Windows, Worker, finalize};
 use mpi::Threading;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
@@ -36,7 +36,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(other) => return Err(format!("{other:?} is no option; there is --worker").into()),
     };
     let pool = Pool::allocate(&world, POOL)?;
-    let worker = helped.then(|| Worker::start(&pool)).transpose()?;
+    let worker = (helped || pool.needs_worker()).then(|| Worker::start(&pool)).transpose()?;
+    if world.rank() == 0 {
+        let need = if pool.needs_worker() { "needs a worker in each rank" } else { "works without a worker" };
+        println!(
+            "{}: the window {need}",
+            mpi::environment::library_version()?.lines().next().unwrap_or_default()
+        );
+    }
     let ended = match world.rank() {
         0 => suite(&world, &pool),
         _ => partner(&world, &pool),
@@ -47,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         eprintln!("rank {}: {error}", world.rank());
         world.abort(1);
     }
+    finalize(universe);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! Heat spreads along a rod, of which each rank has a slab; after each step neighbours exchange the cells at their edges. Rank 0 is
 //! also a target, at a socket in FOLDER; the others inject a function of LIBRARY (`hottest.c`) every hundred steps, which looks at
 //! the slab of rank 0 where it lies. The loop is the program's own: wherever it would wait for MPI it gives farjump a turn, and no
-//! thread is started. What MPI carries between the ranks for the simulation, and what it carries for farjump, do not know of each
+//! thread is started for it unless the MPI needs a [`Worker`]. What MPI carries between the ranks for the simulation, and what it carries for farjump, do not know of each
 //! other.
 //!
 //! Every rank computes the whole rod for itself before, and compares: answers, step by step and bit by bit.
@@ -13,7 +13,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use farjump::{Library, Link, Target};
-use farjump_mpi_example::{Pool, Windows};
+use farjump_mpi_example::{Pool, Windows, Worker, finalize};
 use mpi::Threading;
 use mpi::collective::SystemOperation;
 use mpi::request::{Request, Scope, WaitGuard, scope};
@@ -151,6 +151,7 @@ fn main() -> Result<(), Failed> {
         mpi::initialize_with_threading(Threading::Multiple).ok_or("MPI is running already")?;
     let world = universe.world();
     run(&world).unwrap_or_else(|error| end_all(&world, &error));
+    finalize(universe);
     Ok(())
 }
 
@@ -166,6 +167,7 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
     let expected = expected(ranks);
 
     let pool = Pool::allocate(world, POOL)?;
+    let worker = Worker::where_needed(&pool)?;
     let windows = || Box::new(Windows::new(&pool));
     let (library, address) = (Library::open(library)?, format!("unix:{folder}/heat.sock"));
     let mut slab = Box::new(Slab::new(rank));
@@ -199,6 +201,7 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
     }
 
     finish(role, rank, &expected)?;
+    drop(worker);
     Ok(pool.free()?)
 }
 

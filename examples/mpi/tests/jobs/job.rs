@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,26 +15,42 @@ const LIMIT: u64 = 400;
 /// How much longer mpirun may take for that.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// What keeps Open MPI to this machine: the daemon's socket at the loopback interface, and nothing started elsewhere.
+/// Set for the ranks of a job.
+pub(crate) const RANK: &str = "FARJUMP_MPI_TEST_RANK";
+
+/// Options that keep Open MPI to this machine: the daemon's socket at the loopback interface, and nothing started elsewhere.
 const HERE: [[&str; 2]; 2] = [["plm", "isolated"], ["oob_tcp_if_include", "lo"]];
 
-/// How ranks reach each other.
+/// The path by which ranks reach each other.
 pub(crate) struct Way {
     /// A component that Open MPI has to have for it, as `ompi_info --parsable` shows it.
     component: &'static str,
     /// Parameters of Open MPI.
     parameters: &'static [[&'static str; 2]],
-    /// Variables of the environment.
-    variables: &'static [[&'static str; 2]],
+    /// Environment with Open MPI.
+    with_open_mpi: &'static [[&'static str; 2]],
+    /// Environment with MPICH, which is Debian's over UCX.
+    with_mpich: &'static [[&'static str; 2]],
 }
 
-/// By shared memory, which windows are in.
-pub(crate) const MEMORY: Way =
-    Way { component: "mca:btl:vader:", parameters: &[["pml", "ob1"], ["btl", "self,vader"]], variables: &[] };
+/// By shared memory. Open MPI has windows in it. MPICH over UCX sends messages through it, which the owner of a window carries out.
+pub(crate) const MEMORY: Way = Way {
+    component: "mca:btl:vader:",
+    parameters: &[["pml", "ob1"], ["btl", "self,vader"]],
+    with_open_mpi: &[],
+    with_mpich: &[
+        ["UCX_TLS", "posix,self"],
+        ["CONFORMANCE_VOLUME", "2000"],
+        ["CONFORMANCE_PARTS", "channels,cached"],
+    ],
+};
 
-/// By UCX over sockets at the loopback interface: what is written into a window is carried out by the rank that it belongs to.
-/// Slow, so the conformance suite does less.
-pub(crate) const SOCKETS: Way = Way {
+/// By messages that the owner of a window carries out. The conformance suite does less: each write waits for turns of the other
+/// rank, which may be asleep.
+///
+/// Open MPI takes UCX over sockets at the loopback interface. MPICH takes shared memory here, too: over sockets MPICH 4.0.2 sometimes
+/// hangs in `MPI_Finalize`, where one rank waits without letting UCX answer the other.
+pub(crate) const MESSAGES: Way = Way {
     component: "mca:osc:ucx:",
     parameters: &[
         ["pml", "ucx"],
@@ -42,7 +58,7 @@ pub(crate) const SOCKETS: Way = Way {
         ["opal_common_ucx_tls", "any"],
         ["opal_common_ucx_devices", "any"],
     ],
-    variables: &[
+    with_open_mpi: &[
         ["UCX_TLS", "tcp,self"],
         ["UCX_NET_DEVICES", "lo"],
         ["CONFORMANCE_VOLUME", "300"],
@@ -50,38 +66,112 @@ pub(crate) const SOCKETS: Way = Way {
         ["CONFORMANCE_PARTS", "channels,cached"],
         ["CONFORMANCE_THREADS", "no"],
     ],
+    with_mpich: &[
+        ["UCX_TLS", "posix,self"],
+        ["CONFORMANCE_VOLUME", "300"],
+        ["CONFORMANCE_PARTS", "channels,cached"],
+        ["CONFORMANCE_THREADS", "no"],
+    ],
 };
 
-/// Runs `ranks` of `program`, which have to end well, and returns what they said. `None`, having told why, where there is no
-/// mpirun of Open MPI's, or not this way.
+/// The MPI that this program is linked with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mpi {
+    Open,
+    Mpich,
+}
+
+impl Mpi {
+    /// Reads it from the library. `Err` names one that these tests cannot start.
+    fn linked() -> Result<Mpi, String> {
+        let version = mpi::environment::library_version().unwrap();
+        match version.as_str() {
+            text if text.starts_with("Open MPI") => Ok(Mpi::Open),
+            text if text.starts_with("MPICH") => Ok(Mpi::Mpich),
+            text => {
+                Err(format!("this is linked with {text:?}, and jobs of Open MPI and MPICH alone are known"))
+            }
+        }
+    }
+
+    /// Finds its `mpirun`. Debian has one for each MPI, and `mpirun` is either.
+    fn mpirun(self) -> Result<&'static str, String> {
+        let (names, says, package) = match self {
+            Mpi::Open => (["mpirun.openmpi", "mpirun"], ["(Open MPI)", "(OpenRTE)"], "openmpi-bin"),
+            Mpi::Mpich => (["mpirun.mpich", "mpirun"], ["HYDRA"; 2], "mpich"),
+        };
+        let found = names.into_iter().find(|name| {
+            let version = output_of(name, "--version");
+            says.iter().any(|word| version.contains(word))
+        });
+        found.ok_or_else(|| format!("there is no mpirun of {self:?} (package {package})"))
+    }
+}
+
+/// The end of a job.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// Standard output of all ranks.
+    pub(crate) said: String,
+    /// Standard error of all ranks.
+    pub(crate) told: String,
+}
+
+/// Runs `ranks` of `program`, which have to end well, and returns their output. Prints the reason and returns `None` where the MPI
+/// that this program is linked with has no mpirun here, or lacks `way`.
 pub(crate) fn run(
     way: &Way,
     ranks: usize,
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> Option<String> {
-    if let Some(why) = lacking(way) {
-        println!("skipped: {why}");
-        return None;
-    }
+    let Ended { status, said, told } = run_to_its_end(way, ranks, &program, arguments)?;
+    assert!(status.success(), "{}: {status}\n{told}", program.as_ref().display());
+    Some(said)
+}
+
+/// Runs `ranks` of `program`, which may fail.
+pub(crate) fn run_to_its_end(
+    way: &Way,
+    ranks: usize,
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Option<Ended> {
+    let (mpi, mpirun) = match startable(way) {
+        Ok(found) => found,
+        Err(why) => {
+            println!("skipped: {why}");
+            return None;
+        }
+    };
 
     // Open MPI maps files of its folder. On a disk they would be written to it.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let [said, told] = ["said", "told"].map(|name| folder.path().join(name));
 
-    let mut mpirun = Command::new("mpirun");
-    mpirun.args(["--oversubscribe", "--bind-to", "none", "--timeout", &LIMIT.to_string()]);
-    for [parameter, value] in HERE.iter().chain(way.parameters) {
-        mpirun.args(["--mca", parameter, value]);
+    let mut mpirun = Command::new(mpirun);
+    match mpi {
+        Mpi::Open => {
+            mpirun.args(["--oversubscribe", "--bind-to", "none", "--timeout", &LIMIT.to_string()]);
+            for [parameter, value] in HERE.iter().chain(way.parameters) {
+                mpirun.args(["--mca", parameter, value]);
+            }
+            for parameter in ["osc_rdma_backing_directory", "btl_vader_backing_directory"] {
+                mpirun.args(["--mca", parameter]).arg(folder.path());
+            }
+            // It says no to root unless both are set.
+            mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        }
+        // More ranks than processors are no matter, and ranks are not bound unless asked for.
+        Mpi::Mpich => {
+            mpirun.args(["-launcher", "fork", "-iface", "lo"]).env("MPIEXEC_TIMEOUT", LIMIT.to_string());
+        }
     }
-    for parameter in ["osc_rdma_backing_directory", "btl_vader_backing_directory"] {
-        mpirun.args(["--mca", parameter]).arg(folder.path());
-    }
+    let variables = if mpi == Mpi::Open { way.with_open_mpi } else { way.with_mpich };
     mpirun.args(["-n", &ranks.to_string()]).arg(program.as_ref()).args(arguments);
-    mpirun.env("TMPDIR", folder.path()).envs(way.variables.iter().map(|[name, value]| (name, value)));
-    // It says no to root unless both are set.
-    mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    mpirun.env("TMPDIR", folder.path()).env(RANK, "yes");
+    mpirun.envs(variables.iter().map(|[name, value]| (name, value)));
     mpirun.stdin(Stdio::null());
     mpirun.stdout(File::create(&said).unwrap()).stderr(File::create(&told).unwrap()).process_group(0);
     let mut job = Job(mpirun.spawn().unwrap());
@@ -95,21 +185,23 @@ pub(crate) fn run(
     };
     let (said, told) = (fs::read_to_string(said).unwrap(), fs::read_to_string(told).unwrap());
     println!("{said}");
-    assert!(status.success(), "{}: {status}\n{told}", program.as_ref().display());
-    Some(said)
+    Some(Ended { status, said, told })
 }
 
-/// Why there can be no such job here, if there cannot.
-fn lacking(way: &Way) -> Option<&'static str> {
-    let said = |program, argument| Command::new(program).arg(argument).stdin(Stdio::null()).output();
-    let (Ok(version), Ok(components)) = (said("mpirun", "--version"), said("ompi_info", "--parsable")) else {
-        return Some("there is no mpirun of Open MPI's (package openmpi-bin)");
-    };
-    let there = String::from_utf8_lossy(&components.stdout).contains(way.component);
-    match version.stdout.starts_with(b"mpirun (Open MPI)") {
-        false => Some("mpirun is not Open MPI's, whose options are used"),
-        true => (!there).then_some("Open MPI lacks what is asked for here"),
+/// The MPI of such a job and its mpirun, or why there can be none here.
+fn startable(way: &Way) -> Result<(Mpi, &'static str), String> {
+    let mpi = Mpi::linked()?;
+    let mpirun = mpi.mpirun()?;
+    if mpi == Mpi::Open && !output_of("ompi_info", "--parsable").contains(way.component) {
+        return Err(format!("Open MPI lacks {}", way.component));
     }
+    Ok((mpi, mpirun))
+}
+
+/// Standard output of a program; nothing if there is no such program.
+fn output_of(program: &str, argument: &str) -> String {
+    let output = Command::new(program).arg(argument).stdin(Stdio::null()).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
 /// Ended when dropped, with its ranks, which mpirun takes along when it is asked to end.

@@ -4,12 +4,14 @@
 mod job;
 #[cfg(feature = "mpi")]
 mod regions;
+#[cfg(feature = "mpi")]
+mod workers;
 
 #[cfg(not(feature = "mpi"))]
 #[test]
 fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
     println!(
-        "skipped: built without MPI: it takes mpicc of libopenmpi-dev, and the feature mpi of this package"
+        "skipped: built without MPI: it takes mpicc of libopenmpi-dev or libmpich-dev, and the feature mpi of this package"
     );
 }
 
@@ -27,7 +29,8 @@ fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
 #[test]
 fn it_passes_where_a_rank_carries_out_itself_what_is_written_into_its_window() {
     let program = env!("CARGO_BIN_EXE_mpi-conformance");
-    let Some(said) = job::run(&job::SOCKETS, 2, program, ["--worker"]) else { return };
+    let Some(said) = job::run(&job::MESSAGES, 2, program, [""; 0]) else { return };
+    assert!(said.contains(": the window needs a worker in each rank\n"), "{said}");
     for table in ["channels", "links, cached, two processes"] {
         was_tried(table, &said);
     }

@@ -6,14 +6,12 @@ use mpi::Threading;
 
 use crate::job;
 
-/// Set by mpirun for the ranks that it starts.
-const RANK: &str = "OMPI_COMM_WORLD_RANK";
 /// Length of the regions, in bytes.
 const LEN: usize = 64 << 10;
 
 /// Starts the test of this name in a rank, or, in that, runs `play` with a pool of room for three regions.
 fn in_a_rank(test: &str, play: impl FnOnce(&Pool)) {
-    if std::env::var_os(RANK).is_none() {
+    if std::env::var_os(job::RANK).is_none() {
         let program = std::env::current_exe().unwrap();
         if let Some(said) = job::run(&job::MEMORY, 1, program, [test, "--exact", "--nocapture"]) {
             assert!(said.contains("played"), "nothing ran: {said}");
