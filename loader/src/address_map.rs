@@ -1,11 +1,11 @@
-//! Which code lies at an address, for those who may neither wait nor allocate: handlers of signals.
+//! The code at an address, for callers that may neither wait nor allocate: signal handlers.
 //!
-//! A list of entries that only grows and is shared by the process. An entry belongs to the listing of one image at a
-//! time, and is vacant in between, when its length is 0. Writers take a lock, readers do not: all they read is atomic.
+//! A list of entries that only grows and is shared by the process. An entry belongs to the listing of one
+//! image at a time, and is vacant (length 0) in between. Writers take a lock; readers read only atomics.
 //!
-//! An entry cannot change under a reader that found it by an address in code that is held, and code that runs is held
-//! ([`crate::store::Linked`]). An address left over from code that is gone may meet an entry that is just being filled: then
-//! what is told may be a mixture of two images, and nothing worse.
+//! An entry does not change while a reader finds it by an address in code that is kept alive, as running code
+//! is ([`crate::store::Linked`]). An address left over from dropped code may hit an entry that is being
+//! filled. The result may then mix two images, and nothing worse.
 
 use std::fmt;
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::bundle::MAX_NAME;
 
 /// The entry made last.
 static LAST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
-/// Entries that no listing has.
+/// Entries without a listing.
 static VACANT: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
 
 struct Entry {
@@ -31,20 +31,20 @@ struct Entry {
     before: AtomicPtr<Entry>,
 }
 
-/// Code that lies at an address.
+/// The code at an address.
 #[derive(Clone)]
 pub struct Found {
-    /// Address at which its span 1 starts.
+    /// Start address of span 1.
     pub start: u64,
     /// Length of span 1 in bytes.
     pub len: u64,
-    /// Its identity.
+    /// Code id.
     pub id: CodeId,
     name: [u8; MAX_NAME],
 }
 
 impl Found {
-    /// The name it came by first.
+    /// The name under which the image first arrived.
     pub fn name(&self) -> &str {
         let len = self.name.iter().position(|&byte| byte == 0).unwrap_or(MAX_NAME);
         // Names are ASCII.
@@ -63,15 +63,15 @@ impl fmt::Debug for Found {
     }
 }
 
-/// The listed code whose span 1 holds `address`.
+/// The listed code whose span 1 contains `address`.
 ///
-/// It takes no lock, allocates nothing and changes nothing: a signal handler may call it (signal-safety(7)).
+/// Takes no lock, allocates nothing and changes nothing: a signal handler may call it (signal-safety(7)).
 pub fn find(address: u64) -> Option<Found> {
-    // Pairs with the release in `Listing::new` that put the entry there.
+    // Pairs with the release in `Listing::new` that added the entry.
     let mut next = LAST.load(Ordering::Acquire);
-    // SAFETY: entries are leaked boxes, so what the list holds is valid for ever and never mutably borrowed.
+    // SAFETY: entries are leaked boxes, so the list's pointers are valid for ever and never mutably borrowed.
     while let Some(entry) = unsafe { next.as_ref() } {
-        // Pairs with the release that ended the filling of the entry.
+        // Pairs with the release after the entry was filled.
         let len = entry.len.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Relaxed);
         if address.wrapping_sub(start) < len {
@@ -87,7 +87,7 @@ pub fn find(address: u64) -> Option<Found> {
     None
 }
 
-/// Keeps one image in the directory. Its owner holds the code for at least as long.
+/// Keeps one image in the directory. Its owner keeps the code alive at least as long.
 pub(crate) struct Listing(&'static Entry);
 
 impl Listing {
@@ -102,13 +102,13 @@ impl Listing {
         for (to, from) in entry.name.iter().zip(name.bytes().chain(std::iter::repeat(0))) {
             to.store(from, Ordering::Relaxed);
         }
-        // Pairs with the acquire in `find`: who sees the length sees the rest.
+        // Pairs with the acquire in `find`: a reader that sees the length sees the rest.
         entry.len.store(len, Ordering::Release);
         Listing(entry)
     }
 
-    /// Lists `len` bytes at `start` in place of what was listed before; nothing, if `len` is 0. For one thread, which runs
-    /// that code itself: another one that looks up an address meanwhile may be told the old start with the new length.
+    /// Lists `len` bytes at `start` in place of the previous ones; nothing if `len` is 0. For the one thread
+    /// that runs this code: another thread may find the old start with the new length.
     pub(crate) fn move_to(&self, start: u64, len: u64) {
         self.0.len.store(0, Ordering::Release);
         self.0.start.store(start, Ordering::Release);
@@ -130,7 +130,7 @@ impl fmt::Debug for Listing {
 }
 
 impl Entry {
-    /// A vacant entry at the end of the list.
+    /// Adds a vacant entry to the list.
     fn make() -> &'static Entry {
         let entry: &'static Entry = Box::leak(Box::new(Entry {
             start: AtomicU64::new(0),
@@ -143,7 +143,8 @@ impl Entry {
         let mut before = LAST.load(Ordering::Relaxed);
         loop {
             entry.before.store(before, Ordering::Relaxed);
-            // Release, and paired with the acquire in `find`: who sees the entry sees what it starts with.
+            // Release, paired with the acquire in `find`: a reader that sees the entry sees its initial
+            // contents.
             match LAST.compare_exchange_weak(before, this, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return entry,
                 Err(other) => before = other,
@@ -156,7 +157,7 @@ impl Entry {
 mod tests {
     use super::*;
 
-    // Addresses of these tests' own: the directory is that of the process, and tests run side by side.
+    // Addresses used only by these tests: the directory is shared by the process, and tests run in parallel.
     const HERE: u64 = 0x10_0000;
 
     #[test]
@@ -185,7 +186,8 @@ mod tests {
         drop(listing);
         let mut entries = 0;
         let mut next = LAST.load(Ordering::Acquire);
-        // SAFETY: as in `find`.
+        // SAFETY: entries are leaked boxes, so the list's pointers are valid for ever and never mutably
+        // borrowed.
         while let Some(entry) = unsafe { next.as_ref() } {
             entries += 1;
             next = entry.before.load(Ordering::Relaxed);

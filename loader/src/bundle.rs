@@ -1,28 +1,21 @@
-//! What an ifunc library carries besides its routines: its name, and its image for each architecture.
-//!
-//! `farjump build` puts these bytes into a section of the library that is allocated (so they are in memory after
-//! `dlopen`, and `strip` leaves them alone), starts them on a multiple of 64 and exports them as the data symbol
-//! [`SYMBOL`]. [`crate::inspect`] finds them in the file by the same symbol.
-//!
-//! The bytes, all little-endian:
+//! The bundle of an ifunc library: its name, and its image for each architecture. `farjump build` puts it
+//! into an allocated section (in memory after `dlopen`, kept by `strip`), at a multiple of 64, as the data
+//! symbol [`SYMBOL`]. All numbers are little-endian.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
-//! | 0 | 4 | magic `FJB` and the format's version, 1 |
-//! | 4 | 4 | length of the whole, these eight bytes included |
-//! | 8 | 2 | length of the name |
-//! | 10 | 2 | number of images |
+//! | 0 | 4, 4 | magic `FJB` and the format's version, 1; length of the whole, these eight bytes included |
+//! | 8 | 2, 2 | length of the name; number of images |
 //! | 12 | | the name, ASCII; then zeroes up to the next multiple of 4 |
-//! | | 28 each | images: offset, length, then sizes of text, read-only data, GOT, data, bss |
+//! | | 28 each | images: offset, length, then sizes of text, read-only data, GOT, data, bss (for people) |
 //! | | | the images in that order, each at the next multiple of 64, zeroes between |
-//!
-//! The sizes are for people: they say what a span of the image is made of. What is run is decided by the image alone.
 
-/// Name of the data symbol at which the bundle of a library starts.
+/// Name of the data symbol at which the bundle of a library starts. [`crate::inspect`] finds it in the file
+/// by the same symbol.
 pub const SYMBOL: &str = "farjump_bundle";
-/// Start of the name of the section that keeps an image's symbols: the image as the linker made it, an ELF file linked at
-/// address 0. The image's code id, in hexadecimal digits, follows. The section is not allocated: it is in the file only, and
-/// `llvm-strip` and `strip -R '.farjump.symbols.*'` remove it.
+/// Start of the name of the section with an image's symbols: the linker's output for the image, an ELF file
+/// linked at address 0. The image's code id, in hexadecimal digits, follows. The section is not allocated: it
+/// exists only in the file, and `llvm-strip` and `strip -R '.farjump.symbols.*'` remove it.
 pub const SYMBOLS_SECTION: &str = ".farjump.symbols.";
 /// Alignment of a bundle, and of each image in it, in bytes.
 pub const ALIGN: usize = 64;
@@ -33,26 +26,26 @@ const MAGIC: [u8; 4] = *b"FJB\x01";
 const HEADER_LEN: usize = 12;
 const ENTRY_LEN: usize = 28;
 
-/// What an image is made of, in bytes.
+/// Sizes of an image's parts, in bytes. For people: only the image itself decides what runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "build", derive(serde::Serialize))]
 pub struct Sizes {
     /// Instructions.
     pub text: u32,
-    /// Constants, among them tables of addresses that are patched when the image is placed.
+    /// Constants, including tables of addresses that are patched when the image is placed.
     pub rodata: u32,
     /// Global offset table: a word for each symbol that code reaches through it.
     pub got: u32,
     /// Initialised writable statics.
     pub data: u32,
-    /// Zeroed writable statics; they take no room in the image.
+    /// Zeroed writable statics; they take no space in the image.
     pub bss: u32,
 }
 
 /// One image of a library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BundleImage<'a> {
-    /// What it is made of.
+    /// Sizes of its parts.
     pub sizes: Sizes,
     /// The image as it travels. Not checked: [`farjump_core::image::ImageView::new_checked`] does that.
     pub bytes: &'a [u8],
@@ -67,7 +60,7 @@ pub struct Bundle<'a> {
     pub images: Vec<BundleImage<'a>>,
 }
 
-/// What makes bytes no bundle.
+/// The reasons why bytes are no bundle.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
@@ -77,20 +70,20 @@ pub enum BundleError {
     /// Made by another version of farjump.
     #[error("bundle of images has format version {0}, this farjump reads version 1: build the library again")]
     Version(u8),
-    /// Fewer bytes than the bundle says it has, or than its table needs.
+    /// Fewer bytes than the bundle's length, or than its table needs.
     #[error("bundle of images is truncated: it needs {needed} bytes and has {found}")]
     Truncated {
-        /// Bytes it needs.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes given.
+        /// Bytes present.
         found: u64,
     },
     /// Bytes behind the end, or an end other than that of the last image.
     #[error("bundle of images is overlong: its parts end at {end} and it has {found} bytes")]
     Overlong {
-        /// Where the parts end.
+        /// End of the parts.
         end: u64,
-        /// Bytes given.
+        /// Bytes present.
         found: u64,
     },
     /// A name that no ifunc can have.
@@ -98,17 +91,17 @@ pub enum BundleError {
         "bundle of images has no usable name: an ifunc's name is a C identifier of at most {MAX_NAME} characters"
     )]
     Name,
-    /// No image at all.
+    /// No image.
     #[error("bundle has no images: build the library again")]
     Empty,
-    /// An image is not where the order and the alignment of the images put it.
+    /// An image at an offset that does not follow from order and alignment.
     #[error("image {index} of the bundle is at {found} instead of {expected}")]
     Offset {
         /// Its position in the table.
         index: usize,
-        /// Where it has to be.
+        /// The correct offset.
         expected: u64,
-        /// What the table says.
+        /// The offset in the table.
         found: u64,
     },
     /// Padding bytes that are not zero.
@@ -119,8 +112,8 @@ pub enum BundleError {
     TooLarge,
 }
 
-/// Whether `name` can name an ifunc: a C identifier of ASCII characters, at most [`MAX_NAME`] long. So it is neither
-/// empty nor a path, and `NAME_main` is a symbol that every compiler can make.
+/// Whether `name` can name an ifunc: a C identifier of ASCII characters, at most [`MAX_NAME`] long. So it is
+/// neither empty nor a path, and every compiler can make the symbol `NAME_main`.
 pub fn is_name(name: &str) -> bool {
     let head = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_');
     head && name.len() <= MAX_NAME && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -135,11 +128,12 @@ fn half(bytes: &[u8], at: usize) -> usize {
 }
 
 impl<'a> Bundle<'a> {
-    /// Length in bytes of the whole bundle that starts with `prefix`: what a reader who has only its address needs to
-    /// make a slice of it.
+    /// Length in bytes of the bundle that starts with `prefix`: lets a reader that has only its address make
+    /// a slice of it.
     ///
     /// # Errors
-    /// [`BundleError::Magic`], [`BundleError::Version`], or [`BundleError::Truncated`] for a length that cannot be.
+    /// [`BundleError::Magic`], [`BundleError::Version`], or [`BundleError::Truncated`] for an impossible
+    /// length.
     pub fn total_len(prefix: &[u8; 8]) -> Result<usize, BundleError> {
         if prefix[..3] != MAGIC[..3] {
             return Err(BundleError::Magic);
@@ -154,10 +148,11 @@ impl<'a> Bundle<'a> {
         Ok(len)
     }
 
-    /// Reads a bundle, checking every length and offset in it. `bytes` is exactly the bundle ([`Bundle::total_len`]).
+    /// Reads a bundle, checking every length and offset in it. `bytes` is exactly the bundle
+    /// ([`Bundle::total_len`]).
     ///
     /// # Errors
-    /// The first thing found wrong, see [`BundleError`]. Nothing is read outside `bytes` whatever they hold.
+    /// The first error found, see [`BundleError`]. Nothing outside `bytes` is read, whatever they hold.
     pub fn parse(bytes: &'a [u8]) -> Result<Bundle<'a>, BundleError> {
         let found = bytes.len() as u64;
         let prefix =

@@ -1,26 +1,28 @@
-//! What an ifunc library carries, found in the bytes of its file: nothing is mapped, and nothing runs.
+//! The contents of an ifunc library, found in the bytes of its file: nothing is mapped, and nothing runs.
 
 use object::read::elf::{ElfFile64, ProgramHeader, Sym};
 use object::{LittleEndian, elf};
 
 use crate::bundle;
 
-/// What follows NAME in the symbols of routines, in the order in which they are listed.
+/// Suffixes of NAME in the symbols of routines, in listing order.
 const ROUTINES: [&str; 5] =
     ["_main", "_payload_get_max_size", "_payload_bound", "_payload_init", "_payload_init_shrink"];
-/// What follows NAME in the symbol by which the author's objects say that their payload routines are farjump's.
+/// Suffix of NAME in the symbol by which the author's objects say that their payload routines are farjump's.
 #[cfg(feature = "build")]
 pub(crate) const COPY_ARGS: &str = "_copy_args";
-/// What follows NAME in the symbol by which a library says that its payloads are the arguments as they are: its payload
-/// routines are those of `FARJUMP_COPY_ARGS`, or of `ifunc!` without `payload:`.
+/// Suffix of NAME in the symbol by which a library says that its payloads are the arguments unchanged: its
+/// payload routines are those of `FARJUMP_COPY_ARGS`, or of `ifunc!` without `payload:`.
 pub(crate) const IS_ARGS: &str = "_payload_is_args";
 
-/// A shared library that is read and not loaded.
+/// A shared library that is read but not loaded.
 pub(crate) struct Carrier<'a>(ElfFile64<'a, LittleEndian>);
 
 impl<'a> Carrier<'a> {
+    /// Parses the bytes of a shared library.
+    ///
     /// # Errors
-    /// What makes the bytes no shared library for a 64-bit little-endian machine.
+    /// The reason why the bytes are no shared library for a 64-bit little-endian machine.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Carrier<'a>, String> {
         ElfFile64::parse(bytes).map(Carrier).map_err(|error| error.to_string())
     }
@@ -30,7 +32,7 @@ impl<'a> Carrier<'a> {
         &self.0
     }
 
-    /// The bytes from the bundle's symbol up to the end of the segment that they are loaded with; `None` without one.
+    /// The bytes from the bundle's symbol to the end of its loaded segment; `None` without one.
     ///
     /// # Errors
     /// A segment that lies outside the file.
@@ -51,23 +53,23 @@ impl<'a> Carrier<'a> {
         Ok(None)
     }
 
-    /// The bytes of the bundle as the symbol states them, as far as they are there.
+    /// The bytes of the bundle with the length that the symbol states, as far as they exist.
     ///
     /// # Errors
-    /// As of [`Carrier::bundle`].
+    /// Those of [`Carrier::bundle`].
     #[cfg(feature = "build")]
     pub(crate) fn stated_bundle(&self) -> Result<Option<&'a [u8]>, String> {
         let stated = self.symbol(bundle::SYMBOL).map_or(0, |symbol| symbol.st_size(LittleEndian));
         Ok(self.bundle()?.map(|rest| rest.get(..stated as usize).unwrap_or(rest)))
     }
 
-    /// The routines of this name that it exports, in the order of [`ROUTINES`].
+    /// The exported routines of this name, in the order of [`ROUTINES`].
     pub(crate) fn routines(&self, name: &str) -> Vec<String> {
         let routines = ROUTINES.map(|routine| format!("{name}{routine}"));
         routines.into_iter().filter(|routine| self.exports(routine)).collect()
     }
 
-    /// Whether it says that the payloads of the ifunc of this name are the arguments as they are.
+    /// Whether the library says that payloads of the ifunc of this name are the arguments unchanged.
     pub(crate) fn payload_is_args(&self, name: &str) -> bool {
         self.exports(&format!("{name}{IS_ARGS}"))
     }
@@ -76,7 +78,7 @@ impl<'a> Carrier<'a> {
         self.symbol(name).is_some()
     }
 
-    /// The symbol of this name that it defines for others.
+    /// The exported symbol of this name.
     fn symbol(&self, name: &str) -> Option<&'a elf::Sym64<LittleEndian>> {
         let symbols = self.0.elf_dynamic_symbol_table();
         symbols.iter().find(|symbol| {

@@ -1,31 +1,31 @@
-//! The identity of code.
+//! The code id.
 
 use farjump_core::image::CodeId;
 
-/// The identity of `image`: the first 16 bytes of the BLAKE3 hash of all its bytes. Whether they are an image is not
-/// looked at.
+/// Computes the code id of `image`: the first 16 bytes of the BLAKE3 hash of all its bytes. Does not check
+/// that they are an image.
 pub fn code_id(image: &[u8]) -> CodeId {
     let mut id = [0; 16];
     id.copy_from_slice(&blake3::hash(image).as_bytes()[..16]);
     CodeId(id)
 }
 
-/// Computes an identity of bytes that come piece by piece.
+/// Computes a code id from bytes that come in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct CodeHasher(blake3::Hasher);
 
 impl CodeHasher {
-    /// One that no bytes were given to.
+    /// Makes a hasher without bytes.
     pub fn new() -> CodeHasher {
         CodeHasher::default()
     }
 
-    /// Adds the bytes that follow.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The identity of all bytes so far: the same as [`code_id`] of them.
+    /// The code id of all bytes so far: the same as [`code_id`] of them.
     pub fn finish(&self) -> CodeId {
         let mut id = [0; 16];
         id.copy_from_slice(&self.0.finalize().as_bytes()[..16]);
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn the_identity_is_the_published_hash() {
-        // The first input of BLAKE3's official test vectors: no bytes at all.
+        // The first input of BLAKE3's official test vectors: no bytes.
         assert_eq!(code_id(b"").to_string(), "af1349b9f5f9a1a6a0404dea36dcc949");
     }
 

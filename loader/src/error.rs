@@ -1,4 +1,4 @@
-//! What can go wrong with a library, with an arena or with what a target offers.
+//! Errors of libraries, of arenas and of a target's exports.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,23 +7,23 @@ use farjump_core::image::{ImageError, Machine, PlaceError};
 
 use crate::bundle::BundleError;
 
-/// What failed at opening a library, calling its routines, making an arena or using it. Code that a target refuses has
-/// causes of its own, see [`crate::Refused`].
+/// Failures in opening a library, calling its routines, and making or using an arena. Code that a target
+/// refuses has causes of its own, see [`crate::Refused`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing is at the path.
+    /// No file at the path.
     #[error("there is no file `{}`: build one with `farjump build`", path.display())]
     NoSuchFile {
         /// The path as it was opened.
         path: PathBuf,
     },
-    /// The file is there and cannot be read.
+    /// A file that cannot be read.
     #[error("cannot read `{}`: {source}", path.display())]
     Unreadable {
         /// The path as it was opened.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Something other than a 64-bit little-endian ELF shared library.
@@ -31,10 +31,10 @@ pub enum Error {
     NotALibrary {
         /// The path as it was opened.
         path: PathBuf,
-        /// What it is instead.
+        /// A description of the file.
         found: &'static str,
     },
-    /// A shared library whose routines cannot run here.
+    /// A shared library for another machine, whose routines cannot run here.
     #[error(
         "`{}` was built for {machine}, its routines cannot run on this machine: build it again here",
         path.display()
@@ -42,21 +42,21 @@ pub enum Error {
     ForeignLibrary {
         /// The path as it was opened.
         path: PathBuf,
-        /// The machine it was built for.
+        /// The machine that it was built for.
         machine: Machine,
     },
-    /// The dynamic linker refused it.
+    /// The dynamic linker refused the library.
     #[error("cannot load `{}`: {message}", path.display())]
     Load {
-        /// The path, or the name to search for, as it was given.
+        /// The path, or the name to search for, as given.
         path: PathBuf,
-        /// What the dynamic linker said.
+        /// The dynamic linker's message.
         message: String,
     },
-    /// What cannot name a library that images want.
+    /// A name that is no soname.
     #[error("{name:?} is no soname: 1 to 255 printable characters without a slash, as libz.so.1")]
     Soname {
-        /// The name as it was given.
+        /// The name as given.
         name: String,
     },
     /// An ELF file that is damaged.
@@ -64,10 +64,10 @@ pub enum Error {
     Malformed {
         /// The path as it was opened.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         problem: String,
     },
-    /// A file that is too long to be read.
+    /// A file that is too long to read.
     #[error("`{}` is longer than {max} bytes: strip it, or build the library without what makes it so long", path.display())]
     TooLong {
         /// The path as it was opened.
@@ -75,7 +75,7 @@ pub enum Error {
         /// Longest file that is read, in bytes.
         max: u64,
     },
-    /// Payload routines of the library's author make the payloads, and the library was only opened, which runs nothing of it.
+    /// A library with payload routines of its author's, which was only opened: that runs none of its code.
     #[error(
         "`{name}` (`{}`) has payload routines of its own, which run in this process: if you trust their author, load the library, by `unsafe {{ Library::load(..) }}` in place of `Library::open`, in C by `farjump_library_load()`",
         path.display()
@@ -92,33 +92,33 @@ pub enum Error {
         /// The path as it was opened.
         path: PathBuf,
     },
-    /// What it carries is damaged, or names no ifunc.
+    /// A bundle that is damaged, or names no ifunc.
     #[error("`{}`: {source}", path.display())]
     Bundle {
         /// The path as it was opened.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         source: BundleError,
     },
-    /// One of the images it carries is damaged.
+    /// A damaged image.
     #[error("`{}`, image {index}: {source}", path.display())]
     Image {
         /// The path as it was opened.
         path: PathBuf,
         /// Its position in the library.
         index: usize,
-        /// What is wrong with it.
+        /// The damage.
         source: ImageError,
     },
-    /// A routine that every ifunc library has is not exported by this one.
+    /// A missing routine that every ifunc library must export.
     #[error("`{}` has no routine `{routine}`: define it, or let FARJUMP_COPY_ARGS do so", path.display())]
     MissingRoutine {
         /// The path as it was opened.
         path: PathBuf,
-        /// Name of the routine; where one of two would do, both.
+        /// Name of the routine; both names if either of two is enough.
         routine: String,
     },
-    /// Both ways to fill in a payload.
+    /// Both forms of the payload routine.
     #[error("`{}` has both `{name}_payload_init` and `{name}_payload_init_shrink`: keep one", path.display())]
     TwoInits {
         /// The path as it was opened.
@@ -126,42 +126,42 @@ pub enum Error {
         /// Name of the ifunc.
         name: String,
     },
-    /// No image of the library is for the machine asked for.
+    /// The library has no image for the requested machine.
     #[error("`{name}` has no image for {machine} (it has {offered}): build it for that machine too")]
     NoImage {
         /// Name of the ifunc.
         name: String,
-        /// The machine asked for.
+        /// The requested machine.
         machine: Machine,
-        /// The machines it has images for.
+        /// The machines of its images.
         offered: String,
     },
-    /// The library's own routine says that there is no payload; nothing is sent.
+    /// The library's payload routine failed; nothing is sent.
     #[error("the payload routine of `{name}` failed with {value}: nothing was sent")]
     PayloadInit {
         /// Name of the ifunc.
         name: String,
-        /// What the routine returned.
+        /// The value that the routine returned.
         value: i32,
     },
-    /// The routine says that it wrote more than there was room for; nothing is sent.
+    /// The payload routine claims to have written more than fits; nothing is sent.
     #[error(
         "the payload routine of `{name}` says it wrote {used} bytes into room for {room}: nothing was sent"
     )]
     PayloadOverrun {
         /// Name of the ifunc.
         name: String,
-        /// Length that the routine gave back, in bytes.
+        /// Length that the routine returned, in bytes.
         used: usize,
-        /// Room that it was given, in bytes.
+        /// Length of its buffer, in bytes.
         room: usize,
     },
     /// An arena of no bytes, or longer than the distance between the spans.
     #[error("an arena of {len} bytes cannot be made: it has between 1 byte and {max}")]
     ArenaLength {
-        /// Length asked for.
+        /// Requested length.
         len: usize,
-        /// Longest possible.
+        /// Largest possible length.
         max: usize,
     },
     /// The system has no memory or addresses for an arena.
@@ -169,11 +169,11 @@ pub enum Error {
         "no memory for an arena of {len} bytes ({step}: {source}): ask for a smaller one, or raise the limit"
     )]
     ArenaMemory {
-        /// Length asked for.
+        /// Requested length.
         len: usize,
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// This process may not run code from memory that it wrote.
@@ -182,7 +182,7 @@ pub enum Error {
          MemoryDenyWriteExecute= or a seccomp filter forbids it; a target needs it, so allow it for this program"
     )]
     ExecForbidden {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No gap of the arena is long enough.
@@ -193,17 +193,17 @@ pub enum Error {
     ArenaFull {
         /// Length of the longer of the image's two spans, in bytes.
         needed: usize,
-        /// Longest that would fit, in bytes.
+        /// Length of the longest span that would fit, in bytes.
         largest: usize,
         /// Bytes in use.
         used: usize,
         /// Length of the arena, in bytes.
         capacity: usize,
     },
-    /// The arena was made before this process was forked off: its memory is not here.
+    /// The arena was made before this process was forked: its memory is not mapped here.
     #[error("this arena belongs to the process that this one was forked from: make one after the fork")]
     ArenaForked,
-    /// The image does not fit what is offered to it, see [`PlaceError`].
+    /// The image does not fit its space or its imports, see [`PlaceError`].
     #[error(transparent)]
     Place(#[from] PlaceError),
 }

@@ -1,8 +1,9 @@
-//! Code that runs where its source wrote it: checked once, and made fit to run in each frame that brings it.
+//! Code that runs in place, where its source wrote it: checked once, and made ready to run in each frame that
+//! brings it.
 //!
-//! What is checked is a copy. What runs is whatever the source has in its mailbox when it runs: nothing here promises that
-//! the two are the same. What is promised is that this side reads and writes no byte outside the image for it, because
-//! every offset is the copy's.
+//! The check is made on a copy. The bytes that run are those in the mailbox at that time, and nothing
+//! guarantees that they equal the copy. It is guaranteed that this process reads and writes no byte outside
+//! the image for it, because every offset is the copy's.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -20,7 +21,7 @@ use crate::refusal::Refused;
 use crate::resolve::Resolver;
 use crate::store::refusal;
 
-/// What is known of code that runs in place, from a copy of it. It holds no code.
+/// The facts about code that runs in place, from a copy of it. Holds no code.
 pub struct InPlace {
     id: CodeId,
     name: Box<str>,
@@ -36,11 +37,12 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Checks `image`, which must be a copy in memory that nobody else writes, against the identity that it came with, and
-    /// links it with what `resolver` offers. With `listed`, the [`address_map`](crate::address_map) names it while it runs.
+    /// Checks `image`, a copy in memory that nothing else writes, against its claimed code id, and resolves
+    /// its imports by `resolver`. With `listed`, the [`address_map`](crate::address_map) names it while it
+    /// runs.
     ///
     /// # Errors
-    /// As for code that is placed; and [`Refused::Statics`].
+    /// Those of placed code; and [`Refused::Statics`].
     pub fn new(
         image: &[u8],
         claimed: CodeId,
@@ -83,12 +85,12 @@ impl InPlace {
         })
     }
 
-    /// Its identity.
+    /// Its code id.
     pub fn id(&self) -> CodeId {
         self.id
     }
 
-    /// The name it came by first. For people.
+    /// The name under which it first arrived. For people.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -103,20 +105,21 @@ impl InPlace {
         self.payload_align_log2
     }
 
-    /// Bytes of memory that it takes here.
+    /// Bytes of memory used by this value.
     pub fn footprint(&self) -> usize {
         size_of::<InPlace>() + self.name.len() + self.patches.sites() * Patches::SITE_LEN
     }
 
-    /// Makes the image at `image`, which runs at `address`, fit to be called by this thread, and returns what to call. Until
-    /// [`InPlace::over`] the directory names the place.
+    /// Makes the image at `image`, which runs at `address`, ready to be called by this thread, and returns
+    /// the function to call. Until [`InPlace::over`] the directory names the code.
     ///
     /// # Errors
-    /// [`Refused::Misplaced`] where it does not lie as it asks.
+    /// [`Refused::Misplaced`] if the image is not aligned as it requests.
     ///
     /// # Safety
-    /// `image` must be valid for writes of [`InPlace::image_len`] bytes, and nobody of this process may use them meanwhile;
-    /// `address` must be the same memory, executable. Both hold until whoever calls what is returned is done with it.
+    /// `image` must be valid for writes of [`InPlace::image_len`] bytes, which nothing else in this process
+    /// may use. `address` must be the same memory, executable. Both must hold until the last call of the
+    /// returned function has ended.
     pub unsafe fn prepare(&self, image: NonNull<u8>, address: u64) -> Result<MainRoutine, Refused> {
         let start = address + self.span1_offset as u64;
         // SAFETY: span 1 of a checked image lies inside it.
@@ -124,20 +127,21 @@ impl InPlace {
         if !start.is_multiple_of(self.align) || !span1.cast::<u64>().is_aligned() {
             return Err(Refused::Misplaced { ifunc: self.name.to_string(), align: self.align });
         }
-        // SAFETY: the caller vouches for the image, in which span 1 lies; it was just found to be aligned.
+        // SAFETY: the caller keeps the image valid (see Safety), and span 1 lies in it. It was just found to
+        // be aligned.
         unsafe { self.patches.apply(span1, start) };
         icache::sync_foreign(start, self.span1_len);
         if let Some(listing) = &self.listing {
             listing.move_to(start, self.span1_len as u64);
         }
-        // SAFETY: the entry lies inside code for this machine, which the caller says can be executed there. That it is a
-        // function of this signature is what an image promises; whoever calls it vouches for that.
+        // SAFETY: the entry lies inside code for this machine, which is executable there (see Safety). An
+        // image claims that the function has this signature; the caller that runs it must trust that.
         Ok(unsafe {
             std::mem::transmute::<*const c_void, MainRoutine>((start + self.entry) as usize as *const c_void)
         })
     }
 
-    /// The call is over: what lies there next is another code, or none.
+    /// Ends the call: from now on other code, or none, is at this address.
     pub fn over(&self) {
         if let Some(listing) = &self.listing {
             listing.move_to(0, 0);

@@ -1,19 +1,13 @@
-//! Images and ifunc libraries: what a source opens, and where a target holds the code that it was sent.
+//! Images and ifunc libraries: opened by a source, and stored in a target.
 //!
-//! | module | about | used by |
-//! |---|---|---|
-//! | [`library`] | ifunc libraries: their routines, and the images in them | source |
-//! | [`bundle`] | the bytes that a library carries its images in | source, build |
-//! | [`resolve`] | what injected code may import: exports, named libraries, the process | target |
-//! | [`store`] | placed code by its identity: how much is held, and how often it was called | target |
-//! | [`in_place`] | code that runs where its source wrote it | target |
-//! | [`address_map`] | which code lies at an address, for signal handlers | target |
-//! | [`arena`] | the memory it is placed in: mapped twice, never writable and executable at one address | target |
-//! | `builder`, `inspect` | making ifunc libraries, and reading them without running anything (feature `build`) | authors |
+//! Source: [`library`] (routines and images), [`bundle`] (their bytes). Target: [`resolve`] (imports),
+//! [`store`] (linked images by code id), [`in_place`] (code that runs in the mailbox), [`address_map`] (code
+//! at an address, for signal handlers), [`arena`] (memory for code). Authors: `builder`, `inspect` (feature
+//! `build`).
 //!
-//! Native code in a process is trusted code: loading a library runs what its author wrote, and so does calling code that
-//! was placed; opening one only reads it. What this crate promises is that bytes are checked before they are believed, that what was placed is
-//! exactly what its identity says, and that nothing is linked to it that was not offered.
+//! Native code in a process is trusted code: loading a library runs its author's code, and so does calling
+//! placed code; opening only reads. This crate guarantees that bytes are checked before they are used, that
+//! placed code is exactly the code of its id, and that only offered symbols are linked to it.
 
 #![deny(missing_docs)]
 

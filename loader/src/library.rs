@@ -18,9 +18,9 @@ use crate::code_id::code_id;
 use crate::error::Error;
 use crate::shared_library::Loaded;
 
-/// Longest file that is opened, in bytes: code, and symbols for debuggers, are far shorter.
+/// Longest file that is opened, in bytes: code and debugging symbols are far shorter.
 const MAX_FILE: u64 = 256 << 20;
-/// What is looked at of a file that is loaded: an ELF header up to the machine.
+/// The bytes that are read of a file to be loaded: an ELF header up to the machine.
 const HEAD_LEN: u64 = 20;
 
 /// `NAME_main(payload, payload_size, target_args)`.
@@ -30,27 +30,28 @@ type InitRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, usize) 
 type ShrinkRoutine = unsafe extern "C" fn(*mut c_void, *mut usize, *mut c_void, usize) -> c_int;
 type ArgsFirstRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, *mut usize) -> c_int;
 
-/// An ifunc library that `farjump build` made: its images, and how its payloads are made.
+/// An ifunc library built by `farjump build`: its images, and the routines for its payloads.
 ///
-/// [`Library::open`] reads the file and runs nothing of it. Payloads are then the arguments, byte for byte, which is what most
-/// libraries ask for (`FARJUMP_COPY_ARGS`, `ifunc!` without `payload:`). A library whose author wrote payload routines has to be
-/// loaded into this process for them to run, by [`Library::load`]; if it was only opened, calls of its function are refused with
-/// [`Error::NotLoaded`].
+/// [`Library::open`] reads the file and runs none of its code. Payloads are then the arguments, byte for
+/// byte, as most libraries request (`FARJUMP_COPY_ARGS`, `ifunc!` without `payload:`). Payload routines of
+/// the author's run only if the library is loaded into this process, by [`Library::load`]. If such a library
+/// was only opened, calls of its function are refused with [`Error::NotLoaded`].
 ///
-/// A clone is another handle on the same library; when the last one goes, all of it is released, and a loaded one is unloaded.
+/// A clone is another handle on the same library. When the last one goes, everything is released, and a
+/// loaded library is unloaded.
 #[derive(Clone)]
 pub struct Library(Arc<Opened>);
 
-/// Which library it was, see [`Library::identity`].
+/// The identity of a library, see [`Library::identity`].
 #[derive(Clone)]
 pub struct LibraryIdentity {
     address: usize,
-    /// Keeps the address from becoming that of another library, and nothing of the library open.
+    /// Keeps the address from becoming that of another library, but keeps nothing of the library open.
     _reserved: Weak<Opened>,
 }
 
 impl LibraryIdentity {
-    /// Whether it is that of `library` or a clone of it.
+    /// Whether this is the identity of `library` or a clone of it.
     #[inline(always)]
     pub fn is(&self, library: &Library) -> bool {
         self.address == Arc::as_ptr(&library.0).addr()
@@ -66,11 +67,11 @@ impl fmt::Debug for LibraryIdentity {
 struct Opened {
     name: String,
     path: PathBuf,
-    /// The payload is the arguments as they are: neither of the two routines is called.
+    /// The payload is the arguments unchanged: neither of the two routines is called.
     is_args: bool,
     max_size: MaxSizeRoutine,
     init: Init,
-    /// The function itself, where the library is loaded.
+    /// The function itself, if the library is loaded.
     main: Option<MainRoutine>,
     images: Vec<LibraryImage>,
     /// Last, so that it is unloaded after everything that points into it is gone.
@@ -81,13 +82,14 @@ struct Opened {
 enum Init {
     Exact(InitRoutine),
     Shrink(ShrinkRoutine),
-    /// Three-Chains' order, and it may shrink.
+    /// Three-Chains' order of arguments; it may shrink.
     ArgsFirst(ArgsFirstRoutine),
     /// Routines of the author's, which are not loaded.
     Missing,
 }
 
-/// One image of a library: the code for one machine. A clone is another handle on the same bytes, and keeps no library open.
+/// One image of a library: the code for one machine. A clone is another handle on the same bytes, and keeps
+/// no library open.
 #[derive(Clone)]
 pub struct LibraryImage {
     machine: Machine,
@@ -120,23 +122,23 @@ impl Lines {
 
     #[inline]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: lines are bytes without gaps, and there are at least `len` of them (`copy_of`).
+        // SAFETY: lines are bytes without padding, and there are at least `len` of them (`copy_of`).
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 }
 
 impl LibraryImage {
-    /// The machine it was linked for.
+    /// The machine that it was linked for.
     pub fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// Its identity.
+    /// Its code id.
     pub fn id(&self) -> CodeId {
         self.id
     }
 
-    /// What it is made of.
+    /// Sizes of its parts.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
@@ -151,8 +153,8 @@ impl LibraryImage {
         self.span2_len
     }
 
-    /// The image as it travels, checked when the library was opened: a copy of what the file held then, which starts on a multiple
-    /// of 64 bytes.
+    /// The image as it travels, checked when the library was opened: a copy of the file's contents at that
+    /// time, at a multiple of 64 bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.bytes()
     }
@@ -169,16 +171,16 @@ impl fmt::Debug for LibraryImage {
 }
 
 impl Library {
-    /// Reads the library at `path` and checks its images. The file is read once, into memory of this process; nothing is
-    /// mapped, and nothing of it runs.
+    /// Reads the library at `path` and checks its images. The file is read once, into memory of this process.
+    /// Nothing is mapped, and none of its code runs.
     ///
     /// A path without a slash is a file of the current directory.
     ///
     /// # Errors
-    /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::Malformed`], [`Error::TooLong`] and
-    /// [`Error::ForeignLibrary`] for files that are no libraries of this machine; [`Error::NoBundle`], [`Error::Bundle`] (this
-    /// includes a name that is no ifunc's), [`Error::Image`], [`Error::MissingRoutine`] and [`Error::TwoInits`] for libraries
-    /// that are not what `farjump build` makes.
+    /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::Malformed`],
+    /// [`Error::TooLong`] and [`Error::ForeignLibrary`] for files that are no libraries of this machine.
+    /// [`Error::NoBundle`], [`Error::Bundle`] (also for a name that is no ifunc's), [`Error::Image`],
+    /// [`Error::MissingRoutine`] and [`Error::TwoInits`] for libraries that `farjump build` would not make.
     pub fn open(path: impl AsRef<Path>) -> Result<Library, Error> {
         let path = in_folder(path.as_ref());
         let file = read_elf(&path, MAX_FILE + 1)?;
@@ -198,32 +200,32 @@ impl Library {
         Ok(Library(Arc::new(opened)))
     }
 
-    /// Loads the library at `path` into this process (`dlopen`, every symbol bound now, none offered to other libraries), finds
-    /// its routines and checks its images. This runs the library's constructors, if it has any.
+    /// Loads the library at `path` into this process (`dlopen`, every symbol bound now, none offered to other
+    /// libraries), finds its routines and checks its images. This runs the library's constructors.
     ///
-    /// A path without a slash is a file of the current directory: nothing is searched for, as `dlopen` would. While a
-    /// library is loaded the dynamic linker knows it by its path, so loading a file that was built again under the same
-    /// path gives the old one until the last handle on it is gone.
+    /// A path without a slash is a file of the current directory: unlike `dlopen`, nothing is searched for.
+    /// While a library is loaded the dynamic linker identifies it by its path. Loading a file that was
+    /// rebuilt under the same path gives the old one until its last handle is gone.
     ///
     /// # Errors
-    /// As [`Library::open`], and [`Error::Load`] where the dynamic linker refuses the file.
+    /// Those of [`Library::open`], and [`Error::Load`] if the dynamic linker refuses the file.
     ///
     /// # Safety
-    /// The library is native code that runs in this process: whoever loads it trusts its author.
-    /// * Its constructors, and those of the libraries that it depends on, must be sound to run now, and its destructors on
-    ///   whatever thread drops the last handle.
+    /// The library is native code that runs in this process: you must trust its author.
+    /// * Its constructors, and those of its dependencies, must be sound to run now, and its destructors on
+    ///   the thread that drops the last handle.
     /// * The file must not be changed in place while the library is loaded: its pages are mapped.
-    /// * `NAME_payload_get_max_size` or `NAME_payload_bound`, `NAME_payload_init` and `NAME_payload_init_shrink` must have
-    ///   the types of `farjump_ifunc.h`, and
-    ///   - read `source_args_size` bytes at `source_args` at most, and write none there; with a size of 0 the pointer must not
-    ///     be followed,
-    ///   - write only into the room they are given,
-    ///   - be fit to be called from several threads at once: a `Library` can be shared between them,
+    /// * `NAME_payload_get_max_size` or `NAME_payload_bound`, `NAME_payload_init` and
+    ///   `NAME_payload_init_shrink` must have the types of `farjump_ifunc.h`, and
+    ///   - read at most `source_args_size` bytes at `source_args`, and write none there; with a size of 0
+    ///     they must not follow the pointer,
+    ///   - write only into the buffer that they are given,
+    ///   - be safe to call from several threads at once: threads can share a `Library`,
     ///   - return: they must neither unwind nor jump out.
     pub unsafe fn load(path: impl AsRef<Path>) -> Result<Library, Error> {
         let path = in_folder(path.as_ref());
         read_elf(&path, HEAD_LEN)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library (see Safety).
         let loaded = unsafe { Loaded::open(path.as_os_str()) };
         let loaded = loaded.map_err(|message| Error::Load { path: path.clone(), message })?;
         let damaged = |source| Error::Bundle { path: path.clone(), source };
@@ -232,26 +234,27 @@ impl Library {
         let bundle = Bundle::parse(&carried).map_err(damaged)?;
         let images = check_images(&bundle, &path)?;
         let name = bundle.name.to_owned();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library's routines (see Safety).
         unsafe { Library::of_loaded(loaded, name, path, images) }
     }
 
-    /// Loads the shared library at `path` as that of the ifunc `name`, whoever built it. One that carries no images, or those of
-    /// another ifunc, has none here ([`Library::images`] is empty): its function runs only where the library is. For the
-    /// papers' interface, whose libraries any compiler makes; otherwise as [`Library::load`].
+    /// Loads the shared library at `path` as that of the ifunc `name`, whoever built it. A library without
+    /// images, or with those of another ifunc, has none here ([`Library::images`] is empty): its function
+    /// runs only where the library is installed. For the papers' interface, whose libraries any compiler
+    /// makes. Otherwise like [`Library::load`].
     ///
     /// # Errors
-    /// As [`Library::load`], but for [`Error::NoBundle`].
+    /// Those of [`Library::load`], except [`Error::NoBundle`].
     ///
     /// # Safety
-    /// As for [`Library::load`].
+    /// The conditions of [`Library::load`].
     pub unsafe fn load_named(path: impl AsRef<Path>, name: &str) -> Result<Library, Error> {
         let path = path.as_ref().to_path_buf();
         if !bundle::is_name(name) {
             return Err(Error::Bundle { path, source: BundleError::Name });
         }
         read_elf(&path, HEAD_LEN)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library (see Safety).
         let loaded = unsafe { Loaded::open(path.as_os_str()) };
         let loaded = loaded.map_err(|message| Error::Load { path: path.clone(), message })?;
         let damaged = |source| Error::Bundle { path: path.clone(), source };
@@ -260,19 +263,21 @@ impl Library {
             Some(bundle) if bundle.name == name => check_images(&bundle, &path)?,
             _ => Vec::new(),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library's routines (see Safety).
         unsafe { Library::of_loaded(loaded, name.to_owned(), path, images) }
     }
 
+    /// Makes a library from a loaded one.
+    ///
     /// # Safety
-    /// What [`Library::load`] asks of the routines holds.
+    /// The routines must meet the conditions of [`Library::load`].
     unsafe fn of_loaded(
         loaded: Loaded,
         name: String,
         path: PathBuf,
         images: Vec<LibraryImage>,
     ) -> Result<Library, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library's routines (see Safety).
         let (max_size, init, main) = unsafe { find_routines(&loaded, &name, &path) }?;
         let (is_args, main) = (loaded.symbol(&format!("{name}{IS_ARGS}")).is_some(), Some(main));
         let opened = Opened { name, path, is_args, max_size, init, main, images, _loaded: Some(loaded) };
@@ -311,13 +316,13 @@ impl Library {
         })
     }
 
-    /// The function itself as it is in this library, to be run in this process; `None` where the library was only opened. Valid as
+    /// The function of this library, to run in this process; `None` if the library was only opened. Valid as
     /// long as this handle or a clone of it.
     pub fn main(&self) -> Option<MainRoutine> {
         self.0.main
     }
 
-    /// Whether payloads can be made: the library is loaded, or its payloads are the arguments as they are.
+    /// Checks that payloads can be made: the library is loaded, or its payloads are the arguments unchanged.
     ///
     /// # Errors
     /// [`Error::NotLoaded`].
@@ -329,71 +334,74 @@ impl Library {
         }
     }
 
-    /// Whether this is `other` or a clone of it, and not only a library with the same code.
+    /// Whether this is `other` or a clone of it; another library with the same code is not.
     #[inline(always)]
     pub fn is(&self, other: &Library) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What tells this library from others later, and does not keep it open.
+    /// An identity by which to recognise this library later, without keeping it open.
     pub fn identity(&self) -> LibraryIdentity {
         LibraryIdentity { address: Arc::as_ptr(&self.0).addr(), _reserved: Arc::downgrade(&self.0) }
     }
 
-    /// The most bytes that a payload made of `args` can need: their length, or what `NAME_payload_get_max_size` or
-    /// `NAME_payload_bound` says. `usize::MAX` where the routine is not loaded ([`Library::check_payload`]). Nothing is allocated
-    /// or locked here.
+    /// The most bytes that a payload made of `args` can need: their length, or the result of
+    /// `NAME_payload_get_max_size` or `NAME_payload_bound`. `usize::MAX` if the routine is not loaded
+    /// ([`Library::check_payload`]). Allocates and locks nothing.
     #[inline]
     pub fn payload_max_size(&self, args: &[u8]) -> usize {
         // SAFETY: `args` is readable for its length.
         unsafe { self.payload_max_size_of(args.as_ptr().cast_mut().cast(), args.len()) }
     }
 
-    /// Whether payloads are the arguments, byte for byte, and no routine makes them.
+    /// Whether payloads are the arguments, byte for byte, made by no routine.
     #[inline]
     pub fn payload_is_args(&self) -> bool {
         self.0.is_args
     }
 
-    /// As [`Library::payload_max_size`], for arguments that only the library's routines look at: C hands over a pointer, which
-    /// may be null, and a number.
+    /// [`Library::payload_max_size`] for arguments that only the library's routines read: C passes a pointer,
+    /// which may be null, and a number.
     ///
     /// # Safety
-    /// `args` and `len` must be what the library's routines were written to be given. Where payloads are the arguments as they
-    /// are, `args` must be valid for reads of `len` bytes.
+    /// `args` and `len` must be arguments that the library's routines accept. If payloads are the arguments
+    /// unchanged, `args` must be valid for reads of `len` bytes.
     #[inline]
     pub unsafe fn payload_max_size_of(&self, args: *mut c_void, len: usize) -> usize {
         if self.0.is_args {
             return len;
         }
-        // SAFETY: the arguments are as the caller vouches, and the routine keeps to what `Library::load` asks of it.
+        // SAFETY: the caller keeps the arguments valid (see Safety), and the routine meets the conditions of
+        // `Library::load`.
         unsafe { (self.0.max_size)(args, len) }
     }
 
-    /// Copies the arguments, or has `NAME_payload_init` (or `NAME_payload_init_shrink`) write the payload made of `args` into `room`, and returns
-    /// its length in bytes: that of the arguments, `max` after `payload_init`, what the routine says after `payload_init_shrink`, or after a
-    /// `payload_init` beside `payload_bound`. Nothing is allocated or locked here unless it fails. The error is boxed so that the length travels in a register.
+    /// Makes the payload of `args` in `room`, and returns its length in bytes. Either copies the arguments,
+    /// or calls `NAME_payload_init` or `NAME_payload_init_shrink`. The length is that of the arguments, `max`
+    /// after `payload_init`, or the routine's result after `payload_init_shrink` and after a `payload_init`
+    /// beside `payload_bound`. Allocates and locks nothing unless it fails. The error is boxed so that the
+    /// length travels in a register.
     ///
     /// # Errors
-    /// [`Error::NotLoaded`] where the routine is not loaded, [`Error::PayloadInit`] with what it returned if that is not 0, and [`Error::PayloadOverrun`] if it gives
-    /// back a length above `max`. The room then holds garbage. A routine that wrote past the room without saying so is
-    /// not noticed here.
+    /// [`Error::NotLoaded`] if the routine is not loaded, [`Error::PayloadInit`] with a returned value other
+    /// than 0, and [`Error::PayloadOverrun`] for a returned length above `max`. `room` then holds garbage. A
+    /// routine that writes past `room` without saying so is not detected.
     ///
     /// # Safety
-    /// `room` must be valid for reads and writes of `max` bytes, which nobody else uses during the call.
+    /// `room` must be valid for reads and writes of `max` bytes, which nothing else uses during the call.
     #[inline]
     pub unsafe fn payload_init(&self, room: *mut u8, max: usize, args: &[u8]) -> Result<usize, Box<Error>> {
-        // SAFETY: the caller vouches for the room, and `args` is readable for its length.
+        // SAFETY: the caller keeps `room` valid (see Safety), and `args` is readable for its length.
         unsafe { self.payload_init_of(room, max, args.as_ptr().cast_mut().cast(), args.len()) }
     }
 
-    /// As [`Library::payload_init`], for arguments that only the library's routines look at.
+    /// [`Library::payload_init`] for arguments that only the library's routines read.
     ///
     /// # Errors
-    /// As [`Library::payload_init`].
+    /// Those of [`Library::payload_init`].
     ///
     /// # Safety
-    /// As for [`Library::payload_init`] and [`Library::payload_max_size_of`].
+    /// The conditions of [`Library::payload_init`] and [`Library::payload_max_size_of`].
     #[inline]
     pub unsafe fn payload_init_of(
         &self,
@@ -407,13 +415,15 @@ impl Library {
                 return Err(self.init_failed(-1));
             }
             if len != 0 {
-                // SAFETY: the caller vouches for both, and the room is the caller's alone. Where there are no bytes either may be null.
+                // SAFETY: the caller keeps both valid (see Safety), and `room` is used by nothing else.
+                // Either may be null only without bytes, which is excluded here.
                 unsafe { ptr::copy_nonoverlapping(args.cast::<u8>(), room, len) };
             }
             return Ok(len);
         }
         let mut used = max;
-        // SAFETY: room and arguments are as the caller vouches, and the routine keeps to what `Library::load` asks of it.
+        // SAFETY: the caller keeps `room` and arguments valid (see Safety), and the routine meets the
+        // conditions of `Library::load`.
         let value = unsafe {
             match self.0.init {
                 Init::Exact(init) => init(room.cast(), max, args, len),
@@ -457,7 +467,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A bare file name is one of the current directory.
+/// Takes a bare file name as one of the current directory.
 fn in_folder(path: &Path) -> PathBuf {
     if path.as_os_str().as_encoded_bytes().contains(&b'/') {
         path.to_path_buf()
@@ -466,14 +476,14 @@ fn in_folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Reads the first `most` bytes of the file at `path`, and looks at its start: what parsers and the dynamic linker say about files
-/// that are no libraries helps nobody. With [`HEAD_LEN`] the start is all that is read.
+/// Reads the first `most` bytes of the file at `path`, and checks its start: the messages of parsers and of
+/// the dynamic linker about other files would help no user. With [`HEAD_LEN`], reads only the start.
 fn read_elf(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => Error::NoSuchFile { path: path.to_path_buf() },
         _ => Error::Unreadable { path: path.to_path_buf(), source },
     };
-    // Opening a pipe would wait for a writer otherwise.
+    // Otherwise opening a pipe would wait for a writer.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -485,7 +495,7 @@ fn read_elf(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
         return Err(too_long());
     }
     let mut bytes = Vec::new();
-    // The file may grow or shrink meanwhile: what was read is what counts.
+    // The file may grow or shrink meanwhile: only the bytes read count.
     file.take(most).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(too_long());
@@ -504,7 +514,8 @@ fn check_head(path: &Path, bytes: &[u8]) -> Result<(), Error> {
             if (class, order) != (2, 1) {
                 return other("an ELF file, but not a 64-bit little-endian one");
             }
-            // ET_DYN (elf.h); a position-independent program has the same type, and the dynamic linker refuses it.
+            // ET_DYN (elf.h). A position-independent program has the same type, and the dynamic linker
+            // refuses it.
             if u16::from_le_bytes([type_low, type_high]) != 3 {
                 return other("an ELF file, but not a shared library");
             }
@@ -520,7 +531,7 @@ fn check_head(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// The bytes of the bundle that `found` starts with.
+/// The bytes of the bundle at the start of `found`.
 fn whole_bundle(found: &[u8]) -> Result<&[u8], BundleError> {
     let len = found.len() as u64;
     let prefix = found.first_chunk().ok_or(BundleError::Truncated { needed: 8, found: len })?;
@@ -528,13 +539,13 @@ fn whole_bundle(found: &[u8]) -> Result<&[u8], BundleError> {
     found.get(..needed).ok_or(BundleError::Truncated { needed: needed as u64, found: len })
 }
 
-/// A copy of the bundle in a library.
+/// Copies the bundle of a library.
 fn copy_bundle(loaded: &Loaded) -> Result<Option<Vec<u8>>, BundleError> {
     let Some(start) = loaded.symbol(bundle::SYMBOL) else { return Ok(None) };
     let found = loaded.bytes_from(start);
     let start = start.cast::<u8>();
     let prefix = (found >= 8).then(|| {
-        // SAFETY: at least eight bytes of the library's loaded segments lie here.
+        // SAFETY: at least eight bytes of the library's loaded segments are at this address.
         unsafe { start.cast::<[u8; 8]>().read_unaligned() }
     });
     let prefix = prefix.ok_or(BundleError::Truncated { needed: 8, found: found as u64 })?;
@@ -543,12 +554,12 @@ fn copy_bundle(loaded: &Loaded) -> Result<Option<Vec<u8>>, BundleError> {
         return Err(BundleError::Truncated { needed: needed as u64, found: found as u64 });
     }
     let mut copy = vec![0; needed];
-    // SAFETY: `needed` bytes from `start` on lie inside the library, which is loaded, and the copy has as many.
+    // SAFETY: `needed` bytes from `start` on lie inside the loaded library, and the copy has as many.
     unsafe { start.copy_to_nonoverlapping(NonNull::from(&mut copy[..]).cast(), needed) };
     Ok(Some(copy))
 }
 
-/// In place of the author's routine, which is not loaded: no room is enough.
+/// Stands in for the author's routine, which is not loaded: no length is enough.
 extern "C" fn no_routine(_: *mut c_void, _: usize) -> usize {
     usize::MAX
 }
@@ -578,7 +589,7 @@ struct Routines {
     init: &'static str,
 }
 
-/// Which routines the library of `name` has, where `has` tells of one.
+/// The routines of the library of `name`; `has` says whether a symbol exists.
 fn check_routines(name: &str, path: &Path, has: impl Fn(&str) -> bool) -> Result<Routines, Error> {
     let missing = |routine: &str| Error::MissingRoutine {
         path: path.to_path_buf(),
@@ -588,7 +599,7 @@ fn check_routines(name: &str, path: &Path, has: impl Fn(&str) -> bool) -> Result
     if !has("_main") {
         return Err(missing("main"));
     }
-    // Three-Chains renamed the one and turned the other's arguments around: the name tells which order it is.
+    // Three-Chains renamed one routine and swapped the arguments of the other: the name decides the order.
     let max_size = match (has("_payload_get_max_size"), has("_payload_bound")) {
         (true, _) => "_payload_get_max_size",
         (false, true) => "_payload_bound",
@@ -603,8 +614,11 @@ fn check_routines(name: &str, path: &Path, has: impl Fn(&str) -> bool) -> Result
     Ok(Routines { max_size, init })
 }
 
+/// Finds the routines of the library.
+///
 /// # Safety
-/// The library's routines have the types of `farjump_ifunc.h`, or beside `payload_bound` those of Three-Chains.
+/// The library's routines must have the types of `farjump_ifunc.h`, or beside `payload_bound` those of
+/// Three-Chains.
 unsafe fn find_routines(
     loaded: &Loaded,
     name: &str,
@@ -617,14 +631,15 @@ unsafe fn find_routines(
         loaded.symbol(&routine).ok_or_else(|| missing(routine))
     };
     let (main, max_size, init) = (need("_main")?, need(routines.max_size)?, need(routines.init)?);
-    // SAFETY: a function of this name has this type, by the caller's promise.
+    // SAFETY: the caller ensures that functions of these names have these types (see Safety).
     let (main, max_size) = unsafe {
         (
             std::mem::transmute::<NonNull<c_void>, MainRoutine>(main),
             std::mem::transmute::<NonNull<c_void>, MaxSizeRoutine>(max_size),
         )
     };
-    // SAFETY: as above, and which type it is the names say.
+    // SAFETY: the caller ensures that functions of these names have these types (see Safety); the names
+    // decide which.
     let init = unsafe {
         match (routines.init, routines.max_size) {
             ("_payload_init_shrink", _) => {

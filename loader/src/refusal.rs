@@ -1,20 +1,20 @@
-//! Why a target refuses code, in the words that the source's user reads.
+//! The reasons why a target refuses code, in words for the source's user.
 
 use farjump_core::image::{CodeId, ImageError, Machine};
 
 use crate::error::Error;
 
-/// Why code was not linked. The text is a whole sentence that names the ifunc, says that the target refused it, and what
-/// to do: it travels to the source as it is.
+/// The reason why code was not linked. The text is a whole sentence that names the ifunc, says that the
+/// target refused it, and what to do. It travels to the source unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Something that cannot name an ifunc.
+    /// A name that no ifunc can have.
     #[error(
         "the target refused code named {name:?}: an ifunc's name is a C identifier of at most 255 characters"
     )]
     Name {
-        /// The start of the name, as it came.
+        /// The start of the received name.
         name: String,
     },
     /// The bytes are no image, or a damaged one.
@@ -22,10 +22,10 @@ pub enum Refused {
     BadImage {
         /// Name of the ifunc.
         ifunc: String,
-        /// What is wrong with it.
+        /// The damage.
         source: ImageError,
     },
-    /// The bytes are not those that the identity was made of.
+    /// The bytes do not have the claimed code id.
     #[error(
         "the target refused `{ifunc}`: its code is {found}, but came as {claimed}; it was damaged on the way or \
          changed while it was read"
@@ -33,9 +33,9 @@ pub enum Refused {
     IdMismatch {
         /// Name of the ifunc.
         ifunc: String,
-        /// Identity that the source claimed.
+        /// Claimed code id.
         claimed: CodeId,
-        /// Identity of the bytes.
+        /// Code id of the bytes.
         found: CodeId,
     },
     /// Code for another machine.
@@ -51,15 +51,15 @@ pub enum Refused {
         /// Machine of the target.
         target: Machine,
     },
-    /// The target's own machine is one that farjump cannot run injected code on.
+    /// The target's machine is one on which farjump cannot run injected code.
     #[error("the target refused `{ifunc}`: {reason}")]
     UnsupportedMachine {
         /// Name of the ifunc.
         ifunc: String,
-        /// What is missing.
+        /// The missing support.
         reason: &'static str,
     },
-    /// The code needs something that the target does not offer.
+    /// An import that the target does not offer.
     #[error(
         "the target refused `{ifunc}`: it exports no `{symbol}` (it offers {offered}{}). Export it with \
          Target::export, or serve with --export LIB.so.",
@@ -70,12 +70,12 @@ pub enum Refused {
         ifunc: String,
         /// Name of the symbol.
         symbol: String,
-        /// The export whose name looks most like it, if any does.
+        /// The export with the most similar name, if one is similar.
         suggestion: Option<String>,
-        /// What is on offer, cut where it is long.
+        /// The target's offers, shortened if the list is long.
         offered: String,
     },
-    /// The code imports what the target does not offer, and wants libraries that the target does not open for it.
+    /// Imports that the target does not offer, from wanted libraries that the target does not open.
     #[error(
         "the target refused `{ifunc}`: it imports `{symbol}`, which the target does not offer, and wants {}, which the \
          target does not open: serve with {} (TargetBuilder::wanted_library), or export what it needs",
@@ -87,18 +87,18 @@ pub enum Refused {
         ifunc: String,
         /// The first symbol that is not offered.
         symbol: String,
-        /// Sonames of the libraries that it wants and the target does not open, ascending.
+        /// Sonames of the wanted libraries that the target does not open, ascending.
         missing: Vec<String>,
     },
-    /// The code imports what the target does not offer, and wants a library that the target would open for it, and cannot.
+    /// Imports that the target does not offer, from a wanted library that the target may open but cannot.
     #[error("the target refused `{ifunc}`, which wants a library: {source}; install it at the target")]
     WantedUnopened {
         /// Name of the ifunc.
         ifunc: String,
-        /// What failed.
+        /// The error.
         source: Error,
     },
-    /// The arena has no gap that is long enough.
+    /// No gap of the arena is long enough.
     #[error(
         "the target refused `{ifunc}`: it has no room for {needed} bytes of code or data, the longest gap is {largest}; \
          have it forget code, or give it a larger arena"
@@ -108,10 +108,10 @@ pub enum Refused {
         ifunc: String,
         /// Length of the longer of the image's two spans, in bytes.
         needed: usize,
-        /// Longest that would fit, in bytes.
+        /// Length of the longest span that would fit, in bytes.
         largest: usize,
     },
-    /// The image alone is longer than all that the store may hold.
+    /// The image alone is longer than the store's capacity.
     #[error(
         "the target refused `{ifunc}`: its image of {len} bytes is larger than the {capacity} bytes that the target's \
          store holds; give it a larger one (serve --store-bytes, TargetBuilder::store_capacity)"
@@ -121,10 +121,10 @@ pub enum Refused {
         ifunc: String,
         /// Length of the image, in bytes.
         len: usize,
-        /// What the store holds at most, in bytes.
+        /// Capacity of the store, in bytes.
         capacity: usize,
     },
-    /// The store holds as much as it may, of code that nobody lets go.
+    /// The store is full of code that is in use.
     #[error(
         "the target refused `{ifunc}`: its store is full, with {images} images of {bytes} bytes; have it forget code, or \
          give it a larger one (serve --store-bytes and --store-images, TargetBuilder::store_capacity)"
@@ -132,12 +132,12 @@ pub enum Refused {
     StoreFull {
         /// Name of the ifunc.
         ifunc: String,
-        /// Images held.
+        /// Number of images in the store.
         images: usize,
-        /// Their length together, in bytes.
+        /// Their total length, in bytes.
         bytes: usize,
     },
-    /// Code that is to run in place, and has statics.
+    /// Code to run in place that has statics.
     #[error(
         "the target refused `{ifunc}`: it has {len} bytes of writable statics, which have no place in the mailbox; send \
          it in mode cached or always"
@@ -148,7 +148,7 @@ pub enum Refused {
         /// Length of the image's span 2, in bytes.
         len: usize,
     },
-    /// Code that is to run in place, and does not lie as it asks.
+    /// Code to run in place that is not aligned as it requests.
     #[error(
         "the target refused `{ifunc}`: its code came at an address that is not a multiple of {align}, which it needs \
          to run in place"
@@ -164,7 +164,7 @@ pub enum Refused {
     Arena {
         /// Name of the ifunc.
         ifunc: String,
-        /// Why.
+        /// The error.
         source: Error,
     },
 }

@@ -1,5 +1,5 @@
-//! What injected code may import: exports first, then what the target's policy adds; and before both, what was exported later,
-//! to a target that ran. Last of all come libraries that an image wants, if the target opens them.
+//! Resolution of imports. The order: symbols that were interposed while the target ran; exports; libraries
+//! and symbols that the target's policy adds; at last, libraries that an image wants and the target opens.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_void};
@@ -20,22 +20,23 @@ use crate::error::Error;
 use crate::refusal::Refused;
 use crate::shared_library::{Loaded, find};
 
-/// Names more different than this are not suggested (0: nothing in common, 1: equal).
+/// Least similarity of a suggested name (0: nothing in common, 1: equal).
 const LIKENESS: f64 = 0.4;
-/// How many names a message lists at most.
+/// Most names in a message.
 const LISTED: usize = 12;
 
-/// What a target offers by name: functions and data of its own.
+/// The functions and data that a target offers by name.
 ///
-/// `memcpy`, `memmove`, `memset` and `memcmp` are always among them, because compilers call them unasked.
+/// `memcpy`, `memmove`, `memset` and `memcmp` are always among them, because compilers call them implicitly.
 #[derive(Clone)]
 pub struct Exports(BTreeMap<String, u64>);
 
 impl Exports {
-    /// The four that are always there, from libc.
+    /// Makes exports of the four that are always there, from libc.
     pub fn new() -> Exports {
         let mut exports = Exports(BTreeMap::new());
-        // SAFETY: they are what every compiler takes functions of these names for, and libc is never unloaded.
+        // SAFETY: they are the functions that every compiler expects by these names, and libc is never
+        // unloaded.
         unsafe {
             exports.insert("memcpy", libc::memcpy as *const c_void);
             exports.insert("memmove", libc::memmove as *const c_void);
@@ -45,15 +46,15 @@ impl Exports {
         exports
     }
 
-    /// Offers `address` as `name`, in place of what was offered by that name before, if anything.
+    /// Offers `address` as `name`. Replaces an earlier offer of that name.
     ///
-    /// A function of Rust is `extern "C"` and is cast: `store_get as *const c_void`.
+    /// A Rust function must be `extern "C"` and is cast: `store_get as *const c_void`.
     ///
     /// # Safety
-    /// The address is given to code that is placed from now on, which will call it or read there for as long as it is
-    /// held. It must
+    /// Code that is placed from now on gets the address. It calls the function or reads the data there for as
+    /// long as the code exists. The address must
     /// * stay valid that long,
-    /// * be what the authors of ifuncs were told it is: a function of the type that they declare, or data of it,
+    /// * be what the authors of ifuncs were told: a function of the type that they declare, or data of it,
     /// * not unwind, if it is a function.
     pub unsafe fn insert(&mut self, name: impl Into<String>, address: *const c_void) {
         self.0.insert(name.into(), address.expose_provenance() as u64);
@@ -82,12 +83,12 @@ impl fmt::Debug for Exports {
     }
 }
 
-/// What names of the services begin with that every target offers (`farjump_reply`): they are looked for among the exports alone.
+/// Prefix of the services that every target offers (`farjump_reply`): only the exports are searched for them.
 const SERVICES: &str = "farjump_";
 
-/// Finds what an import names: in what was put before all else, the latest first; among the exports; then in each library that
-/// was allowed, in the order in which they were; then, if that was allowed, among the symbols of the whole process; and last,
-/// in the libraries that the image wants ([`Resolver::allow_wanted`]).
+/// Resolves imports. Searches interposed symbols, the latest first; the exports; each allowed library, in the
+/// order of permission; if allowed, the symbols of the whole process; and at last the libraries that the
+/// image wants ([`Resolver::allow_wanted`]).
 #[derive(Debug, Default)]
 pub struct Resolver {
     /// Oldest first.
@@ -98,7 +99,7 @@ pub struct Resolver {
     wanted: Vec<Wanted>,
 }
 
-/// A library that an image may want. It is opened when the first one does.
+/// A library that an image may want. It is opened for the first image that wants it.
 #[derive(Debug)]
 struct Wanted {
     soname: String,
@@ -110,22 +111,22 @@ impl Wanted {
         if let Some(library) = self.library.get() {
             return Ok(library);
         }
-        // SAFETY: what `Resolver::allow_wanted` asks of its caller.
+        // SAFETY: the caller of `Resolver::allow_wanted` trusted this library (see Safety there).
         let library = unsafe { Allowed::open(self.soname.as_ref(), self.soname.as_ref()) }?;
         Ok(self.library.get_or_init(|| library))
     }
 }
 
-/// What a target offers to one image.
+/// The symbols that a target offers to one image.
 #[derive(Debug)]
 pub(crate) struct Offer<'a> {
     resolver: &'a Resolver,
-    /// Those that it wants, if it needs them.
+    /// The libraries that the image wants, if it needs them.
     wanted: Vec<&'a Allowed>,
 }
 
 impl Offer<'_> {
-    /// The address of what `import` names, without its addend; `None` where nothing of that name is offered.
+    /// The address of `import`, without its addend; `None` if it is not offered.
     pub(crate) fn resolve(&self, import: &Import<'_>) -> Option<u64> {
         self.resolver.resolve(import).or_else(|| self.resolve_wanted(import.name))
     }
@@ -137,16 +138,16 @@ impl Offer<'_> {
     }
 }
 
-/// Never unloaded: code that outlives the resolver may hold addresses in it.
+/// A library that is never unloaded: code that outlives the resolver may hold addresses in it.
 #[derive(Debug)]
 struct Allowed {
     name: String,
     loaded: ManuallyDrop<Loaded>,
-    /// What its dependencies define is offered too.
+    /// Whether symbols of its dependencies are offered too.
     dependencies: bool,
 }
 
-/// What goes before all that was offered when it came.
+/// An interposed symbol or library: takes precedence over everything offered before it.
 #[derive(Debug)]
 enum Interposed {
     Library(Allowed),
@@ -164,12 +165,12 @@ impl Interposed {
 }
 
 impl Allowed {
-    /// Loads what is `at` a path; messages call it `name`.
+    /// Loads the library at the path `at`; messages call it `name`.
     ///
     /// # Safety
-    /// As for [`Loaded::open`].
+    /// The conditions of [`Loaded::open`].
     unsafe fn open(name: &OsStr, at: &OsStr) -> Result<Allowed, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library (see Safety).
         let loaded = unsafe { Loaded::open(at) };
         let loaded = loaded.map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
         let name = name.to_string_lossy().into_owned();
@@ -182,7 +183,7 @@ impl Allowed {
 }
 
 impl Resolver {
-    /// Nothing but these exports.
+    /// Makes a resolver with these exports and nothing else.
     pub fn new(exports: Exports) -> Resolver {
         Resolver { exports, ..Resolver::default() }
     }
@@ -192,53 +193,53 @@ impl Resolver {
         &self.exports
     }
 
-    /// The exports, to add to them. Code placed before keeps the addresses that it was given.
+    /// The exports, for additions. Code placed before keeps its addresses.
     pub fn exports_mut(&mut self) -> &mut Exports {
         &mut self.exports
     }
 
-    /// Allows imports of what this shared library defines *itself*, not what the libraries define that it depends on. A
-    /// name with a slash is a path; one without is searched for as the dynamic linker does (`libm.so.6`). The library is
-    /// loaded now, which runs its constructors, and stays loaded until the process ends.
+    /// Allows imports of symbols that this shared library defines *itself*, not those of its dependencies. A
+    /// name with a slash is a path; one without is searched for as the dynamic linker does (`libm.so.6`). The
+    /// library is loaded now, which runs its constructors, and stays loaded until the process ends.
     ///
-    /// Functions that a library takes from the kernel's vDSO instead of defining them (`time` and `gettimeofday` of glibc)
-    /// are not found this way; export them.
+    /// Functions that a library takes from the kernel's vDSO instead of defining them (`time` and
+    /// `gettimeofday` of glibc) are not found this way; export them.
     ///
     /// # Errors
     /// [`Error::Load`].
     ///
     /// # Safety
-    /// The library's constructors must be sound to run in this process, now, and those of the libraries that it depends on; so
-    /// must its destructors when the process ends. What it defines must be what the authors of ifuncs were told it is.
+    /// The constructors of the library and its dependencies must be sound to run in this process now, and its
+    /// destructors when the process ends. Its symbols must be what the authors of ifuncs were told.
     pub unsafe fn allow_library(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library (see Safety).
         self.libraries.push(unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?);
         Ok(())
     }
 
-    /// As [`Resolver::allow_library`], with what the libraries define that this one depends on.
+    /// [`Resolver::allow_library`] that also allows the symbols of the library's dependencies.
     ///
     /// # Errors
     /// [`Error::Load`].
     ///
     /// # Safety
-    /// As for [`Resolver::allow_library`].
+    /// The conditions of [`Resolver::allow_library`].
     pub unsafe fn allow_library_and_its_own(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library (see Safety).
         let library = unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?;
         self.libraries.push(Allowed { dependencies: true, ..library });
         Ok(())
     }
 
-    /// Allows images to want the library with this soname: it is opened when the first image wants it that imports something
-    /// that is not offered otherwise, and stays open until the process ends. Such images, and no others, then find what it defines
-    /// *itself*, after all else that is offered.
+    /// Allows images to want the library with this soname. It is opened for the first image that wants it and
+    /// imports a symbol that is not offered otherwise, and stays open until the process ends. Only such
+    /// images then find the symbols that it defines *itself*, after everything else that is offered.
     ///
     /// # Errors
-    /// [`Error::Soname`] for a path, and for what else is no soname.
+    /// [`Error::Soname`] for a path, and for other names that are no sonames.
     ///
     /// # Safety
-    /// As for [`Resolver::allow_library`], at any time from now on.
+    /// The conditions of [`Resolver::allow_library`], at any time from now on.
     pub unsafe fn allow_wanted(&mut self, soname: &str) -> Result<(), Error> {
         if !is_soname(soname) {
             return Err(Error::Soname { name: soname.to_owned() });
@@ -249,12 +250,12 @@ impl Resolver {
         Ok(())
     }
 
-    /// What is offered to this image, called `ifunc`. Libraries that it wants are opened, if it imports something that is not
-    /// offered otherwise.
+    /// The offer to this image, called `ifunc`. Opens the libraries that it wants, if it imports a symbol
+    /// that is not offered otherwise.
     ///
     /// # Errors
-    /// [`Refused::WantedLibraries`] where such an import is in no library that is opened, and it wants others;
-    /// [`Refused::WantedUnopened`] where one of those that would be opened cannot be.
+    /// [`Refused::WantedLibraries`] if such an import is in no library that is opened, and the image wants
+    /// others. [`Refused::WantedUnopened`] if one of the permitted libraries cannot be opened.
     pub(crate) fn offer(&self, image: &ImageView<'_>, ifunc: &str) -> Result<Offer<'_>, Refused> {
         let mut offer = Offer { resolver: self, wanted: Vec::new() };
         if image.wanted().next().is_none() {
@@ -285,32 +286,33 @@ impl Resolver {
         }
     }
 
-    /// Puts what this shared library defines itself before all that is offered until now, but for the services that every target
-    /// has (`farjump_reply` and others). Code placed before keeps the addresses that it was given. Otherwise as
-    /// [`Resolver::allow_library`].
+    /// Interposes the symbols that this shared library defines itself: they take precedence over everything
+    /// offered until now, except the services of every target (`farjump_reply` and others). Code placed
+    /// before keeps its addresses. Otherwise like [`Resolver::allow_library`].
     ///
-    /// Returns the names of exports that it takes the place of, in alphabetical order.
+    /// Returns the names of the replaced exports, in alphabetical order.
     ///
     /// # Errors
     /// [`Error::Load`].
     ///
     /// # Safety
-    /// As for [`Resolver::allow_library`].
+    /// The conditions of [`Resolver::allow_library`].
     pub unsafe fn interpose_library(&mut self, name: impl AsRef<OsStr>) -> Result<Vec<String>, Error> {
         let name = name.as_ref();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library (see Safety).
         let library = unsafe { Allowed::open(name, name) }?;
         Ok(self.interposed(library))
     }
 
-    /// As [`Resolver::interpose_library`], of a library that is no file: its `bytes` are copied into memory that stays as long
-    /// as the process, with a descriptor. `name` is what messages call it.
+    /// [`Resolver::interpose_library`] for a library that is no file: its `bytes` are copied into memory that
+    /// stays, with a descriptor, as long as the process. Messages call it `name`.
     ///
     /// # Errors
-    /// [`Error::Load`]; also where the system makes no file in memory, or `/proc` is not there to load it from.
+    /// [`Error::Load`]; also if the system makes no file in memory, or `/proc` is not mounted to load it
+    /// from.
     ///
     /// # Safety
-    /// As for [`Resolver::allow_library`].
+    /// The conditions of [`Resolver::allow_library`].
     pub unsafe fn interpose_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<String>, Error> {
         let failed = |error: std::io::Error| Error::Load {
             path: name.into(),
@@ -320,9 +322,9 @@ impl Resolver {
         let mut file = File::from(memory.map_err(|errno| failed(errno.into()))?);
         file.write_all(bytes).map_err(failed)?;
         let at = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library (see Safety).
         let library = unsafe { Allowed::open(OsStr::new(name), OsStr::new(&at)) }?;
-        // The dynamic linker knows libraries by their paths: the number must never be another's.
+        // The dynamic linker identifies libraries by path: the descriptor's number must never be reused.
         std::mem::forget(file);
         Ok(self.interposed(library))
     }
@@ -334,21 +336,22 @@ impl Resolver {
         replaced
     }
 
-    /// Puts `address` before all that is offered as `name` until now.
+    /// Interposes `address`: it takes precedence over everything offered as `name` until now.
     ///
     /// # Safety
-    /// As for [`Exports::insert`].
+    /// The conditions of [`Exports::insert`].
     pub unsafe fn interpose(&mut self, name: impl Into<String>, address: *const c_void) {
         self.interposed.push(Interposed::Symbol(name.into(), address.expose_provenance() as u64));
     }
 
-    /// Allows imports of every symbol that the program and the libraries loaded with it export: all of libc among them.
-    /// The program's own functions are found if it was linked with `-rdynamic` (`-C link-args=-rdynamic`).
+    /// Allows imports of every symbol that the program and its loaded libraries export, including all of
+    /// libc. The program's own functions are found if it was linked with `-rdynamic` (`-C
+    /// link-args=-rdynamic`).
     pub fn allow_process_symbols(&mut self) {
         self.process = Some(unix::Library::this());
     }
 
-    /// The address of what `import` names, without its addend; `None` where nothing of that name is offered.
+    /// The address of `import`, without its addend; `None` if it is not offered.
     pub fn resolve(&self, import: &Import<'_>) -> Option<u64> {
         let interposed = match import.name.starts_with(SERVICES) {
             true => None,
@@ -366,7 +369,7 @@ impl Resolver {
         Some(address.expose_provenance().get() as u64)
     }
 
-    /// The export whose name looks most like `name`, if any does.
+    /// The export with the most similar name, if one is similar.
     pub fn suggestion(&self, name: &str) -> Option<&str> {
         let likeness = |other: &str| strsim::normalized_damerau_levenshtein(name, other);
         let nearest = self.exports.names().map(|other| (likeness(other), other));
@@ -374,7 +377,7 @@ impl Resolver {
         (likeness >= LIKENESS).then_some(other)
     }
 
-    /// What is on offer, for messages: `memcmp, memcpy, kv_get and what libkv.so defines`.
+    /// The offers, for messages: `memcmp, memcpy, kv_get and what libkv.so defines`.
     pub fn offered(&self) -> String {
         let mut names: Vec<&str> = self.exports.names().take(LISTED).collect();
         let more = self.exports.names().len() - names.len();
@@ -419,7 +422,7 @@ mod tests {
     fn the_four_that_compilers_call_are_always_there_and_work() {
         let resolver = Resolver::default();
         let address = resolver.resolve(&import("memcpy")).unwrap();
-        // SAFETY: that export is libc's memcpy, which has this signature.
+        // SAFETY: this export is libc's memcpy, which has this signature.
         let memcpy: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8 =
             unsafe { std::mem::transmute(address as usize) };
         let mut to = [0; 4];
@@ -434,7 +437,7 @@ mod tests {
         let mut resolver = Resolver::default();
         assert_eq!(resolver.resolve(&import("getpid")), None);
         assert_eq!(resolver.resolve(&import("log2")), None);
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: a library of the system, and no code is linked with it here.
         unsafe { resolver.allow_library("libm.so.6").unwrap() };
         assert!(resolver.resolve(&import("log2")).is_some());
         assert_eq!(resolver.resolve(&import("getpid")), None, "libm depends on libc and does not define it");
@@ -449,14 +452,14 @@ mod tests {
         resolver.allow_process_symbols();
         let process = resolver.resolve(&import("log2")).or(resolver.resolve(&import("malloc"))).unwrap();
         assert_ne!(process, datum().addr() as u64);
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: a library of the system, and no code is linked with it here.
         unsafe { resolver.allow_library("libm.so.6").unwrap() };
         let libm = resolver.resolve(&import("log2")).unwrap();
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: no code is linked with it here.
         unsafe { resolver.exports_mut().insert("log2", datum()) };
         assert_eq!(resolver.resolve(&import("log2")), Some(datum().addr() as u64));
         assert_ne!(libm, datum().addr() as u64);
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: no code is linked with it here.
         unsafe { resolver.exports_mut().insert("memcpy", datum()) };
         assert_eq!(resolver.resolve(&import("memcpy")), Some(datum().addr() as u64));
     }
@@ -467,26 +470,26 @@ mod tests {
         let other = (&raw const OTHER).cast::<c_void>();
         let mut resolver = Resolver::default();
         for name in ["log2", "cbrt", "farjump_reply"] {
-            // SAFETY: nothing is linked with it here.
+            // SAFETY: no code is linked with it here.
             unsafe { resolver.exports_mut().insert(name, datum()) };
         }
-        // SAFETY: the system's library, and nothing is linked with it here.
+        // SAFETY: a library of the system, and no code is linked with it here.
         let replaced = unsafe { resolver.interpose_library("libm.so.6") }.unwrap();
         assert_eq!(replaced, ["cbrt", "log2"]);
         let libm = resolver.resolve(&import("log2")).unwrap();
         assert_ne!(libm, datum().addr() as u64);
         assert!(resolver.resolve(&import("exp2")).is_some(), "what nobody exported");
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: no code is linked with it here.
         unsafe { resolver.interpose("log2", other) };
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: no code is linked with it here.
         unsafe { resolver.interpose("farjump_reply", other) };
         assert_eq!(resolver.resolve(&import("log2")), Some(other.addr() as u64));
         assert_eq!(resolver.resolve(&import("farjump_reply")), Some(datum().addr() as u64));
-        // SAFETY: as above.
+        // SAFETY: a library of the system, and no code is linked with it here.
         unsafe { resolver.interpose_library("libm.so.6") }.unwrap();
         assert_eq!(resolver.resolve(&import("log2")), Some(libm));
         assert!(resolver.offered().contains("what libm.so.6 defines and log2"), "{}", resolver.offered());
-        // SAFETY: there is no such file, and nothing that could run in those bytes.
+        // SAFETY: there is no such file, and the bytes contain nothing that could run.
         let (error, other) = unsafe {
             (
                 resolver.interpose_library("./libno-such.so").unwrap_err(),
@@ -507,9 +510,9 @@ mod tests {
     #[test]
     fn the_nearest_export_is_suggested_and_a_strange_one_is_not() {
         let mut exports = Exports::new();
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: no code is linked with it here.
         unsafe { exports.insert("kv_get", datum()) };
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: no code is linked with it here.
         unsafe { exports.insert("kv_put", datum()) };
         let resolver = Resolver::new(exports);
         assert_eq!(resolver.suggestion("store_get"), Some("kv_get"));
@@ -522,10 +525,10 @@ mod tests {
         let mut resolver = Resolver::default();
         assert_eq!(resolver.offered(), "memcmp, memcpy, memmove, memset");
         for number in 0..12 {
-            // SAFETY: nothing is linked with it here.
+            // SAFETY: no code is linked with it here.
             unsafe { resolver.exports_mut().insert(format!("f{number:02}"), datum()) };
         }
-        // SAFETY: nothing is linked with it here.
+        // SAFETY: a library of the system, and no code is linked with it here.
         unsafe { resolver.allow_library("libm.so.6").unwrap() };
         resolver.allow_process_symbols();
         assert_eq!(

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use libloading::os::unix;
 
-/// A library held open. `dlsym` also finds what the library's *dependencies* define; [`Loaded::symbol`] does not, so that
-/// naming a library in a policy offers that library and not all of libc with it.
+/// An open library. `dlsym` also finds symbols of its *dependencies*; [`Loaded::symbol`] does not. So naming
+/// a library in a policy offers that library, and not all of libc with it.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     library: unix::Library,
@@ -15,42 +15,43 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// `dlopen` with all symbols bound at once and none offered to other libraries. Runs the library's constructors.
+    /// Opens a library by `dlopen`, with all symbols bound at once and none offered to other libraries. Runs
+    /// its constructors.
     ///
     /// # Errors
-    /// What the dynamic linker said.
+    /// The dynamic linker's message.
     ///
     /// # Safety
-    /// The constructors of the library, and of those that it depends on, must be sound to run now, and its destructors when
-    /// the last handle on it goes.
+    /// The constructors of the library and its dependencies must be sound to run now, and its destructors
+    /// when the last handle on it goes.
     pub(crate) unsafe fn open(name: &OsStr) -> Result<Loaded, String> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller trusts the library (see Safety).
         let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) };
         let handle = library.map_err(said)?.into_raw();
-        // SAFETY: `handle` is from `into_raw` just above, and nobody else has it.
+        // SAFETY: `handle` is from `into_raw` just above, and nothing else has it.
         let library = unsafe { unix::Library::from_raw(handle) };
         let extent = extent_of(handle).ok_or("the dynamic linker does not say where it put it")?;
         Ok(Loaded { library, extent })
     }
 
-    /// Address of `name` if this very library defines it.
+    /// Address of `name` if this library defines it itself.
     pub(crate) fn symbol(&self, name: &str) -> Option<NonNull<c_void>> {
         let address = find(&self.library, name)?;
         self.extent.contains(&address.addr().get()).then_some(address)
     }
 
-    /// Address of `name` if this library defines it, or one that it depends on.
+    /// Address of `name` if this library or a dependency defines it.
     pub(crate) fn symbol_or_dependencies(&self, name: &str) -> Option<NonNull<c_void>> {
         find(&self.library, name)
     }
 
-    /// How many bytes of the library lie at and behind `address`, which [`Loaded::symbol`] gave.
+    /// Bytes of the library from `address`, a result of [`Loaded::symbol`], to its end.
     pub(crate) fn bytes_from(&self, address: NonNull<c_void>) -> usize {
         self.extent.end.saturating_sub(address.addr().get())
     }
 }
 
-/// What the dynamic linker said.
+/// The dynamic linker's message.
 fn said(error: libloading::Error) -> String {
     match error {
         libloading::Error::DlOpen { source } => source.to_string(),
@@ -58,9 +59,9 @@ fn said(error: libloading::Error) -> String {
     }
 }
 
-/// Address of `name` in a library or in what it depends on. Names with a zero byte are never found.
+/// Address of `name` in a library or its dependencies. Names with a zero byte are never found.
 pub(crate) fn find(library: &unix::Library, name: &str) -> Option<NonNull<c_void>> {
-    // SAFETY: the symbol is not used as the type that is named here, only its address is taken.
+    // SAFETY: the symbol is not used as the named type; only its address is taken.
     let symbol = unsafe { library.get::<*mut c_void>(name) };
     NonNull::new(symbol.ok()?.as_raw_ptr())
 }
@@ -76,13 +77,14 @@ struct LinkMap {
 /// The addresses of the library with this handle.
 fn extent_of(handle: *mut c_void) -> Option<Range<usize>> {
     let mut map: *const LinkMap = std::ptr::null();
-    // SAFETY: `handle` is an open library, and RTLD_DI_LINKMAP stores one pointer where the third argument points
-    // (dlinfo(3)).
+    // SAFETY: `handle` is an open library, and RTLD_DI_LINKMAP stores one pointer where the third argument
+    // points (dlinfo(3)).
     let failed = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
     if failed != 0 || map.is_null() {
         return None;
     }
-    // SAFETY: the dynamic linker's description of a library stays valid and unchanged while the library is open.
+    // SAFETY: the dynamic linker's description of a library stays valid and unchanged while the library is
+    // open.
     let dynamic = unsafe { (*map).dynamic }.addr();
     let mut search = Search { address: dynamic, found: None };
     // SAFETY: `visit` takes its third argument for a `Search`, which `search` is until the call returns.
@@ -95,11 +97,12 @@ struct Search {
     found: Option<Range<usize>>,
 }
 
-/// Stops at the object whose loaded segments span the address sought.
+/// Stops at the object whose loaded segments contain the address.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
     // SAFETY: `extent_of` passes a `Search` that only this call uses.
     let search = unsafe { &mut *search.cast::<Search>() };
-    // SAFETY: dl_iterate_phdr(3) gives a valid description, and in it the address and number of the program headers.
+    // SAFETY: dl_iterate_phdr(3) passes a valid description, with the address and number of the program
+    // headers.
     let (bias, headers) = unsafe {
         let info = &*info;
         (info.dlpi_addr as usize, std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)))
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_library_offers_what_it_defines_and_not_what_its_dependencies_do() {
-        // SAFETY: the system's library.
+        // SAFETY: a library of the system.
         let libm = unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
         assert!(libm.symbol("log2").is_some());
         assert!(find(&libm.library, "getpid").is_some(), "dlsym looks into libc, which libm depends on");
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_bytes_behind_a_symbol_end_with_the_library() {
-        // SAFETY: the system's library.
+        // SAFETY: a library of the system.
         let libm = unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
         let log2 = libm.symbol("log2").unwrap();
         let behind = libm.bytes_from(log2);

@@ -1,4 +1,4 @@
-//! What allocates, and what does not.
+//! The allocations of the loader: none on the hot path.
 
 mod code;
 
@@ -17,22 +17,22 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator as it came.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promises are those that this call needs.
+        // SAFETY: the caller meets the same conditions for this call.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are those that this call needs.
+        // SAFETY: the caller meets the same conditions for this call.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, len: usize) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promises are those that this call needs.
+        // SAFETY: the caller meets the same conditions for this call.
         unsafe { System.realloc(memory, layout, len) }
     }
 }
@@ -75,7 +75,7 @@ fn calling_the_payload_routines_allocates_nothing() {
     let counted = allocations(|| {
         for _ in 0..100 {
             let max = library.payload_max_size(&[1; 40]);
-            // SAFETY: the room is longer than 40 bytes.
+            // SAFETY: the array is longer than 40 bytes.
             assert!(unsafe { library.payload_init(room.as_mut_ptr(), max, &[1; 40]) }.is_ok());
         }
     });
@@ -90,11 +90,11 @@ fn linking_an_image_allocates_three_times_and_running_it_never() {
     let import = Import { site: Place::Span1(got), name: "memcpy", addend: 0, weak: false };
     let bytes = ImageParts { bss_len: 8, imports: vec![import], ..text(&span1) }.encode().unwrap();
     let id = code_id(&bytes);
-    // The table of the store grows with its first entry.
+    // The store's table grows with its first entry.
     let first = image(&[0xc3]);
     store.insert(&first, code_id(&first), "first", &resolver).unwrap();
 
-    // The copy of the image, the list of its names while they are compared, and what holds it.
+    // The copy of the image, the list of its names during the check, and the `Arc`.
     assert_eq!(allocations(|| drop(store.insert(&bytes, id, "code", &resolver).unwrap())), 3);
     let counted = allocations(|| {
         for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! What the memory of injected code is, to the rest of the process and to others.
+//! The memory of injected code, as the rest of the process and other processes see it.
 
 mod child;
 mod code;
@@ -49,13 +49,14 @@ fn at(maps: &[Mapped], address: u64) -> &Mapped {
 #[test]
 fn no_page_is_writable_and_executable_while_code_runs() {
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());
-    // Statics, so that there is a second span; the code itself only counts until it is told to stop.
+    // Statics give it a second span. The code itself only counts until it is told to stop.
     let bytes = ImageParts { bss_len: 64, ..text(&COUNT_UNTIL_STOPPED) }.encode().unwrap();
     let linked = insert(&mut store, &bytes);
     let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let runner = std::thread::spawn({
         let (linked, words) = (Arc::clone(&linked), Arc::clone(&words));
-        // SAFETY: the code reads the first word and writes the second, as the loops below do, atomically on x86-64.
+        // SAFETY: the code reads the first word and writes the second, as the loops below do, atomically on
+        // x86-64.
         move || unsafe { (linked.main())(std::ptr::null_mut(), 0, words.as_ptr().cast_mut().cast()) }
     });
     let count = || words[1].load(Ordering::SeqCst);
@@ -89,9 +90,9 @@ fn code_cannot_write_its_own_got() {
     let name = "code_cannot_write_its_own_got";
     if child::is_child(name) {
         let mut store = Store::new(Arena::new(64 * 1024).unwrap());
-        // incq here(%rip) of its own first bytes
+        // incq here(%rip), which writes its own first bytes
         let linked = insert(&mut store, &image(&[0x48, 0xff, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc3]));
-        // SAFETY: it ends this process, which is there for that.
+        // SAFETY: it ends this process, which exists for that.
         unsafe { (linked.main())(std::ptr::null_mut(), 0, std::ptr::null_mut()) };
         return;
     }
@@ -106,8 +107,8 @@ fn code_that_was_freed_and_all_that_never_was_code_is_traps() {
     let bytes = image(&INCREMENT);
     let linked = insert(&mut store, &bytes);
     let start = linked.block().address() as usize as *const u8;
-    // SAFETY: the arena's code is mapped readable for its length as long as the arena, and nobody writes to it here but
-    // this thread, between the calls.
+    // SAFETY: the arena's code is mapped readable for its length as long as the arena, and only this thread
+    // writes to it, between the calls.
     let code = || unsafe { std::slice::from_raw_parts(start, arena.capacity()) }.to_vec();
     let placed = code();
     assert_eq!(placed[..4], INCREMENT);
@@ -132,7 +133,7 @@ fn calling_code_that_was_freed_ends_the_process_at_once() {
         assert_eq!(number, 1);
         store.forget(&code_id(&bytes));
         drop(linked);
-        // SAFETY: it ends this process, which is there for that.
+        // SAFETY: it ends this process, which exists for that.
         unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
         return;
     }
@@ -194,8 +195,8 @@ fn a_forked_child_has_nothing_of_the_arena_and_can_drop_it() {
         if !matches!(refused, Err(Refused::Arena { source: Error::ArenaForked, .. })) {
             return 3;
         }
-        // Something else where the code was: it has to outlive the arena.
-        // SAFETY: nothing is mapped there, so no mapping is replaced.
+        // Another mapping at the code's address: it must outlive the arena. SAFETY: nothing is mapped there,
+        // so no mapping is replaced.
         let new = unsafe {
             libc::mmap(
                 code as usize as *mut libc::c_void,
@@ -243,7 +244,7 @@ fn where_memory_may_not_become_executable_the_error_says_so() {
     const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
     let zero: libc::c_ulong = 0;
     if child::is_child(name) {
-        // SAFETY: takes rights from this process, which is there for that.
+        // SAFETY: takes rights from this process, which exists for that.
         let set = unsafe { libc::prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, zero, zero, zero) };
         if set != 0 {
             eprintln!(
@@ -273,7 +274,7 @@ fn where_there_is_no_memory_the_error_says_so() {
     let name = "where_there_is_no_memory_the_error_says_so";
     if child::is_child(name) {
         let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: 1 << 30 };
-        // SAFETY: takes memory from this process, which is there for that.
+        // SAFETY: takes memory from this process, which exists for that.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
         eprintln!("{}", Arena::new(100_000).unwrap_err());
         return;
@@ -329,7 +330,7 @@ fn placing_and_running_waits_for_no_page() {
     let before = faults();
     for _ in 0..IMAGES {
         let block = arena.place(&view, |_| None).unwrap();
-        // SAFETY: the code is held, and writes one word to its arguments.
+        // SAFETY: the block exists, and the code writes one word to its arguments.
         unsafe {
             let main: unsafe extern "C" fn(*mut u8, usize, *mut u64) =
                 std::mem::transmute(block.entry() as usize);
@@ -386,10 +387,10 @@ fn an_image_that_is_written_while_it_is_read_is_whole_or_refused() {
     .cast::<u8>();
     // SAFETY: the page is longer than the image.
     unsafe { shared.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    // SAFETY: the child only writes to the page, until it is killed or its alarm rings.
+    // SAFETY: the child only writes to the page, until it is killed or its alarm goes off.
     let writer = unsafe { libc::fork() };
     if writer == 0 {
-        // SAFETY: as above; the byte is the last of the image.
+        // SAFETY: the child only writes to the page; the byte is the last of the image.
         unsafe {
             libc::alarm(60);
             let last = shared.add(bytes.len() - 1);
@@ -416,7 +417,7 @@ fn an_image_that_is_written_while_it_is_read_is_whole_or_refused() {
             Err(other) => panic!("{other}"),
         }
     }
-    // SAFETY: the child is ours and not waited for yet; nobody uses the page any more.
+    // SAFETY: the child is this process's and not waited for yet; nothing uses the page any more.
     unsafe {
         libc::kill(writer, libc::SIGKILL);
         libc::waitpid(writer, std::ptr::null_mut(), 0);

@@ -1,4 +1,4 @@
-//! What is in an image, from which inputs one can be made, and what the library around it is like.
+//! The contents of images, the inputs that they are built from, and the libraries around them.
 
 #![cfg(feature = "build")]
 
@@ -14,7 +14,7 @@ use farjump_loader::builder::{BuildReport, Options, build};
 use workshop::{Target, Workshop, imports, is_there, sample};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";
-/// Every feature that leaves something to patch, in both spans, and as many kinds of import as there are.
+/// Every feature that needs patching, in both spans, and every kind of import.
 const RICH: &str = "#include <farjump_ifunc.h>
 FARJUMP_COPY_ARGS(rich)
 extern int table_of_target[8];
@@ -53,9 +53,9 @@ extern "C" fn offered(number: i32) -> i32 {
 
 fn rich_target() -> Target {
     let mut target = Target::offering("table_of_target", (&raw const TABLE).cast());
-    // SAFETY: it is what the code takes it for.
+    // SAFETY: the code declares it with this type.
     unsafe { target.resolver.exports_mut().insert("offered", offered as *const c_void) };
-    // SAFETY: it is what the code takes it for.
+    // SAFETY: the code declares it with this type.
     unsafe { target.resolver.exports_mut().insert("__stack_chk_fail", offered as *const c_void) };
     target
 }
@@ -65,7 +65,7 @@ fn run_rich(report: &BuildReport) {
     let mut out = [0_i32; 7];
     target.run(report, &[0], &mut out);
     assert_eq!(out, [13, 3, 4, 21, i32::from(b'o'), 0, 1]);
-    // Its statics are where the first call left them.
+    // Its statics keep the values of the first call.
     target.run(report, &[], &mut out);
     assert_eq!(out, [13, 5, 4, 21, i32::from(b'z'), 0, 2]);
 }
@@ -173,7 +173,7 @@ fn objects_and_archives_of_other_build_systems_are_linked() {
         size_t t_payload_get_max_size(void *a, size_t n) { (void)a; return n; }\n\
         int t_payload_init(void *p, size_t n, void *a, size_t m) { (void)n; memcpy(p, a, m); return 0; }",
     );
-    // As a distribution would: no sections of their own, calls through the PLT, unwind tables, stack protection.
+    // The flags of a distribution: one section, calls through the PLT, unwind tables, stack protection.
     for file in ["main", "help", "heavy", "payload"] {
         let (source, object) = (format!("{file}.c"), format!("{file}.o"));
         workshop.run("gcc", &["-O2", "-fPIC", "-fstack-protector", "-c", &source, "-o", &object]);
@@ -220,7 +220,7 @@ FARJUMP_IFUNC void t_main(void *, size_t size, void *args)
     for extension in ["cpp", "cc", "cxx"] {
         let workshop = Workshop::new();
         let source = workshop.write(&format!("t.{extension}"), &text);
-        // Vtables that are never called hold an import; a constructor would be refused.
+        // Vtables that are never called contain an import; a constructor would be refused.
         let report = build(&workshop.options("t", &[source])).unwrap_or_else(|error| panic!("{error}"));
         let mut answers = [0_i32; 2];
         let mut target = Target::offering("__cxa_pure_virtual", offered as *const c_void);
@@ -371,7 +371,7 @@ fn a_failed_build_leaves_the_library_that_was_there() {
     workshop.c("counter", "int counter_main(").unwrap_err();
     assert_eq!(fs::read(&report.library).unwrap(), before);
     let opened = Library::open(&report.library).unwrap();
-    // Nor does a library change under a program that has it open.
+    // An open library does not change under its program either.
     let source = fs::read_to_string(sample("c/counter.c")).unwrap().replace("++*", "--*");
     let changed = workshop.c("counter", &source).unwrap();
     assert_ne!(changed.id, report.id);
@@ -442,6 +442,6 @@ fn a_source_written_for_three_chains_is_built_as_it_is() {
     let library = unsafe { Library::load(&report.library) }.unwrap();
     assert_eq!((library.images().len(), library.payload_max_size(b"abc")), (1, 8));
     let mut room = [0; 8];
-    // SAFETY: the room is as long as said.
+    // SAFETY: the array has the stated length.
     assert_eq!(unsafe { library.payload_init(room.as_mut_ptr(), 8, b"abc") }.unwrap(), 3);
 }

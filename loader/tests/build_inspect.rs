@@ -1,4 +1,4 @@
-//! Inspecting says what was built, without loading it.
+//! Inspecting reports the contents of a built library without loading it.
 
 #![cfg(feature = "build")]
 

@@ -11,11 +11,13 @@ use workshop::{Workshop, sample};
 fn the_linker_in_the_environment_is_the_one_that_is_run() {
     let workshop = Workshop::new();
     let options = workshop.options("counter", &[sample("c/counter.c")]);
-    // SAFETY: this is the only test of this program, and nothing else in it runs while the environment changes.
+    // SAFETY: this is the only test of this program, and nothing else in it runs while the environment
+    // changes.
     unsafe { std::env::set_var("FARJUMP_LD", "no-such-linker") };
     let text = workshop.refusal(build(&options));
     assert!(text.contains("cannot run `no-such-linker`") && text.contains("FARJUMP_LD"), "{text}");
-    // SAFETY: as above.
+    // SAFETY: this is the only test of this program, and nothing else in it runs while the environment
+    // changes.
     unsafe { std::env::set_var("FARJUMP_LD", "") };
     build(&options).unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,5 +1,5 @@
-//! Objects and archives that compilers of other languages made, and a distribution's: with the flags of their own build
-//! systems, not with farjump's. Each is built into an image, run, and its answer compared with one computed here.
+//! Objects and archives made by compilers of other languages, and a distribution's, with the flags of their
+//! own build systems. Each is built into an image and run, and its result compared with one computed here.
 
 #![cfg(feature = "build")]
 
@@ -13,7 +13,7 @@ use farjump_loader::Library;
 use farjump_loader::builder::{BuildReport, Options, build};
 use workshop::{Target, Workshop, imports, is_there};
 
-/// The payload routines of an ifunc `t`, as any compiler of C or C++ takes them.
+/// The payload routines of an ifunc `t`, for any C or C++ compiler.
 const PAYLOAD: &str = "#include <stddef.h>
 #include <string.h>
 size_t t_payload_get_max_size(void *args, size_t size) { (void)args; return size; }
@@ -21,7 +21,7 @@ int t_payload_init(void *payload, size_t room, void *args, size_t size)
 { (void)room; memcpy(payload, args, size); return 0; }
 ";
 
-/// FNV-1a over the payload, with a table and a switch, so that there are constants and jumps to place.
+/// FNV-1a over the payload, with a table and a switch, to have constants and jumps to place.
 const FNV: &str = "#include <stdint.h>
 static const uint64_t start[] = { 0, 14695981039346656037u, 0 };
 static uint64_t step(uint64_t hash, unsigned char byte) { return (hash ^ byte) * 1099511628211u; }
@@ -42,18 +42,19 @@ fn fnv_by_definition(bytes: &[u8]) -> u64 {
 
 const INPUTS: [&[u8]; 3] = [b"", b"a", b"some bytes of a payload, \x00\xff"];
 
-/// What distributions compile with: protection of the stack, calls through the PLT, unwind tables, one section for all.
+/// The flags of distributions: stack protection, calls through the PLT, unwind tables, one section for
+/// everything.
 const FLAGS: [&str; 6] =
     ["-O2", "-g", "-fPIC", "-fstack-protector-strong", "-fcf-protection", "-D_FORTIFY_SOURCE=2"];
 
 fn build_all(workshop: &Workshop, inputs: &[PathBuf]) -> BuildReport {
     let report = build(&workshop.options("t", inputs)).unwrap_or_else(|error| panic!("{error}"));
-    // The library is an ordinary one, whoever made the objects.
+    // The library is an ordinary one, whichever compiler made the objects.
     Library::open(&report.library).unwrap_or_else(|error| panic!("{error}"));
     report
 }
 
-/// Compiles a source of that name with the flags above and more.
+/// Compiles a source of that name with [`FLAGS`] and `more`.
 fn object(workshop: &Workshop, compiler: &str, file: &str, text: &str, more: &[&str]) -> PathBuf {
     workshop.write(file, text);
     let output = format!("{file}.o");
@@ -61,11 +62,11 @@ fn object(workshop: &Workshop, compiler: &str, file: &str, text: &str, more: &[&
     workshop.path(&output)
 }
 
-/// Checks the image of `FNV` that `compiler` makes as C or C++.
+/// Checks the image that `compiler` makes of `FNV` as C or C++.
 fn hashes(compiler: &str, file: &str, text: &str) {
     let workshop = Workshop::new();
     let report = build_all(&workshop, &[object(&workshop, compiler, file, text, &[])]);
-    // Of an object with one section for all, the payload routines travel along, with what they import.
+    // From an object with one section, the payload routines travel along, with their imports.
     assert_eq!(imports(&report.image), ["memcpy"], "{compiler}");
     for input in INPUTS {
         let mut hash = 0_u64;
@@ -115,9 +116,9 @@ fn objects_of_gxx_are_taken_with_templates_and_library_headers() {
     let mut top = [0_u32; 3];
     let mut target = Target::offering("memmove", libc::memmove as *const c_void);
     let exports = target.resolver.exports_mut();
-    // SAFETY: it is what the code takes it for.
+    // SAFETY: the code declares it with this type.
     unsafe { exports.insert("memcpy", libc::memcpy as *const c_void) };
-    // SAFETY: it is what the code takes it for.
+    // SAFETY: the code declares it with this type.
     unsafe { exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void) };
     target.run(&report, &payload, &mut top);
     let mut sorted = values;
@@ -152,7 +153,7 @@ end subroutine
     workshop.run("gfortran", &["-O2", "-g", "-fPIC", "-c", "t.f90", "-o", "t.f90.o"]);
     let payload = object(&workshop, "gcc", "payload.c", PAYLOAD, &[]);
     let report = build_all(&workshop, &[workshop.path("t.f90.o"), payload]);
-    // Whole and half numbers, whose sums are exact in any order.
+    // Whole and half numbers have exact sums in any order.
     let values: Vec<f64> = (0..101).map(|n| f64::from(n) * 0.5 - 20.0).collect();
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut answer = [0_f64; 2];
@@ -204,15 +205,15 @@ pub unsafe extern \"C\" fn t_payload_init(payload: *mut u8, _: usize, args: *con
     }
 }
 
-/// Where the compiler finds a static library, or `None`.
+/// Path of a static library of the compiler, or `None`.
 fn static_library(file: &str) -> Option<PathBuf> {
     let output = Command::new("cc").arg(format!("-print-file-name={file}")).output().ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    // What it does not find it only repeats.
+    // The compiler repeats the name of a file that it does not find.
     (path != Path::new(file) && path.is_file()).then_some(path)
 }
 
-/// Stands for the function that code with a protected stack calls when that was overwritten.
+/// Stands for the function that is called when a protected stack was overwritten.
 extern "C" fn stack_was_overwritten() -> ! {
     std::process::abort()
 }
@@ -244,15 +245,15 @@ fn the_archive_of_a_distribution_is_taken() {
         Library::open(&report.library).unwrap_or_else(|error| panic!("{linker}: {error}"));
         let mut target = Target::offering("memcpy", libc::memcpy as *const c_void);
         let exports = target.resolver.exports_mut();
-        // SAFETY: it is what the code takes it for.
+        // SAFETY: the code declares it with this type.
         unsafe { exports.insert("memmove", libc::memmove as *const c_void) };
-        // SAFETY: it is what the code takes it for.
+        // SAFETY: the code declares it with this type.
         unsafe { exports.insert("memset", libc::memset as *const c_void) };
-        // SAFETY: it is what the code takes it for.
+        // SAFETY: the code declares it with this type.
         unsafe { exports.insert("calloc", libc::calloc as *const c_void) };
-        // SAFETY: it is what the code takes it for.
+        // SAFETY: the code declares it with this type.
         unsafe { exports.insert("free", libc::free as *const c_void) };
-        // SAFETY: it is what the code takes it for.
+        // SAFETY: the code declares it with this type.
         unsafe { exports.insert("__stack_chk_fail", stack_was_overwritten as *const c_void) };
         #[repr(C)]
         struct Answer {
@@ -264,8 +265,8 @@ fn the_archive_of_a_distribution_is_taken() {
             target.run(&report, block, &mut answer);
             usize::try_from(answer.size).ok().map(|size| answer.bytes[..size].to_vec())
         };
-        // Blocks made by hand from the description of the format: literals alone; then one literal `a` and a match of 15 + 4
-        // + 255 + 7 bytes at distance 1, which overlaps itself, and five last literals.
+        // Blocks written by hand from the description of the format: literals alone; then one literal `a` and
+        // a match of 15 + 4 + 255 + 7 bytes at distance 1, which overlaps itself, and five last literals.
         assert_eq!(run(b"\x50hello").as_deref(), Some(&b"hello"[..]), "{linker}");
         let long: Vec<u8> = [&[b'a'; 1 + 15 + 4 + 255 + 7][..], b"bcdef"].concat();
         assert_eq!(run(b"\x1fa\x01\x00\xff\x07\x50bcdef"), Some(long), "{linker}");

@@ -1,4 +1,4 @@
-//! What cannot be injected is refused when it is built, with the symbol, the section and the object that it is in.
+//! Code that cannot be injected is refused at build time, with its symbol, section and object.
 
 #![cfg(feature = "build")]
 
@@ -20,7 +20,7 @@ fn source(declarations: &str, body: &str) -> String {
     )
 }
 
-/// Each linker that is there: what it makes of bad input differs.
+/// Each installed linker: their outputs for bad input differ.
 fn linkers() -> Vec<&'static str> {
     let (there, missing): (Vec<_>, Vec<_>) =
         ["ld.bfd", "ld.lld"].into_iter().partition(|linker| is_there(linker));
@@ -31,7 +31,7 @@ fn linkers() -> Vec<&'static str> {
     there
 }
 
-/// The text of the refusal of `source` with each linker, which must hold all of `needed`.
+/// Checks that the refusal of `source` with each linker contains all of `needed`.
 fn refused(source: &str, needed: &[&str]) {
     for linker in linkers() {
         let workshop = Workshop::new();
@@ -102,7 +102,7 @@ fn indirect_functions_are_refused() {
 
 #[test]
 fn relocations_that_no_image_can_have_are_refused() {
-    // A distance to something elsewhere, and half an address.
+    // A distance to a symbol elsewhere, and half an address.
     for (word, name) in [(".quad", "R_X86_64_PC64"), (".long", "R_X86_64_32")] {
         let difference = if word == ".quad" { " - ." } else { "" };
         let table = format!(
@@ -272,7 +272,7 @@ fn data_in_sections_of_other_names_works_or_is_refused_by_name() {
         let workshop = Workshop::new();
         let input = workshop.write("t.c", &source(declarations, "*(int *)args = plan++;"));
         let options = Options { linker: Some(linker.into()), ..workshop.options("t", &[input]) };
-        // Each linker has rules of its own for sections that its script does not name.
+        // Each linker has its own rules for sections that its script does not name.
         match build(&options) {
             Ok(report) => {
                 let mut answer = 0_i32;

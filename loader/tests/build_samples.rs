@@ -1,4 +1,4 @@
-//! Every sample is built, placed and run, and its answer compared with one computed here in another way.
+//! Every sample is built, placed and run, and its result compared with one computed here in another way.
 
 #![cfg(feature = "build")]
 
@@ -20,7 +20,7 @@ fn built(file: &str, name: &str) -> BuildReport {
     build(&workshop.options(name, &[sample(file)])).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Inputs of many kinds: empty, shorter than any step, all equal, all values, and a real file with odd ends.
+/// Inputs of many kinds: empty, shorter than any step, all equal, all values, and a real file of odd length.
 fn inputs() -> Vec<Vec<u8>> {
     let program = fs::read(std::env::current_exe().unwrap()).unwrap();
     let mut inputs: Vec<Vec<u8>> = vec![Vec::new(), vec![0], b"panic".to_vec(), vec![b'a'; 1000]];
@@ -49,7 +49,7 @@ fn the_images_of_the_samples_that_work_on_their_payload_are_small() {
         let report = built(&format!("c/{name}.c"), name);
         println!("{name}: {} bytes, {:?}", report.image.len(), report.sizes);
         assert!(report.image.len() <= limit, "{name}: {} bytes", report.image.len());
-        // Runs in any mode, and keeps nothing of the target's memory.
+        // Runs in any mode, and keeps no memory in the target.
         assert_eq!((report.sizes.data, report.sizes.bss), (0, 0), "{name}");
     }
 }
@@ -69,7 +69,7 @@ fn counter_adds_one_to_the_word_of_the_target() {
         let report = built(file, "counter");
         let mut target = Target::new();
         if file.starts_with("rust") {
-            // SAFETY: it is what the code takes it for.
+            // SAFETY: the code declares it with this type.
             unsafe { target.resolver.exports_mut().insert("farjump_panic", farjump_panic as *const c_void) };
         }
         let mut word = 41_u64;
@@ -82,7 +82,8 @@ fn counter_adds_one_to_the_word_of_the_target() {
 
 static PRINTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Stands for printf with hello's four arguments: those are passed in registers whether a function is variadic or not.
+/// Stands for printf with hello's four arguments: they travel in registers whether or not a function is
+/// variadic.
 unsafe extern "C" fn printf(
     format: *const c_char,
     len: c_int,
@@ -153,7 +154,7 @@ fn grep_counts_every_occurrence_overlapping_ones_too() {
     }
 }
 
-/// Bit by bit, most significant power first, as the polynomial's definition has it.
+/// Bit by bit, most significant power first, as in the polynomial's definition.
 fn crc32_by_definition(bytes: &[u8]) -> u32 {
     let mut rest = !0_u32;
     for byte in bytes {
@@ -167,7 +168,7 @@ fn crc32_by_definition(bytes: &[u8]) -> u32 {
 
 #[test]
 fn crc32_is_that_of_ieee_802_3() {
-    // The check value that catalogues of CRCs give for this one.
+    // The check value in catalogues of CRCs.
     assert_eq!(crc32_by_definition(b"123456789"), 0xcbf4_3926);
     for file in ["c/crc32.c", "rust/crc32.rs"] {
         let report = built(file, "crc32");
@@ -188,7 +189,7 @@ fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload(
         let workshop = Workshop::new();
         let name = file.split(['/', '.']).nth(1).unwrap();
         let report = build(&workshop.options(name, &[sample(&file)])).unwrap();
-        // Neither farjump_reply nor farjump_panic is anywhere in this process for the dynamic linker to find.
+        // The dynamic linker finds neither farjump_reply nor farjump_panic in this process.
         let opened = Library::open(&report.library).unwrap_or_else(|error| panic!("{error}"));
         // SAFETY: built above.
         let loaded = unsafe { Library::load(&report.library) }.unwrap_or_else(|error| panic!("{error}"));
@@ -201,7 +202,7 @@ fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload(
             for args in [&b""[..], b"some arguments"] {
                 assert_eq!(library.payload_max_size(args), args.len());
                 let mut room = vec![0xaa; args.len() + 8];
-                // SAFETY: the room is as long as said.
+                // SAFETY: the vector is longer than the stated length.
                 let used = unsafe { library.payload_init(room.as_mut_ptr(), args.len(), args) }.unwrap();
                 assert_eq!(&room[..used], args);
                 assert_eq!(room[used..], [0xaa; 8]);
@@ -212,9 +213,9 @@ fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload(
 
 static PANICS: Mutex<Option<Sender<String>>> = Mutex::new(None);
 
-/// Ends the call like a target would, in that nothing after it runs: the thread never goes on.
+/// Ends the call like a target, in that nothing after it runs: the thread never continues.
 unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
-    // SAFETY: injected code passes text of its own and its length.
+    // SAFETY: injected code passes its own text and its length.
     let text = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), len) };
     if let Some(panics) = &*PANICS.lock().unwrap() {
         let _ = panics.send(String::from_utf8_lossy(text).into_owned());
@@ -256,7 +257,7 @@ fn picky(payload: &farjump_ifunc::Payload) {
         let linked = linked.clone();
         thread::spawn(move || {
             let mut payload = payload.to_vec();
-            // SAFETY: code of this test, which reads the payload and nothing else.
+            // SAFETY: code of this test, which reads only the payload.
             unsafe { (linked.main())(payload.as_mut_ptr().cast(), payload.len(), std::ptr::null_mut()) };
         });
         assert_eq!(panics.recv_timeout(Duration::from_secs(60)).as_deref(), Ok(expected));
@@ -312,7 +313,7 @@ pub fn words(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
         assert_eq!(library.images()[0].payload_align_log2(), 9);
         assert!(report.image.len() < 512, "parsing travels too: {} bytes", report.image.len());
         let mut room = vec![0; library.payload_max_size(b"1 2 39")];
-        // SAFETY: the room is as long as said.
+        // SAFETY: the vector has the stated length.
         let mut init = |args: &[u8]| unsafe { library.payload_init(room.as_mut_ptr(), room.len(), args) };
         assert_eq!(init(b"1 2 39").unwrap(), 24);
         assert!(init(b"1 2 x").unwrap_err().to_string().contains("failed with 8"));

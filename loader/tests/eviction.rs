@@ -1,4 +1,4 @@
-//! A store that is full: what goes, what stays, and what is refused.
+//! A full store: the images that it drops, keeps and refuses.
 
 mod code;
 
@@ -11,7 +11,7 @@ use farjump_core::image::{CodeId, ImageParts};
 use farjump_loader::{Arena, Capacity, Linked, Need, Refused, Resolver, Store, code_id};
 use proptest::prelude::*;
 
-/// An image of its own for each number: `ret`, and the number behind it.
+/// A different image for each number: `ret`, and the number behind it.
 fn numbered(number: u16) -> Vec<u8> {
     let [low, high] = number.to_le_bytes();
     image(&[0xc3, low, high])
@@ -25,7 +25,7 @@ fn insert(store: &mut Store, image: &[u8]) -> Result<Arc<Linked>, Refused> {
     store.insert(image, code_id(image), "code", &Resolver::default())
 }
 
-/// Inserts, with the least recently used dropped as far as need be. It counts as used at `now`.
+/// Inserts an image, dropping the least recently used ones as needed. It counts as used at `now`.
 fn insert_for(store: &mut Store, image: &[u8], now: u64) -> Result<CodeId, Refused> {
     store.make_room(&Need::of(image).unwrap(), |_| {});
     let linked = insert(store, image)?;
@@ -108,7 +108,7 @@ fn a_full_arena_drops_code_until_there_is_one_gap_that_is_long_enough() {
     let block = |number: u8| image(&[&[0xc3, number][..], &[0; 4030]].concat());
     let ids: Vec<_> = (0..16).map(|n| insert_for(&mut store, &block(n), u64::from(n) + 1).unwrap()).collect();
     assert_eq!((store.len(), store.arena().used()), (16, 64 * 1024));
-    // The oldest are the first and the third, which are no neighbours; the second follows.
+    // The oldest are the first and the third, which are not adjacent; the second follows.
     store.get(&ids[1]).unwrap().usage().touch(20);
     for id in &ids[3..] {
         store.get(id).unwrap().usage().touch(30);
@@ -134,7 +134,7 @@ fn code_that_was_dropped_and_comes_again_has_statics_as_at_first_and_its_calls_s
             assert!(linked.usage().is_due(), "the first calls are timed");
             linked.usage().took(Duration::from_nanos(50));
             linked.usage().count(1);
-            // SAFETY: the code writes one word to where its arguments point.
+            // SAFETY: the code writes one word to its arguments.
             unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut count).cast()) };
             assert_eq!(count, expected);
         }
@@ -146,7 +146,7 @@ fn code_that_was_dropped_and_comes_again_has_statics_as_at_first_and_its_calls_s
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Use this image, inserting it where it is not held.
+    /// Use this image; insert it if it is not in the store.
     Use(u16),
     Forget(u16),
 }
@@ -161,10 +161,10 @@ proptest! {
             1..200,
         ),
     ) {
-        // Lengths differ, so that one may take the place of several.
+        // Lengths differ, so one image may replace several.
         let image_of = |number: u16| image(&vec![number as u8; 1 + 9 * usize::from(number)]);
         let mut store = bounded(bytes, images);
-        // The number of each image held, by when it was used last.
+        // The number of each stored image, by its last use.
         let mut model: BTreeMap<u64, u16> = BTreeMap::new();
         let mut evictions = 0;
         for (now, step) in (1_u64..).zip(steps) {

@@ -1,4 +1,4 @@
-//! Opening ifunc libraries, and everything that only looks like one.
+//! Opening ifunc libraries, and files that only look like one.
 
 mod child;
 mod code;
@@ -46,7 +46,7 @@ fn compile(path: &Path, source: &str, options: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// C that carries these bytes as `farjump build` does.
+/// C that carries these bytes like the output of `farjump build`.
 fn carrying(bundle: &[u8]) -> String {
     let bytes: Vec<String> = bundle.iter().map(u8::to_string).collect();
     format!("const unsigned char {SYMBOL}[] __attribute__((aligned(64))) = {{{}}};\n", bytes.join(","))
@@ -90,17 +90,17 @@ fn refused(made: &Made) -> Error {
 }
 
 fn load(path: &Path) -> Result<Library, Error> {
-    // SAFETY: the libraries of these tests keep to what is asked of them; what is no library does not load.
+    // SAFETY: the libraries of these tests meet the conditions; other files do not load.
     unsafe { Library::load(path) }
 }
 
 fn named(path: &Path, name: &str) -> Result<Library, Error> {
-    // SAFETY: as in `load`.
+    // SAFETY: the libraries of these tests meet the conditions; other files do not load.
     unsafe { Library::load_named(path, name) }
 }
 
 fn init(library: &Library, room: &mut [u8], args: &[u8]) -> Result<usize, Error> {
-    // SAFETY: the room is a slice.
+    // SAFETY: `room` is a slice.
     unsafe { library.payload_init(room.as_mut_ptr(), room.len(), args) }.map_err(|error| *error)
 }
 
@@ -170,7 +170,7 @@ fn a_library_of_any_compiler_can_be_opened_by_the_name_of_its_ifunc_and_has_no_i
     assert!(matches!(Library::open(&path), Err(Error::NoBundle { .. })));
     assert!(matches!(named(&path, "other"), Err(Error::MissingRoutine { .. })));
     assert!(matches!(named(&path, "../sum"), Err(Error::Bundle { .. })));
-    // One that carries images has them, if they are of this ifunc.
+    // A library with images has them if they are of this ifunc.
     let made = good(INIT);
     assert_eq!(named(&made.path, "sum").unwrap().images().len(), 1);
 }
@@ -211,7 +211,7 @@ fn what_the_library_carries_can_be_placed_and_equals_its_own_function() {
     let linked = store.insert(image.bytes(), image.id(), library.name(), &Resolver::default()).unwrap();
     let mut number = 0_u64;
     for main in [library.main().unwrap(), linked.main()] {
-        // SAFETY: both add one to the word that their arguments point at.
+        // SAFETY: both add one to the word at their arguments.
         unsafe { main(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
     }
     assert_eq!(number, 2);
@@ -294,7 +294,7 @@ fn a_library_that_is_cut_short_anywhere_is_refused_in_words_and_a_spoilt_one_nev
             spoilt[dice(elf.len())] = dice(256) as u8;
         }
         std::fs::write(&made.path, &spoilt).unwrap();
-        // What is spoilt where nobody looks is none the worse for it.
+        // Damage in unread bytes does no harm.
         let _ = Library::open(&made.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Placing images, running them, and refusing those that are not to be run.
+//! Placing images, running them, and refusing invalid ones.
 
 mod code;
 
@@ -18,7 +18,7 @@ fn insert(store: &mut Store, image: &[u8], name: &str, resolver: &Resolver) -> R
 }
 
 fn run<T>(linked: &Linked, args: &mut T) {
-    // SAFETY: the codes of this test read no payload, and write as many words as `T` has to their arguments.
+    // SAFETY: the code of these tests reads no payload, and writes as many words as `T` has to its arguments.
     unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut *args).cast()) };
 }
 
@@ -32,7 +32,7 @@ static OFFERED: [u64; 8] = [0; 8];
 
 fn offering(name: &str) -> (Resolver, u64) {
     let mut exports = Exports::new();
-    // SAFETY: it is what the code takes it for.
+    // SAFETY: the code declares it with this type.
     unsafe { exports.insert(name, (&raw const OFFERED).cast::<c_void>()) };
     (Resolver::new(exports), (&raw const OFFERED).addr() as u64)
 }
@@ -209,7 +209,7 @@ fn stores_that_share_an_arena_hold_copies_of_their_own() {
     assert_eq!((run_for(&first), run_for(&first), run_for(&second)), ([1], [2], [1]));
 }
 
-/// What is refused leaves nothing behind, and says why in these words.
+/// Checks that a refusal leaves nothing behind, and has this text.
 fn refused(store: &mut Store, result: Result<Arc<Linked>, Refused>, text: &str) {
     assert_eq!(result.unwrap_err().to_string(), text);
     assert!(store.is_empty());

@@ -1,5 +1,6 @@
-//! Libraries that images want: opened for those that need them where the target's list says so, and otherwise never. Each test
-//! has a library of its own to look for among the mappings of this process: of the C library, and loaded by nothing else here.
+//! Wanted libraries: opened only for images that need them, and only if the target lists them. Each test
+//! searches this process's mappings for a library of its own, which belongs to the C library and which
+//! nothing else here loads.
 
 mod code;
 
@@ -28,22 +29,22 @@ fn insert(image: &[u8], resolver: &Resolver) -> Result<Arc<Linked>, Refused> {
     Store::new(Arena::new(256 * 1024).unwrap()).insert(image, code_id(image), "wants", resolver)
 }
 
-/// A resolver that lets images want these.
+/// A resolver that allows images to want these.
 fn listing(wanted: &[&str]) -> Resolver {
     let mut resolver = Resolver::default();
     for soname in wanted {
-        // SAFETY: libraries of the system, or ones that are not there.
+        // SAFETY: libraries of the system, or missing ones.
         unsafe { resolver.allow_wanted(soname) }.unwrap();
     }
     resolver
 }
 
-/// Whether a library is loaded here.
+/// Whether a library is loaded in this process.
 fn is_open(soname: &str) -> bool {
     fs::read_to_string("/proc/self/maps").unwrap().contains(soname)
 }
 
-/// The name of the library that has an address.
+/// The name of the library at an address.
 fn home(address: u64) -> String {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let holds = |line: &&str| {
@@ -56,7 +57,7 @@ fn home(address: u64) -> String {
 
 fn run<const WORDS: usize>(linked: &Linked) -> [u64; WORDS] {
     let mut words = [0_u64; WORDS];
-    // SAFETY: the code reads no payload and writes as many words as it has imports.
+    // SAFETY: the code reads no payload and writes one word for each import.
     unsafe { (linked.main())(std::ptr::null_mut(), 0, words.as_mut_ptr().cast()) };
     words
 }
@@ -77,15 +78,15 @@ fn a_library_that_is_not_listed_is_not_opened_and_the_refusal_names_it_and_the_o
         assert!(matches!(refused, Refused::WantedLibraries { missing, .. } if missing.len() == 2));
         assert!(!is_open(LIBRARY));
     }
-    // It is there, and opened by the same images where it is listed, though the other one is not.
+    // It exists, and the same images open it if it is listed, although the other one is not.
     let resolver = listing(&[LIBRARY]);
     let [found] = run(&insert(&image, &resolver).unwrap());
     assert!(home(found).starts_with("libresolv"), "{}", home(found));
     InPlace::new(&image, code_id(&image), "wants", &resolver, false).unwrap();
-    // An image that does not want it finds nothing there, though it is open.
+    // An image that does not want it finds nothing there, although it is open.
     let other = wanting(&["inet_net_ntop"], false, &[]);
     assert!(matches!(insert(&other, &resolver), Err(Refused::UnresolvedImport { .. })));
-    // Nor does one that asks for what it only depends on.
+    // Neither does one that imports a symbol of its dependencies.
     let other = wanting(&["getpid"], false, &[LIBRARY]);
     assert!(matches!(insert(&other, &resolver), Err(Refused::UnresolvedImport { .. })));
 }
@@ -104,7 +105,7 @@ fn a_listed_library_is_not_opened_for_what_is_offered_otherwise_or_for_nothing()
     assert_eq!(found, (&raw const OFFERED).addr() as u64);
     assert_eq!(run(&insert(&wanting(&[], false, &[LIBRARY]), &resolver).unwrap()), [0; 0]);
     assert!(!is_open(LIBRARY));
-    // What is missing is not in it: it had to be opened to see that.
+    // The missing symbol is not in it: it had to be opened to find out.
     let refused = insert(&wanting(&["offered", "offred"], false, &[LIBRARY]), &resolver).unwrap_err();
     assert!(matches!(&refused, Refused::UnresolvedImport { symbol, .. } if symbol == "offred"), "{refused}");
     assert!(is_open(LIBRARY));
@@ -130,7 +131,7 @@ fn a_listed_library_that_is_not_there_is_told_in_the_dynamic_linkers_words() {
     );
 }
 
-/// What a lying source makes of an image whose placeholder of a library is as long as `name`.
+/// A forged image: a lying source replaces a placeholder as long as `name`.
 fn forged(name: &str) -> Vec<u8> {
     let placeholder = "x".repeat(name.len());
     let mut image = wanting(&["a"], false, &[&placeholder]);
@@ -167,7 +168,7 @@ fn a_zero_byte_a_long_name_and_too_many_are_refused_before_anything_is_opened() 
     let mut too_many = wanting(&["a"], false, &many);
     too_many[31] += 1 << 3;
     let long = "l".repeat(255);
-    // One byte longer: what ended it is part of it, and so is what follows.
+    // One byte longer: the end of the name becomes part of it, and so do the following bytes.
     let mut too_long = wanting(&["a"], false, &[&long]);
     let end = too_long.windows(255).position(|window| window == long.as_bytes()).unwrap() + 255;
     too_long[end] = b'l';

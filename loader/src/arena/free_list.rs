@@ -1,10 +1,10 @@
-//! Who has which part of an arena: first fit over a list of gaps, in offsets alone.
+//! Allocation in an arena: first fit over a list of gaps, in offsets alone.
 
 use std::ops::Range;
 
-/// Unit of what is given out, and the least distance between two rooms: one cache line, in bytes. The line between is
-/// there because a processor that runs one image fetches ahead into the next line as *code*, and writing that line then
-/// costs it a pipeline clear.
+/// Unit of allocation, and least distance between two images: one cache line, in bytes. A processor that runs
+/// one image fetches ahead into the next line as *code*. Writing that line would then cost it a pipeline
+/// clear, so a line between is kept free.
 pub(crate) const LINE: usize = 64;
 
 /// The gaps of an arena, ascending; no two touch.
@@ -12,32 +12,33 @@ pub(crate) const LINE: usize = 64;
 pub(crate) struct Rooms {
     len: usize,
     gaps: Vec<Range<usize>>,
-    /// Everything from here on has never been given out.
+    /// Start of the part that was never allocated.
     high_water: usize,
 }
 
-/// Part of an arena that was given out.
+/// An allocated part of an arena.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Whole lines, the one left free at the end included.
+    /// Whole lines, the free line at the end included.
     pub(crate) range: Range<usize>,
-    /// Whether some of it was given out before.
+    /// Whether some of it was allocated before.
     pub(crate) reused: bool,
 }
 
 impl Rooms {
-    /// One gap of `len` bytes.
+    /// Makes a list with one gap of `len` bytes.
     pub(crate) fn new(len: usize) -> Rooms {
         let gap = 0..len;
         Rooms { len, gaps: if gap.is_empty() { Vec::new() } else { vec![gap] }, high_water: 0 }
     }
 
-    /// Whole lines for `len` bytes and the line behind them; `None` for what no arena has.
+    /// Whole lines for `len` bytes and the line behind them; `None` if no arena is as long.
     fn needed(len: usize) -> Option<usize> {
         len.max(1).checked_next_multiple_of(LINE)?.checked_add(LINE)
     }
 
-    /// The first gap in which `len` bytes at a multiple of `align` (a power of two) fit with the line behind them.
+    /// Allocates `len` bytes at a multiple of `align` (a power of two), with the line behind them, in the
+    /// first gap that fits.
     pub(crate) fn take(&mut self, len: usize, align: usize) -> Option<Taken> {
         let (index, taken) = self.find(len, align)?;
         let gap = self.gaps[index].clone();
@@ -62,7 +63,7 @@ impl Rooms {
         self.find(len, align).is_some()
     }
 
-    /// The first gap that will do, by its index, and what would be taken of it.
+    /// The index of the first gap that fits, and the part of it to allocate.
     fn find(&self, len: usize, align: usize) -> Option<(usize, Range<usize>)> {
         let needed = Self::needed(len)?;
         let align = align.max(LINE);
@@ -73,8 +74,8 @@ impl Rooms {
         })
     }
 
-    /// Takes a range back that [`Rooms::take`] gave out and nobody else gave back. Never needs more memory than the
-    /// list already had when the range was taken, except where it lies between two that are still out.
+    /// Frees a range that [`Rooms::take`] allocated and that was not freed before. Never needs more memory
+    /// than the list had when the range was allocated, unless it lies between two allocated ranges.
     pub(crate) fn give_back(&mut self, range: Range<usize>) {
         let next = self.gaps.partition_point(|gap| gap.start < range.start);
         debug_assert!(next == 0 || self.gaps[next - 1].end <= range.start, "{range:?} was free");
@@ -89,17 +90,17 @@ impl Rooms {
         }
     }
 
-    /// Bytes not given out.
+    /// Free bytes.
     pub(crate) fn free(&self) -> usize {
         self.gaps.iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// Bytes given out.
+    /// Allocated bytes.
     pub(crate) fn used(&self) -> usize {
         self.len - self.free()
     }
 
-    /// The longest image that would fit now if it asked for no alignment, in bytes.
+    /// Length in bytes of the longest image that would fit now, without an alignment.
     pub(crate) fn largest(&self) -> usize {
         self.gaps.iter().map(|gap| (gap.len() & !(LINE - 1)).saturating_sub(LINE)).max().unwrap_or(0)
     }

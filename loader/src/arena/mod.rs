@@ -6,13 +6,8 @@
 //! twin:         | the same code, writable: for the loader alone |
 //! ```
 //!
-//! The code span is anonymous shared memory, doubled by `mremap` with an old size of 0, and one of the two mappings then
-//! made executable by `mprotect`. A memfd would do the same, but needs no less privilege, is subject to the policies on
-//! memfds, and perf does not attribute samples in it. Data lies [`SPAN_DISTANCE`] above the code that reaches for it, so
-//! an image takes the same offset in both, and no page of code is ever written by what it runs.
-//!
-//! Every byte of code that belongs to no image is a trap: an address that outlived its code ends the program there and
-//! then, and never runs something else.
+//! Every byte of code outside an image is a trap: a call through an address that outlived its code ends the
+//! program at once, and never runs other code.
 
 mod free_list;
 
@@ -34,30 +29,38 @@ use self::free_list::Rooms;
 use crate::error::Error;
 use crate::store::Need;
 
-/// Lengths are whole multiples of this many bytes: the largest page that Linux has on the machines farjump is made for.
+/// Lengths are multiples of this many bytes: the largest Linux page on the machines that farjump supports.
 const GRANULE: usize = 64 * 1024;
 const DISTANCE: usize = SPAN_DISTANCE as usize;
 /// `int3` on x86-64.
 const TRAP: u8 = 0xcc;
-/// What the mark holds; in a forked child it reads 0.
+/// Value of the mark; in a forked child it reads 0.
 const OURS: u8 = 1;
 
-/// Memory in which images are placed. A clone is another handle on the same memory, which lasts until the last handle
-/// and the last [`Block`] are gone. It can be shared between threads; placing and freeing take a lock, running does not.
+/// Memory in which images are placed. A clone is another handle on the same memory, which lasts until the
+/// last handle and the last [`Block`] are gone. Threads can share it; placing and freeing take a lock,
+/// running does not.
 ///
-/// A forked child has nothing of it: there, placing fails with [`Error::ArenaForked`], calling code faults, and dropping
-/// handles and blocks does nothing.
+/// A forked child has none of it: there, placing fails with [`Error::ArenaForked`], calling code faults, and
+/// dropping handles and blocks does nothing.
+///
+/// The code span is anonymous shared memory, mapped a second time by `mremap` with an old size of 0.
+/// `mprotect` then makes one of the two mappings executable. A memfd would do the same, but needs no less
+/// privilege, is subject to the policies on memfds, and perf does not attribute samples in it. Data lies
+/// [`SPAN_DISTANCE`] above the code that uses it, so an image has the same offset in both, and no page of
+/// code is ever written by the code in it.
 #[derive(Clone)]
 pub struct Arena(Arc<Memory>);
 
 impl Arena {
-    /// Reserves 1 GiB of addresses and `len` bytes more, and maps `len` bytes (rounded up to 64 KiB) of code and as many
-    /// of data. Both are backed by memory at once, so an arena takes twice `len` of it, and placing an image never waits
-    /// for a page; kernels before 5.14 leave this to the first use of each page of data.
+    /// Reserves 1 GiB of addresses and `len` bytes more, and maps `len` bytes (rounded up to 64 KiB) of code
+    /// and as many of data. Both get memory at once, so an arena takes twice `len`, and placing an image
+    /// never waits for a page. Kernels before 5.14 provide each page of data at its first use.
     ///
     /// # Errors
-    /// [`Error::ArenaLength`] at 0 and above [`SPAN_DISTANCE`] bytes, [`Error::ArenaMemory`] where the system has too
-    /// little, [`Error::ExecForbidden`] where this process may not run code from memory that it wrote.
+    /// [`Error::ArenaLength`] at 0 and above [`SPAN_DISTANCE`] bytes, [`Error::ArenaMemory`] if the system
+    /// has too little memory, [`Error::ExecForbidden`] if this process may not run code from memory that it
+    /// wrote.
     pub fn new(len: usize) -> Result<Arena, Error> {
         Memory::map(len).map(|memory| Arena(Arc::new(memory)))
     }
@@ -67,27 +70,27 @@ impl Arena {
         self.0.len
     }
 
-    /// Bytes in use: images, rounded up to lines, and the line kept free behind each.
+    /// Bytes in use: images, rounded up to lines, and the free line behind each.
     pub fn used(&self) -> usize {
         self.0.rooms().used()
     }
 
-    /// Whether [`Arena::place`] would find room for an image now.
+    /// Whether [`Arena::place`] would find space for an image now.
     pub(crate) fn fits(&self, need: &Need) -> bool {
         self.0.rooms().fits(need.span, need.align)
     }
 
-    /// Whether an image would fit if nothing else were here.
+    /// Whether an image would fit into the empty arena.
     pub(crate) fn ever_fits(&self, need: &Need) -> bool {
         Rooms::new(self.0.len).fits(need.span, need.align)
     }
 
-    /// Puts an image into the first gap that is long enough for both its spans, patches its sites with what `resolve`
-    /// finds, and makes the code fit to run.
+    /// Places an image in the first gap that fits both its spans, patches its sites by `resolve`, and makes
+    /// the code executable.
     ///
     /// # Errors
-    /// [`Error::ArenaFull`], [`Error::ArenaForked`], or [`Error::Place`] with the import that `resolve` did not find. The
-    /// room is free again then.
+    /// [`Error::ArenaFull`], [`Error::ArenaForked`], or [`Error::Place`] with the import that `resolve` did
+    /// not find. The space is free again then.
     pub fn place(
         &self,
         image: &ImageView<'_>,
@@ -131,8 +134,8 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// The room of one image that was placed. Dropping it ends the code: its bytes become traps and the room is free again,
-/// so whoever may call the code must hold the block meanwhile.
+/// The space of one placed image. Dropping it ends the code: its bytes become traps and the space is free
+/// again. A caller of the code must hold the block meanwhile.
 pub struct Block {
     memory: Arc<Memory>,
     range: Range<usize>,
@@ -148,7 +151,7 @@ impl Block {
         self.entry
     }
 
-    /// Address at which span 1 starts, where it is executed; span 2 starts [`SPAN_DISTANCE`] above it.
+    /// Address of span 1 where it is executed; span 2 is [`SPAN_DISTANCE`] above it.
     pub fn address(&self) -> u64 {
         (self.memory.reservation.start.addr().get() + self.range.start) as u64
     }
@@ -166,9 +169,9 @@ impl Block {
     /// Writable views of both spans.
     fn room(&mut self) -> Room<'_> {
         let start = self.range.start;
-        // SAFETY: the room lies inside both spans and is this block's alone until it is dropped; the twin and the data
-        // are mapped writable as long as the arena's memory, which the block holds. No code runs in it yet: it is run
-        // by those who got the block from `Arena::place`, and this is called before that returns.
+        // SAFETY: the range lies inside both spans and belongs to this block alone until it is dropped. The
+        // twin and the data stay mapped writable as long as the arena's memory, which the block holds. No
+        // code runs there yet: callers get the block from `Arena::place`, which calls this before it returns.
         let (span1, span2) = unsafe {
             (
                 std::slice::from_raw_parts_mut(self.memory.twin.start.add(start).as_ptr(), self.span1),
@@ -181,11 +184,11 @@ impl Block {
         Room { span1, span2, address: self.address() }
     }
 
-    /// Makes the code fit to run on every core.
+    /// Makes the code executable on every core.
     ///
-    /// In room that held other code before, a processor that ran that code may still have parts of it decoded. x86-64
-    /// promises the new code only after a serialising instruction (Intel SDM volume 3, 9.1.3), and any thread of this
-    /// process may be the one that runs it: `membarrier` has each of them execute one (membarrier(2), "sync core").
+    /// In reused space a processor may still have parts of the earlier code decoded. x86-64 guarantees the
+    /// new code only after a serialising instruction (Intel SDM volume 3, 9.1.3), and any thread of this
+    /// process may run it. `membarrier` makes each of them execute one (membarrier(2), "sync core").
     fn publish(&self) {
         icache::publish(self.address(), self.span1);
         if self.reused && membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err() {
@@ -199,8 +202,9 @@ impl Drop for Block {
         if !self.memory.is_ours() {
             return;
         }
-        // SAFETY: the room is this block's alone, inside the twin, which is mapped writable as long as the memory that
-        // the block still holds. Whoever may run the code holds the block, so nobody does.
+        // SAFETY: the range belongs to this block alone, inside the twin, which stays mapped writable as long
+        // as the memory that the block still holds. Every caller of the code holds the block, so none is
+        // left.
         unsafe { self.memory.twin.start.add(self.range.start).write_bytes(TRAP, self.range.len()) };
         self.memory.rooms().give_back(self.range.clone());
     }
@@ -223,10 +227,10 @@ struct Memory {
     rooms: Mutex<Rooms>,
 }
 
-// SAFETY: the mappings are reached by no thread in particular; who may touch which part is decided by `rooms`, under its
-// lock, and by who holds the block.
+// SAFETY: the mappings belong to no particular thread. `rooms`, under its lock, and ownership of blocks
+// decide which thread may touch which part.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: the mappings belong to no particular thread; `rooms` is behind a lock, and blocks own their parts.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -246,17 +250,18 @@ impl Memory {
         let (code, data) = (reservation.start, reservation.at(DISTANCE));
         let mark = reservation.at(DISTANCE + len);
         // SAFETY: the twin is shared memory of `len` bytes, so an old size of 0 makes a second mapping of it
-        // (mremap(2)); what it replaces is the start of the reservation, which is ours and not in use.
+        // (mremap(2)). It replaces the start of the reservation, which is this function's and unused.
         unsafe { rustix::mm::mremap_fixed(address(twin.start), 0, len, MremapFlags::MAYMOVE, address(code)) }
             .map_err(failed("mapping code a second time"))?;
-        // The second mapping was made writable like the first, and changes to executable in one step.
-        // SAFETY: these `len` bytes are ours, and no reference into them exists.
+        // The second mapping is writable like the first, and becomes executable in one step. SAFETY: these
+        // `len` bytes belong to this function, and no reference into them exists.
         unsafe { rustix::mm::mprotect(address(code), len, MprotectFlags::READ | MprotectFlags::EXEC) }
             .map_err(|errno| match errno {
                 Errno::ACCESS | Errno::PERM => Error::ExecForbidden { source: errno.into() },
                 _ => failed("making code executable")(errno),
             })?;
-        // SAFETY: data and mark are `len` and `GRANULE` bytes at the end of the reservation, without references.
+        // SAFETY: data and mark are `len` and `GRANULE` bytes at the end of the reservation, without
+        // references.
         unsafe {
             let protection = MprotectFlags::READ | MprotectFlags::WRITE;
             rustix::mm::mprotect(address(data), len + GRANULE, protection).map_err(failed("mapping data"))?;
@@ -266,18 +271,18 @@ impl Memory {
             .and_then(|()| advise(mark, GRANULE, Advice::LinuxWipeOnFork))
             .map_err(failed("keeping it from forked children"))?;
 
-        // Writing first: what cannot be had is an error here, and a fault when it is touched.
+        // Populated before the first write: missing memory is an error here, and would be a fault later.
         populate(twin.start, len, Advice::LinuxPopulateWrite)
             .and_then(|()| populate(data, len, Advice::LinuxPopulateWrite))
             .map_err(failed("backing it with memory"))?;
-        // SAFETY: the twin and the mark are mapped writable, and nobody else knows of them yet.
+        // SAFETY: the twin and the mark are mapped writable, and nothing else has their addresses yet.
         unsafe {
             twin.start.write_bytes(TRAP, len);
             mark.write(OURS);
         }
         populate(code, len, Advice::LinuxPopulateRead).map_err(failed("backing it with memory"))?;
 
-        // Where it is refused, reused room is published for the thread that places alone, see `Block::publish`.
+        // If the system refuses, reused space is published only to the placing thread, see `Block::publish`.
         let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedSyncCore);
         Ok(Memory {
             reservation: ManuallyDrop::new(reservation),
@@ -288,7 +293,7 @@ impl Memory {
     }
 
     fn rooms(&self) -> MutexGuard<'_, Rooms> {
-        // Nothing panics while it holds the lock, so the list is whole even then.
+        // Nothing panics while it holds the lock, so the list is consistent even after a panic.
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -296,9 +301,10 @@ impl Memory {
         self.reservation.at(DISTANCE + self.len)
     }
 
-    /// Whether this is the process that mapped it. A forked child has only the mark, and finds it wiped.
+    /// Whether this is the process that mapped the arena. A forked child has only the mark, and finds it
+    /// zero.
     fn is_ours(&self) -> bool {
-        // SAFETY: the mark is mapped as long as `self`, in children too, and written by nobody after `map`.
+        // SAFETY: the mark is mapped as long as `self`, in children too, and never written after `map`.
         unsafe { AtomicU8::from_ptr(self.mark().as_ptr()) }.load(Ordering::Relaxed) == OURS
     }
 }
@@ -306,13 +312,14 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.is_ours() {
-            // SAFETY: each is dropped once, here, and not used afterwards. No block is left: blocks hold the memory.
+            // SAFETY: each is dropped once, here, and not used afterwards. No block is left: blocks hold the
+            // memory.
             unsafe {
                 ManuallyDrop::drop(&mut self.reservation);
                 ManuallyDrop::drop(&mut self.twin);
             }
         } else {
-            // In a forked child other things may lie where the mappings were.
+            // In a forked child other mappings may be at these addresses.
             drop(Mapping { start: self.mark(), len: GRANULE });
         }
     }
@@ -326,7 +333,7 @@ struct Mapping {
 
 impl Mapping {
     fn new(len: usize, protection: ProtFlags, flags: MapFlags) -> Result<Mapping, Errno> {
-        // SAFETY: the system chooses an address at which nothing is.
+        // SAFETY: the system chooses an unused address.
         let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, protection, flags) }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(Mapping { start, len })
@@ -334,14 +341,14 @@ impl Mapping {
 
     fn at(&self, offset: usize) -> NonNull<u8> {
         debug_assert!(offset < self.len);
-        // SAFETY: `offset` lies inside the mapping, see each caller.
+        // SAFETY: `offset` lies inside the mapping, which every caller ensures.
         unsafe { self.start.add(offset) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's alone. The call fails only for arguments that `mmap` did not give.
+        // SAFETY: this value owns the mapping. The call fails only for arguments that `mmap` did not return.
         let _ = unsafe { rustix::mm::munmap(address(self.start), self.len) };
     }
 }
@@ -351,11 +358,11 @@ fn address(start: NonNull<u8>) -> *mut c_void {
 }
 
 fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> Result<(), Errno> {
-    // SAFETY: none of the advice given in this file changes what the memory holds for this process.
+    // SAFETY: none of the advice in this file changes the memory's contents for this process.
     unsafe { rustix::mm::madvise(address(start), len, advice) }
 }
 
-/// Has the system back `len` bytes now, where it can do so by itself (Linux 5.14).
+/// Populates `len` bytes now, if the system can (Linux 5.14).
 fn populate(start: NonNull<u8>, len: usize, how: Advice) -> Result<(), Errno> {
     match advise(start, len, how) {
         Err(Errno::INVAL) => Ok(()),

@@ -1,4 +1,4 @@
-//! From inputs of every kind to files that can be linked.
+//! Compiling inputs of every kind to files that can be linked.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::{Options, Scratch, run_tool, rust};
 const HEADER: &str = include_str!("../../../ifuncs/include/farjump_ifunc.h");
 const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
 
-/// Flags for every language: small position-independent code in sections of its own, so that only what is reached
-/// travels, and without what a target could not honour (unwinding, stack protection, control-flow tables, the checking
-/// functions of one C library). Distributions switch some of that on by default. With frame pointers, by which a target sees what
-/// a panic would leave.
+/// Flags for every language. They give small position-independent code with a section for each function, so
+/// that only reachable code travels. They turn off the parts that a target cannot honour, some of which
+/// distributions turn on by default: unwinding, stack protection, control-flow tables, the checking functions
+/// of one C library. Frame pointers let a target see the frames that a panic would skip.
 const FLAGS: [&str; 11] = [
     "-Os",
     "-fno-omit-frame-pointer",
@@ -31,18 +31,18 @@ const FLAGS: [&str; 11] = [
 ];
 const CXX_FLAGS: [&str; 3] = ["-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"];
 
-/// What was made of the inputs.
+/// The files made of the inputs.
 #[derive(Debug, Default)]
 pub(super) struct Compiled {
     /// In the order of the inputs.
     pub(super) files: Vec<Linkable>,
     /// Warnings of compilers.
     pub(super) messages: String,
-    /// Whether C++ was among them, so that the C++ driver links the library.
+    /// Whether C++ was among them; then the C++ driver links the library.
     pub(super) cxx: bool,
 }
 
-/// The driver for C: the one asked for, or `cc`.
+/// The driver for C: the chosen one, or `cc`.
 pub(super) fn cc(options: &Options) -> &str {
     options.cc.as_deref().unwrap_or("cc")
 }
@@ -62,10 +62,10 @@ pub(super) fn cxx(cc: &str) -> String {
     if cc.contains('/') { format!("{folder}/{program}") } else { program }
 }
 
-/// Compiles what has to be, and takes objects and archives as they are.
+/// Compiles the sources, and takes objects and archives as they are.
 ///
 /// # Errors
-/// An input of no known kind, or a compiler's refusal.
+/// An input of no known kind, or a compiler's error.
 pub(super) fn compile(options: &Options, rules: &Rules, scratch: &Scratch) -> Result<Compiled, BuildError> {
     if options.inputs.is_empty() {
         return Err(BuildError::NoInput);
@@ -135,7 +135,7 @@ enum Kind {
     Archive,
 }
 
-/// Sources are known by their names, as compilers do; objects and archives by their first bytes.
+/// The kind of an input: sources by file name, as compilers do; objects and archives by their first bytes.
 fn kind(input: &Path) -> Result<Kind, BuildError> {
     let unreadable = |source| BuildError::Read { path: input.to_owned(), source };
     if fs::metadata(input).map_err(unreadable)?.is_dir()

@@ -1,4 +1,4 @@
-//! Changing symbols of an ELF file in place: a linker has no option for what is needed here.
+//! Changing symbols of an ELF file in place, for which linkers have no option.
 
 use object::LittleEndian;
 use object::read::elf::SectionHeader;
@@ -6,16 +6,17 @@ use object::{elf, pod};
 
 use super::objects::{Elf, LITTLE};
 
-/// Which symbols of a file.
+/// A symbol table of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Table {
-    /// Those that a static link uses.
+    /// The table for static linking.
     Static,
-    /// Those that the dynamic linker uses.
+    /// The table for the dynamic linker.
     Dynamic,
 }
 
-/// Offers each symbol with its name to `change`, which says whether it changed it. Returns whether any was.
+/// Passes each symbol with its name to `change`, which returns whether it changed the symbol. Returns whether
+/// any was changed.
 ///
 /// # Errors
 /// `bytes` are no ELF file with such a table.

@@ -21,33 +21,35 @@ use crate::bundle::{self, Bundle};
 use crate::carried::IS_ARGS;
 
 const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
-/// The personality routine that Rust's core names in tables of landing pads. With panic=abort nothing ever calls it.
+/// The personality routine that Rust's core names in tables of landing pads. With panic=abort it is never
+/// called.
 const RUST_PERSONALITY: &[u8] = b"rust_eh_personality";
 
-/// What a library carries.
+/// The contents that a library carries for injection.
 pub(super) struct Carried<'a> {
     pub(super) bundle: &'a Bundle<'a>,
-    /// Identity of the image in it.
+    /// Code id of the image.
     pub(super) id: CodeId,
-    /// What that was before it became an image, for debuggers: an ELF file.
+    /// The linked ELF file that the image was made of, for debuggers.
     pub(super) linked: &'a [u8],
-    /// The payload is the arguments as they are, and the library says so.
+    /// Whether the payload is the arguments unchanged; the library then says so.
     pub(super) payload_is_args: bool,
 }
 
 impl Carried<'_> {
-    /// The data symbols that it is found by, and that say what is to be said of it. All are at its start.
+    /// The data symbols at the start of the bundle: the one by which it is found, and those that state facts
+    /// about it.
     fn symbols(&self) -> Vec<String> {
         let is_args = self.payload_is_args.then(|| format!("{}{IS_ARGS}", self.bundle.name));
         [bundle::SYMBOL.to_owned()].into_iter().chain(is_args).collect()
     }
 }
 
-/// Links `files` into the shared library `options.output`, which exports `routines`, and has it carry `carried`. `imports`
-/// are what the image finds at the target: the library loads without them.
+/// Links `files` into the shared library `options.output`, which exports `routines` and carries `carried`.
+/// `imports` are the symbols that the image finds at the target: the library loads without them.
 ///
 /// # Errors
-/// The linker's refusal, or an output that cannot be written.
+/// The linker's error, or an output that cannot be written.
 pub(super) fn write_library(
     options: &Options,
     compiled: &mut Compiled,
@@ -84,12 +86,12 @@ pub(super) fn write_library(
     replace(&library, &options.output)
 }
 
-/// An object that holds nothing but the bundle, at the symbol by which it is found, and the symbols.
+/// An object that holds only the bundle, its symbols, and the linked file.
 fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> {
     let bytes = carried.bundle.encode()?;
     let mut object = Object::new(BinaryFormat::Elf, rules.architecture, Endianness::Little);
     let home = object.add_section(Vec::new(), b".farjump.bundle".to_vec(), SectionKind::ReadOnlyData);
-    // Retained: no garbage collection of sections drops it. Allocated: no strip does, and it is in memory after dlopen.
+    // Retained: section garbage collection keeps it. Allocated: `strip` keeps it, and dlopen loads it.
     object.section_mut(home).flags =
         SectionFlags::Elf { sh_type: elf::SHT_PROGBITS, sh_flags: elf::SHF_ALLOC | elf::SHF_GNU_RETAIN };
     let len = bytes.len() as u64;
@@ -108,19 +110,19 @@ fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> 
     }
     let name = format!("{}{}", bundle::SYMBOLS_SECTION, carried.id);
     let beside = object.add_section(Vec::new(), name.into_bytes(), SectionKind::Metadata);
-    // Not allocated: it is for those who have the file, and costs a process that opens the library nothing.
+    // Not allocated: it is for readers of the file, and costs a process that opens the library nothing.
     object.section_mut(beside).flags =
         SectionFlags::Elf { sh_type: elf::SHT_PROGBITS, sh_flags: elf::SHF_GNU_RETAIN };
     object.set_section_data(beside, carried.linked, 1);
-    // Without this note, linkers make the stack of whoever loads the library executable.
+    // Without this note, linkers make the stack of every process that loads the library executable.
     object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
     object
         .write()
         .map_err(|error| BuildError::Malformed { object: "the bundle".into(), problem: error.to_string() })
 }
 
-/// The source never calls `NAME_main`, so it need not have what only the target offers: those symbols become weak, which
-/// lets the library load where they are missing.
+/// Makes symbols that only the target offers weak. The source never calls `NAME_main`, so the library must
+/// load without them.
 fn make_imports_weak(library: &Path, imports: &[String]) -> Result<(), BuildError> {
     let mut bytes = read(library)?;
     let edited = edit_symbols::edit(&mut bytes, Table::Dynamic, |name, symbol| {
@@ -142,12 +144,12 @@ fn make_imports_weak(library: &Path, imports: &[String]) -> Result<(), BuildErro
     }
 }
 
-/// Puts the finished library in its place at once, so that a program that has the old one loaded keeps the old one.
+/// Puts the finished library in its place atomically: a program that has loaded the old one keeps it.
 fn replace(finished: &Path, output: &Path) -> Result<(), BuildError> {
     let unwritable = |source| BuildError::Write { path: output.to_owned(), source };
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let neighbour = tempfile::Builder::new().prefix(".farjump-").tempfile_in(folder).map_err(unwritable)?;
-    // The copy also takes over the permissions that the linker gave.
+    // The copy also keeps the permissions that the linker set.
     fs::copy(finished, neighbour.path()).map_err(unwritable)?;
     neighbour.persist(output).map_err(|error| unwritable(error.error))?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What can go wrong when an ifunc library is built.
+//! Errors in building an ifunc library.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use farjump_core::image::{ImageError, Machine};
 
 use crate::bundle::BundleError;
 
-/// Where in the input something is: an object and a section of it.
+/// A location in the input: an object and one of its sections.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Site {
     /// The object, or the archive and its member in parentheses.
@@ -23,14 +23,14 @@ impl fmt::Display for Site {
     }
 }
 
-/// Why no ifunc library was built. Each text says what was found, where, and what to do.
+/// The reason why no ifunc library was built. Each text says what was found, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Nothing to build from.
+    /// No input.
     #[error("nothing to build: give C, C++ or Rust sources, a crate, objects or archives")]
     NoInput,
-    /// Images cannot be made for this machine.
+    /// Images cannot be built for this machine.
     #[error("farjump cannot build ifunc libraries on {machine} yet: images are linked for x86-64 alone")]
     Unsupported {
         /// Architecture of this program.
@@ -39,7 +39,7 @@ pub enum BuildError {
     /// A name that no ifunc can have.
     #[error("`{name}` cannot name an ifunc: take a C identifier of at most 255 ASCII characters (--name)")]
     Name {
-        /// The name given, or made from the output's.
+        /// The given name, or the one derived from the output's.
         name: String,
     },
     /// An input of no known kind.
@@ -51,40 +51,40 @@ pub enum BuildError {
         /// The input.
         path: PathBuf,
     },
-    /// An input, or a file made on the way, cannot be read.
+    /// An input or an intermediate file cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The library, or a file made on the way, cannot be written.
+    /// The library or an intermediate file cannot be written.
     #[error("cannot write {}: {source}", .path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A program that is needed does not start.
+    /// A required program does not start.
     #[error("cannot run `{tool}`: {source}. {advice}")]
     Tool {
         /// The program.
         tool: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
-        /// What to install or to set.
+        /// The package to install or the setting to change.
         advice: &'static str,
     },
-    /// A compiler refused a source.
+    /// A compiler rejected a source.
     #[error("`{tool}` does not compile {}:\n{messages}", .path.display())]
     Compile {
         /// The compiler.
         tool: String,
         /// The source or crate.
         path: PathBuf,
-        /// What it said.
+        /// Its output.
         messages: String,
     },
     /// A crate that has no library target.
@@ -93,7 +93,7 @@ pub enum BuildError {
         /// The crate.
         path: PathBuf,
     },
-    /// No linker that knows linker scripts was found.
+    /// No linker that supports linker scripts was found.
     #[error(
         "no linker found: images are linked by GNU ld (ld.bfd, ld) or lld (ld.lld). Install binutils or lld, or name \
          one in FARJUMP_LD"
@@ -107,15 +107,15 @@ pub enum BuildError {
     WrongLinker {
         /// The program.
         linker: String,
-        /// What it says it is.
+        /// Its version text.
         version: String,
     },
-    /// The linker refused.
+    /// The linker failed.
     #[error("`{linker}` cannot link it:\n{messages}")]
     Link {
         /// The program.
         linker: String,
-        /// What it said.
+        /// Its output.
         messages: String,
     },
     /// Code compiled for one fixed address.
@@ -126,7 +126,7 @@ pub enum BuildError {
     NotPositionIndependent {
         /// The program.
         linker: String,
-        /// What it said; it names object, section and symbol.
+        /// Its output, with object, section and symbol.
         messages: String,
     },
     /// An object that cannot be read as one.
@@ -134,7 +134,7 @@ pub enum BuildError {
     Malformed {
         /// The object.
         object: String,
-        /// What is wrong.
+        /// The error in it.
         problem: String,
     },
     /// An object for another machine.
@@ -156,7 +156,7 @@ pub enum BuildError {
         /// The object.
         object: String,
     },
-    /// One of the three routines is not there.
+    /// One of the three routines is missing.
     #[error("there is no `{routine}` in {}{}", list(.searched), missing_advice(.name, .mains))]
     MissingRoutine {
         /// Name of the ifunc.
@@ -188,10 +188,10 @@ pub enum BuildError {
         /// The object that defines it.
         object: String,
     },
-    /// `NAME_main` is no code.
+    /// `NAME_main` is not code.
     #[error("{} defines `{name}_main`, which is not a function: it lies outside the code of the image", place(.site))]
     MainIsNoCode {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
         /// Name of the ifunc.
         name: String,
@@ -208,7 +208,7 @@ pub enum BuildError {
          the target and export a function that gives its address", place(.site)
     )]
     ThreadLocal {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
         /// The variable.
         symbol: String,
@@ -219,78 +219,78 @@ pub enum BuildError {
          the target. Call one of its implementations, or let the target export it", place(.site)
     )]
     Indirect {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
         /// The function.
         symbol: String,
     },
-    /// Data of a shared library to be copied into the image.
+    /// Data of a shared library that would be copied into the image.
     #[error(
         "{} wants a copy of `{symbol}` (COPY relocation): an image cannot hold another library's data. Compile with \
          -fPIC", place(.site)
     )]
     Copy {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
         /// The variable.
         symbol: String,
     },
-    /// A relocation that images cannot have.
+    /// A relocation that images do not support.
     #[error(
         "{} needs relocation {relocation} for `{symbol}`: an image can only hold whole addresses of symbols. Compile \
          with -fPIC, and take the symbol's address instead", place(.site)
     )]
     Relocation {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
-        /// The symbol it is for, or the one that it is in.
+        /// The symbol that it refers to, or that contains it.
         symbol: String,
         /// Name and number of the relocation's type.
         relocation: String,
     },
-    /// An address at which no address can be patched.
+    /// An address at a location that cannot be patched.
     #[error(
         "{} has an address that is not at a multiple of 8 bytes, in or near `{symbol}`: do not pack structures that \
          hold pointers", place(.site)
     )]
     Unaligned {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
-        /// The symbol that holds it.
+        /// The symbol that contains it.
         symbol: String,
     },
-    /// A pointer to what does not travel.
+    /// A pointer to something that does not travel.
     #[error(
         "{} has a pointer in `{symbol}` to something that does not travel ({what}): take it from the target instead",
         place(.site)
     )]
     Outside {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
-        /// The symbol that holds the pointer.
+        /// The symbol that contains the pointer.
         symbol: String,
-        /// What it points at.
+        /// The target of the pointer.
         what: String,
     },
-    /// A section that the image has no place for.
+    /// A section that an image cannot contain.
     #[error(
         "{} is a section that has no place in an image: use .text, .rodata, .data or .bss, or a name that starts with \
          one of these and a dot", site.as_ref().map_or_else(|| section.clone(), Site::to_string)
     )]
     Section {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
         /// The section.
         section: String,
     },
-    /// A function to be called before `NAME_main`, or after everything.
+    /// A function that should run before `NAME_main`, or after everything.
     #[error(
         "{} registers `{symbol}` to run before or after everything else: nobody would call it at the target. Make \
          the variable a constant, set it up in NAME_main, or keep source-only code in a shared library of its own",
         place(.site)
     )]
     Constructor {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
         /// The function.
         symbol: String,
@@ -301,22 +301,22 @@ pub enum BuildError {
          Compile with -fno-exceptions and catch nothing; in Rust use panic=abort", place(.site)
     )]
     Unwinding {
-        /// Where, if it could be found.
+        /// Its location, if found.
         site: Option<Site>,
         /// The import.
         symbol: String,
     },
-    /// A wish for an alignment that cannot be had.
+    /// An alignment that is not possible.
     #[error(
         "`{name}` asks for a payload alignment of {bytes} bytes: it has to be a power of two from 8 to 4096"
     )]
     PayloadAlign {
         /// Name of the ifunc.
         name: String,
-        /// The alignment asked for.
+        /// The requested alignment.
         bytes: u64,
     },
-    /// The parts do not make an image.
+    /// The parts do not form an image.
     #[error("the linked code makes no image: {0}")]
     Image(#[from] ImageError),
     /// The image cannot be put into a library.
@@ -328,7 +328,7 @@ fn place(site: &Option<Site>) -> String {
     site.as_ref().map_or_else(|| "the image".to_owned(), Site::to_string)
 }
 
-/// The inputs for a message; a long list is cut short.
+/// Joins the inputs for a message; a long list is cut short.
 fn list(inputs: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown = inputs[..inputs.len().min(SHOWN)].join(", ");

@@ -1,7 +1,7 @@
 //! From a linked ELF file to a canonical image: the two spans, the imports and the relative sites.
 //!
-//! What the linker left in the dynamic relocations is all that has to be patched. Everything else there could be is
-//! refused here, by the symbol's name; [`super::blame`] adds in which object and section it is.
+//! Only the linker's dynamic relocations are patched. Everything else is refused here, by the symbol's name;
+//! [`super::blame`] adds its object and section.
 
 use farjump_core::image::{ImageParts, Import, Place, Relative, SPAN_DISTANCE};
 use object::elf;
@@ -14,31 +14,32 @@ use super::relocations::{Relocation, Rules};
 use crate::bundle::Sizes;
 use crate::carried::COPY_ARGS;
 
-/// Where the linker script puts what does not travel.
+/// Address at which the linker script puts sections that do not travel.
 const META: u64 = 0x5000_0000;
-/// What the script puts there, but for initialisers and thread-local storage, which are refused.
+/// The sections at that address, except initialisers and thread-local storage, which are refused.
 const KNOWN_META: [&str; 7] =
     [".farjump", ".dynsym", ".dynstr", ".gnu.hash", ".hash", ".rela.dyn", ".dynamic"];
 /// Sections of span 1 that linkers mark writable because a dynamic linker would patch them.
 const PATCHED: [&str; 3] = [".relro", ".got", ".got.plt"];
 
-/// An image, and what is known about it.
+/// An image, and facts about it.
 #[derive(Debug)]
 pub(super) struct Extracted {
     pub(super) image: Vec<u8>,
     pub(super) sizes: Sizes,
     /// Names of the imports, each once.
     pub(super) imports: Vec<String>,
-    /// Sonames of the libraries that define some of them, each once.
+    /// Sonames of the libraries that define some of the imports, each once.
     pub(super) wanted: Vec<String>,
-    /// The payload is the arguments as they are: the payload routines are farjump's.
+    /// Whether the payload is the arguments unchanged: the payload routines are farjump's.
     pub(super) payload_is_args: bool,
 }
 
-/// Makes the image of `name` from what the linker made. `find_wanted` is asked for the libraries that define the imports.
+/// Makes the image of `name` from the linker's output. `find_wanted` returns the libraries that define the
+/// imports.
 ///
 /// # Errors
-/// What cannot be in an image, without its site; and those of `find_wanted`.
+/// Contents that an image cannot have, without their site; and those of `find_wanted`.
 pub(super) fn extract(
     bytes: &[u8],
     name: &str,
@@ -118,7 +119,7 @@ struct Section<'a> {
     len: u64,
     align: u64,
     code: bool,
-    /// `None` for zeroes, which take no room in the file.
+    /// `None` for zeroes, which take no space in the file.
     bytes: Option<&'a [u8]>,
 }
 
@@ -128,7 +129,7 @@ impl Section<'_> {
     }
 }
 
-/// A word of the image that is known only once the image is placed.
+/// A word of the image whose value depends on the address of the placed image.
 struct Patch {
     address: u64,
     word: Word,
@@ -140,7 +141,7 @@ enum Word {
 }
 
 impl<'a> Linked<'a> {
-    /// The sections that travel, after a look at those that do not.
+    /// The sections that travel. Checks those that do not.
     fn sections(&self) -> Result<Vec<Section<'a>>, BuildError> {
         let mut travel = Vec::new();
         for (index, header) in self.elf.elf_section_table().enumerate() {
@@ -173,7 +174,7 @@ impl<'a> Linked<'a> {
         Ok(travel)
     }
 
-    /// What the dynamic relocations ask for.
+    /// The patches that the dynamic relocations require.
     fn patches(&self) -> Result<Vec<Patch>, BuildError> {
         let mut patches = Vec::new();
         for (index, header) in self.elf.elf_section_table().enumerate() {
@@ -242,7 +243,7 @@ impl<'a> Linked<'a> {
         Ok(Some(Patch { address, word }))
     }
 
-    /// Takes `.got.plt` away when nothing in it is patched: then it holds only what the dynamic linker would fill in.
+    /// Removes `.got.plt` if nothing in it is patched: then it holds only values for the dynamic linker.
     fn trim_got(&self, sections: &mut Vec<Section<'a>>, patches: &[Patch]) {
         sections.retain(|section| {
             section.name != ".got.plt"
@@ -266,8 +267,8 @@ impl<'a> Linked<'a> {
         Ok(address as u32)
     }
 
-    /// The bytes of the span that starts at `start`, up to the last that is not merely zeroes of a bss, and the length
-    /// of the span with that.
+    /// The bytes of the span at `start`, without the trailing zeroes of a bss, and the length of the span
+    /// including them.
     fn contents(&self, sections: &[Section<'_>], start: u64) -> (Vec<u8>, u64) {
         let mine = |section: &&Section<'_>| (section.address >= SPAN_DISTANCE) == (start >= SPAN_DISTANCE);
         let mut bytes = Vec::new();
@@ -281,7 +282,7 @@ impl<'a> Linked<'a> {
             }
             bytes[offset..offset + contents.len()].copy_from_slice(contents);
             if section.name == ".got.plt" {
-                // Holds link-time addresses that only a dynamic linker would use.
+                // Link-time addresses for a dynamic linker.
                 let header = contents.len().min(self.rules.got_plt_header as usize);
                 bytes[offset..offset + header].fill(0);
             }
@@ -303,7 +304,7 @@ impl<'a> Linked<'a> {
         Ok(place(address))
     }
 
-    /// The place of an address inside the image, or one past the end of a span, as C allows for pointers.
+    /// The location of an address inside the image, or one past the end of a span, as C allows for pointers.
     fn place(&self, address: u64, span1_len: u64, span2_len: u64, from: u64) -> Result<Place, BuildError> {
         let inside = address <= span1_len
             || (SPAN_DISTANCE..=SPAN_DISTANCE + span2_len).contains(&address) && span2_len != 0;
@@ -338,7 +339,7 @@ impl<'a> Linked<'a> {
         })
     }
 
-    /// The variable or function at an address, or that section.
+    /// The name of the variable or function at an address, or of the section.
     fn symbol_at(&self, address: u64) -> String {
         let covers = |symbol: &&elf::Sym64<_>| {
             let kind = symbol.st_type();
@@ -373,14 +374,14 @@ fn place(address: u64) -> Place {
     }
 }
 
-/// Sites travel as zeroes: what linkers leave there differs.
+/// Fills a site with zeroes: linkers leave different values there.
 fn blank(span: &mut [u8], offset: u32) {
     if let Some(site) = span.get_mut(offset as usize..offset as usize + 8) {
         site.fill(0);
     }
 }
 
-/// What C++ and Rust import in order to unwind, or to destroy statics at exit.
+/// Whether C++ and Rust use an import to unwind, or to destroy statics at exit.
 fn unwinds(import: &str) -> bool {
     let abi = import.strip_prefix("__cxa_").unwrap_or("");
     import.starts_with("_Unwind_")
@@ -418,7 +419,7 @@ mod tests {
 
     use super::*;
 
-    /// No shared object has one, so the sources of an ifunc cannot make one: this links a program.
+    /// A shared object has no such relocation, so this links a program.
     #[test]
     fn copy_relocations_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The one ordinary link that makes an image: with GNU ld or lld, a short script, and `NAME_main` as the only root.
+//! The link that makes an image: GNU ld or lld, a short script, and `NAME_main` as the only root.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,22 +15,23 @@ const SCRIPT: &str = include_str!("image.ld");
 const VARIABLE: &str = "FARJUMP_LD";
 const ADVICE: &str = "Install binutils or lld, or name a linker in FARJUMP_LD";
 
-/// The linkers that are looked for where none is named, the best first.
+/// The linkers to try if none is named, the best first.
 pub const LINKERS: [&str; 3] = ["ld.bfd", "ld", "ld.lld"];
 
 /// A linker that follows linker scripts.
 #[derive(Debug)]
 pub(super) struct Linker {
     program: OsString,
-    /// The first line of what it says about itself.
+    /// The first line of its version text.
     pub(super) version: String,
 }
 
 impl Linker {
-    /// The linker asked for, here or in `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
+    /// The linker named by `asked` or by `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`,
+    /// `ld.lld`.
     ///
     /// # Errors
-    /// None is there, or the one asked for does not start or does not follow linker scripts.
+    /// None is installed, or the named one does not start or does not follow linker scripts.
     pub(super) fn find(asked: Option<&Path>) -> Result<Linker, BuildError> {
         let asked = asked.map(|path| path.as_os_str().to_owned());
         if let Some(program) = asked.or_else(|| env::var_os(VARIABLE)).filter(|program| !program.is_empty()) {
@@ -51,10 +52,11 @@ impl Linker {
             .ok_or(BuildError::NoLinker)
     }
 
-    /// Links what `name`_main reaches. Returns the linked ELF file's bytes, and the linker's warnings.
+    /// Links the code that `name`_main reaches. Returns the bytes of the linked ELF file, and the linker's
+    /// warnings.
     ///
     /// # Errors
-    /// The linker's refusal, explained where the reason is known.
+    /// The linker's error, explained if its cause is known.
     pub(super) fn link_image(
         &self,
         files: &[Linkable],
@@ -92,8 +94,9 @@ impl Linker {
         Ok((bytes, messages))
     }
 
-    /// Linkers refuse some of what images cannot have before this crate can, in terms that only linker people know: lld
-    /// thread-local variables without naming them, GNU ld the handle by which destructors are registered.
+    /// Translates a linker's error into a [`BuildError`]. Linkers refuse some things before this crate can,
+    /// in terms for linker experts: lld refuses thread-local variables without naming them, GNU ld the handle
+    /// by which destructors are registered.
     fn explain(&self, messages: String, objects: &Objects, name: &str) -> BuildError {
         let linker = self.program.to_string_lossy().into_owned();
         let root = format!("{name}_main");
@@ -115,25 +118,25 @@ impl Linker {
     }
 }
 
-/// The first line of what a linker says about itself.
+/// The first line of a linker's version text.
 fn version(program: &OsString) -> Result<String, BuildError> {
     let output = run_tool::run(Command::new(program).arg("--version"), ADVICE)?;
     Ok(run_tool::messages(&output).lines().next().unwrap_or_default().to_owned())
 }
 
-/// Whether a linker can make images, by the first line of what it says about itself (`--version`). GNU ld and lld do;
-/// mold ignores scripts, gold (`GNU gold`) lays sections out by its own mind.
+/// Whether a linker can make images, by the first line of its version text (`--version`). GNU ld and lld can;
+/// mold ignores scripts, and gold (`GNU gold`) does not follow their section layout.
 pub fn follows_scripts(version: &str) -> bool {
     version.starts_with("GNU ld") || version.contains("LLD")
 }
 
-/// Messages speak of the objects by their labels, not by the paths of files made on the way.
+/// Replaces the paths of intermediate files in messages by the labels of their objects.
 fn relabel(messages: String, files: &[Linkable]) -> String {
     files.iter().fold(messages, |text, file| text.replace(&*file.path.to_string_lossy(), &file.label))
 }
 
-/// The compiler's own support routines (`libgcc.a`, compiler-rt), which code may call without knowing: 128-bit
-/// division, say. `None` where the driver does not tell or has none.
+/// The compiler's support routines (`libgcc.a`, compiler-rt), which code may call implicitly: for 128-bit
+/// division, for example. `None` if the driver has none or does not say.
 pub(super) fn runtime_library(driver: &str) -> Option<PathBuf> {
     let output = run_tool::run(Command::new(driver).arg("-print-libgcc-file-name"), ADVICE).ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());

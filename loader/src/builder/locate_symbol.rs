@@ -1,9 +1,9 @@
-//! Adds to a refusal in which object and section of the input its cause is.
+//! Names the object file and section that caused a refusal.
 
 use super::error::{BuildError, Site};
 use super::objects::{Objects, Use};
 
-/// `error` with its site, where it can be found in what `name`_main reaches.
+/// Adds the site to `error`, if it is found in the code and data that `name`_main reaches.
 pub(super) fn locate(mut error: BuildError, objects: &Objects, name: &str) -> BuildError {
     let root = format!("{name}_main");
     let find = |wanted: &dyn Fn(&Use) -> bool| objects.uses(&root).into_iter().find(wanted);

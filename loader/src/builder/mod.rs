@@ -1,12 +1,12 @@
 //! Building ifunc libraries: from C, C++ and Rust, and from objects and archives of any compiler.
 //!
-//! Every source is compiled to position-independent objects. One link with a short linker script takes what `NAME_main`
-//! reaches and nothing else; the result is turned into a canonical image; an ordinary link of all objects makes the
-//! library, which carries the image. No assembly is rewritten, and anything that an image cannot have is refused here,
-//! where the author can see it, and not at the target.
+//! Every source is compiled to position-independent objects. One link with a short linker script takes
+//! exactly what `NAME_main` reaches. The result becomes a canonical image. An ordinary link of all objects
+//! makes the library, which carries the image. No assembly is rewritten. Unsupported code is refused here,
+//! before its author, and not at the target.
 //!
-//! Needed at run time: a C compiler driver (for the library's link, even if nothing is compiled), GNU ld or lld, and for
-//! Rust inputs rustc or cargo.
+//! Requires at run time: a C compiler driver (for the library's link, even without sources), GNU ld or lld,
+//! and for Rust inputs rustc or cargo.
 
 mod compile;
 mod edit_symbols;
@@ -34,33 +34,34 @@ use temp_folder::Scratch;
 use crate::bundle::{Bundle, BundleImage, Sizes};
 use crate::code_id;
 
-/// What to build.
+/// Inputs and settings of a build.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// C sources (`.c`, `.s`, `.S`), C++ sources (`.cc`, `.cpp`, `.cxx`, `.C`), Rust sources (`.rs`), crates (a folder
-    /// or its `Cargo.toml`), ELF objects, archives; in any mixture. Objects must be position-independent; of those
-    /// compiled without `-ffunction-sections` more travels than need be.
+    /// C sources (`.c`, `.s`, `.S`), C++ sources (`.cc`, `.cpp`, `.cxx`, `.C`), Rust sources (`.rs`), crates
+    /// (a folder or its `Cargo.toml`), ELF objects, archives; in any mixture. Objects must be
+    /// position-independent. From objects compiled without `-ffunction-sections` more code travels than
+    /// necessary.
     pub inputs: Vec<PathBuf>,
-    /// The library to write. An existing file is replaced at once when all has gone well, and kept otherwise.
+    /// The library to write. An existing file is replaced atomically on success, and kept otherwise.
     pub output: PathBuf,
     /// NAME of the routines. `None`: from the output's, `libNAME.so` or `NAME.so`.
     pub name: Option<String>,
-    /// The C compiler driver, a program without arguments. `None`: `cc`. For C++ the driver that belongs to it is used
-    /// (`g++` to `gcc`, `clang++` to `clang`).
+    /// The C compiler driver, a program without arguments. `None`: `cc`. C++ uses the driver that belongs to
+    /// it (`g++` to `gcc`, `clang++` to `clang`).
     pub cc: Option<String>,
-    /// Flags for the compiler, after farjump's own (which have `-Os`), and for the link of the library, after the
-    /// objects, so that `-lz` works for the payload routines. Shared libraries among them that define what the image
-    /// imports are its *wanted libraries*, but for the C library's own. Rust is not concerned.
+    /// Flags for the compiler, after farjump's own (which contain `-Os`), and for the link of the library,
+    /// after the objects, so that `-lz` works for the payload routines. Shared libraries among them that
+    /// define imports of the image are its *wanted libraries*, except the C library's own. Rust ignores them.
     pub cflags: Vec<String>,
-    /// The linker that makes the image: GNU ld or lld. `None`: the one in the environment variable `FARJUMP_LD`,
-    /// otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
+    /// The linker that makes the image: GNU ld or lld. `None`: the one in the environment variable
+    /// `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
     pub linker: Option<PathBuf>,
-    /// Whether what is compiled here gets debugging information: lines, types and variables for a debugger. The image stays
-    /// the same; the library's file gets larger. Crates are compiled as their release profile says.
+    /// Whether compiled code gets debugging information: lines, types and variables. The image stays the
+    /// same; the library's file gets larger. Crates are compiled as their release profile says.
     pub debug: bool,
 }
 
-/// What was built.
+/// The result of a build.
 #[derive(Clone, Debug)]
 pub struct BuildReport {
     /// NAME of the routines.
@@ -69,27 +70,27 @@ pub struct BuildReport {
     pub library: PathBuf,
     /// The image that it carries.
     pub image: Vec<u8>,
-    /// What the image is made of.
+    /// Sizes of the image's parts.
     pub sizes: Sizes,
-    /// The image's identity.
+    /// The image's code id.
     pub id: CodeId,
-    /// The payload is the arguments as they are. If not, a source has to load the library.
+    /// Whether the payload is the arguments unchanged. If not, a source must load the library.
     pub payload_is_args: bool,
     /// Sonames of the libraries that the image wants of a target.
     pub wanted: Vec<String>,
-    /// The linker that made the image, as it calls itself.
+    /// The version text of the linker that made the image.
     pub linker: String,
-    /// What compilers and linkers said, warnings usually. Empty if nothing.
+    /// Output of compilers and linkers, usually warnings; may be empty.
     pub messages: String,
 }
 
 /// Builds an ifunc library.
 ///
-/// Blocks until the compilers and linkers that it starts have ended. Files made on the way are in a folder of their own
-/// under the system's temporary one and removed at the end.
+/// Blocks until the compilers and linkers that it starts have ended. Intermediate files are in a folder of
+/// their own under the system's temporary folder, removed at the end.
 ///
 /// # Errors
-/// See [`BuildError`]. The output is then as it was before.
+/// See [`BuildError`]. The output is then unchanged.
 pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let rules = relocations::Rules::native()?;
     let name = routines::name(options)?;

@@ -1,7 +1,7 @@
-//! The objects that go into a link: what they define, and what the injected function reaches through them.
+//! The objects of a link: the symbols they define, and those that the injected function reaches through them.
 //!
-//! The linker decides what an image holds; this only answers for the messages who it was: when the linker, or the image
-//! it made, is refused, [`Objects::uses`] and [`Objects::initialisers`] find the object, the section and the symbol.
+//! The linker decides the contents of an image; this module only explains errors. When the linker or its
+//! image is refused, [`Objects::uses`] and [`Objects::initialisers`] find the object, section and symbol.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -23,13 +23,13 @@ pub(super) const LITTLE: LittleEndian = LittleEndian;
 #[derive(Clone, Debug)]
 pub(super) struct Linkable {
     pub(super) path: PathBuf,
-    /// What people know it by.
+    /// Its name for people.
     pub(super) label: String,
-    /// Archives contribute only the members that are needed.
+    /// Whether it is an archive, which contributes only needed members.
     pub(super) archive: bool,
 }
 
-/// All objects of a link, archive members among them.
+/// All objects of a link, including archive members.
 #[derive(Debug)]
 pub(super) struct Objects {
     members: Vec<Member>,
@@ -49,11 +49,11 @@ struct Member {
 pub(super) struct Definition {
     pub(super) name: String,
     pub(super) object: String,
-    /// Not to be exported from a shared library.
+    /// Whether a shared library cannot export it.
     pub(super) hidden: bool,
 }
 
-/// A symbol that reached code refers to, and where.
+/// A symbol that reached code refers to, and the location of the reference.
 #[derive(Clone, Debug)]
 pub(super) struct Use {
     pub(super) site: Site,
@@ -67,7 +67,7 @@ impl Objects {
     /// Reads all of `files`.
     ///
     /// # Errors
-    /// Files that cannot be read or are no objects, objects for another machine, objects that hold a compiler's
+    /// Files that cannot be read or are no objects, objects for another machine, objects with a compiler's
     /// intermediate code instead of machine code.
     pub(super) fn read(files: &[Linkable], rules: &Rules) -> Result<Objects, BuildError> {
         let mut objects = Objects { members: Vec::new(), intermediate: Vec::new() };
@@ -113,7 +113,7 @@ impl Objects {
         Ok(())
     }
 
-    /// An archive member that holds a compiler's intermediate code: what it defines nobody here can see.
+    /// An archive member that holds a compiler's intermediate code, whose definitions are not visible here.
     pub(super) fn intermediate(&self) -> Option<&str> {
         self.intermediate.first().map(String::as_str)
     }
@@ -137,7 +137,7 @@ impl Objects {
         found
     }
 
-    /// What is referred to by the code and data that `root` reaches, nearest first.
+    /// The symbols referred to by the code and data that `root` reaches, nearest first.
     pub(super) fn uses(&self, root: &str) -> Vec<Use> {
         let parsed: Vec<_> = self.parsed().collect();
         let defined = definitions_by_name(&parsed);
@@ -180,7 +180,7 @@ impl Objects {
         uses
     }
 
-    /// Where a symbol is defined, be it for its own object alone.
+    /// The location where a symbol is defined, even if only for its own object.
     pub(super) fn home(&self, symbol: &str) -> Option<Site> {
         self.parsed().find_map(|(member, elf)| {
             let symbols = elf.elf_symbol_table();
@@ -202,7 +202,8 @@ impl Objects {
         Some(Site { object: member.label.clone(), section: name.to_owned() })
     }
 
-    /// The functions that linked objects register to be called before and after everything else, and where.
+    /// The functions that linked objects register to run before and after everything else, and their
+    /// locations.
     pub(super) fn initialisers(&self, root: &str) -> Vec<(Site, String)> {
         let parsed: Vec<_> = self.parsed().collect();
         let mut found = Vec::new();
@@ -223,7 +224,7 @@ impl Objects {
     }
 
     fn parsed(&self) -> impl Iterator<Item = (&Member, Elf<'_>)> {
-        // All were parsed once when they were read.
+        // All were parsed when they were read.
         self.members.iter().filter_map(|member| Some((member, Elf::parse(&*member.bytes).ok()?)))
     }
 }
@@ -263,7 +264,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
     fs::read(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
 }
 
-/// LLVM bitcode, bare or wrapped, or a GCC object without any machine code beside its intermediate code.
+/// LLVM bitcode, bare or wrapped, or a GCC object with intermediate code and no machine code.
 fn is_intermediate(bytes: &[u8]) -> bool {
     if bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b") {
         return true;
@@ -276,7 +277,8 @@ fn is_intermediate(bytes: &[u8]) -> bool {
     !machine_code && sections.enumerate().any(|(index, _)| section_name(&elf, index).starts_with(".gnu.lto_"))
 }
 
-/// Sections of addresses that the startup code or the dynamic linker would call; the script has the same list.
+/// Whether a section holds addresses that the startup code or the dynamic linker would call; the script has
+/// the same list.
 fn is_initialiser(section: &str) -> bool {
     [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"]
         .iter()
@@ -313,7 +315,7 @@ fn relocations(elf: &Elf<'_>, section: SectionIndex) -> Vec<(SymbolIndex, i64)> 
         .collect()
 }
 
-/// The function that a relocation against a function's own symbol, or against its section's, points at.
+/// The function that a relocation against its own symbol, or its section's, points at.
 fn function_at(elf: &Elf<'_>, symbol: SymbolIndex, addend: i64) -> String {
     let symbols = elf.elf_symbol_table();
     let Ok(entry) = symbols.symbol(symbol) else { return "?".to_owned() };
@@ -329,11 +331,11 @@ fn function_at(elf: &Elf<'_>, symbol: SymbolIndex, addend: i64) -> String {
 }
 
 type Parsed<'a> = [(&'a Member, Elf<'a>)];
-/// Of an archive, weak: smaller wins.
+/// Whether the definition is in an archive, and whether it is weak: smaller wins.
 type Rank = (bool, bool);
 
-/// Who defines a name: an object given as such before an archive's member, a strong definition before a weak one, the
-/// first before the others.
+/// The definition of each name: explicit objects before archive members, strong before weak, the first before
+/// the others.
 fn definitions_by_name<'a>(parsed: &Parsed<'a>) -> HashMap<&'a [u8], (usize, SymbolIndex)> {
     let mut best: HashMap<&[u8], (Rank, (usize, SymbolIndex))> = HashMap::new();
     for (index, (member, elf)) in parsed.iter().enumerate() {
@@ -353,7 +355,8 @@ fn definitions_by_name<'a>(parsed: &Parsed<'a>) -> HashMap<&'a [u8], (usize, Sym
     best.into_iter().map(|(name, (_, definition))| (name, definition)).collect()
 }
 
-/// The objects that a linker takes: those given as such, and the archive members that define what these and `root` need.
+/// The objects that a linker takes: the explicit ones, and the archive members that define symbols needed by
+/// these and `root`.
 fn linked(parsed: &Parsed<'_>, root: &str) -> Vec<usize> {
     let defined = definitions_by_name(parsed);
     let mut taken: Vec<usize> = (0..parsed.len()).filter(|&index| !parsed[index].0.lazy).collect();

@@ -1,44 +1,44 @@
-//! What differs from machine to machine when images are linked: one table for each.
+//! The differences between machines in linking images: one table for each.
 
 use farjump_core::image::Machine;
 use object::{Architecture, elf};
 
 use super::BuildError;
 
-/// What a dynamic relocation of a linked image means for the image.
+/// The meaning of a dynamic relocation of a linked image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Relocation {
-    /// A GOT slot that holds a symbol's address; the addend does not count.
+    /// A GOT slot that holds a symbol's address; the addend is ignored.
     Slot,
     /// A word that holds a symbol's address plus the addend.
     Address,
     /// A word that holds an address inside the image.
     Relative,
-    /// Says nothing.
+    /// No effect.
     Nothing,
     /// Thread-local storage.
     ThreadLocal,
-    /// The address is what a resolver function answers at load time.
+    /// An address that a resolver function returns at load time.
     Indirect,
-    /// The data of a shared library's symbol is to be copied here.
+    /// A copy of the data of a shared library's symbol.
     Copy,
 }
 
-/// How images are made for one machine.
+/// The rules for images of one machine.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) machine: Machine,
     pub(super) architecture: Architecture,
-    /// The machine as linkers call it when they are asked for it with `-m`.
+    /// The linkers' name of the machine, for `-m`.
     pub(super) emulation: &'static str,
-    /// Compiler flags that only this machine's compilers know.
+    /// Compiler flags specific to this machine.
     pub(super) cflags: &'static [&'static str],
-    /// The least alignment at which linked code may be placed: log2 of bytes.
+    /// The least alignment of linked code: log2 of bytes.
     pub(super) min_align_log2: u8,
     /// Length of the start of `.got.plt` that belongs to the dynamic linker, in bytes.
     pub(super) got_plt_header: u64,
     relocation_name: fn(elf::RelocationType) -> Option<&'static str>,
-    /// Relocations that linkers leave in a shared object, and those that are refused by a name of their own.
+    /// Relocations that linkers leave in a shared object, and those with a refusal of their own.
     relocations: &'static [(elf::RelocationType, Relocation)],
 }
 
@@ -47,7 +47,7 @@ static X86_64: Rules = Rules {
     machine: Machine::X86_64,
     architecture: Architecture::X86_64,
     emulation: "elf_x86_64",
-    // Functions that call nothing need no frame pointer: nothing can panic inside them.
+    // Leaf functions need no frame pointer: nothing can panic inside them.
     cflags: &["-fcf-protection=none", "-momit-leaf-frame-pointer"],
     min_align_log2: 0,
     got_plt_header: 24,
@@ -68,7 +68,7 @@ static X86_64: Rules = Rules {
 };
 
 impl Rules {
-    /// The rules for the machine that this program runs on: libraries are built where they are used as sources.
+    /// The rules for the machine that this program runs on: sources build the libraries that they use.
     pub(super) fn native() -> Result<&'static Rules, BuildError> {
         match Machine::native() {
             Some(Machine::X86_64) => Ok(&X86_64),
@@ -76,7 +76,7 @@ impl Rules {
         }
     }
 
-    /// What relocations of this number mean, or `None` for those that images cannot have.
+    /// The meaning of relocations with this number; `None` for those that images do not support.
     pub(super) fn relocation(&self, number: elf::RelocationType) -> Option<Relocation> {
         self.relocations.iter().find(|(known, _)| *known == number).map(|&(_, meaning)| meaning)
     }

@@ -1,4 +1,4 @@
-//! The routines of an ifunc library: how it is named, which routines it needs, and that a library can export them.
+//! The routines of an ifunc library: its name, the routines it needs, and their export.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use super::objects::{LITTLE, Linkable, Objects, read};
 use super::{Options, temp_folder};
 use crate::bundle;
 
-/// NAME: the one asked for, or the one in the output's name.
+/// NAME: the chosen one, or the one in the output's file name.
 ///
 /// # Errors
-/// Neither can be an ifunc's name.
+/// Neither is a valid ifunc name.
 pub(super) fn name(options: &Options) -> Result<String, BuildError> {
     let name = options.name.clone().unwrap_or_else(|| {
         let stem = options.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -23,17 +23,17 @@ pub(super) fn name(options: &Options) -> Result<String, BuildError> {
     if bundle::is_name(&name) { Ok(name) } else { Err(BuildError::Name { name }) }
 }
 
-/// The names of every routine that a library of this name may have.
+/// The names of all routines that a library of this name may have.
 fn all(name: &str) -> [String; 5] {
     ["main", "payload_get_max_size", "payload_init", "payload_init_shrink", "payload_bound"]
         .map(|routine| format!("{name}_{routine}"))
 }
 
-/// The routines that the objects define: `NAME_main`, `NAME_payload_get_max_size` or in its place Three-Chains'
-/// `NAME_payload_bound`, and `NAME_payload_init` or `NAME_payload_init_shrink`.
+/// The routines that the objects define: `NAME_main`; `NAME_payload_get_max_size`, or Three-Chains'
+/// `NAME_payload_bound` instead; and `NAME_payload_init` or `NAME_payload_init_shrink`.
 ///
 /// # Errors
-/// One is missing, both of the last are there, or one cannot be exported.
+/// One is missing, both of the last are present, or one cannot be exported.
 pub(super) fn find(name: &str, objects: &Objects, files: &[Linkable]) -> Result<Vec<String>, BuildError> {
     let definitions = objects.definitions();
     let defined = |routine: &str| definitions.iter().find(|definition| definition.name == routine);
@@ -67,8 +67,8 @@ pub(super) fn find(name: &str, objects: &Objects, files: &[Linkable]) -> Result<
     Ok(routines)
 }
 
-/// Makes the routines visible in objects that were compiled here: sources are compiled with hidden visibility, and
-/// authors need not mark their routines.
+/// Makes the routines visible in objects that were compiled here: sources are compiled with hidden
+/// visibility, and authors need not mark their routines.
 ///
 /// # Errors
 /// An object cannot be read or written back.
@@ -85,7 +85,7 @@ pub(super) fn expose<'a>(name: &str, files: impl Iterator<Item = &'a PathBuf>) -
             }
             hidden
         });
-        // What is no ELF object is refused with its reason when all objects are read.
+        // Other files are refused, with a reason, when all objects are read.
         if exposed.unwrap_or(false) {
             temp_folder::write(path.clone(), &bytes)?;
         }

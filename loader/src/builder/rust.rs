@@ -1,5 +1,5 @@
-//! Rust: a source file compiled against the author crate that is embedded here, or a crate built by cargo. Either way
-//! a static library comes out, of which the image's link takes what `NAME_main` reaches.
+//! Rust inputs: a source file compiled against the embedded author crate, or a crate built by cargo. Both
+//! give a static library, from which the image's link takes the code that `NAME_main` reaches.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,11 +18,11 @@ const AUTHOR_CRATE: [(&str, &str); 6] = [
     ("payload.rs", include_str!("../../../ifuncs/rust/src/payload.rs")),
     ("shared.rs", include_str!("../../../ifuncs/rust/src/shared.rs")),
 ];
-/// Set while an ifunc is compiled to be injected: the macro of the author crate then brings its panic handler.
+/// Set while an ifunc is compiled for injection: the macro of the author crate then adds its panic handler.
 const CFG: &str = "farjump_ifunc";
 const ADVICE: &str = "Install Rust (rustup.rs), or build from C or from objects";
 
-/// What came of Rust code.
+/// The result of compiling Rust code.
 #[derive(Debug)]
 pub(super) struct Built {
     /// A static library.
@@ -31,10 +31,10 @@ pub(super) struct Built {
     pub(super) messages: String,
 }
 
-/// Compiles one source file, in `folder`, which is for it alone. `debug`: with debugging information.
+/// Compiles one source file in `folder`, which is used for nothing else. `debug`: with debugging information.
 ///
 /// # Errors
-/// No rustc, or its refusal.
+/// No rustc, or its error.
 pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Result<Built, BuildError> {
     let author = temp_folder::folder(folder.join("author"))?;
     for (name, contents) in AUTHOR_CRATE {
@@ -60,16 +60,18 @@ pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Resul
     Ok(Built { archive, messages })
 }
 
-/// A target sees by them what a panic would leave; what the standard library brings has them too.
+/// Frame pointers let a target see the frames that a panic would skip; code of the standard library has them
+/// too.
 const FRAME_POINTERS: [&str; 2] = ["-C", "force-frame-pointers=yes"];
 
-/// Builds the library target of a crate, in cargo's own target folder. `path` is its folder or its `Cargo.toml`.
+/// Builds the library target of a crate in cargo's own target folder. `path` is the crate's folder or its
+/// `Cargo.toml`.
 ///
-/// The crate's release profile counts, but for `panic`, `codegen-units` and, unless `CARGO_PROFILE_RELEASE_OPT_LEVEL`
-/// is set, `opt-level`, which is `z`.
+/// The crate's release profile applies, except `panic`, `codegen-units` and, unless
+/// `CARGO_PROFILE_RELEASE_OPT_LEVEL` is set, `opt-level`, which is `z`.
 ///
 /// # Errors
-/// No cargo, its refusal, or a crate without a library.
+/// No cargo, its error, or a crate without a library.
 pub(super) fn compile_crate(path: &Path) -> Result<Built, BuildError> {
     let manifest = if path.is_dir() { path.join("Cargo.toml") } else { path.to_owned() };
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -96,14 +98,15 @@ pub(super) fn compile_crate(path: &Path) -> Result<Built, BuildError> {
     Ok(Built { archive, messages: String::new() })
 }
 
-/// The static library that a line of cargo's messages reports.
+/// The static library reported by a line of cargo's messages.
 fn static_library(line: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let files = message.get("filenames")?.as_array()?;
     files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with(".a")).map(PathBuf::from)
 }
 
-/// The compiler with what both compilations share. A program made of one unit, so that all of it is sliced alike.
+/// The compiler with the flags of both compilations. One codegen unit, so that all of the program is sliced
+/// alike.
 fn rustc() -> Command {
     let mut command = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     command.args(["--edition", "2024", "-C", "panic=abort", "-C", "opt-level=z", "-C", "codegen-units=1"]);
@@ -123,7 +126,7 @@ fn run_rustc(command: &mut Command, source: &Path) -> Result<String, BuildError>
     Err(BuildError::Compile { tool: run_tool::program(command), path: source.to_owned(), messages })
 }
 
-/// Paths get into code through panic messages: the same source is to give the same code wherever it lies.
+/// Panic messages put paths into code: the same source should give the same code wherever it lies.
 fn remap(from: &Path, to: &str) -> OsString {
     let mut argument = run_tool::option("--remap-path-prefix=", from);
     argument.push("=");

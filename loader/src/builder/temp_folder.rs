@@ -1,4 +1,4 @@
-//! The folder for files made on the way to a library.
+//! The folder for intermediate files of a build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ impl Scratch {
         folder.map(Scratch).map_err(|source| BuildError::Write { path: std::env::temp_dir(), source })
     }
 
-    /// Where a file of this name is or would be.
+    /// The path of a file of this name, existing or not.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Whether a file was made here, and not given by the user.
+    /// Whether a file was made here, not given by the user.
     pub(super) fn holds(&self, path: &Path) -> bool {
         path.starts_with(self.0.path())
     }

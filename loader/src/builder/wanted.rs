@@ -1,4 +1,5 @@
-//! The shared libraries that define what an image imports, by their sonames: as the linker finds them.
+//! Wanted libraries: the sonames of the shared libraries, as the linker finds them, that define imports of an
+//! image.
 
 use std::fs;
 use std::process::Command;
@@ -17,7 +18,7 @@ use super::relocations::Rules;
 use super::{Options, Scratch, run_tool};
 
 const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
-/// What names of libraries begin with that every process has, or any may have without harm: those of the C library and the
+/// Prefixes of libraries that every process has, or may have without harm: those of the C library and the
 /// dynamic linker.
 const EVERYWHERE: [&str; 8] = [
     "libc.so.",
@@ -29,14 +30,14 @@ const EVERYWHERE: [&str; 8] = [
     "ld-linux",
     "ld-musl-",
 ];
-/// What names of symbols begin with that every target offers.
+/// Prefix of the symbols that every target offers.
 const SERVICES: &str = "farjump_";
 
-/// The sonames of the libraries among those that `options` link that define some of `imports`, in no order. What the C
-/// library defines is nobody's to bring, and is not named.
+/// The sonames of the libraries linked by `options` that define some of `imports`, in no order. Imports that
+/// the C library defines need no other library.
 ///
 /// # Errors
-/// The linker's refusal.
+/// The linker's error.
 pub(super) fn find(
     options: &Options,
     compiled: &Compiled,
@@ -46,7 +47,7 @@ pub(super) fn find(
 ) -> Result<Vec<String>, BuildError> {
     let imports: Vec<&str> =
         imports.iter().map(String::as_str).filter(|import| !import.starts_with(SERVICES)).collect();
-    // Without flags, a C compiler links nothing but the C library.
+    // Without flags, a C compiler links only the C library.
     if imports.is_empty() || (options.cflags.is_empty() && !compiled.cxx) {
         return Ok(Vec::new());
     }
@@ -94,7 +95,7 @@ fn referring(imports: &[&str], rules: &Rules) -> Result<Vec<u8>, BuildError> {
     object.write().map_err(unwritable)
 }
 
-/// The libraries that a shared library says it needs (`DT_NEEDED`).
+/// The libraries that a shared library depends on (`DT_NEEDED`).
 fn needed(bytes: &[u8]) -> object::read::Result<Vec<String>> {
     let elf = Elf::parse(bytes)?;
     let sections = elf.elf_section_table();

@@ -1,4 +1,4 @@
-//! Reading ifunc libraries without running anything: the file is parsed, not loaded.
+//! Reading ifunc libraries without running their code: the file is parsed, not loaded.
 
 mod symbols;
 
@@ -15,16 +15,16 @@ use crate::code_id;
 
 pub use symbols::{Symbols, symbols};
 
-/// What an ifunc library is and carries.
+/// The contents of an ifunc library.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Report {
     /// NAME of its routines.
     pub name: String,
-    /// Routines of that name which it exports, in the order main, payload_get_max_size, payload_bound, payload_init,
-    /// payload_init_shrink.
+    /// Routines of that name which it exports, in the order main, payload_get_max_size, payload_bound,
+    /// payload_init, payload_init_shrink.
     pub routines: Vec<String>,
-    /// Whether its payloads are the arguments as they are. If not, payload routines of its author's make them, and a source
-    /// has to load the library.
+    /// Whether its payloads are the arguments unchanged. If not, its author's routines make them, and a
+    /// source must load the library.
     pub payload_is_args: bool,
     /// One for each architecture.
     pub images: Vec<ImageReport>,
@@ -33,89 +33,89 @@ pub struct Report {
 /// One image.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct ImageReport {
-    /// The target triple that it is for, or the number of its machine.
+    /// The target triple of the image, or the number of its machine.
     pub machine: String,
     /// Length of the image as it travels, in bytes.
     pub bytes: usize,
-    /// What it is made of.
+    /// Sizes of its parts.
     pub sizes: Sizes,
-    /// Identity of the code, in hexadecimal digits.
+    /// Code id, in hexadecimal digits.
     pub id: String,
     /// Alignment that the code needs, in bytes.
     pub align: u32,
     /// Alignment that the payload needs, in bytes; `None` for the default rule.
     pub payload_align: Option<u32>,
-    /// What it needs of the target, ascending by place.
+    /// The symbols that it needs of the target, ascending by location.
     pub imports: Vec<ImportReport>,
     /// Sonames of the libraries that define some of the imports, ascending.
     pub wanted: Vec<String>,
-    /// How many words hold addresses of the image itself.
+    /// Number of words that hold addresses of the image itself.
     pub relative_sites: usize,
 }
 
-/// A word that holds the address of something the target offers.
+/// A word that holds the address of a symbol that the target offers.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct ImportReport {
     /// The symbol.
     pub name: String,
     /// Added to its address.
     pub addend: i64,
-    /// Whether the code runs without it, and then finds no address there.
+    /// Whether the code runs without the symbol; the word is then no address.
     pub weak: bool,
-    /// Where the word is: span and offset.
+    /// Location of the word: span and offset.
     pub site: String,
 }
 
-/// Why a file is no ifunc library.
+/// The reason why a file is no ifunc library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// It cannot be read.
+    /// An unreadable file.
     #[error("cannot read `{}`: {source}", path.display())]
     Unreadable {
         /// The path as given.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is no 64-bit little-endian ELF shared library, or a damaged one.
+    /// No 64-bit little-endian ELF shared library, or a damaged one.
     #[error("`{}` is no shared library for a 64-bit machine: {problem}", path.display())]
     NotALibrary {
         /// The path as given.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         problem: String,
     },
-    /// It carries no images.
+    /// A library without images.
     #[error("`{}` carries no images: was it built with `farjump build`?", path.display())]
     NoBundle {
         /// The path as given.
         path: PathBuf,
     },
-    /// An image's symbols are not there.
+    /// Missing symbols of an image.
     #[error("`{}` keeps no symbols of its image {id}: was it stripped? Build it again", path.display())]
     NoSymbols {
         /// The path as given.
         path: PathBuf,
-        /// The image's identity.
+        /// The image's code id.
         id: String,
     },
-    /// What it carries is damaged.
+    /// A damaged bundle.
     #[error("`{}`: {source}", path.display())]
     Bundle {
         /// The path as given.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         source: BundleError,
     },
-    /// An image that it carries is damaged.
+    /// A damaged image.
     #[error("`{}`, image {index}: {source}", path.display())]
     Image {
         /// The path as given.
         path: PathBuf,
         /// Its position in the library.
         index: usize,
-        /// What is wrong with it.
+        /// The damage.
         source: ImageError,
     },
 }
@@ -123,7 +123,7 @@ pub enum InspectError {
 /// Reads the ifunc library at `path`.
 ///
 /// # Errors
-/// See [`InspectError`]. Nothing is read outside the file whatever it holds.
+/// See [`InspectError`]. Nothing outside the file is read, whatever it holds.
 pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
     let path = path.as_ref();
     look_into(path, |carrier, bundle| {
@@ -138,7 +138,7 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
     })
 }
 
-/// Opens the library at `path` and has `look` look at it.
+/// Opens the library at `path` and passes it to `look`.
 fn look_into<T>(
     path: &Path,
     look: impl FnOnce(&Carrier<'_>, &Bundle<'_>) -> Result<T, InspectError>,

@@ -1,8 +1,8 @@
 //! The symbols of images, for debuggers.
 //!
-//! Nothing of them travels. `farjump build` keeps the ELF file that its link made beside the bundle, in a section that is
-//! never loaded: text and statics as they lie in the image, which starts at address 0, the names of functions, and the
-//! debugging information that the objects had.
+//! They do not travel. `farjump build` keeps the ELF file of its link beside the bundle, in a section that is
+//! never loaded: text and statics as in the image, which starts at address 0, the names of functions, and the
+//! debugging information of the objects.
 
 use std::path::Path;
 
@@ -19,26 +19,26 @@ use crate::code_id;
 pub struct Symbols {
     /// NAME of the ifunc.
     pub name: String,
-    /// The target triple that the image is for, or the number of its machine.
+    /// The target triple of the image, or the number of its machine.
     pub machine: String,
-    /// Identity of the code, in hexadecimal digits.
+    /// Code id, in hexadecimal digits.
     pub id: String,
-    /// An ELF file linked at address 0: what is at an address in it lies that many bytes above the place of the image.
+    /// An ELF file linked at address 0: its addresses are offsets from the address of the placed image.
     pub elf: Vec<u8>,
 }
 
 /// Reads the symbols of all images of the ifunc library at `path`, in the order of the images.
 ///
 /// # Errors
-/// See [`InspectError`]; [`InspectError::NoSymbols`] if the library was stripped. Nothing is read outside the file whatever
-/// it holds.
+/// See [`InspectError`]; [`InspectError::NoSymbols`] if the library was stripped. Nothing outside the file is
+/// read, whatever it holds.
 pub fn symbols(path: impl AsRef<Path>) -> Result<Vec<Symbols>, InspectError> {
     let path = path.as_ref();
     look_into(path, |library, bundle| {
         let images = bundle.images.iter().enumerate().map(|(index, image)| {
             let view = ImageView::new_checked(image.bytes).map_err(damaged(path, index))?;
             let id = code_id(image.bytes).to_string();
-            // Whoever opens the file trusts it to be one.
+            // Readers of the result expect a valid ELF file.
             let kept = section(library.elf(), &format!("{SYMBOLS_SECTION}{id}"))
                 .filter(|bytes| ElfFile64::<LittleEndian>::parse(*bytes).is_ok());
             let missing = || InspectError::NoSymbols { path: path.to_owned(), id: id.clone() };

@@ -1,23 +1,23 @@
-//! How much a code store holds, and what an image needs of it.
+//! The capacity of a code store, and an image's need of it.
 
 use farjump_core::image::ImageView;
 
-/// How much a store holds at most.
+/// The capacity of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capacity {
-    /// Length of all images together as they travelled: headers, names of imports and initial data included, bss not. In
-    /// bytes. (Placed, an image takes room of the arena besides.)
+    /// Total length of the images as they travelled, in bytes: headers, names of imports and initial data
+    /// included, bss not. (A placed image also takes space of the arena.)
     pub bytes: usize,
     /// Number of images.
     pub images: usize,
 }
 
 impl Capacity {
-    /// No bound but the arena.
+    /// No limit but the arena.
     pub const UNBOUNDED: Capacity = Capacity { bytes: usize::MAX, images: usize::MAX };
 }
 
-/// What one image needs of a store and of its arena.
+/// The space that one image needs in a store and in its arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
     /// Length of the image as it travels, in bytes.
@@ -29,7 +29,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// The need of these bytes; `None` if they are no image.
+    /// The need of the image `image`; `None` if the bytes are no image.
     pub fn of(image: &[u8]) -> Option<Need> {
         ImageView::new_checked(image).ok().map(|view| Need::of_view(image.len(), &view))
     }

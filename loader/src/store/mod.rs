@@ -1,4 +1,4 @@
-//! The code store: linked images by their identity.
+//! The code store: linked images by code id.
 
 mod capacity;
 mod usage;
@@ -25,40 +25,41 @@ pub use self::capacity::{Capacity, Need};
 pub use self::usage::Usage;
 pub use crate::refusal::Refused;
 
-/// Code that was placed and can be called.
+/// A linked image, ready to be called.
 ///
-/// Its statics live as long as this value does, and there is one copy of them. Whoever may be running the code holds an
-/// `Arc` of it: the last one dropped frees the room and turns the code into traps.
+/// Its statics live as long as this value, in one copy. A thread that may run the code holds an `Arc` of it.
+/// Dropping the last one frees the space and turns the code into traps.
 pub struct Linked {
     id: CodeId,
     main: MainRoutine,
     payload_align_log2: u8,
     link_time: Duration,
-    /// The image, and behind it the name.
+    /// The image, followed by the name.
     bytes: Box<[u8]>,
     image_len: usize,
     usage: Usage,
     origin: OnceLock<Box<str>>,
-    /// Before the block: what is listed is there.
+    /// Before the block: listed code must still exist.
     listing: OnceLock<Listing>,
     block: Block,
 }
 
 impl Linked {
-    /// Its identity.
+    /// Its code id.
     pub fn id(&self) -> CodeId {
         self.id
     }
 
-    /// The name it came by first. For people: two sources may call different code by one name, and the same code by two.
+    /// The name under which it first arrived. For people: two sources may use one name for different code,
+    /// and two names for the same code.
     pub fn name(&self) -> &str {
-        // What follows the image was a string when it was put there.
+        // The bytes behind the image were a string when they were put there.
         std::str::from_utf8(&self.bytes[self.image_len..]).unwrap_or("")
     }
 
-    /// `NAME_main`, where it was placed. Valid as long as this value is held. Calling it runs native code that somebody
-    /// else wrote: the caller vouches that this is wanted, that the payload is valid for its length and aligned to
-    /// [`Linked::payload_align_log2`], and that the target's arguments are what the code was told to expect.
+    /// `NAME_main` of the placed image. Valid as long as this value exists. Calling it runs native code of
+    /// another author. The caller must want that, pass a payload that is valid for its length and aligned to
+    /// [`Linked::payload_align_log2`], and pass the target arguments that the code expects.
     #[inline]
     pub fn main(&self) -> MainRoutine {
         self.main
@@ -70,39 +71,39 @@ impl Linked {
         self.payload_align_log2
     }
 
-    /// The image as it came, before its sites were patched.
+    /// The image as it arrived, before its sites were patched.
     pub fn image(&self) -> &[u8] {
         &self.bytes[..self.image_len]
     }
 
-    /// How long it took from the copy of the image to code that can be called.
+    /// Time from the copy of the image to callable code.
     pub fn link_time(&self) -> Duration {
         self.link_time
     }
 
-    /// Enters it into the [`address_map`](crate::address_map), where it stays until this value is dropped.
+    /// Enters the code into the [`address_map`](crate::address_map) until this value is dropped.
     pub fn list(&self) {
         let len = self.block.code_len() as u64;
         self.listing.get_or_init(|| Listing::new(self.block.address(), len, self.id, self.name()));
     }
 
-    /// How it was called.
+    /// Its calls.
     #[inline]
     pub fn usage(&self) -> &Usage {
         &self.usage
     }
 
-    /// Who brought it, in words for people; empty if nobody said.
+    /// The peer that brought it, in words for people; empty if unknown.
     pub fn origin(&self) -> &str {
         self.origin.get().map_or("", |origin| origin)
     }
 
-    /// Says who brought it. What was said first stays.
+    /// Records the peer that brought it. The first record stays.
     pub fn set_origin(&self, origin: &str) {
         self.origin.get_or_init(|| origin.into());
     }
 
-    /// Where it was placed.
+    /// Its space in the arena.
     pub fn block(&self) -> &Block {
         &self.block
     }
@@ -118,40 +119,41 @@ impl fmt::Debug for Linked {
     }
 }
 
-/// What a target holds, by identity, up to a capacity. One thread uses a store at a time; several stores may share an arena.
+/// The linked images of a target, by code id, up to a capacity. One thread uses a store at a time; several
+/// stores may share an arena.
 ///
-/// Nothing is dropped to make room unless [`Store::make_room`] is called for it, and nothing that somebody holds an `Arc` of
-/// is dropped there.
+/// Only [`Store::make_room`] drops code to make room, and it never drops code of which an `Arc` exists
+/// elsewhere.
 #[derive(Debug)]
 pub struct Store {
     arena: Arena,
     capacity: Capacity,
     held: HashMap<CodeId, Held>,
-    /// When each was last known to be used, oldest first. Calls do not keep it up to date: whoever looks does.
+    /// The last known use of each image, oldest first. Calls do not update it: readers do.
     ages: BTreeSet<Age>,
     bytes: usize,
     evictions: u64,
-    /// Calls of what is held no longer.
+    /// Calls of images that are no longer in the store.
     past_calls: u64,
 }
 
-/// When code was last known to be used, and which.
+/// Time of the last known use, and code id.
 type Age = (u64, CodeId);
 
 #[derive(Debug)]
 struct Held {
     linked: Arc<Linked>,
-    /// The first part of its entry in `ages`: at most when it was last used.
+    /// The first part of its entry in `ages`: not later than its last use.
     listed: u64,
 }
 
 impl Store {
-    /// An empty store that places code in `arena`, and has no other bound.
+    /// Makes an empty store that places code in `arena`, without another limit.
     pub fn new(arena: Arena) -> Store {
         Store::bounded(arena, Capacity::UNBOUNDED)
     }
 
-    /// An empty store that places code in `arena`, and holds at most so much.
+    /// Makes an empty store that places code in `arena`, with this capacity.
     pub fn bounded(arena: Arena, capacity: Capacity) -> Store {
         Store {
             arena,
@@ -164,7 +166,7 @@ impl Store {
         }
     }
 
-    /// How much it holds at most.
+    /// The store's capacity.
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
@@ -174,12 +176,13 @@ impl Store {
         &self.arena
     }
 
-    /// Links an image: copies it, compares its identity with the one claimed, checks it, places it, patches its sites with what
-    /// `resolver` offers. It counts as never used until [`Usage::touch`] or [`Usage::count`] says otherwise. If the store already
-    /// holds code of that identity, that is returned, and neither `name` nor `resolver` matters.
+    /// Links an image: copies it, compares its code id with the claimed one, checks it, places it, and
+    /// patches its sites by `resolver`. If the store already has this code, returns that; `name` and
+    /// `resolver` are then unused. The new code counts as never used until [`Usage::touch`] or
+    /// [`Usage::count`].
     ///
     /// # Errors
-    /// See [`Refused`]. Nothing is held afterwards that was not held before.
+    /// See [`Refused`]. The store is then unchanged.
     pub fn insert(
         &mut self,
         image: &[u8],
@@ -230,9 +233,9 @@ impl Store {
             Ok(block) => block,
             Err(error) => return Err(refusal(error, &view, name, resolver)),
         };
-        // SAFETY: the entry lies inside the code just placed, which was linked for this machine, and its identity says
-        // that it is what the source's linker made. That it is a function of this signature is what an image promises;
-        // whoever calls it vouches for that (`Linked::main`).
+        // SAFETY: the entry lies inside the code just placed, which was linked for this machine, and its code
+        // id says that it is the source linker's output. An image claims that the function has this
+        // signature; the caller of `Linked::main` must trust that.
         let main = unsafe {
             std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
         };
@@ -257,7 +260,7 @@ impl Store {
         Ok(linked)
     }
 
-    /// Whether an image of this length would not exceed the capacity.
+    /// Whether an image of this length would keep within the capacity.
     fn holds_besides(&self, len: usize) -> bool {
         self.len() < self.capacity.images && len <= self.capacity.bytes - self.bytes
     }
@@ -267,9 +270,10 @@ impl Store {
         self.holds_besides(need.image) && self.arena.fits(need)
     }
 
-    /// Drops code, the least recently used first, until an image with this need would be placed, or nothing is left that can
-    /// go. `release` is called with each before it goes: whoever holds it to call it has to let go of it then, and if anybody
-    /// does not, it stays. Nothing is dropped for an image that an empty store would not take. Returns whether there is room.
+    /// Drops code, the least recently used first, until an image with this need would be placed, or nothing
+    /// is left to drop. `release` is called with each image before it is dropped: owners of an `Arc` must
+    /// drop it then, otherwise the image stays. Drops nothing for an image that an empty store would not
+    /// take. Returns whether there is space.
     pub fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<Linked>)) -> bool {
         if need.image > self.capacity.bytes || self.capacity.images == 0 || !self.arena.ever_fits(need) {
             return false;
@@ -289,7 +293,7 @@ impl Store {
         true
     }
 
-    /// The least recently used of those behind `behind`.
+    /// The least recently used entry behind `behind`.
     fn oldest(&mut self, behind: Bound<Age>) -> Option<Age> {
         loop {
             let age @ (listed, id) = *self.ages.range((behind, Bound::Unbounded)).next()?;
@@ -298,20 +302,20 @@ impl Store {
             if last <= listed {
                 return Some(age);
             }
-            // Used since: it is younger than it was thought to be.
+            // Used since: younger than recorded.
             held.listed = last;
             self.ages.remove(&age);
             self.ages.insert((last, id));
         }
     }
 
-    /// The code with this identity.
+    /// The code with this id.
     pub fn get(&self, id: &CodeId) -> Option<&Arc<Linked>> {
         self.held.get(id).map(|held| &held.linked)
     }
 
-    /// Gives the code with this identity up; `false` if it is not held. It stays placed until the last `Arc` of it is
-    /// dropped. Sent again, it is linked anew, with statics as they were at first.
+    /// Removes the code with this id; `false` if it is not in the store. It stays placed until its last `Arc`
+    /// is dropped. If it is sent again it is linked anew, with its initial statics.
     pub fn forget(&mut self, id: &CodeId) -> bool {
         let Some(Held { linked, listed }) = self.held.remove(id) else { return false };
         self.ages.remove(&(listed, *id));
@@ -320,38 +324,39 @@ impl Store {
         true
     }
 
-    /// How many images are held.
+    /// Number of images in the store.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether none is.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Length of the images held, as they travelled, in bytes. What they take of the arena is [`Arena::used`].
+    /// Total length of the stored images as they travelled, in bytes. Their space in the arena is
+    /// [`Arena::used`].
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What is held, in no order.
+    /// The linked images, in no order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Linked>> {
         self.held.values().map(|held| &held.linked)
     }
 
-    /// How often code was dropped to make room.
+    /// Number of images dropped to make room.
     pub fn evictions(&self) -> u64 {
         self.evictions
     }
 
-    /// Calls of all that is or was held.
+    /// Calls of all images that are or were in the store.
     pub fn calls(&self) -> u64 {
         self.past_calls + self.iter().map(|linked| linked.usage().calls()).sum::<u64>()
     }
 }
 
-/// What the source is told when an image could not be placed.
+/// The refusal for an image that could not be placed.
 #[cold]
 pub(crate) fn refusal(error: Error, view: &ImageView<'_>, name: &str, resolver: &Resolver) -> Refused {
     let ifunc = name.to_owned();

@@ -1,29 +1,31 @@
-//! How often placed code was called, when last, and an estimate of how long that took.
+//! Statistics of linked code: its calls, its last call, and an estimate of its time.
 //!
-//! A call costs two stores here. Timing one costs two looks at the clock, which is more than a short function takes, so
-//! only some are timed: the first 16 calls, and then every 64th, which stands for the 63 before it.
+//! A call costs two stores here. Timing a call reads the clock twice, which takes longer than a short
+//! function. So only some calls are timed: the first 16, and then every 64th, which stands for the 63 before
+//! it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Calls that are timed whatever they take: what is called seldom is known exactly.
+/// Calls that are always timed: the time of rarely called code is exact.
 const FIRST: u64 = 16;
-/// Of the later ones, each of this number.
+/// Distance between later timed calls.
 const PERIOD: u32 = 64;
-/// The calls of one image. Written by the thread that calls it, one at a time; whoever reads meanwhile may see a call in one
-/// figure and not yet in another. (So plain loads and stores do, where others would need locked additions.)
+/// The calls of one image. The one thread that calls it writes them. A concurrent reader may see a call in
+/// one number and not yet in another. (So plain loads and stores are enough, and no locked additions are
+/// needed.)
 #[derive(Debug)]
 pub struct Usage {
-    /// Calls from now to the next one that is timed, that one included.
+    /// Calls up to and including the next timed one.
     left: AtomicU32,
-    /// Calls from the last timed one to the next one that is timed, that one included.
+    /// Calls from the last timed one to the next, the latter included.
     period: AtomicU32,
-    /// Calls made once `left` is 0.
+    /// Calls made when `left` reaches 0.
     due: AtomicU64,
     last: AtomicU64,
     /// Calls that were timed.
     timed: AtomicU64,
-    /// What the calls took up to the last timed one, in nanoseconds.
+    /// Time of the calls up to the last timed one, in nanoseconds.
     nanoseconds: AtomicU64,
 }
 
@@ -34,7 +36,7 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// Never called nor touched.
+    /// Makes statistics of code that was never called nor touched.
     pub fn new() -> Usage {
         Usage {
             left: AtomicU32::new(1),
@@ -46,37 +48,37 @@ impl Usage {
         }
     }
 
-    /// Counts as used at `now`, in the unit of [`Usage::last`], though not called.
+    /// Records a use at `now`, in the unit of [`Usage::last`], without a call.
     pub fn touch(&self, now: u64) {
         self.last.store(now, Relaxed);
     }
 
-    /// Whether the next call is to be timed: then [`Usage::took`] has to come before [`Usage::count`].
+    /// Whether the next call is to be timed: then [`Usage::took`] must come before [`Usage::count`].
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.left.load(Relaxed) == 1
     }
 
-    /// Counts a call, made at `now` in the unit of [`Usage::last`]. It may be over, and its answer on its way: whoever waits for
-    /// that need not wait for the stores here.
+    /// Counts a call made at `now`, in the unit of [`Usage::last`]. The call may be over and its reply on its
+    /// way: the waiting peer need not wait for the stores here.
     #[inline(always)]
     pub fn count(&self, now: u64) {
         self.last.store(now, Relaxed);
         self.left.store(self.left.load(Relaxed).wrapping_sub(1), Relaxed);
     }
 
-    /// The call that was to be timed took so long.
+    /// Records the time of a timed call.
     pub fn took(&self, time: Duration) {
         let timed = self.timed.load(Relaxed) + 1;
         self.timed.store(timed, Relaxed);
-        // It stands for those between the one timed before and itself.
+        // It stands for the calls since the previous timed one.
         let stands_for = u64::from(self.period.load(Relaxed));
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(stands_for);
         self.nanoseconds.store(self.nanoseconds.load(Relaxed).saturating_add(nanoseconds), Relaxed);
         let period = if timed < FIRST { 1 } else { PERIOD };
         self.period.store(period, Relaxed);
         self.due.store(self.due.load(Relaxed) + u64::from(period), Relaxed);
-        // The call itself is still to be counted.
+        // The call itself is not counted yet.
         self.left.store(period + 1, Relaxed);
     }
 
@@ -85,15 +87,16 @@ impl Usage {
         self.due.load(Relaxed).saturating_sub(self.left.load(Relaxed).into())
     }
 
-    /// When it was called or touched last, by the clock of who calls it: a number that grows from call to call. 0 if never.
+    /// Time of the last call or touch, by the caller's clock: a number that grows from call to call. 0 if
+    /// never.
     pub fn last(&self) -> u64 {
         self.last.load(Relaxed)
     }
 
-    /// What all calls took together: exact for the first 16, an estimate for the others.
+    /// Total time of all calls: exact for the first 16, an estimate for the others.
     pub fn time(&self) -> Duration {
         let (spent, calls) = (self.nanoseconds.load(Relaxed), self.calls());
-        // Calls after the last timed one are taken to be as long as those before.
+        // Calls after the last timed one count as long as those before.
         let known = self.due.load(Relaxed).saturating_sub(self.period.load(Relaxed).into());
         let nanoseconds = (u128::from(spent) * u128::from(calls)).checked_div(known.into()).unwrap_or(0);
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
@@ -104,7 +107,7 @@ impl Usage {
 mod tests {
     use super::*;
 
-    /// Calls it `times` times, each of which takes `time`. Returns how many were timed.
+    /// Calls `times` times, each taking `time`. Returns the number of timed calls.
     fn call(usage: &Usage, times: u64, time: Duration) -> u64 {
         let before = usage.calls();
         let mut timed = 0;

@@ -1,4 +1,4 @@
-//! Tests that end their process, or change it for good: they run in a process of their own.
+//! Tests that end or permanently change their process: each runs in a process of its own.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -14,8 +14,8 @@ pub(crate) fn is_child(name: &str) -> bool {
     std::env::var(ROLE).is_ok_and(|role| role == name)
 }
 
-/// Runs the test `name` of this binary in a process of its own, in which [`is_child`] is true of it. A process that takes
-/// longer than a minute is killed, and the test fails.
+/// Runs the test `name` of this binary in a process of its own, where [`is_child`] is true of it. A process
+/// that takes longer than a minute is killed, and the test fails.
 pub(crate) fn run(name: &str, directory: &Path) -> (ExitStatus, String) {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
@@ -48,11 +48,11 @@ impl Drop for Watched {
     }
 }
 
-/// Runs `body` in a forked child and returns its exit code: what `body` gives, or 128 and the signal that ended it. A
-/// child that takes longer than a minute is ended by its alarm. `body` must not touch what other threads may have
-/// locked at the moment of the fork; allocating is fine, printing is not.
+/// Runs `body` in a forked child and returns its exit code: the result of `body`, or 128 and the signal that
+/// ended it. An alarm ends a child after a minute. `body` must not use anything that other threads may have
+/// locked at the fork; allocating is fine, printing is not.
 pub(crate) fn fork(body: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs `body`, which keeps to the rule above, and ends by `_exit`.
+    // SAFETY: the child runs `body`, which follows the rule above, and ends by `_exit`.
     unsafe {
         match libc::fork() {
             0 => {

@@ -4,7 +4,7 @@
 
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative, SPAN_DISTANCE};
 
-/// `incq (%rdx); ret`: adds one to the number that the target's arguments point at.
+/// `incq (%rdx); ret`: adds one to the number at the target arguments.
 pub(crate) const INCREMENT: [u8; 4] = [0x48, 0xff, 0x02, 0xc3];
 /// `decq (%rdx); ret`.
 pub(crate) const DECREMENT: [u8; 4] = [0x48, 0xff, 0x0a, 0xc3];
@@ -28,8 +28,8 @@ fn load(code: &mut Vec<u8>, from: i64) {
     code.extend(i32::try_from(from - (code.len() as i64 + 4)).unwrap().to_le_bytes());
 }
 
-/// Span 1 of code that copies the first words of the GOT behind it, and then the first words of span 2, to where the
-/// target's arguments point; and where that GOT starts.
+/// Span 1 of code that copies the first words of the GOT behind it, then the first words of span 2, to the
+/// target arguments; and the offset of that GOT.
 pub(crate) fn reporter(got_words: usize, data_words: usize) -> (Vec<u8>, u32) {
     let got = (11 * (got_words + data_words) + 1).next_multiple_of(8);
     let mut code = Vec::new();
@@ -47,7 +47,7 @@ pub(crate) fn reporter(got_words: usize, data_words: usize) -> (Vec<u8>, u32) {
     (code, got as u32)
 }
 
-/// Span 1 of code that adds one to the first word of span 2 and writes the sum to where the target's arguments point.
+/// Span 1 of code that adds one to the first word of span 2 and writes the sum to the target arguments.
 pub(crate) fn static_counter() -> Vec<u8> {
     // incq static(%rip)
     let mut code = vec![0x48, 0xff, 0x05];
@@ -58,7 +58,7 @@ pub(crate) fn static_counter() -> Vec<u8> {
     code
 }
 
-/// An image that needs `name`, and reports the address that it got.
+/// An image that imports `name`, and reports its address.
 pub(crate) fn importing(name: &str) -> Vec<u8> {
     let (span1, got) = reporter(1, 0);
     let import = Import { site: Place::Span1(got), name, addend: 0, weak: false };

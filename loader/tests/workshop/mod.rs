@@ -1,4 +1,4 @@
-//! Where tests build ifunc libraries, and a target inside the test that runs their images.
+//! A folder in which tests build ifunc libraries, and a target inside the test that runs their images.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -13,7 +13,7 @@ use farjump_core::image::ImageView;
 use farjump_loader::builder::{BuildError, BuildReport, Options, build};
 use farjump_loader::{Arena, Exports, Linked, Resolver, Store};
 
-/// A folder of its own for each test, removed at its end.
+/// A folder for each test, removed at its end.
 pub(crate) struct Workshop(tempfile::TempDir);
 
 impl Workshop {
@@ -43,7 +43,7 @@ impl Workshop {
         build(&self.options(name, &[source]))
     }
 
-    /// Runs a tool in this folder; it has to succeed.
+    /// Runs a tool in this folder; it must succeed.
     pub(crate) fn run(&self, tool: &str, args: &[&str]) {
         let output = Command::new(tool).args(args).current_dir(self.0.path()).output();
         let output = output.unwrap_or_else(|error| panic!("{tool}: {error}"));
@@ -94,13 +94,14 @@ thread_local! {
 }
 
 unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
-    // SAFETY: injected code passes memory of its own and its length, as farjump_ifunc.h says.
+    // SAFETY: injected code passes its own memory and its length, as farjump_ifunc.h says.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
     REPLY.with_borrow_mut(|reply| reply.extend_from_slice(bytes));
     0
 }
 
-/// A target: offers `farjump_reply` and what a test adds, places images and runs them on the caller's thread.
+/// A target: offers `farjump_reply` and the test's symbols, places images and runs them on the caller's
+/// thread.
 pub(crate) struct Target {
     store: Store,
     pub(crate) resolver: Resolver,
@@ -109,7 +110,7 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn new() -> Target {
         let mut exports = Exports::new();
-        // SAFETY: it is what the header declares by that name.
+        // SAFETY: the header declares it with this type.
         unsafe { exports.insert("farjump_reply", farjump_reply as *const c_void) };
         let arena = Arena::new(1 << 20).expect("an arena");
         Target { store: Store::new(arena), resolver: Resolver::new(exports) }
@@ -117,7 +118,7 @@ impl Target {
 
     pub(crate) fn offering(name: &str, address: *const c_void) -> Target {
         let mut target = Target::new();
-        // SAFETY: tests name what their functions import.
+        // SAFETY: tests pass symbols with the types that their functions declare.
         unsafe { target.resolver.exports_mut().insert(name, address) };
         target
     }
@@ -140,7 +141,7 @@ impl Target {
     }
 }
 
-/// `struct farjump_data`, as a target written in any language would lay it out.
+/// `struct farjump_data`, laid out like a target in any language would.
 #[repr(C)]
 pub(crate) struct FarjumpData {
     size: u32,
@@ -152,7 +153,7 @@ pub(crate) struct FarjumpData {
 }
 
 impl FarjumpData {
-    /// `bytes` must outlive the value.
+    /// Makes data of `bytes`, which must outlive the value.
     pub(crate) fn new(bytes: &[u8]) -> FarjumpData {
         let path = CString::from(c"test data");
         let (bytes, len) = (bytes.as_ptr(), bytes.len());
