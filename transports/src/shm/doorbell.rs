@@ -1,8 +1,9 @@
-//! Doorbells: pairs of datagram sockets by which a side that sleeps is woken.
+//! Doorbells: pairs of datagram sockets that wake a sleeping process.
 //!
-//! Each side makes a pair, sleeps on one socket and hands the other to its peer, which rings by sending an empty datagram.
-//! Nothing that the peer does to its socket can block this side ([why](../../../docs/decisions/doorbells.md)): whether a call
-//! blocks is said with each call, by `MSG_DONTWAIT`, and the peer has no descriptor of the socket that is slept on.
+//! Each process makes a pair, sleeps on one socket and hands the other to its peer, which wakes it by sending
+//! an empty datagram. Nothing that the peer does to its socket can block this process
+//! ([why](../../../docs/decisions/doorbells.md)): each call says by `MSG_DONTWAIT` that it must not block,
+//! and the peer has no descriptor of the socket that this process sleeps on.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,19 +16,20 @@ use rustix::net::{
     getpeername, recvmsg, send, socketpair, sockopt,
 };
 
-/// Most rings that are taken at once. An honest peer rings once for each sleep; who rings all the time does not keep us here.
+/// Most wake-ups received at once. An honest peer sends one for each sleep; a peer that sends them without
+/// end cannot keep this process busy.
 const AT_ONCE: usize = 16;
 
-/// The doorbell that this side sleeps on.
+/// The doorbell that this process sleeps on.
 pub(super) struct Doorbell {
-    /// Closed where that may take its time: what the peer sent may lie in its queue.
+    /// Closed on another thread, because the peer's datagrams may be queued in it and make that slow.
     own: DeferredFd,
-    /// The socket to ring it by.
+    /// The socket that the peer wakes it by.
     button: Button,
 }
 
 impl Doorbell {
-    /// Makes one.
+    /// Makes a doorbell.
     pub(super) fn create() -> Result<Doorbell, Cause> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, button) =
@@ -37,22 +39,24 @@ impl Doorbell {
         Ok(Doorbell { own: own.into(), button: Button(button.into()) })
     }
 
-    /// Makes it unreadable until it is rung again.
+    /// Makes the descriptor unreadable until the next wake-up.
     ///
     /// # Errors
-    /// When the peer sent descriptors with a ring: they stay in the queue, because to close them here could block.
+    /// When the peer sent descriptors with a wake-up: they stay in the queue, because closing them here could
+    /// block.
     pub(super) fn silence(&self) -> Result<(), Cause> {
         for _ in 0..AT_ONCE {
             match self.receive(RecvFlags::PEEK) {
-                // Descriptors are not taken, as there is no room for them, but dropped by the system, and whoever drops the
-                // last copy of one may have to wait until it is closed. Looking drops no last copy. Nobody else receives from
-                // this socket, so what is received below is what was looked at.
+                // There is no buffer for descriptors, so a receive would make the system drop them, and
+                // dropping the last copy of one may block until it is closed. A peek drops no last copy.
+                // Nothing else receives from this socket, so the receive below gets the datagram that was
+                // peeked at.
                 Ok(found) if found.contains(ReturnFlags::CTRUNC) => {
                     return Err(Cause::System("the peer sent file descriptors with a ring".to_owned()));
                 }
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(()),
-                // The peer did something to its socket; whatever it meant, that has woken us.
+                // The peer did something to its socket; that counts as a wake-up.
                 Err(Errno::CONNRESET) => continue,
                 Err(errno) => return Err(failed("looking at the doorbell", errno)),
             }
@@ -64,7 +68,7 @@ impl Doorbell {
         Ok(())
     }
 
-    /// Receives a ring, without its bytes if it has any.
+    /// Receives a wake-up, without its bytes if it has any.
     fn receive(&self, flags: RecvFlags) -> Result<ReturnFlags, Errno> {
         let mut nothing = [IoSliceMut::new(&mut [])];
         let flags = flags | RecvFlags::DONTWAIT;
@@ -72,23 +76,23 @@ impl Doorbell {
             .map(|received| received.flags)
     }
 
-    /// What to sleep on.
+    /// The descriptor to sleep on.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.own.as_fd()
     }
 
-    /// What to hand to the peer.
+    /// The socket to hand to the peer.
     pub(super) fn button(&self) -> BorrowedFd<'_> {
         self.button.0.as_fd()
     }
 }
 
-/// The socket by which somebody's doorbell is rung.
+/// The socket that wakes a peer.
 pub(super) struct Button(DeferredFd);
 
 impl Button {
-    /// Takes the peer's, if it is one. No call here may block, whatever the descriptor is: all ask the socket layer, which
-    /// refuses what is no socket.
+    /// Takes the peer's socket if it is one. No call here may block, whatever the descriptor is: all are
+    /// calls of the socket layer, which refuses other descriptors.
     pub(super) fn of_peer(descriptor: DeferredFd) -> Result<Button, Cause> {
         let wrong = |what: String| Err(Cause::Address(format!("its doorbell {what}")));
         let kind = sockopt::socket_domain(&descriptor)
@@ -106,12 +110,12 @@ impl Button {
         }
     }
 
-    /// Makes the peer's doorbell readable.
+    /// Wakes the peer: makes its doorbell readable.
     pub(super) fn ring(&self) -> Result<(), Cause> {
         match again(|| send(&self.0, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
-            // Full: it has been rung often enough to be heard.
+            // Full: enough wake-ups are queued.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
-            // The peer is gone, which the control connection tells, or has spoilt its own doorbell.
+            // The peer is gone, which the control connection reports, or has broken its own doorbell.
             Err(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => Ok(()),
             Err(errno) => Err(failed("ringing the peer's doorbell", errno)),
         }
@@ -146,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Ends the process if what it watches takes longer than a test may.
+    /// Ends the process if the watched test takes more than a minute.
     fn within_a_minute() -> impl Drop {
         struct Over(std::sync::mpsc::Sender<()>);
         impl Drop for Over {
@@ -164,7 +168,7 @@ mod tests {
         Over(over)
     }
 
-    /// What `poll` says of it, at once.
+    /// The result of `poll` on it, without waiting.
     fn events(bell: &Doorbell) -> PollFlags {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut fds = [PollFd::new(&bell.own, PollFlags::IN)];
@@ -176,14 +180,14 @@ mod tests {
         events(bell).contains(PollFlags::IN)
     }
 
-    /// A doorbell, and what the peer has to ring it by.
+    /// A doorbell, and the socket that the peer wakes it by.
     fn pair() -> (Doorbell, Button) {
         let bell = Doorbell::create().unwrap();
         let button = Button::of_peer(bell.button().try_clone_to_owned().unwrap().into()).unwrap();
         (bell, button)
     }
 
-    /// As many blocking calls of a peer as it likes.
+    /// Makes the calls on the socket blocking, as a peer may.
     fn make_blocking(button: &Button) {
         fcntl_setfl(&button.0, OFlags::empty()).unwrap();
     }
@@ -207,12 +211,12 @@ mod tests {
         let (bell, button) = pair();
         make_blocking(&button);
         bell.silence().unwrap();
-        // Far more than any queue of datagrams takes.
+        // Far more than fits any queue of datagrams.
         for _ in 0..10_000 {
             button.ring().unwrap();
         }
         assert!(readable(&bell));
-        // A bounded part of them is taken at a time.
+        // Each call takes a bounded number of them.
         let mut turns = 0;
         while readable(&bell) {
             bell.silence().unwrap();
@@ -280,7 +284,8 @@ mod tests {
         assert!(!readable(&bell));
     }
 
-    /// A connection whose closing waits for a peer that reads nothing: with unsent data and a linger of many minutes.
+    /// A connection whose close waits for a peer that reads nothing: with unsent data and a linger of many
+    /// minutes.
     fn slow_to_close() -> (OwnedFd, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -302,14 +307,14 @@ mod tests {
         let descriptors = [slow.as_fd()];
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
         sendmsg(&button.0, &[IoSlice::new(&[])], &mut rights, SendFlags::empty()).unwrap();
-        // The only copy that is left lies in the doorbell's queue.
+        // The only copy left is in the doorbell's queue.
         drop(slow);
         for _ in 0..2 {
             let why = bell.silence().expect_err("they were dropped here").to_string();
             assert!(why.contains("file descriptors with a ring"), "{why}");
         }
         drop(bell);
-        // Now it can be closed.
+        // Lets the close finish.
         drop(receiver);
     }
 

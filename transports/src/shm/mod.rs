@@ -1,11 +1,12 @@
 //! `shm`: memory shared between two processes of one machine.
 //!
-//! Each side makes its own region in a memfd and hands it over the control connection together with a socket that wakes
-//! it. Frames are plain stores, the signal last with release; nothing of the system is called while both sides are awake.
+//! Each process makes its own region in a memfd and sends it over the control connection, together with a
+//! socket that wakes it. Frames are plain stores, the signal last with release. There are no system calls
+//! while both processes are awake.
 //!
-//! An address is 16 bytes, little-endian: version (`u16`, 2), flags (`u16`: bit 0, barriers that others call reach this
-//! process; bit 1, it calls one before it sleeps), zero (`u32`), length of the region (`u64`). Beside it go two
-//! descriptors: the region's memfd and the socket by which the doorbell is rung.
+//! An endpoint address is 16 bytes, little-endian: version (`u16`, 2), flags (`u16`: bit 0, barriers of other
+//! processes reach this one; bit 1, it calls one before it sleeps), zero (`u32`), length of the region
+//! (`u64`). Two descriptors travel with it: the region's memfd and the socket that wakes this process.
 
 mod doorbell;
 mod region;
@@ -39,17 +40,17 @@ pub const MAX_REGION: usize = PAGE + MAX_FRAME;
 const ADDRESS_VERSION: u16 = 2;
 const ADDRESS_LEN: usize = 16;
 
-/// The backend. It holds nothing: all state is in the ends it makes.
+/// The backend. It has no state: all state is in its endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shm;
 
 impl Shm {
-    /// A backend.
+    /// Makes a backend.
     pub const fn new() -> Shm {
         Shm
     }
 
-    /// Whether it works on this machine: what it can do, or why it cannot and the mend.
+    /// The backend's capabilities on this machine, or the reason why it does not work and a remedy.
     ///
     /// # Errors
     /// A sentence for people.
@@ -67,7 +68,7 @@ impl Transport for Shm {
 
     fn capabilities(&self) -> Capabilities {
         let arrival = ArrivalRules::STORES | ArrivalRules::FENCED | ArrivalRules::CHECKED;
-        // Half of the longest ring: a frame of half a ring always finds room in it, whatever lies before.
+        // Half of the longest ring: a frame of half a ring always fits, whatever precedes it.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
         capabilities.max_inline = LINE;
         capabilities.alignment = PAGE;
@@ -94,7 +95,7 @@ impl Transport for Shm {
     }
 }
 
-/// One end before the peer's address is known.
+/// An unconnected endpoint.
 struct ShmOpening {
     region: Region,
     doorbell: Doorbell,
@@ -112,7 +113,8 @@ impl Opening for ShmOpening {
     }
 
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        // From here on, whatever fails: to close what a peer sent may take its time, and nobody waits for it.
+        // Deferred from here on, also after errors: closing a peer's descriptor may be slow, and nothing
+        // should wait for it.
         let descriptors: Vec<DeferredFd> = peer.descriptors.into_iter().map(DeferredFd::from).collect();
         let failed = |cause| error(Operation::Connect, cause);
         let (len, theirs) = read_address(&peer.bytes).map_err(failed)?;
@@ -130,7 +132,7 @@ impl Opening for ShmOpening {
                 twin: None,
                 region: self.region,
                 doorbell: self.doorbell,
-                // The peer decides by the same two flags whether it leaves its fence out.
+                // The peer decides by the same two flags whether to omit its fence.
                 peer_has_no_fence: barrier::spares_fence(theirs, ours),
             }),
             remote: Box::new(ShmRemote { region, bell, no_fence: barrier::spares_fence(ours, theirs) }),
@@ -146,7 +148,7 @@ struct ShmRemote {
 }
 
 impl ShmRemote {
-    /// Where `len` bytes at `offset` lie, if they are all inside.
+    /// Address of `len` bytes at `offset`, if they are all inside.
     fn at(&self, offset: usize, len: usize, frame: u64) -> Result<NonNull<u8>, TransportError> {
         let region = self.region.len();
         match offset.checked_add(len) {
@@ -157,8 +159,8 @@ impl ShmRemote {
     }
 }
 
-// SAFETY: `Region` keeps its mapping until it is dropped, page-aligned, readable and writable over its whole length, and has
-// checked that the memfd behind it cannot shrink.
+// SAFETY: `Region` keeps its mapping until it is dropped, page-aligned and readable and writable over its
+// whole length, and has checked that the memfd behind it cannot shrink.
 unsafe impl RemoteMemory for ShmRemote {
     fn len(&self) -> usize {
         self.region.len()
@@ -168,14 +170,15 @@ unsafe impl RemoteMemory for ShmRemote {
         Some(self.region.base())
     }
 
-    // Core uses the mapping and calls none of the next three. They serve middleware that hides the mapping to see what
-    // passes.
+    // Core uses the mapping and calls none of the next three. They exist for middleware that hides the
+    // mapping to observe the traffic.
 
     fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
         let to = self.at(offset, bytes.len(), frame)?;
-        // SAFETY: `at` has checked that all of it lies in the mapping, and a mapping of another process's region does not
-        // overlap memory that a slice of this one borrows. The peer may read or write the same bytes at any time; it
-        // looks at them only behind a signal that `put_word` stores later with release.
+        // SAFETY: `at` has checked that the range lies in the mapping, and a mapping of another process's
+        // region does not overlap memory that a slice of this process borrows. The peer may read or write the
+        // same bytes at any time; it polls them only behind a signal that `put_word` stores later with
+        // release.
         unsafe { copy_in(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -187,16 +190,16 @@ unsafe impl RemoteMemory for ShmRemote {
             );
         }
         let to = self.at(offset, size_of::<u64>(), frame)?;
-        // SAFETY: eight bytes of the mapping, aligned because base and offset are; both processes access the words that
-        // core puts this way by atomics only.
+        // SAFETY: eight bytes of the mapping, aligned because base and offset are. Both processes access the
+        // words that core puts this way only by atomics.
         let to = unsafe { AtomicU64::from_ptr(to.as_ptr().cast()) };
-        // Pairs with the acquire load by which the peer's core looks for a signal or a credit.
+        // Pairs with the acquire load by which the peer's core polls a signal or credit.
         to.store(word.to_le(), Ordering::Release);
         Ok(())
     }
 
     fn fence(&mut self) -> Result<(), TransportError> {
-        // Pairs with the peer's acquire load of what is put after it.
+        // Pairs with the peer's acquire load of later puts.
         fence(Ordering::Release);
         Ok(())
     }
@@ -210,17 +213,18 @@ unsafe impl RemoteMemory for ShmRemote {
     }
 }
 
-/// The region of this side.
+/// This process's region.
 struct ShmLocal {
-    /// The same memory, executable, once that was asked for.
+    /// The executable alias, once requested.
     twin: Option<Twin>,
     region: Region,
     doorbell: Doorbell,
-    /// The peer has no fence between storing a frame and looking whether this side sleeps.
+    /// Whether the peer has no fence between storing a frame and checking whether this process sleeps.
     peer_has_no_fence: bool,
 }
 
-// SAFETY: as above; a new memfd is zero, and nobody but the peer gets its descriptor.
+// SAFETY: `Region` keeps its mapping until it is dropped, page-aligned. A new memfd is zero, and only the
+// peer gets its descriptor.
 unsafe impl LocalMemory for ShmLocal {
     fn base(&self) -> NonNull<u8> {
         self.region.base()
@@ -241,8 +245,8 @@ unsafe impl LocalMemory for ShmLocal {
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
-        // Rings of frames that have been seen go first. One that is taken away here belongs to a frame stored before it,
-        // so core's look for a frame, which follows, finds that frame.
+        // Wake-ups of earlier frames are discarded first. A discarded wake-up belongs to a frame stored
+        // before it, so core's poll, which follows, finds that frame.
         self.after_sleep()?;
         Ok(barrier::between_sleeping_and_looking(self.peer_has_no_fence))
     }
@@ -252,7 +256,7 @@ unsafe impl LocalMemory for ShmLocal {
     }
 }
 
-/// The region's length and the peer's barriers, from an address that anybody may have written.
+/// Parses the region's length and the peer's barriers from an untrusted address.
 fn read_address(bytes: &[u8]) -> Result<(usize, Barriers), Cause> {
     let bytes: &[u8; ADDRESS_LEN] = bytes
         .try_into()

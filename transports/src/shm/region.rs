@@ -1,4 +1,4 @@
-//! Regions: memfds mapped here, one's own and the peer's.
+//! Regions: memfds mapped here, this process's own and the peer's.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -14,27 +14,28 @@ use rustix::io::Errno;
 
 use super::{MAX_REGION, PAGE};
 
-/// What `fstatfs` says of memory that is not made of huge pages (`TMPFS_MAGIC`, statfs(2)).
+/// File system type that `fstatfs` reports for memory without huge pages (`TMPFS_MAGIC`, statfs(2)).
 const TMPFS: i64 = 0x0102_1994;
-/// From this length on a region is worth huge pages, in bytes.
+/// Length in bytes from which a region is worth huge pages.
 const HUGE: usize = 2 * 1024 * 1024;
 /// Unit of `st_blocks`, in bytes (stat(3type)).
 const BLOCK: u64 = 512;
-/// Most bytes of a region that are mapped page by page while two sides meet: so much takes well under a millisecond. The pages
-/// behind are mapped as they are used.
+/// Most bytes of a region that are mapped page by page during a handshake: this takes well under a
+/// millisecond. The pages behind are mapped as they are used.
 const POPULATED: usize = 8 << 20;
-/// So many bytes at the start of a region have memory when it is handed over.
+/// Bytes at the start of a region that have memory when it is handed over.
 pub(super) const ALLOCATED: usize = 64 << 10;
 
-/// Shared memory mapped here for reading and writing. It cannot shrink, so that no access to it lies behind its end.
+/// Shared memory mapped here for reading and writing. It cannot shrink, so no access to it lies behind its
+/// end.
 pub(super) struct Region {
     map: MmapRaw,
     memfd: DeferredFd,
 }
 
 impl Region {
-    /// Makes a region of `len` bytes, zero and with the memory of the first `at_once` bytes there: what is short of these is found
-    /// out now, and not by a signal that kills the process at the first write.
+    /// Makes a zeroed region of `len` bytes, with memory for the first `at_once` bytes: a lack of memory is
+    /// an error now, and not a signal that kills the process at the first write.
     pub(super) fn create(len: usize, at_once: usize) -> Result<Region, Cause> {
         check_len(len)?;
         let at_once = at_once.max(ALLOCATED).min(len);
@@ -42,14 +43,14 @@ impl Region {
             |what: &str, errno: Errno| system(&format!("{what} shared memory of {len} bytes"), errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memfd = match memfd_create("farjump", flags | MemfdFlags::NOEXEC_SEAL) {
-            // Linux before 6.3 does not know the flag.
+            // Linux before 6.3 does not support the flag.
             Err(Errno::INVAL) => memfd_create("farjump", flags),
             made => made,
         }
         .map_err(|errno| failed("making", errno))?;
         ftruncate(&memfd, len as u64).map_err(|errno| failed("sizing", errno))?;
         let map = map(memfd.as_fd(), len)?;
-        // Before the memory is allocated, so that it can be in huge pages.
+        // Before the allocation, so that it can use huge pages.
         advise(&map, at_once, Advice::PopulateWrite);
         fallocate(&memfd, FallocateFlags::empty(), 0, at_once as u64)
             .map_err(|errno| failed("allocating", errno))?;
@@ -58,7 +59,7 @@ impl Region {
         Ok(Region { map, memfd: memfd.into() })
     }
 
-    /// Maps a region of a peer, who says that it is `len` bytes long. Nothing that it says is believed.
+    /// Maps a region of a peer, whose length it claims to be `len` bytes. Trusts nothing about it.
     pub(super) fn of_peer(memfd: DeferredFd, len: usize) -> Result<Region, Cause> {
         let allocated = check_peers(memfd.as_fd(), len, || ())?;
         let map = map(memfd.as_fd(), len)?;
@@ -66,7 +67,7 @@ impl Region {
         Ok(Region { map, memfd })
     }
 
-    /// Where it begins.
+    /// Start of the region.
     pub(super) fn base(&self) -> NonNull<u8> {
         NonNull::new(self.map.as_mut_ptr()).expect("the system maps nothing at address 0")
     }
@@ -76,13 +77,13 @@ impl Region {
         self.map.len()
     }
 
-    /// What the peer is handed.
+    /// The descriptor for the peer.
     pub(super) fn memfd(&self) -> BorrowedFd<'_> {
         self.memfd.as_fd()
     }
 }
 
-/// Whether a region can be of this length.
+/// Checks that a region can have this length.
 pub(super) fn check_len(len: usize) -> Result<(), Cause> {
     if len > MAX_REGION {
         return Err(Cause::TooLarge { len, max: MAX_REGION });
@@ -94,14 +95,14 @@ pub(super) fn check_len(len: usize) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Checks that `memfd` is one, that it has `len` bytes, and that it keeps them. Returns of how many the memory is there. Its owner may change it at the same time;
-/// `between` is called wherever that matters.
+/// Checks that `memfd` is a memfd, has `len` bytes and keeps them. Returns how many bytes have memory. Its
+/// owner may change it at the same time; tests use `between` at the places where that matters.
 fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> Result<usize, Cause> {
     let wrong = |what: String| Cause::Address(format!("its region {what}"));
     check_len(len).map_err(|cause| wrong(format!("has an impossible length: {cause}")))?;
     between();
-    // First of all the seals. Only a memfd has them, and to ask for them blocks on no descriptor, as to ask a file of a network or
-    // FUSE for its length may. What is looked at behind the seal against shrinking stays as long as it is seen to be.
+    // The seals first. Only a memfd has them, and asking for them blocks on no descriptor, unlike asking a
+    // network or FUSE file for its length. After the seal against shrinking, the checked facts stay true.
     let seals = match fcntl_get_seals(memfd) {
         Ok(seals) => seals,
         Err(Errno::INVAL | Errno::BADF) => return Err(wrong("is no memfd".to_owned())),
@@ -115,7 +116,8 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
         return Err(wrong("is sealed against writing: nothing could be put there".to_owned()));
     }
     between();
-    // Huge pages of hugetlbfs are no memory that can be counted on: a page that the peer gives back comes from a pool that may be empty.
+    // Huge pages of hugetlbfs are not reliable memory: if the peer gives a page back, a new one comes from a
+    // pool that may be empty.
     let system_type = fstatfs(memfd).map_err(|errno| system("looking at the peer's region", errno))?;
     if system_type.f_type != TMPFS {
         return Err(wrong("is no memfd of ordinary pages".to_owned()));
@@ -125,8 +127,8 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
     if u64::try_from(stat.st_size) != Ok(len as u64) {
         return Err(wrong(format!("is stated to be {len} bytes long and is {}", stat.st_size)));
     }
-    // An honest mistake is found here. A peer can give pages back later (fallocate, punching holes): then there are zeros, in memory
-    // that the system finds when they are touched.
+    // This finds honest mistakes. A peer can give pages back later (fallocate, punching holes): they then
+    // read as zeros, in memory that the system provides at the next access.
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
     let needed = len.min(ALLOCATED) as u64;
     if allocated < needed {
@@ -143,8 +145,9 @@ fn map(memfd: BorrowedFd<'_>, len: usize) -> Result<MmapRaw, Cause> {
         .map_err(|error| Cause::System(format!("mapping {len} bytes of shared memory failed: {error}")))
 }
 
-/// Has the pages of the first `len` bytes mapped now rather than at first touch, but no more than [`POPULATED`]; large ones where that
-/// pays. Where the system knows neither (Linux before 5.14) the first lap is slower and nothing else is different, so failures are of no interest.
+/// Maps the pages of the first `len` bytes now instead of at first touch, [`POPULATED`] at most; large pages
+/// if they pay. If the system supports neither (Linux before 5.14), only the first lap is slower, so errors
+/// are ignored.
 fn advise(map: &MmapRaw, len: usize, populate: Advice) {
     if map.len() >= HUGE {
         let _ = map.advise(Advice::HugePage);
@@ -164,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// A whole region of this length.
+    /// A region of this length with memory for all of it.
     fn create(len: usize) -> Region {
         Region::create(len, len).unwrap()
     }
@@ -173,7 +176,7 @@ mod tests {
         fstat(region.memfd()).unwrap().st_blocks as usize * BLOCK as usize
     }
 
-    /// Bytes of the region's mapping that have a page, of the system's own account (proc_pid_smaps(5)).
+    /// Bytes of the region's mapping that have a page, by the system's account (proc_pid_smaps(5)).
     fn bytes_mapped(region: &Region) -> usize {
         let from = format!("{:x}-", region.base().addr());
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
@@ -182,7 +185,7 @@ mod tests {
         rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     }
 
-    /// A memfd of `len` bytes, allocated and sealed as asked.
+    /// A memfd of `len` bytes, allocated and sealed as requested.
     fn memfd(len: usize, allocated: bool, seals: SealFlags) -> OwnedFd {
         let memfd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&memfd, len as u64).unwrap();
@@ -266,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Refused for what they are: memory from a pool that may be empty when a page is touched once more.
+    /// Refused because of its type: memory from a pool that may be empty at the next touch of a page.
     #[test]
     fn a_region_in_pages_of_hugetlbfs_is_refused() {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
@@ -288,7 +291,7 @@ mod tests {
         assert!(refused(file, PAGE).contains("not sealed against shrinking"));
     }
 
-    /// Whenever its owner shortens a memfd and seals it then: what is taken has the length that was stated.
+    /// Whenever its owner shortens a memfd and then seals it: an accepted memfd has the stated length.
     #[test]
     fn a_length_that_changes_between_two_looks_is_never_taken() {
         const LOOKS: usize = 4;
@@ -303,14 +306,14 @@ mod tests {
                 look += 1;
             });
             assert!(checked.is_err(), "shortened before look {before}, and taken");
-            // And the other way round: once it is sealed, no look makes it shorter.
+            // The reverse: once it is sealed, nothing makes it shorter between checks.
             let sealed = memfd(PAGE, true, SealFlags::SHRINK);
             let shorten = || assert_eq!(ftruncate(&sealed, 0), Err(Errno::PERM));
             check_peers(sealed.as_fd(), PAGE, shorten).unwrap();
         }
     }
 
-    /// The same by chance, as a peer would try.
+    /// The same at random times, as a peer would try.
     #[test]
     fn a_region_that_is_shortened_while_it_is_looked_at_is_never_taken_short() {
         const TRIES: usize = 3000;
@@ -322,7 +325,7 @@ mod tests {
                     while turn.load(Ordering::Acquire) < number {
                         std::hint::spin_loop();
                     }
-                    // Later from try to try, so that it meets each place between the looks.
+                    // Later from try to try, to reach each point between the checks.
                     for _ in 0..number % 200 {
                         std::hint::spin_loop();
                     }
@@ -351,7 +354,7 @@ mod tests {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(ours.memfd(), hole, 0, 4 * PAGE as u64).unwrap();
         assert_eq!(bytes_allocated(&ours), 0);
-        // SAFETY: as above.
+        // SAFETY: inside both mappings, which only this thread uses.
         unsafe {
             assert_eq!(theirs.base().add(last).read_volatile(), 0);
             theirs.base().add(last).write_volatile(8);
@@ -366,7 +369,7 @@ mod tests {
             let region = Region::of_peer(memfd.into(), len).unwrap();
             let mapped = bytes_mapped(&region);
             assert!(mapped <= POPULATED, "{mapped} of {len} bytes were mapped");
-            // An ordinary mailbox is there as a whole, where the system can do that.
+            // An ordinary mailbox is populated completely, if the system can do that.
             let whole = len.min(POPULATED);
             assert!(mapped == whole || mapped == 0, "{mapped} of {whole} bytes were mapped");
         }
@@ -376,7 +379,7 @@ mod tests {
     fn a_region_that_need_not_be_there_at_once_has_memory_as_it_is_used() {
         const LEN: usize = 256 << 20;
         let region = Region::create(LEN, 0).unwrap();
-        // A huge page is the least that there is where these are used.
+        // A huge page is the minimum where they are used.
         assert_eq!(region.len(), LEN);
         assert!((ALLOCATED..=HUGE).contains(&bytes_allocated(&region)), "{}", bytes_allocated(&region));
         let theirs = Region::of_peer(region.memfd().try_clone_to_owned().unwrap().into(), LEN).unwrap();
@@ -386,7 +389,7 @@ mod tests {
             assert_eq!(region.base().add(LEN - 1).read_volatile(), 7);
         }
         assert!(bytes_allocated(&region) <= 2 * HUGE, "{}", bytes_allocated(&region));
-        // One that shall be is, and no more of it is mapped than of a peer's.
+        // A region that requests all memory gets it, and no more of it is mapped than of a peer's.
         let whole = create(64 << 20);
         assert_eq!(bytes_allocated(&whole), 64 << 20);
         assert!(bytes_mapped(&whole) <= POPULATED, "{}", bytes_mapped(&whole));

@@ -1,4 +1,4 @@
-//! Memory for records, shared by all links that a thread works on: a link that is idle has none of its own.
+//! Memory for records, shared by all links of a thread: an idle link has none of its own.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -7,27 +7,27 @@ use std::ptr::NonNull;
 use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
 
-/// Bytes in front of the room of a buffer, the last of which are for a head.
+/// Bytes before the space of a buffer, the last of them for a head.
 pub(super) const FRONT: usize = LINE;
-/// Bytes behind the room of a buffer, for heads and tags.
+/// Bytes behind the space of a buffer, for heads and tags.
 pub(super) const BACK: usize = 17 * LINE;
-/// Room of the shortest buffers, in bytes: most messages are shorter.
+/// Space of the shortest buffers, in bytes: most messages are shorter.
 const SMALL: usize = 4 << 10;
-/// Room of the buffers that are received into, in bytes: for a longest record, and what came before it.
+/// Space of receive buffers, in bytes: for a longest record, and the bytes before it.
 pub(super) const RECEIVE: usize = 32 << 10;
-/// How many of either a thread keeps.
+/// Number of buffers of each kind that a thread keeps.
 const KEPT: usize = 8;
 /// Bytes of longer buffers that a thread keeps; and one longer buffer, until it goes to sleep.
 const SPARE: usize = 8 << 20;
 
-/// Memory that starts on a line: [`FRONT`], room for a message, [`BACK`].
+/// Memory that starts on a line: [`FRONT`], space for a message, [`BACK`].
 #[derive(Debug)]
 pub(super) struct Buffer {
     start: NonNull<u8>,
     room: usize,
 }
 
-// SAFETY: memory that belongs to the value alone.
+// SAFETY: the value owns its memory.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
@@ -40,7 +40,7 @@ impl Buffer {
             len => len.checked_next_multiple_of(LINE).ok_or_else(lacking)?,
         };
         let layout = Buffer::layout(room).ok_or_else(lacking)?;
-        // SAFETY: it is not of size zero.
+        // SAFETY: the layout's size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(lacking)?;
         Ok(Buffer { start, room })
     }
@@ -49,7 +49,7 @@ impl Buffer {
         Layout::from_size_align(room.checked_add(FRONT + BACK)?, LINE).ok()
     }
 
-    /// Bytes of the room.
+    /// Bytes of the space.
     pub(super) fn room(&self) -> usize {
         self.room
     }
@@ -59,7 +59,7 @@ impl Buffer {
         FRONT + self.room + BACK
     }
 
-    /// The byte at `at`, which is in the buffer.
+    /// Address of the byte at `at`, which is in the buffer.
     pub(super) fn at(&self, at: usize) -> NonNull<u8> {
         assert!(at < self.len());
         // SAFETY: inside the allocation.
@@ -70,8 +70,9 @@ impl Buffer {
     #[inline]
     pub(super) fn part(&mut self, at: usize, len: usize) -> &mut [u8] {
         assert!(at <= self.len() && len <= self.len() - at);
-        // SAFETY: inside the allocation, which was zero when it was made. The value is borrowed exclusively, and a message that
-        // is lent by its pointer (`at`) overlaps no part that is asked for meanwhile: `Inbound` keeps them apart.
+        // SAFETY: inside the allocation, which was zeroed. The value is borrowed exclusively. A message that
+        // is lent by its pointer (`at`) overlaps no part that is requested meanwhile: `Inbound` keeps them
+        // apart.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
     }
 }
@@ -85,23 +86,23 @@ impl Drop for Buffer {
     }
 }
 
-/// Buffers that are not in use, of one thread.
+/// Unused buffers of one thread.
 #[derive(Default)]
 struct Spares {
-    /// The ones that were given back last, one of either length: most messages need no other.
+    /// The last returned buffer of each length: most messages need no other.
     small: Cell<Option<Buffer>>,
     receive: Cell<Option<Buffer>>,
     others: RefCell<Others>,
 }
 
-/// The rest of them.
+/// The other unused buffers.
 #[derive(Default)]
 struct Others {
     small: Vec<Buffer>,
     receive: Vec<Buffer>,
     /// Oldest first.
     long: Vec<Buffer>,
-    /// Bytes of these.
+    /// Bytes of the long ones.
     bytes: usize,
 }
 
@@ -109,13 +110,13 @@ thread_local! {
     static SPARES: Spares = Spares::default();
 }
 
-/// A buffer with room for `len` bytes. What is in it means nothing.
+/// A buffer with space for `len` bytes, of arbitrary contents.
 ///
 /// # Errors
 /// When there is no memory.
 #[inline]
 pub(super) fn take(len: usize) -> Result<Buffer, Cause> {
-    // A thread that ends has none any more.
+    // A thread that is ending has no spare buffers any more.
     match SPARES.try_with(|spares| spares.take(len)) {
         Ok(Some(spare)) => Ok(spare),
         _ => Buffer::new(len),
@@ -128,7 +129,7 @@ pub(super) fn give(buffer: Buffer) {
     let _ = SPARES.try_with(move |spares| spares.give(buffer));
 }
 
-/// Keeps no more than what costs little: a long buffer may have been the last for a long time.
+/// Frees spare buffers that cost much: a long buffer may not be needed for a long time.
 pub(super) fn rest() {
     let _ = SPARES.try_with(|spares| {
         let mut others = spares.others.borrow_mut();

@@ -1,4 +1,4 @@
-//! Two ends with a way between them that takes a while.
+//! Two endpoints on a path with delay.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::*;
 
-/// How long packets take each way.
+/// Delay of packets in each direction.
 const DELAY: Duration = Duration::from_millis(5);
 /// Bytes of a message.
 const MESSAGE: usize = 4096;
@@ -18,7 +18,7 @@ const COUNT: u32 = 8192;
 const FIRST: u32 = 64 << 10;
 const MOST: u32 = 64 << 20;
 
-/// What comes of `act` on a thread in one of the namespaces.
+/// Runs `act` on a thread in one of the namespaces, and returns its result.
 fn within<T: Send>(namespaces: &Namespaces, place: Place, act: impl FnOnce() -> T + Send) -> T {
     let file = File::open(namespaces.file(place)).unwrap();
     let entered = move || {

@@ -1,4 +1,4 @@
-//! How often this process was forked: a child has its parent's keys, and must seal nothing by them.
+//! The number of forks of this process: a child has its parent's keys, and must encrypt nothing by them.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,8 @@ pub(super) fn watch() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     WATCH.call_once(|| {
-        // SAFETY: the function only adds to a number, which is safe in a forked child, and stays as long as this library.
+        // SAFETY: the function only adds to a number, which is safe in a forked child, and stays as long as
+        // this library.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         if failed != 0 {
             log::warn!("no memory to be told of forks: a forked child must not use its parent's links");
@@ -20,7 +21,7 @@ pub(super) fn watch() {
     });
 }
 
-/// How many processes lie between this one and the first that called [`watch`].
+/// Number of forks between this process and the first that called [`watch`].
 #[inline]
 pub(super) fn count() -> u64 {
     FORKS.load(Ordering::Relaxed)

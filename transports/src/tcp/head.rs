@@ -1,23 +1,23 @@
-//! The head of a record: what it carries, and the credit that rides on it.
+//! The head of a record: its contents, and the credit that travels with it.
 
 use farjump_core::frame::LINE;
 
 /// Length of a head in bytes.
 pub(super) const HEAD: usize = 16;
-/// Most bytes of a message in one record. All records of a message but the last have as many.
+/// Most bytes of a message in one record. All records of a message but the last have this many.
 pub(super) const BODY: usize = 16 << 10;
-/// Length in bytes of what authenticates a sealed record, behind its body.
+/// Length in bytes of the authentication tag behind the body of an encrypted record.
 pub(super) const TAG: usize = 16;
 
 /// The record is the last of its message.
 const LAST: u16 = 1 << 0;
-/// The sender has something to send and no room for it.
+/// The sender has something to send and no credit for it.
 const WAITS: u16 = 1 << 1;
 
 /// The parts of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
-    /// Length of the message that the record is a part of; 0 in a record that only returns credit.
+    /// Length of the message that the record belongs to; 0 in a record that only returns credit.
     pub(super) message: u32,
     /// Bytes of the message in this record.
     pub(super) body: u16,
@@ -25,7 +25,7 @@ pub(super) struct Head {
     pub(super) waits: bool,
     /// Bytes of messages that the record's sender has consumed, modulo 2^32.
     pub(super) consumed: u32,
-    /// Bytes beyond these that it takes.
+    /// Bytes beyond `consumed` that it accepts.
     pub(super) window: u32,
 }
 
@@ -56,10 +56,11 @@ impl Head {
         bits.to_le_bytes()
     }
 
-    /// The head of these bytes, which came when `done` bytes of a message of `len` were there already; both are 0 between messages.
+    /// Parses the head in these bytes. `done` bytes of a message of `len` had arrived before it; both are 0
+    /// between messages.
     ///
     /// # Errors
-    /// When it cannot follow.
+    /// When it cannot follow them.
     #[inline]
     pub(super) fn read(bytes: &[u8; HEAD], len: u32, done: u32) -> Result<Head, Lie> {
         let bits = u128::from_le_bytes(*bytes);

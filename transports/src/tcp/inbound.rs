@@ -1,4 +1,4 @@
-//! Receiving: records are opened where they came, and become messages.
+//! Receiving: records are decrypted in place, and become messages.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -13,11 +13,12 @@ use super::long::{Long, broken, credit, tampered};
 use super::socket::{Got, Socket};
 use super::window::{Inward, Outward};
 
-/// Where in a buffer receiving begins, so that the first message lands on a line.
+/// Offset in a buffer at which receiving begins, so that the first message lies on a line.
 const START: usize = FRONT - HEAD;
 /// Longest record in bytes.
 const RECORD: usize = HEAD + BODY + TAG;
-/// Calls that receive in one look for a message. A peer that sends without an end, and no message, takes no more time than that.
+/// Most receive calls in one poll. A peer that sends without end, and no whole message, takes no more time
+/// than that.
 const TURNS: usize = 4;
 
 /// Flow control of both directions.
@@ -27,29 +28,29 @@ pub(super) struct Windows {
     pub(super) inward: Inward,
 }
 
-/// What receives the records of a link.
+/// The receiver of a link's records.
 #[derive(Debug)]
 pub(super) struct Inbound {
     keys: Option<Box<Keys>>,
     max_frame: u32,
-    /// The oldest message that is there: most often the only one.
+    /// The oldest message: usually the only one.
     first: Option<Ready>,
-    /// Those behind it, oldest first.
+    /// The messages behind it, oldest first.
     behind: VecDeque<Ready>,
-    /// The buffer that is received into. Its bytes `at..end` are records that were not looked at.
+    /// The receive buffer. Its bytes `at..end` are records that were not parsed.
     last: Option<Shared>,
     /// Full buffers with messages that are not released, oldest first.
     older: VecDeque<Shared>,
     at: usize,
     end: usize,
-    /// Where in that buffer the next message's record would begin if no credit had come between messages. No message
-    /// lies behind it.
+    /// Offset in that buffer at which the next message's record would begin without records of credit between
+    /// messages. No message lies behind it.
     after: usize,
     /// A message of several records that has begun.
     long: Option<Box<Long>>,
-    /// The socket had nothing when it was last looked at: no message that came is here unseen.
+    /// The socket was empty at the last receive: no message has arrived unseen.
     drained: bool,
-    /// Why nothing comes any more, behind what is ready.
+    /// The reason why nothing more arrives, behind the ready messages.
     ended: Option<Cause>,
 }
 
@@ -58,11 +59,11 @@ pub(super) struct Inbound {
 struct Ready {
     start: NonNull<u8>,
     len: u32,
-    /// Its buffer; `None` if it is in the oldest shared one.
+    /// Its own buffer; `None` if it is in the oldest shared one.
     own: Option<Buffer>,
 }
 
-// SAFETY: the pointer is into a buffer of the same inbound's, which moves with it.
+// SAFETY: the pointer is into a buffer of the same value, which moves with it.
 unsafe impl Send for Inbound {}
 
 #[derive(Debug)]
@@ -72,12 +73,12 @@ struct Shared {
     held: usize,
 }
 
-/// What looking at the bytes that came has led to.
+/// The result of parsing the received bytes.
 #[derive(PartialEq, Eq)]
 enum Looked {
     /// A message became ready.
     Message,
-    /// More has to come first.
+    /// More bytes must arrive first.
     Short,
 }
 
@@ -105,20 +106,21 @@ impl Inbound {
         self.first.as_ref().map(|ready| (ready.start, ready.len as usize))
     }
 
-    /// Why nothing comes any more, behind what is ready.
+    /// The reason why nothing more arrives, behind the ready messages.
     pub(super) fn ended(&self) -> Option<&Cause> {
         self.ended.as_ref()
     }
 
-    /// Whether no message is here: the socket is readable when one comes.
+    /// Whether no message is here: the socket becomes readable at the next one.
     pub(super) fn is_empty(&self) -> bool {
         self.drained && self.first.is_none()
     }
 
-    /// Receives until a message is ready. `false` where nothing is there now, or [`TURNS`] calls brought none.
+    /// Receives until a message is ready. `false` if nothing has arrived, or [`TURNS`] calls brought no
+    /// message.
     ///
     /// # Errors
-    /// When nothing comes any more: the same each time.
+    /// When nothing more arrives: the same error at each call.
     #[inline]
     pub(super) fn next(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Box<Cause>> {
         if let Some(cause) = &self.ended {
@@ -152,7 +154,7 @@ impl Inbound {
         Ok(self.look(windows)? == Looked::Message)
     }
 
-    /// Gives the oldest message back. Returns its length.
+    /// Releases the oldest message. Returns its length.
     #[inline]
     pub(super) fn release(&mut self) -> Option<u32> {
         let Ready { len, own, .. } = self.first.take()?;
@@ -172,7 +174,7 @@ impl Inbound {
         Some(len)
     }
 
-    /// A message in the oldest buffer was given back.
+    /// Records the release of a message in the oldest buffer.
     #[cold]
     fn release_older(&mut self) {
         if let Some(oldest) = self.older.front_mut() {
@@ -183,7 +185,7 @@ impl Inbound {
         }
     }
 
-    /// Gives the last buffer back if nothing is in it.
+    /// Returns the last buffer if it is empty.
     #[inline]
     fn trim(&mut self) {
         if self.at == self.end
@@ -193,7 +195,7 @@ impl Inbound {
         }
     }
 
-    /// What an end of the stream means now.
+    /// The meaning of the stream's end at this point.
     #[cold]
     fn cut_short(&self) -> Cause {
         let (found, due) = match &self.long {
@@ -209,7 +211,7 @@ impl Inbound {
         }
     }
 
-    /// The bytes that came and were not looked at.
+    /// The bytes that were received and not parsed.
     fn unread(&mut self, len: usize) -> Option<&mut [u8]> {
         let at = self.at;
         if self.end - at < len {
@@ -218,7 +220,7 @@ impl Inbound {
         self.last.as_mut().map(|last| last.buffer.part(at, len))
     }
 
-    /// Looks at what came until a message is ready.
+    /// Parses the received bytes until a message is ready.
     #[inline]
     fn look(&mut self, windows: &mut Windows) -> Result<Looked, Box<Cause>> {
         if self.long.is_some() {
@@ -245,9 +247,9 @@ impl Inbound {
                 return Ok(Looked::Short);
             }
             let Some(shared) = &mut self.last else { return Ok(Looked::Short) };
-            // Onto the line at or before which the body would begin if nothing but messages had come. So a peer that sends
-            // credit in between has no buffer held for each of its messages. What is there is no message that is held:
-            // heads, tags and credit.
+            // Onto the line at or before which the body would begin if only messages had arrived. So a peer
+            // that sends credit in between does not make this endpoint hold a buffer for each of its
+            // messages. The overwritten bytes are heads, tags and credit, not held messages.
             let to = self.after + HEAD;
             let line = to - to % LINE;
             match &mut self.keys {
@@ -278,7 +280,7 @@ impl Inbound {
         }
     }
 
-    /// A message is there, behind the others.
+    /// Adds a message behind the others.
     #[inline]
     fn push(&mut self, ready: Ready) {
         match self.first {
@@ -287,7 +289,7 @@ impl Inbound {
         }
     }
 
-    /// Whether a message may begin: before anything of it is received.
+    /// Checks that a message may begin, before any of it is received.
     fn admit(&self, head: &Head, windows: &Windows) -> Result<(), Box<Cause>> {
         if head.message > self.max_frame {
             let limit = self.max_frame as usize;
@@ -317,7 +319,7 @@ impl Inbound {
         self.look_into_long(windows)
     }
 
-    /// Gives the long message that has begun what of it came.
+    /// Moves received bytes into the long message that has begun.
     fn look_into_long(&mut self, windows: &mut Windows) -> Result<Looked, Box<Cause>> {
         let Some(long) = &mut self.long else { return Ok(Looked::Short) };
         if self.at != self.end
@@ -331,13 +333,13 @@ impl Inbound {
             return Ok(Looked::Short);
         }
         if let Some(Long { buffer, len, .. }) = self.long.take().map(|long| *long) {
-            // It was not longer than a frame may be.
+            // Checked not to be longer than a frame may be.
             self.push(Ready { start: buffer.at(FRONT), len: len as u32, own: Some(buffer) });
         }
         Ok(Looked::Message)
     }
 
-    /// Receives what is there.
+    /// Receives the bytes that have arrived.
     #[inline]
     fn receive(&mut self, socket: &Socket, windows: &mut Windows) -> Result<Got, Box<Cause>> {
         if let Some(long) = &mut self.long {
@@ -361,7 +363,7 @@ impl Inbound {
         Ok(got)
     }
 
-    /// Sees to it that the last buffer has room for the record that begins at `at`.
+    /// Makes sure that the last buffer has space for the record that begins at `at`.
     #[inline]
     fn make_room(&mut self) -> Result<(), Box<Cause>> {
         match &mut self.last {
@@ -378,7 +380,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Moves the record that has begun to the front: behind the messages in its buffer, or into another one if there is no room.
+    /// Moves the record that has begun to the front: behind the messages in its buffer, or into another
+    /// buffer without space there.
     #[cold]
     fn move_on(&mut self) -> Result<(), Box<Cause>> {
         let kept = self.end - self.at;
@@ -387,7 +390,7 @@ impl Inbound {
                 last.buffer.part(0, self.end).copy_within(self.at.., START);
                 self.after = START;
             }
-            // What is in front of the bytes was credit.
+            // The bytes before it were credit.
             Some(last) if self.after + RECORD <= FRONT + RECEIVE => {
                 last.buffer.part(0, self.end).copy_within(self.at.., self.after);
             }
@@ -404,14 +407,14 @@ impl Inbound {
         Ok(())
     }
 
-    /// Keeps no more than what costs little, where nothing is ready: so much may not have to wait again for a long time.
+    /// Frees memory that costs much if no message is ready: so much may not be needed for a long time.
     pub(super) fn rest(&mut self) {
         if self.behind.is_empty() && self.behind.capacity() > 64 {
             self.behind = VecDeque::new();
         }
     }
 
-    /// Forgets what was received and is not ready, and gives all buffers back.
+    /// Drops received bytes that are not ready, and returns all buffers.
     pub(super) fn clear(&mut self) {
         let ready = self.first.take().into_iter().chain(self.behind.drain(..));
         ready.filter_map(|ready| ready.own).for_each(buffers::give);
@@ -419,13 +422,13 @@ impl Inbound {
         (self.at, self.end, self.after, self.long) = (START, START, START, None);
     }
 
-    /// The same with another number of records for a key.
+    /// Sets another number of records for a key.
     #[cfg(test)]
     pub(super) fn set_records(&mut self, records: u64) {
         self.keys.iter_mut().for_each(|keys| keys.set_records(records));
     }
 
-    /// How many bytes of buffers are held.
+    /// Bytes of the buffers in use.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         let own = self.first.iter().chain(&self.behind).filter_map(|ready| ready.own.as_ref());

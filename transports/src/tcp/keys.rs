@@ -1,4 +1,4 @@
-//! Keys of the records of one direction, and the sealing and opening itself.
+//! Keys of the records of one direction, and encryption and decryption.
 //!
 //! ```text
 //! root  = HKDF-Extract(salt: token, secret)
@@ -6,7 +6,7 @@
 //! key   = HKDF-Expand(chain, "farjump tcp key")            32 bytes, for 2^20 records
 //! chain = HKDF-Expand(chain, "farjump tcp chain")          the next one
 //! ```
-//! The hash is SHA-256. A key is gone once its records are, and what is kept does not tell it.
+//! The hash is SHA-256. A key is erased after its records, and the values that are kept do not reveal it.
 
 use std::mem::MaybeUninit;
 
@@ -18,12 +18,12 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::head::{HEAD, TAG};
 
-/// Records that one key seals.
+/// Records for one key.
 const RECORDS: u64 = 1 << 20;
 /// Length of keys in bytes.
 const LEN: usize = 32;
 
-/// Labels of what is derived.
+/// Labels of derived keys.
 const TO_TARGET: &[u8] = b"farjump tcp source to target";
 const TO_SOURCE: &[u8] = b"farjump tcp target to source";
 const KEY: &[u8] = b"farjump tcp key";
@@ -37,7 +37,7 @@ pub(super) enum Cipher {
 }
 
 impl Cipher {
-    /// The one that two sides use, of which one or both have a processor with instructions for AES.
+    /// The cipher for two peers, by whether each has a processor with AES instructions.
     pub(super) fn agree(ours: bool, theirs: bool) -> Cipher {
         if ours && theirs { Cipher::Aes } else { Cipher::ChaCha }
     }
@@ -68,7 +68,7 @@ pub(super) fn has_aes() -> bool {
     false
 }
 
-/// A record that does not open, or cannot be sealed.
+/// A record that cannot be decrypted or encrypted.
 #[derive(Debug)]
 pub(super) struct Unsealed;
 
@@ -76,14 +76,14 @@ pub(super) struct Unsealed;
 pub(super) struct Keys {
     cipher: Cipher,
     held: Box<Held>,
-    /// The next record's.
+    /// Number of the next record.
     number: u64,
     /// Records for one key.
     records: u64,
 }
 
 impl Keys {
-    /// The keys of what the side `side` sends, and of what it receives.
+    /// The keys for sending and for receiving of the side `side`.
     pub(super) fn pair(
         cipher: Cipher,
         side: Side,
@@ -109,7 +109,7 @@ impl Keys {
         self.cipher
     }
 
-    /// The number of the next record as a nonce, once its key is there.
+    /// The number of the next record as a nonce. Derives its key if needed.
     #[inline]
     fn nonce(&mut self) -> Nonce {
         if self.number.is_multiple_of(self.records) && self.number != 0 {
@@ -117,7 +117,7 @@ impl Keys {
         }
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&self.number.to_le_bytes());
-        // Two to the 64th records are never sent.
+        // 2^64 records are never sent.
         self.number = self.number.wrapping_add(1);
         Nonce::assume_unique_for_key(nonce)
     }
@@ -127,7 +127,7 @@ impl Keys {
         scrubbed(|| self.held.turn(self.cipher));
     }
 
-    /// Seals the next record's body, and returns its tag.
+    /// Encrypts the next record's body, and returns its tag.
     #[inline]
     pub(super) fn seal(&mut self, head: &[u8; HEAD], body: &mut [u8]) -> Result<[u8; TAG], Unsealed> {
         let nonce = self.nonce();
@@ -135,8 +135,8 @@ impl Keys {
         tag.ok().and_then(|tag| tag.as_ref().try_into().ok()).ok_or(Unsealed)
     }
 
-    /// Opens the next record's body, which begins at `from` in `bytes`, and has it begin at 0. Where that fails, nothing of the body
-    /// is left there.
+    /// Decrypts the next record's body, which begins at `from` in `bytes`, and moves it to 0. After an error
+    /// none of the body is left there.
     #[inline]
     pub(super) fn open(
         &mut self,
@@ -156,7 +156,7 @@ impl Keys {
         }
     }
 
-    /// The same with another number of records for a key.
+    /// Sets another number of records for a key.
     #[cfg(test)]
     pub(super) fn set_records(&mut self, records: u64) {
         self.records = records;
@@ -169,7 +169,7 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// As many bytes as a key has.
+/// The length of a key.
 struct Length;
 
 impl KeyType for Length {
@@ -178,7 +178,7 @@ impl KeyType for Length {
     }
 }
 
-/// Bytes derived from `root` for `label`.
+/// Derives bytes from `root` for `label`.
 fn derive(root: &Prk, label: &[u8]) -> Zeroizing<[u8; LEN]> {
     let mut bytes = Zeroizing::new([0; LEN]);
     let filled = root.expand(&[label], Length).and_then(|okm| okm.fill(bytes.as_mut()));
@@ -186,15 +186,16 @@ fn derive(root: &Prk, label: &[u8]) -> Zeroizing<[u8; LEN]> {
     bytes
 }
 
-/// What is secret of the keys. It does not move, so that no copy stays where it was, and is overwritten when it is dropped.
+/// The secret part of the keys. It does not move, so no copy stays behind, and it is overwritten when
+/// dropped.
 struct Held {
-    /// What the next key is derived from.
+    /// The source of the next key.
     chain: [u8; LEN],
     key: MaybeUninit<LessSafeKey>,
 }
 
 impl Held {
-    /// Takes the next key of the chain, which goes on.
+    /// Takes the next key of the chain, and advances the chain.
     fn turn(&mut self, cipher: Cipher) {
         let root = Prk::new_less_safe(HKDF_SHA256, &self.chain);
         let key = derive(&root, KEY);
@@ -214,7 +215,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.chain.zeroize();
         let bytes = self.key.as_mut_ptr().cast::<MaybeUninit<u8>>();
-        // SAFETY: the bytes of the key, of which nothing is read any more: `LessSafeKey` has nothing to drop.
+        // SAFETY: the bytes of the key, which nothing reads any more: `LessSafeKey` has nothing to drop.
         unsafe { std::slice::from_raw_parts_mut(bytes, size_of::<LessSafeKey>()) }.zeroize();
     }
 }
@@ -279,17 +280,17 @@ mod tests {
             let bytes = held.cast::<MaybeUninit<u8>>();
             (0..size_of::<Held>())
                 .filter(|at| {
-                    // SAFETY: inside the box, which is not freed yet. Every byte that matters was written; what of a key
-                    // was not is whatever the allocator left, which a volatile read returns.
+                    // SAFETY: inside the box, which is not freed yet. Every secret byte was written;
+                    // unwritten bytes of a key are the allocator's, which a volatile read returns.
                     unsafe { bytes.add(*at).read_volatile().assume_init() != 0 }
                 })
                 .count()
         };
         assert!(bytes(held) > 2 * LEN);
-        // SAFETY: it is dropped once, here, and freed as memory alone below.
+        // SAFETY: it is dropped once, here, and freed as plain memory below.
         unsafe { std::ptr::drop_in_place(held) };
         assert_eq!(bytes(held), 0);
-        // SAFETY: the box is freed without what is in it being dropped again.
+        // SAFETY: the box is freed without dropping its contents again.
         drop(unsafe { Box::from_raw(held.cast::<MaybeUninit<Held>>()) });
     }
 }

@@ -1,14 +1,14 @@
-//! An end whose peer sends what no honest one does, or as none does.
+//! An endpoint whose peer sends bytes that no honest one does, or at times when none does.
 
 use super::*;
 
-/// A link whose left end is the test itself: the socket, and the keys of what it sends.
+/// A link whose left end is the test itself: the socket, and the keys of both directions.
 struct Liar {
     socket: std::os::unix::net::UnixStream,
     keys: Option<[Keys; 2]>,
 }
 
-/// A liar, and an honest end.
+/// Makes a liar, and an honest endpoint.
 fn liar(terms: Terms) -> (Liar, Post) {
     let [left, right] = unix();
     let cipher = Cipher::agree(terms.seal == Seal::Aes, terms.seal == Seal::Aes);
@@ -20,7 +20,7 @@ fn liar(terms: Terms) -> (Liar, Post) {
 const HONEST: Head = Head { message: 64, body: 64, last: true, waits: false, consumed: 0, window: 4 << 20 };
 
 impl Liar {
-    /// A record, sealed if records are.
+    /// A record, encrypted if records are.
     fn record(&mut self, head: Head) -> Vec<u8> {
         let mut body = vec![0x11; usize::from(head.body)];
         let head = head.to_bytes();
@@ -103,7 +103,7 @@ fn a_bit_that_is_flipped_anywhere_in_a_sealed_record_ends_the_link_and_nothing_o
             let mut record = liar.record(HONEST);
             record[bit / 8] ^= 1 << (bit % 8);
             liar.write(&record);
-            // What a length says may be more than what came.
+            // A changed length may exceed the bytes that arrived.
             drop(liar);
             let error = end_of(&mut post);
             assert_ne!(*error.cause(), Cause::PeerGone, "bit {bit} was taken");
@@ -131,7 +131,7 @@ fn records_that_are_sent_again_exchanged_or_left_out_end_the_link() {
             let error = end_of(&mut post);
             assert!(error.to_string().contains("does not open"), "{order:?}: {error}");
         }
-        // What this end has sent itself, back to it.
+        // The endpoint's own record, sent back to it.
         let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
         send(&mut post, 64, 1).unwrap();
         let mut back = vec![0; HEAD + 64 + TAG];
@@ -167,7 +167,7 @@ fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
                 let record = liar.record(*head);
                 liar.write(&record);
             }
-            // Nothing is released, so that the window fills.
+            // Nothing is released, so the window fills.
             let deadline = Instant::now() + PATIENCE;
             let error = loop {
                 assert!(Instant::now() < deadline, "{text}");
@@ -207,7 +207,7 @@ fn a_peer_that_sends_no_messages_without_an_end_takes_bounded_work_at_a_time() {
     while let Ok(bytes) = std::io::Write::write(&mut liar.socket, &flood) {
         sent += bytes;
     }
-    // What is received by a call fits a buffer.
+    // One receive call fills at most a buffer.
     assert!(sent > 5 * (32 << 10), "{sent} bytes do not do for this test");
     let before = CALLS.get();
     assert!(post.poll().unwrap().is_none());
@@ -222,7 +222,7 @@ fn credit_between_messages_takes_no_memory_while_they_are_held() {
         let (mut liar, mut post) = liar(Terms { seal, window: 4096, ..TERMS });
         liar.socket.set_nonblocking(true).unwrap();
         for held in 1..=64 {
-            // As much as a buffer holds, in front of each message: sometimes it comes with it.
+            // As much credit as fits a buffer before each message: sometimes it arrives together with it.
             let credit = Head { message: 0, body: 0, last: false, ..HONEST };
             let mut bytes: Vec<u8> = (0..1000).flat_map(|_| liar.record(credit)).collect();
             let parts = post.parts();

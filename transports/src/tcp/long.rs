@@ -1,4 +1,4 @@
-//! Messages of several records, which are received where the function reads them.
+//! Messages of several records, received where the function reads them.
 
 use std::cmp;
 use std::io::IoSliceMut;
@@ -11,38 +11,39 @@ use super::inbound::Windows;
 use super::keys::Keys;
 use super::socket::{Got, Socket};
 
-/// Records that are received by one call.
+/// Records received by one call.
 const BATCH: usize = 32;
 
-/// A message of several records that comes.
+/// An incoming message of several records.
 #[derive(Debug)]
 pub(super) struct Long {
     pub(super) buffer: Buffer,
     pub(super) len: usize,
-    /// Bytes of records that came whole and were opened.
+    /// Bytes of records that arrived whole and were decrypted.
     pub(super) done: usize,
-    /// Bytes of the record that comes, behind its head: its body, its tag, the next head.
+    /// Bytes of the arriving record, behind its head: its body, its tag, the next head.
     pub(super) filled: usize,
     /// Its head.
     head: [u8; HEAD],
-    /// What came of its tag and the next head.
+    /// The arrived part of its tag and the next head.
     slot: [u8; TAG + HEAD],
 }
 
 impl Long {
-    /// A message of `len` bytes, the first of whose heads came.
+    /// Makes a message of `len` bytes, whose first head has arrived.
     pub(super) fn new(buffer: Buffer, len: usize, head: [u8; HEAD]) -> Long {
         Long { buffer, len, done: 0, filled: 0, head, slot: [0; TAG + HEAD] }
     }
 
-    /// Length of the body of the record that begins at byte `done` of the message, and of what comes between it and the next body.
+    /// Length of the body of the record that begins at byte `done` of the message, and length of the bytes
+    /// between it and the next body.
     fn lengths(&self, done: usize, sealed: bool) -> (usize, usize) {
         let body = cmp::min(self.len - done, BODY);
         let tag = if sealed { TAG } else { 0 };
         (body, if done + body == self.len { tag } else { tag + HEAD })
     }
 
-    /// Takes what of `bytes` belongs to the message. Returns how many.
+    /// Takes the part of `bytes` that belongs to the message. Returns its length.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],
@@ -73,7 +74,7 @@ impl Long {
         Ok(bytes.len() - rest.len())
     }
 
-    /// A record is whole, and the next head is there.
+    /// Finishes a record that is whole, and whose next head has arrived.
     fn finish(
         &mut self,
         body: usize,
@@ -99,7 +100,8 @@ impl Long {
         Ok(())
     }
 
-    /// Receives into the message itself, and the head behind it into `next`. Returns what came, and how many bytes of that are in `next`.
+    /// Receives into the message itself, and the head behind it into `next`. Returns the result, and the
+    /// number of bytes in `next`.
     pub(super) fn receive(
         &mut self,
         socket: &Socket,
@@ -157,7 +159,7 @@ impl Long {
     }
 }
 
-/// Takes the credit of a record that was opened.
+/// Takes the credit of a decrypted record.
 #[inline]
 pub(super) fn credit(head: &Head, windows: &mut Windows) -> Result<(), Box<Cause>> {
     if head.waits {

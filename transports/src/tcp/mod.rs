@@ -1,8 +1,9 @@
-//! `tcp`: frames on a stream of farjump's own, sealed by keys from the handshake.
+//! `tcp`: frames on a stream of farjump's own, encrypted by keys from the handshake.
 //!
-//! Works between any two machines, and needs nothing but sockets. farjump connects the stream beside the control connection, and
-//! hands it over with a secret that both sides have ([`farjump_core::transport::Stream`]). A frame is one record, or several of 16 KiB.
-//! What a record is, to the bit, is in `docs/protocol.md`; why it is so, and what was measured, in `docs/decisions/tcp.md`.
+//! Works between any two machines, and needs only sockets. Farjump connects the stream beside the control
+//! connection, and passes it on with a secret that both peers have ([`farjump_core::transport::Stream`]). A
+//! frame is one record, or several of 16 KiB. `docs/protocol.md` has the bytes of a record;
+//! `docs/decisions/tcp.md` has the reasons and measurements.
 
 mod buffers;
 mod forks;
@@ -28,17 +29,17 @@ use opening::{TcpOpening, Told};
 /// The backend's name.
 pub const NAME: &str = "tcp";
 
-/// The backend. It holds nothing: all is in the ends.
+/// The backend. It has no state: all state is in its endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tcp;
 
 impl Tcp {
-    /// A backend.
+    /// Makes a backend.
     pub const fn new() -> Tcp {
         Tcp
     }
 
-    /// Whether it works on this machine: it does on every one.
+    /// The backend's capabilities on this machine: it works on every one.
     ///
     /// # Errors
     /// None.

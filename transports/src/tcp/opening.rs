@@ -1,4 +1,4 @@
-//! One end before it is connected, and what it tells the other.
+//! An unconnected endpoint, and its address.
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
@@ -14,25 +14,25 @@ use super::socket::Socket;
 use super::window::{Inward, MOST, Outward};
 use super::{error, forks};
 
-/// Version of the address, and of what follows it.
+/// Version of the address, and of the protocol after it.
 const VERSION: u8 = 1;
 /// Length of an address in bytes.
 const LEN: usize = 10;
 /// The processor has instructions for AES.
 const AES: u8 = 1 << 0;
 
-/// What one end tells the other.
+/// The contents of an endpoint address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Told {
     pub(super) aes: bool,
-    /// Bytes of messages that it takes at first.
+    /// Bytes of messages that the endpoint accepts at first.
     pub(super) window: u32,
-    /// Longest frame that it takes, in bytes.
+    /// Longest frame that the endpoint accepts, in bytes.
     pub(super) max_frame: u32,
 }
 
 impl Told {
-    /// What an end tells that was asked for by `request`, whose frames are not longer than `MAX_FRAME`.
+    /// The address of an endpoint for `request`. Its frames are not longer than `MAX_FRAME`.
     pub(super) fn new(request: &OpenRequest) -> Told {
         Told {
             aes: has_aes(),
@@ -72,7 +72,7 @@ impl Told {
     }
 }
 
-/// One end before it is connected. It has nothing yet.
+/// An unconnected endpoint. It has no resources yet.
 #[derive(Debug)]
 pub(super) struct TcpOpening(Told);
 

@@ -1,4 +1,4 @@
-//! Sending: messages become records, and what the socket does not take waits.
+//! Sending: messages become records, and bytes that the socket does not take wait.
 
 use std::cmp;
 use std::io::IoSlice;
@@ -13,20 +13,20 @@ use super::keys::Keys;
 use super::socket::Socket;
 use super::window::Inward;
 
-/// Records of a long message that are sealed and handed to the system together: 512 KiB.
+/// Records of a long message that are encrypted and passed to the system together: 512 KiB.
 const BATCH: usize = 32;
-/// What lies between two bodies on the way: a tag, and the next head.
+/// Length of the bytes between two bodies: a tag, and the next head.
 const SLOT: usize = TAG + HEAD;
 
-/// What sends the records of a link.
+/// The sender of a link's records.
 #[derive(Debug)]
 pub(super) struct Outbound {
     keys: Option<Box<Keys>>,
-    /// What the socket has not taken yet. Nothing else is sent before it.
+    /// Bytes that the socket has not taken yet. Nothing else is sent before them.
     waiting: Option<Waiting>,
-    /// Why nothing can be sent any more.
+    /// The reason why nothing can be sent any more.
     broken: Option<Box<Cause>>,
-    /// How often the process was forked when the link was made.
+    /// Number of forks of the process when the link was made.
     forks: u64,
 }
 
@@ -56,37 +56,37 @@ impl Outbound {
         self.keys.as_deref()
     }
 
-    /// Whether something waits for the socket.
+    /// Whether bytes wait for the socket.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Why nothing can be sent any more.
+    /// The reason why nothing can be sent any more.
     #[inline]
     pub(super) fn broken(&self) -> Option<&Cause> {
         self.broken.as_deref()
     }
 
-    /// Sends nothing from now on, because of `cause` unless something else was in the way before.
+    /// Stops sending, with the reason `cause` unless there is an earlier one.
     #[cold]
     pub(super) fn end(&mut self, cause: &Cause) {
         self.broken.get_or_insert_with(|| Box::new(cause.clone()));
     }
 
-    /// Whether this is a forked child's copy of a link of its parent's, which has used its keys.
+    /// Whether this is a forked child's copy of its parent's link, which has used the keys.
     #[inline]
     pub(super) fn is_copy(&self) -> bool {
         self.forks != forks::count()
     }
 
-    /// The same with another number of records for a key.
+    /// Sets another number of records for a key.
     #[cfg(test)]
     pub(super) fn set_records(&mut self, records: u64) {
         self.keys.iter_mut().for_each(|keys| keys.set_records(records));
     }
 
-    /// Sends the first `len` bytes of a buffer's room as one message. Nothing waits.
+    /// Sends the first `len` bytes of a buffer's space as one message. Nothing must be waiting.
     #[inline]
     pub(super) fn message(
         &mut self,
@@ -120,8 +120,8 @@ impl Outbound {
         Ok(())
     }
 
-    /// Sends the first `front` bytes of a buffer's room, and those of `beside`, as one message, padded to a line. Bytes of `beside` that
-    /// the socket does not take now are copied. Nothing waits.
+    /// Sends the first `front` bytes of a buffer's space, and `beside`, as one message, padded to a line.
+    /// Copies the bytes of `beside` that the socket does not take now. Nothing must be waiting.
     pub(super) fn message_beside(
         &mut self,
         socket: &Socket,
@@ -152,7 +152,8 @@ impl Outbound {
         Ok(())
     }
 
-    /// Returns credit in a record of its own, and says whether this side `waits` for room. `false` where something else waits.
+    /// Returns credit in a record of its own, and says whether this endpoint `waits` for credit. `false` if
+    /// other bytes wait.
     pub(super) fn note(
         &mut self,
         socket: &Socket,
@@ -178,11 +179,11 @@ impl Outbound {
         Ok(true)
     }
 
-    /// Sends what waits, as far as the socket takes it. Returns whether nothing waits any more.
+    /// Sends the waiting bytes, as far as the socket takes them. Returns whether none are left.
     ///
     /// # Errors
-    /// When a record cannot be sealed. A socket that takes nothing any more is no error here: what the peer sent before is still
-    /// to be received.
+    /// When a record cannot be encrypted. A socket that takes nothing any more is no error here: bytes that
+    /// the peer sent before are still to be received.
     pub(super) fn flush(&mut self, socket: &Socket, credit: &mut Inward) -> Result<bool, Box<Cause>> {
         let sent = match &mut self.waiting {
             None => return Ok(true),
@@ -215,11 +216,11 @@ impl Outbound {
     }
 }
 
-/// The head of the record that carries the bytes from `done` on of a message of `len`, with the credit that is due.
+/// The head of the record with the bytes from `done` on of a message of `len`, and the present credit.
 fn head(len: usize, done: usize, credit: &mut Inward) -> Head {
     let body = cmp::min(len - done, BODY);
     let (consumed, window) = credit.tell();
-    // No message is longer than 2^31 bytes, and no body than `BODY`.
+    // No message is longer than 2^31 bytes, and no body longer than `BODY`.
     Head {
         message: len as u32,
         body: body as u16,
@@ -235,30 +236,33 @@ fn seal(keys: &mut Keys, head: &[u8; HEAD], body: &mut [u8]) -> Result<[u8; TAG]
     keys.seal(head, body).map_err(|_| Box::new(Cause::System("a record could not be sealed".to_owned())))
 }
 
-/// A message of several records on its way. Records are sealed, in place, just before they are written; heads and tags are behind
-/// the room: a slot in front of each record and one behind the last, with the tag of the record before and the head of the one behind it.
+/// An outgoing message of several records. Records are encrypted in place just before they are written. Heads
+/// and tags are behind the space: a slot before each record and one behind the last, each with the tag of the
+/// record before and the head of the record behind it.
 #[derive(Debug)]
 struct Long {
     buffer: Buffer,
     len: usize,
-    /// The batch that is being written: its first byte of the message, and the one behind its last.
+    /// The batch being written: its first byte in the message, and the one behind its last.
     begun: usize,
     ended: usize,
-    /// Bytes of it that were written, heads and tags included.
+    /// Bytes of the batch that were written, heads and tags included.
     written: usize,
-    /// Bytes of the message in front of those that its sender has elsewhere.
+    /// Bytes of the message before those that its sender has elsewhere.
     front: usize,
-    /// Bytes of the message up to which all that is still needed is in the buffer. Those behind are where its sender has them.
+    /// Bytes of the message up to which everything still needed is in the buffer. Its sender has the later
+    /// ones.
     here: usize,
 }
 
 impl Long {
-    /// A message of `len` bytes, the first `here` of which are in `buffer`.
+    /// Makes a message of `len` bytes, the first `here` of which are in `buffer`.
     fn new(buffer: Buffer, len: usize, here: usize) -> Long {
         Long { buffer, len, begun: 0, ended: 0, written: 0, front: here, here }
     }
 
-    /// Copies the bytes of the message from `from` to `to` that are not in the buffer from `beside`, behind which it is padded.
+    /// Copies the bytes of the message from `from` to `to` that are not in the buffer from `beside`, padded
+    /// at its end.
     fn fetch(&mut self, from: usize, to: usize, beside: &[u8]) {
         let from = cmp::max(from, self.here);
         if from < to {
@@ -271,7 +275,8 @@ impl Long {
         }
     }
 
-    /// Sends what the socket takes. Returns whether that was all, or why nothing is taken any more.
+    /// Sends as much as the socket takes. Returns whether that was all, or the reason why nothing is taken
+    /// any more.
     fn send(
         &mut self,
         socket: &Socket,
@@ -316,7 +321,7 @@ impl Long {
             let slot = self.slot(number);
             self.buffer.part(slot + TAG, HEAD).copy_from_slice(&head);
             if let Some(keys) = keys.as_deref_mut() {
-                // Sealed at once, while it is in the nearest cache.
+                // Encrypted at once, while it is in the nearest cache.
                 self.fetch(done, done + body, beside);
                 let tag = seal(keys, &head, self.buffer.part(FRONT + done, body))?;
                 self.buffer.part(slot + SLOT, TAG).copy_from_slice(&tag);
@@ -329,7 +334,7 @@ impl Long {
         Ok(())
     }
 
-    /// Writes what of the batch is not written. Returns how many bytes were, and how many should have been.
+    /// Writes the unwritten part of the batch. Returns the bytes written, and the bytes to write.
     fn write(&mut self, socket: &Socket, sealed: bool, beside: &[u8]) -> Result<(usize, usize), Box<Cause>> {
         let slots = self.slot(0);
         let records = (self.ended - self.begun).div_ceil(BODY);
@@ -359,17 +364,18 @@ impl Long {
     }
 }
 
-/// What a message whose bytes end inside a line ends with.
+/// The padding of a message that ends inside a line.
 static PADDING: [u8; LINE] = [0; LINE];
 
-/// Pieces of a batch at most: a slot and a body for each record, the last slot, and, where bytes lie beside, the front and the padding.
+/// Most pieces of a batch: a slot and a body for each record, the last slot, and the front and the padding of
+/// a message with bytes elsewhere.
 const MOST_PIECES: usize = 2 * BATCH + 3;
 
-/// What is handed to the system together.
+/// The pieces passed to the system together.
 struct Pieces<'b> {
     list: [IoSlice<'b>; MOST_PIECES],
     used: usize,
-    /// Bytes that were written already.
+    /// Bytes that were written before.
     skip: usize,
     /// Bytes in the list.
     left: usize,

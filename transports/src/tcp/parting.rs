@@ -1,9 +1,11 @@
-//! The end of a link: what was committed is sent, what the peer still sends is read, and then the socket is closed.
+//! The end of a link: committed bytes are sent, the peer's last bytes are read, and then the socket is
+//! closed.
 //!
-//! A socket that is closed with bytes unread resets the connection, and what the peer has not received yet is lost. So the stream is
-//! shut down for writing, read to its end, and closed then. An end that has sent all and whose bytes the peer's system has is closed
-//! at once; for others a thread of the process does it, which there is only meanwhile. It takes [`MOST`] ends, each for [`PATIENCE`];
-//! beyond that ends are closed as they are.
+//! Closing a socket with unread bytes resets the connection, and the peer loses bytes that it has not
+//! received yet. So the stream is shut down for writing, read to its end, and then closed. An endpoint whose
+//! last bytes have reached the peer's system is closed at once. A thread of the process, which exists only
+//! while needed, closes the others. It takes [`MOST`] endpoints, each for [`PATIENCE`]; beyond that endpoints
+//! are closed immediately.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,15 +20,15 @@ use rustix::net::{Shutdown, shutdown};
 use super::post::Parts;
 use super::socket::{Got, Socket};
 
-/// Ends that the thread works on at a time.
+/// Most endpoints that the thread works on at a time.
 const MOST: usize = 256;
-/// How long it works on one.
+/// Time that it spends on one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it looks at ends whose last bytes are under way, which nothing tells.
+/// Interval of checks on endpoints whose last bytes are under way, which no event reports.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long it waits for work before it ends.
+/// Time that it waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(1);
-/// Most bytes that are read and thrown away at a time.
+/// Most bytes that are read and discarded at a time.
 const SINK: usize = 16 << 10;
 
 /// Ends a link.
@@ -43,7 +45,7 @@ pub(super) fn part(mut parts: Parts) {
     keep(parting);
 }
 
-/// Closes a socket. A peer on the same machine can have passed descriptors on it, whose close waits for what it likes.
+/// Closes a socket. A peer on the same machine may have passed descriptors on it, whose close may block.
 fn close(socket: Socket) {
     let is_unix = socket.is_unix();
     let descriptor = socket.into_descriptor();
@@ -53,7 +55,7 @@ fn close(socket: Socket) {
     drop(descriptor);
 }
 
-/// A link that ends.
+/// A link that is closing.
 struct Parting {
     parts: Parts,
     shut: bool,
@@ -61,11 +63,11 @@ struct Parting {
 }
 
 impl Parting {
-    /// Does what can be done now. Returns whether the socket can be closed.
+    /// Does everything possible now. Returns whether the socket can be closed.
     fn is_over(&mut self) -> bool {
         let Parts { socket, outbound, windows, .. } = &mut self.parts;
         if !outbound.flush(socket, &mut windows.inward).unwrap_or(true) {
-            // A peer that sends and does not read has to be read, so that it reads.
+            // A peer that sends and does not read must be read from before it reads.
             return is_at_end(socket);
         }
         if outbound.broken().is_some() {
@@ -80,7 +82,7 @@ impl Parting {
         is_at_end(socket) || has_arrived(socket)
     }
 
-    /// What to wait for.
+    /// The events to wait for.
     fn flags(&self) -> PollFlags {
         match self.parts.outbound.is_waiting() {
             true => PollFlags::IN | PollFlags::OUT,
@@ -89,10 +91,10 @@ impl Parting {
     }
 }
 
-/// Throws away what the peer has sent. Returns whether it sends no more.
+/// Discards the peer's bytes. Returns whether it sends no more.
 fn is_at_end(socket: &Socket) -> bool {
     let mut sink = [0; SINK];
-    // What one turn throws away is bounded, for the other ends' sake.
+    // The bytes discarded in one turn are bounded, for the sake of the other endpoints.
     for _ in 0..64 {
         match socket.receive(&mut sink) {
             Ok(Got::Bytes(_)) => {}
@@ -103,7 +105,7 @@ fn is_at_end(socket: &Socket) -> bool {
     false
 }
 
-/// Whether the peer's system has all that was sent. A peer on the same machine has it as soon as it is sent.
+/// Whether everything sent has reached the peer's system. On the same machine it has as soon as it is sent.
 fn has_arrived(socket: &Socket) -> bool {
     if socket.is_unix() {
         return true;
@@ -115,7 +117,7 @@ fn has_arrived(socket: &Socket) -> bool {
     asked == 0 && unsafe { left.assume_init() } == 0
 }
 
-/// The ends of one process that are not over, and whether there is a thread for them.
+/// The closing endpoints of one process, and whether there is a thread for them.
 #[derive(Default)]
 struct Partings {
     state: Mutex<State>,
@@ -125,14 +127,14 @@ struct Partings {
 #[derive(Default)]
 struct State {
     new: Vec<Parting>,
-    /// With those that the thread has.
+    /// Includes those of the thread.
     count: usize,
     thread: bool,
 }
 
 static PARTINGS: PerProcess<Partings> = PerProcess::new();
 
-/// Has the thread go on with `parting`.
+/// Passes `parting` on to the thread.
 fn keep(parting: Parting) {
     let partings = PARTINGS.get();
     let mut state = partings.lock();
@@ -191,7 +193,7 @@ impl Partings {
     }
 }
 
-/// Waits until something can be done for one of `all`, for a short time.
+/// Waits a short time until there is work for one of `all`.
 fn wait(all: &[Parting]) {
     if all.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! A connected end.
+//! A connected endpoint.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,22 +15,22 @@ use super::outbound::Outbound;
 use super::parting;
 use super::socket::Socket;
 
-/// A connected end.
+/// A connected endpoint.
 #[derive(Debug)]
 pub(super) struct Post {
     /// `None` once it is taken apart.
     parts: Option<Parts>,
-    /// What `reserve` lends, and its length.
+    /// The buffer that `reserve` lends, and its length.
     room: Option<(Buffer, usize)>,
-    /// Longest frame that the peer takes, in bytes.
+    /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
-    /// Length of the message that there is no room for.
+    /// Length of the message for which there is no credit.
     wanted: Option<usize>,
-    /// What the peer had told when it was told that this side waits.
+    /// The peer's last credit when it was told that this endpoint waits.
     asked: Option<(u32, u32)>,
 }
 
-/// What is needed to send and to receive.
+/// The parts for sending and receiving.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) socket: Socket,
@@ -54,7 +54,8 @@ impl Post {
         self.parts.as_ref().expect("the end is whole until it is dropped")
     }
 
-    /// There is no room for a message of `len` bytes. The peer is told once for each state of its window.
+    /// Records that there is no credit for a message of `len` bytes. Tells the peer once for each state of
+    /// its window.
     #[cold]
     fn full(&mut self, len: usize) -> Result<TransportError, TransportError> {
         self.wanted = Some(len);
@@ -69,14 +70,14 @@ impl Post {
         self.work()?;
         let inbound = &self.parts().inbound;
         match (inbound.front(), inbound.ended()) {
-            // Room never comes.
+            // Credit never comes.
             (None, Some(cause)) => Err(error(Operation::Send, cause.clone())),
             _ => Ok(error(Operation::Send, Cause::Full)),
         }
     }
 
-    /// Sends what waits and the credit that is due, and where this side cannot send, takes what the peer has sent: both may wait for
-    /// the other.
+    /// Sends waiting bytes and due credit. If this endpoint cannot send, also receives from the peer: both
+    /// may wait for each other.
     fn work(&mut self) -> Result<(), TransportError> {
         let wanted = self.wanted;
         let Parts { socket, outbound, inbound, windows } = self.parts();
@@ -90,14 +91,14 @@ impl Post {
         }
         let stuck = |windows: &Windows| wanted.is_some_and(|len| !windows.outward.has_room(len));
         if outbound.is_waiting() || outbound.broken().is_some() || stuck(windows) {
-            // As much as the window is: the peer may send no more.
+            // At most a window: the peer may send no more.
             while let Ok(true) = inbound.next(socket, windows) {}
             outbound.flush(socket, &mut windows.inward).map_err(failed)?;
         }
         Ok(())
     }
 
-    /// Sends a message: the first `len` bytes of the room, and those of `beside`.
+    /// Sends a message: the first `len` bytes of the reserved buffer, and `beside`.
     #[inline]
     fn send(&mut self, len: usize, beside: &[u8], frame: u64) -> Result<(), TransportError> {
         let failed = |cause: Box<Cause>| error(Operation::Send, *cause).with_frame(frame);
@@ -123,7 +124,7 @@ impl Post {
         }
     }
 
-    /// Nothing can be sent any more. What the peer sent before that is taken first.
+    /// The error after sending has failed. The peer's earlier messages are received first.
     #[cold]
     fn broken(&mut self) -> TransportError {
         if let Err(error) = self.work() {
@@ -143,8 +144,9 @@ fn copied(operation: Operation) -> TransportError {
     error(operation, Cause::Unsupported("using a link of the process that this one was forked from"))
 }
 
-// SAFETY: a room is in a buffer of this value's own, and not touched before `commit`; a message is in a buffer of the inbound's, of
-// which it receives only into other parts until `release`. Both start on a line (`Buffer`, `Inbound::look`).
+// SAFETY: a reserved buffer belongs to this value and is not used before `commit`. A message is in a buffer
+// of `Inbound`, which receives only into other parts until `release`. Both start on a line (`Buffer`,
+// `Inbound::look`).
 unsafe impl Messages for Post {
     #[inline]
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
@@ -202,7 +204,7 @@ unsafe impl Messages for Post {
             let found = match inbound.next(socket, windows) {
                 Ok(found) => found,
                 Err(cause) => {
-                    // A peer that has ended takes nothing either, though the system may still.
+                    // A peer that has ended receives nothing either, even if the system still accepts bytes.
                     outbound.end(&cause);
                     return Err(error(Operation::Receive, *cause));
                 }
@@ -277,7 +279,7 @@ unsafe impl Messages for Post {
     }
 }
 
-/// IPv4 addresses as people know them, also on sockets of IPv6.
+/// IPv4 addresses in their usual form, also on IPv6 sockets.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,4 +1,4 @@
-//! Two ends in one process, honest and lying.
+//! Two endpoints in one process, honest and lying.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use super::*;
 /// A test that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How records are protected.
+/// The protection of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seal {
     Clear,
@@ -27,7 +27,7 @@ enum Seal {
 
 const SEALS: [Seal; 3] = [Seal::Clear, Seal::Aes, Seal::ChaCha];
 
-/// What the ends of a pair are to be like.
+/// The parameters of a pair of endpoints.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     seal: Seal,
@@ -49,7 +49,7 @@ fn unix() -> [OwnedFd; 2] {
     [left.into(), right.into()]
 }
 
-/// The end `side` of a link on `descriptor`.
+/// The endpoint `side` of a link on `descriptor`.
 fn end(descriptor: OwnedFd, side: Side, terms: Terms) -> Post {
     let Terms { seal, window, max_frame } = terms;
     let told = Told { aes: seal == Seal::Aes, window, max_frame };
@@ -75,24 +75,24 @@ fn bytes_of(len: usize, fill: u8) -> impl Iterator<Item = u8> {
 fn send(post: &mut Post, len: usize, fill: u8) -> Result<(), TransportError> {
     let room = post.reserve(len)?;
     assert!(room.addr().get().is_multiple_of(LINE));
-    // SAFETY: `reserve` lends so many bytes.
+    // SAFETY: `reserve` lends `len` bytes.
     let room = unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), len) };
     room.iter_mut().zip(bytes_of(len, fill)).for_each(|(to, from)| *to = from);
     post.commit(len, 7)
 }
 
-/// The message that is there, which is released.
+/// Takes the next message and releases it.
 fn take(post: &mut Post) -> Result<Option<Vec<u8>>, TransportError> {
     let Some((start, len)) = post.poll()? else { return Ok(None) };
     assert!(start.addr().get().is_multiple_of(LINE));
-    // SAFETY: `poll` lends so many bytes until `release`.
+    // SAFETY: `poll` lends `len` bytes until `release`.
     let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
     assert_eq!(post.poll().unwrap(), Some((start, len)), "another before it is released");
     post.release();
     Ok(Some(bytes))
 }
 
-/// Lets both work until `post` has a message or is at its end.
+/// Lets both endpoints work until `post` has a message or has ended.
 fn next(post: &mut Post, other: &mut Post) -> Result<Vec<u8>, TransportError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -104,7 +104,7 @@ fn next(post: &mut Post, other: &mut Post) -> Result<Vec<u8>, TransportError> {
     }
 }
 
-/// The same without another end.
+/// Waits for the end of `post`, without another endpoint.
 fn end_of(post: &mut Post) -> TransportError {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -258,9 +258,9 @@ fn a_message_longer_than_the_window_goes_alone_and_holds_up_the_next() {
 fn what_is_committed_behind_credit_that_waits_for_the_socket_goes_when_that_has_gone() {
     let (mut left, mut right) = pair_on(unix(), Terms { window: 1 << 30, ..TERMS });
     let room = left.reserve(64).unwrap();
-    // SAFETY: `reserve` lends so many bytes.
+    // SAFETY: `reserve` lends 64 bytes.
     unsafe { room.write_bytes(3, 64) };
-    // Credit fills the socket meanwhile.
+    // Meanwhile credit fills the socket.
     let parts = left.parts();
     while parts.outbound.note(&parts.socket, false, &mut parts.windows.inward).unwrap() {}
     let full = left.commit(64, 0).unwrap_err();
@@ -294,7 +294,7 @@ fn two_ends_that_only_send_do_not_wait_for_each_other_and_hold_no_more_than_thei
     const WINDOW: u32 = 32 << 20;
     for (seal, len) in [(Seal::Clear, 64), (Seal::Aes, 4096), (Seal::Clear, 3 << 20), (Seal::Aes, 3 << 20)] {
         let (mut left, mut right) = pair(Terms { seal, window: WINDOW, ..TERMS });
-        // More than the sockets hold, and less than a window.
+        // More than fits the sockets, and less than a window.
         let total = (if len == 64 { 12 << 20 } else { 24 << 20 }) / len;
         let deadline = Instant::now() + PATIENCE;
         let (mut sent, mut came) = ([0; 2], [0; 2]);
@@ -313,7 +313,7 @@ fn two_ends_that_only_send_do_not_wait_for_each_other_and_hold_no_more_than_thei
                 if most == 0 || sent[at] == total && came[at] % 1024 == 0 {
                     most = most.max(post.whole().inbound.held());
                 }
-                // Messages are looked at only by a side that has sent all.
+                // Only an endpoint that has sent everything receives.
                 if sent[at] == total
                     && !post.wants_write()
                     && let Some(bytes) = take(post).unwrap()
@@ -347,7 +347,7 @@ fn a_small_message_and_its_answer_are_one_call_each_at_either_side_and_idle_ends
             assert!(post.arm().unwrap() && post.room.is_none());
             assert_eq!(post.whole().inbound.held(), 0);
         }
-        // Many that are there are received by one call, and what is consumed is told at half a window.
+        // One call receives many messages, and credit is returned at half a window.
         let before = CALLS.get();
         (0..100).for_each(|_| send(&mut left, 64, 1).unwrap());
         for _ in 0..100 {
@@ -382,7 +382,7 @@ fn a_long_message_is_written_512_kib_at_a_time() {
         }
         CALLS.get() - before
     });
-    // A socket that is full has more of them. The system makes it larger as it is used.
+    // A socket that is full holds more of them. The system enlarges it as it is used.
     assert_eq!(calls.min(), Some(2));
     drop(reader.join().unwrap());
 }
@@ -407,12 +407,12 @@ fn what_was_committed_arrives_though_its_end_is_dropped_at_once_and_has_bytes_un
     for seal in SEALS {
         for sockets in [tcp(), unix()] {
             let (mut left, mut right) = pair_on(sockets, Terms { seal, window: 64 << 20, ..TERMS });
-            // Unread at the end that is dropped.
+            // Unread at the endpoint that is dropped.
             send(&mut right, 64, 9).unwrap();
             for fill in 0..10 {
                 send(&mut left, 64, fill).unwrap();
             }
-            // More than the sockets hold.
+            // More than fits the sockets.
             send(&mut left, 32 << 20, 10).unwrap();
             assert!(left.wants_write());
             drop(left);
@@ -437,7 +437,7 @@ fn a_peer_that_is_gone_shows_behind_what_it_sent_and_sending_to_it_does_no_harm(
         let (mut left, mut right) = pair_on(sockets, TERMS);
         (0..10).for_each(|fill| send(&mut left, 64, fill).unwrap());
         drop(left);
-        // The first resets the connection, the next find it so.
+        // The first resets the connection; the next ones find it reset.
         for fill in 0..10 {
             match send(&mut right, 64, fill) {
                 Ok(()) => {}
@@ -463,7 +463,7 @@ fn an_end_that_read_ahead_does_not_promise_that_its_descriptor_tells() {
     let deadline = Instant::now() + PATIENCE;
     while right.tells_unasked() {
         assert!(Instant::now() < deadline, "nothing came");
-        // It looks for room, and finds the message.
+        // It waits for credit, and finds the message.
         right.progress().unwrap();
     }
     assert_eq!(take(&mut right).unwrap().unwrap(), bytes_of(64, 2).collect::<Vec<_>>());
@@ -492,16 +492,16 @@ fn descriptors_that_a_peer_passes_end_the_link_and_are_closed_elsewhere() {
 fn a_forked_child_sends_nothing_by_its_parents_keys_and_ends_nothing() {
     let (mut left, mut right) = pair(TERMS);
     send(&mut left, 64, 1).unwrap();
-    // SAFETY: the child only tries to send, closes and ends; nothing of that needs another thread of its parent.
+    // SAFETY: the child only tries to send, closes and ends; none of that needs another thread of its parent.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = left.reserve(64).is_ok() && left.commit(64, 0).is_err();
         drop(left);
-        // SAFETY: ends the child without what the test program does at its end.
+        // SAFETY: ends the child without the exit handlers of the test program.
         unsafe { libc::_exit(if refused { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: `status` is valid to be written.
+    // SAFETY: `status` is valid for writes.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child could send");
     send(&mut left, 64, 2).unwrap();

@@ -14,19 +14,19 @@ use rustix::net::{
 
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
-/// Seconds of silence before the system probes the peer, and between probes.
+/// Silence before the system probes the peer, and time between probes.
 const PROBE: std::time::Duration = std::time::Duration::from_secs(10);
-/// Probes that go unanswered before the system ends the stream: as many as it can count. The control connection notices a machine
-/// that is gone, within the time that its user has set; here probes keep the entry of a NAT alive.
+/// Unanswered probes before the system ends the stream: the maximum. The control connection notices a machine
+/// that is gone, within the time that its user has set. Here probes keep the entry of a NAT alive.
 const PROBES: u32 = 127;
 
-/// What a receiving call brought.
+/// The result of a receive call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Got {
     Bytes(usize),
-    /// Nothing is there now.
+    /// Nothing has arrived.
     Nothing,
-    /// Nothing comes any more.
+    /// Nothing more arrives.
     End,
 }
 
@@ -38,11 +38,13 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Sets the options that are wanted. The system goes on tuning its buffers: `SO_RCVBUF` and `SO_SNDBUF` would end that.
+    /// Sets the socket's options. The system continues to tune its buffers: `SO_RCVBUF` and `SO_SNDBUF` would
+    /// end that.
     pub(super) fn new(descriptor: OwnedFd) -> Result<Socket, Errno> {
         let is_unix = sockopt::socket_domain(&descriptor)? == AddressFamily::UNIX;
         if is_unix {
-            // A byte out of band that is skipped has the system close the descriptors beside it, in the thread that receives.
+            // When an out-of-band byte is skipped, the system closes the descriptors sent with it, in the
+            // receiving thread.
             sockopt::set_socket_oobinline(&descriptor, true)?;
         } else {
             sockopt::set_tcp_nodelay(&descriptor, true)?;
@@ -62,20 +64,20 @@ impl Socket {
         self.descriptor
     }
 
-    /// How many of `bytes` the system took: 0 when it takes none now.
+    /// Sends `bytes`, and returns how many the system took: 0 if it takes none now.
     #[inline]
     pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Box<Cause>> {
         count();
         sent(send(&self.descriptor, bytes, SEND))
     }
 
-    /// The same, of bytes that lie apart.
+    /// Sends bytes in several pieces, and returns how many the system took.
     pub(super) fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Box<Cause>> {
         count();
         sent(sendmsg(&self.descriptor, pieces, &mut SendAncillaryBuffer::default(), SEND))
     }
 
-    /// Receives what is there.
+    /// Receives the bytes that have arrived.
     #[inline]
     pub(super) fn receive(&self, room: &mut [u8]) -> Result<Got, Box<Cause>> {
         if self.is_unix {
@@ -84,7 +86,7 @@ impl Socket {
         got(recv(&self.descriptor, room, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes))
     }
 
-    /// The same, into room that lies apart.
+    /// Receives into several pieces.
     pub(super) fn receive_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Box<Cause>> {
         if self.is_unix {
             return self.receive_beside(pieces);
@@ -94,8 +96,8 @@ impl Socket {
         got(received.map(|received| received.bytes))
     }
 
-    /// The same, on a Unix socket. Without room for descriptors that a peer passes, the system would close them in this thread, and
-    /// that can block. There is room for all, and threads of their own close them.
+    /// Receives on a Unix socket. Without a buffer for descriptors that a peer passes, the system would close
+    /// them in this thread, which can block. The buffer fits all, and other threads close them.
     fn receive_beside(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Box<Cause>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

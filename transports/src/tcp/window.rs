@@ -1,4 +1,4 @@
-//! Flow control: how many bytes of messages may be under way.
+//! Flow control: limits the bytes of messages under way.
 //!
 //! Counts are modulo 2^32. At most 2^31 bytes are under way: no window and no message is longer.
 
@@ -6,38 +6,38 @@ use std::cmp;
 
 /// Largest window in bytes.
 pub(super) const MOST: u32 = 1 << 31;
-/// What a window grows to at most, in bytes.
+/// Largest size that a window grows to, in bytes.
 const GROWN: u32 = 64 << 20;
 
-/// What this side may send.
+/// The credit for sending.
 #[derive(Debug)]
 pub(super) struct Outward {
     sent: u32,
-    /// What the peer said it has consumed, and takes beyond that.
+    /// The consumed position and the window that the peer last stated.
     consumed: u32,
     window: u32,
 }
 
 impl Outward {
-    /// To a peer that takes `window` bytes at first.
+    /// Makes the credit towards a peer that accepts `window` bytes at first.
     pub(super) const fn new(window: u32) -> Outward {
         Outward { sent: 0, consumed: 0, window }
     }
 
-    /// Whether the peer takes `len` bytes more now. A message that is longer than the window goes alone.
+    /// Whether the peer accepts `len` more bytes now. A message longer than the window travels alone.
     #[inline]
     pub(super) fn has_room(&self, len: usize) -> bool {
         let under_way = self.sent.wrapping_sub(self.consumed);
         under_way == 0 || len as u64 + u64::from(under_way) <= u64::from(self.window)
     }
 
-    /// A message of `len` bytes goes.
+    /// Spends credit for a message of `len` bytes.
     #[inline]
     pub(super) fn send(&mut self, len: u32) {
         self.sent = self.sent.wrapping_add(len);
     }
 
-    /// Takes the credit that a record brought. `false` where it is for bytes that were not sent.
+    /// Takes the credit in a record. `false` if it is for bytes that were not sent.
     #[inline]
     #[must_use]
     pub(super) fn take(&mut self, consumed: u32, window: u32) -> bool {
@@ -46,30 +46,30 @@ impl Outward {
         more <= under_way && window <= MOST
     }
 
-    /// What the peer said last: consumed, and the window.
+    /// The peer's last statement: the consumed position, and the window.
     pub(super) fn state(&self) -> (u32, u32) {
         (self.consumed, self.window)
     }
 }
 
-/// What the peer may send.
+/// The credit given to the peer.
 #[derive(Debug)]
 pub(super) struct Inward {
     received: u32,
     consumed: u32,
     window: u32,
-    /// What the peer was told of the last two.
+    /// The last two as the peer was last told.
     told: (u32, u32),
-    /// The peer has said that it waits for room, and was told nothing new since.
+    /// The peer has said that it waits for credit, and got none since.
     waits: bool,
-    /// This side has found nothing to receive since the window last grew: it is not what the peer waits for.
+    /// This endpoint has found nothing to receive since the window last grew: the peer does not wait for it.
     idle: bool,
-    /// What had been received when the window last grew.
+    /// The received position when the window last grew.
     grown: u32,
 }
 
 impl Inward {
-    /// With a window of `window` bytes, as the peer was told.
+    /// Makes the credit of a window of `window` bytes, as the peer was told.
     pub(super) const fn new(window: u32) -> Inward {
         Inward { received: 0, consumed: 0, window, told: (0, window), waits: false, idle: false, grown: 0 }
     }
@@ -82,26 +82,26 @@ impl Inward {
         under_way == 0 || u64::from(len) + u64::from(under_way) <= u64::from(window)
     }
 
-    /// A message of `len` bytes comes.
+    /// Records the arrival of a message of `len` bytes.
     #[inline]
     pub(super) fn receive(&mut self, len: u32) {
         self.received = self.received.wrapping_add(len);
     }
 
-    /// A message of `len` bytes is done with.
+    /// Records the release of a message of `len` bytes.
     #[inline]
     pub(super) fn consume(&mut self, len: u32) {
         self.consumed = self.consumed.wrapping_add(len);
     }
 
-    /// There is nothing to receive, and nothing is held.
+    /// Records that there is nothing to receive and nothing is held.
     #[inline]
     pub(super) fn starve(&mut self) {
         self.idle = true;
     }
 
-    /// The peer waits for room. Where this side has waited too, the window is too short for the way between them, and doubles: not
-    /// before as many bytes have come as half of it.
+    /// Records that the peer waits for credit. If this endpoint has waited too, the window is too short for
+    /// the path, and doubles. It does not double again before half of it has arrived.
     pub(super) fn hear_wait(&mut self) {
         self.waits = true;
         let since = self.received.wrapping_sub(self.grown);
@@ -111,7 +111,7 @@ impl Inward {
         }
     }
 
-    /// Whether credit is due that no message has taken along.
+    /// Whether credit is due that no message has carried.
     #[inline]
     pub(super) fn must_tell(&self) -> bool {
         let untold = self.consumed.wrapping_sub(self.told.0);
@@ -122,7 +122,7 @@ impl Inward {
         self.window != self.told.1 || untold != 0 && (all || untold >= self.window / 4)
     }
 
-    /// What the next record tells: consumed, and the window.
+    /// The credit for the next record: the consumed position, and the window.
     #[inline]
     pub(super) fn tell(&mut self) -> (u32, u32) {
         let news = (self.consumed, self.window);
