@@ -34,10 +34,11 @@ pub(crate) type Verdict = Result<(), Failed>;
 type Step = (&'static str, fn(&Interrupt) -> Verdict);
 
 /// The steps besides the tests, cheap ones first.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     ("the lock file fits", checks::dependencies::locked),
     ("formatting", formatting),
     ("licences, sources and versions of dependencies", checks::dependencies::check),
+    ("crates of the library", checks::few_crates::check),
     ("links in documents", checks::links::check),
     ("lengths of files", checks::lengths::check),
     ("lints", lints),

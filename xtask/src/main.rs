@@ -57,7 +57,7 @@ enum Chore {
     /// no time is measured. Fails where more than a few instructions or a line came to be needed, and says which; tells what
     /// became less. docs/decisions/hot-path-guard.md has more.
     Guard(guard::Options),
-    /// Measures how much of what peers can reach the fuzzers execute, of core, loader, meeting, shared memory, target and link.
+    /// Measures how much of what peers can reach the fuzzers execute, of core, loader, control, shared memory, target and link.
     ///
     /// Builds the fuzzers once more, such that they count, runs them alone and from fixed seeds, and prints a table. The last line is
     /// `reach: NN.N %`. What does not count is in fuzz/unreached, with its reasons. Reads the profiles with LLVM's tools: those of rustup's component llvm-tools where

@@ -1,7 +1,5 @@
 //! What links and targets promise, over shared memory: within one process, and between processes that are stopped and killed.
 
-#![cfg(all(feature = "shm", feature = "build"))]
-
 mod actor;
 mod asking;
 mod calling;
@@ -32,7 +30,6 @@ mod rights;
 mod serving;
 mod sleeping;
 mod spoilt;
-#[cfg(feature = "tcp")]
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

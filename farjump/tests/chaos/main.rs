@@ -8,8 +8,6 @@
 //! Scenes, victims and times come from a seed: the same one always unless the environment variable `CHAOS_SEED` has another
 //! (a decimal number). A round that fails tells its seed.
 
-#![cfg(all(feature = "shm", feature = "build"))]
-
 #[path = "../behaviour/actor.rs"]
 mod actor;
 mod ledger;
@@ -31,9 +29,7 @@ const KILLS: usize = 200;
 /// Rounds over shared memory in which everybody lives.
 const PAUSES: usize = 60;
 /// The same over `tcp`: each scene has each victim twice, and once.
-#[cfg(feature = "tcp")]
 const TCP_KILLS: usize = 40;
-#[cfg(feature = "tcp")]
 const TCP_PAUSES: usize = 20;
 /// The seed, unless `CHAOS_SEED` has another.
 const SEED: u64 = 20_240_229;
@@ -161,7 +157,6 @@ fn who_is_stopped_and_goes_on_loses_nothing() {
     assert!(total(&played).answered > 0);
 }
 
-#[cfg(feature = "tcp")]
 #[test]
 fn of_kills_over_sealed_streams_each_tells_of_every_call_it_cost_and_leaves_nothing_behind() {
     if plays() {
@@ -171,7 +166,6 @@ fn of_kills_over_sealed_streams_each_tells_of_every_call_it_cost_and_leaves_noth
     kills(this_test!(), Way::Tcp, TCP_KILLS);
 }
 
-#[cfg(feature = "tcp")]
 #[test]
 fn a_process_that_is_stopped_over_sealed_streams_and_goes_on_loses_nothing() {
     if plays() {

@@ -1,7 +1,5 @@
 //! The samples that work on their payload, over shared memory, against answers that are found in another way.
 
-#![cfg(all(feature = "shm", feature = "build"))]
-
 mod chain;
 mod codec;
 mod indirect_put;

@@ -1,21 +1,15 @@
 //! The steady state: a message allocates nothing, takes no lock that anybody waits for, and calls nothing of the system.
 
-#![cfg(all(feature = "shm", feature = "build"))]
-
 mod counting;
-#[cfg(feature = "tcp")]
 mod idle;
 mod peers;
 mod refused;
 mod released;
-#[cfg(feature = "tcp")]
 mod strangers;
-#[cfg(feature = "tcp")]
 mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 mod system_calls;
-#[cfg(feature = "tcp")]
 mod traced;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,8 +2,6 @@
 //!
 //! UCX reads its settings once a process, so each test plays on every path in processes of its own (`paths.rs`).
 
-#![cfg(all(feature = "ucx", feature = "build"))]
-
 #[path = "../behaviour/actor.rs"]
 mod actor;
 #[path = "../behaviour/double.rs"]

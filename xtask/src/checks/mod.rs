@@ -2,6 +2,7 @@
 
 pub(crate) mod dependencies;
 pub(crate) mod features;
+pub(crate) mod few_crates;
 pub(crate) mod lengths;
 pub(crate) mod links;
 pub(crate) mod native;

@@ -1,5 +1,5 @@
-//! `--no-default-features --features shm` needs no native library, neither to build nor to run; nor does the program, but for code that
-//! a crate brings along and compiles.
+//! The library with default features needs no native library, neither to build nor to run. Nor does the program with `shm` alone, but
+//! for code that a crate brings along and compiles.
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::ci::{Verdict, cargo};
@@ -19,7 +19,7 @@ const SYSTEM: [&str; 7] = [
 /// Crates that state a library which is their own code: a C compiler is all that they need.
 const OWN_CODE: [&str; 1] = ["ring"];
 
-const LIBRARY: [&str; 5] = ["--package", "farjump", "--no-default-features", "--features", "shm"];
+const LIBRARY: [&str; 2] = ["--package", "farjump"];
 const PROGRAM: [&str; 5] = ["--package", "farjump-cli", "--no-default-features", "--features", "shm"];
 
 /// Builds both that way, reads what the program needs, and asks whether a crate that went into it links a library.
