@@ -1,12 +1,12 @@
-//! RDMA verbs, opened when the program runs.
+//! RDMA verbs, opened at run time.
 //!
-//! [`Verbs::open`] loads `libibverbs.so.1` of rdma-core and gives its functions, which have the names, types and rules of
-//! `infiniband/verbs.h` of rdma-core 44. Building needs no rdma-core; where a machine has none, an error says what is missing
-//! and what brings it. `docs/decisions/rdma-sys.md` says why no published crate is used.
+//! [`Verbs::open`] loads `libibverbs.so.1` of rdma-core. Its functions have the names, types and rules of
+//! `infiniband/verbs.h` of rdma-core 44. Building needs no rdma-core; without it, an error says what is
+//! missing and which package has it. `docs/decisions/rdma-sys.md` says why no published crate is used.
 //!
-//! What the header has as inline functions and macros is here too, under the same names: [`ibv_post_send`], [`ibv_poll_cq`]
-//! and others, which go through the table of operations of the device's context and call no library at all;
-//! [`Verbs::query_port`] and [`Verbs::query_gid_ex`], which the header also wraps.
+//! The header's inline functions and macros are here too, under the same names. [`ibv_post_send`],
+//! [`ibv_poll_cq`] and others go through the operations table of the device's context and call no library.
+//! The header also wraps [`Verbs::query_port`] and [`Verbs::query_gid_ex`].
 //!
 //! ```
 //! match farjump_rdma_sys::Verbs::open() {

@@ -1,4 +1,4 @@
-//! Loading the library: once, never unloaded, with each function in the version that the bindings are of.
+//! Loading the library: once, never unloaded, with each function in the version of the bindings.
 
 use std::error::Error;
 use std::ffi::{CStr, OsStr, c_int, c_void};
@@ -10,11 +10,11 @@ use libloading::os::unix::{Library as File, RTLD_LOCAL, RTLD_NOW};
 
 use crate::{Library, ibv_qp, ibv_wr_opcode};
 
-/// The library's file. Its number is that of the binary interface, the same since 2005.
+/// The library's file. Its number is the version of the binary interface, the same since 2005.
 const FILE: &str = "libibverbs.so.1";
 
-/// Functions that the library has in more than one version, of which the older ones take other structures: the names are not
-/// enough. All others have one.
+/// Functions that the library has in several versions, the older ones with other structures: names are not
+/// enough to find them. All others have one version.
 const VERSIONED: [&CStr; 20] = [
     c"ibv_ack_async_event",
     c"ibv_ack_cq_events",
@@ -37,27 +37,27 @@ const VERSIONED: [&CStr; 20] = [
     c"ibv_query_device",
     c"ibv_reg_mr",
 ];
-/// The version of those that the bindings are of.
+/// Their version in the bindings.
 const VERSION: &CStr = c"IBVERBS_1.1";
 
-/// Why verbs are not to be had on this machine. The text says what to do.
+/// The reason why verbs are not available on this machine. The text says what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The library, or one that it needs, is not there.
+    /// The library, or one of its dependencies, is missing.
     #[error(
         "the verbs library is not installed ({said}): install packages libibverbs1 and ibverbs-providers of Debian and Ubuntu, libibverbs of Fedora"
     )]
     Missing {
-        /// What the dynamic linker said.
+        /// The dynamic linker's message.
         said: String,
     },
-    /// It lacks functions, or has them in other versions only.
+    /// The library lacks functions, or has them only in other versions.
     #[error(
         "this {FILE} cannot be used ({said}): install rdma-core 28 or later, packages libibverbs1 and ibverbs-providers of Debian and Ubuntu"
     )]
     Incomplete {
-        /// What the dynamic linker said.
+        /// The dynamic linker's message.
         said: String,
     },
 }
@@ -71,37 +71,38 @@ pub struct Verbs {
 }
 
 impl Verbs {
-    /// Loads the library, the first time that it is called; later the answer is the same. It is never unloaded, because
-    /// the providers that it loads are not made for that.
+    /// Loads the library at the first call; later calls return the same result. It is never unloaded, because
+    /// the providers that it loads do not support that.
     ///
     /// # Errors
-    /// When there is no library, or when it lacks functions.
+    /// When the library is missing or lacks functions.
     pub fn open() -> Result<&'static Verbs, OpenError> {
         static VERBS: OnceLock<Result<Verbs, OpenError>> = OnceLock::new();
         VERBS.get_or_init(|| Verbs::load(OsStr::new(FILE))).as_ref().map_err(Clone::clone)
     }
 
-    /// Whether the device promises that data of operations of this kind becomes visible in ascending order at the side of
-    /// `qp`. `false` also where the library is too old to ask (before rdma-core 41).
+    /// Whether the device guarantees that data of operations of this kind becomes visible in ascending order
+    /// in the process of `qp`. Also `false` if the library is too old to ask (before rdma-core 41).
     ///
     /// # Safety
-    /// As `ibv_query_qp_data_in_order` in the header: `qp` is valid.
+    /// The rules of `ibv_query_qp_data_in_order` in the header: `qp` is valid.
     pub unsafe fn query_qp_data_in_order(&self, qp: *mut ibv_qp, operation: ibv_wr_opcode) -> bool {
-        // SAFETY: the caller keeps the header's rules. Flags of 0 ask for yes or no.
+        // SAFETY: the caller keeps the header's rules (see Safety). Flags of 0 ask for yes or no.
         self.data_in_order.is_some_and(|ask| unsafe { ask(qp, operation, 0) } == 1)
     }
 
     fn load(path: &OsStr) -> Result<Verbs, OpenError> {
-        // SAFETY: loading runs the initialisers of the library, made to be run when a program starts or loads it.
+        // SAFETY: loading runs the library's initialisers, which are made to run when a program starts or
+        // loads it.
         let file = unsafe { File::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         let file = file.map_err(|error| OpenError::Missing { said: said(&error) })?;
         let incomplete = |said| OpenError::Incomplete { said };
         let file = has_versions(file).map_err(incomplete)?;
-        // SAFETY: the function has had this type since it came.
+        // SAFETY: the function has always had this type.
         let data_in_order = unsafe { file.get::<DataInOrder>(b"ibv_query_qp_data_in_order\0") };
         let data_in_order = data_in_order.ok().map(|found| *found);
-        // SAFETY: the functions are there in the version that the bindings are of, and the file number says that those with
-        // one version have the types that they have always had.
+        // SAFETY: the functions exist in the version of the bindings, and the file number says that those
+        // with one version have their usual types.
         let library = unsafe { Library::from_library(file) }.map_err(|error| incomplete(said(&error)))?;
         Ok(Verbs { library, data_in_order })
     }
@@ -123,7 +124,7 @@ impl fmt::Debug for Verbs {
     }
 }
 
-/// Checks that what the name of each versioned function gives is its version that the bindings are of. Hands the file back.
+/// Checks that the name of each versioned function finds the version of the bindings. Returns the file.
 fn has_versions(file: File) -> Result<File, String> {
     let handle = file.into_raw();
     let wrong = VERSIONED.into_iter().find_map(|name| {
@@ -144,16 +145,16 @@ fn has_versions(file: File) -> Result<File, String> {
     wrong.map_or(Ok(file), Err)
 }
 
-/// A function in a certain version; null if there is none.
+/// Finds a function in a certain version; null if there is none.
 ///
 /// # Safety
-/// As of dlvsym(3): `handle` is that of an open library.
+/// The rules of dlvsym(3): `handle` is that of an open library.
 unsafe fn versioned(handle: *mut c_void, name: &CStr, version: &CStr) -> *mut c_void {
-    // SAFETY: the caller says that the library is open.
+    // SAFETY: the caller keeps the library open (see Safety).
     unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) }
 }
 
-/// What the dynamic linker said, which is behind what libloading says.
+/// The dynamic linker's message, which is the source of libloading's error.
 fn said(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -165,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A library of this C code with these versions, or `None`, said, where there is no compiler.
+    /// A library of this C code with these versions, or `None`, with a message, without a compiler.
     fn stub(folder: &Path, code: &str, versions: &str) -> Option<PathBuf> {
         let [source, script, library] = ["stub.c", "stub.map", FILE].map(|name| folder.join(name));
         std::fs::write(&source, code).unwrap();
@@ -241,7 +242,7 @@ mod tests {
             Err(error) => panic!("{error}"),
         };
         assert!(std::ptr::eq(verbs, Verbs::open().unwrap()));
-        // SAFETY: every number is taken.
+        // SAFETY: every number is accepted.
         let words = unsafe { CStr::from_ptr(verbs.ibv_wc_status_str(crate::IBV_WC_RETRY_EXC_ERR)) };
         assert_eq!(words.to_string_lossy(), "transport retry counter exceeded");
     }

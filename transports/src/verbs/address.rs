@@ -1,7 +1,8 @@
-//! What an end tells its peer: where its queue pair is, and which memory of it the peer may write.
+//! The endpoint address: location of the queue pair, and the memory that the peer may write.
 //!
-//! Little-endian: version (`u16`, 1), backend (`u16`: 1 writes, 2 messages), CRC-32 of all else (`u32`), and a [`Told`] in
-//! postcard's encoding. The checksum is against damage; what a peer makes up is checked number by number.
+//! Little-endian: version (`u16`, 1), backend (`u16`: 1 writes, 2 messages), CRC-32 of everything else
+//! (`u32`), and a [`Told`] in postcard's encoding. The checksum detects damage; each number is checked
+//! against lies.
 
 use farjump_core::transport::Cause;
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,10 @@ const VERSION: u16 = 1;
 const HEAD: usize = 8;
 /// Longest address, in bytes; a real one has about 80.
 const LONGEST: usize = 512;
-/// Numbers of queue pairs and of packets have so many bits (InfiniBand Architecture Specification, 9.2).
+/// Bits of the numbers of queue pairs and packets (InfiniBand Architecture Specification, 9.2).
 pub(super) const BITS: u32 = 24;
 
-/// Which backend an end is of.
+/// The backend of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub(super) enum Backend {
@@ -25,31 +26,31 @@ pub(super) enum Backend {
     Send = 2,
 }
 
-/// What an end tells.
+/// The contents of an endpoint address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Told {
     /// Number of the queue pair.
     pub(super) queue: u32,
     /// Number of the first packet that it sends.
     pub(super) packet: u32,
-    /// On Ethernet (RoCE), or InfiniBand.
+    /// Whether the port is on Ethernet (RoCE), or else InfiniBand.
     pub(super) is_ethernet: bool,
     pub(super) lid: u16,
     pub(super) gid: [u8; 16],
-    /// Packets to it have a global header.
+    /// Whether packets to it need a global header.
     pub(super) is_global: bool,
     /// Longest packet, in bytes.
     pub(super) mtu: u16,
     pub(super) partition: u16,
-    /// Writes to it become visible in ascending order.
+    /// Whether writes to it become visible in ascending order.
     pub(super) in_order: bool,
     /// Receives that it keeps posted.
     pub(super) receives: u32,
-    /// Longest frame that it takes, in bytes; of messages alone.
+    /// Longest frame that it accepts, in bytes; for messages only.
     pub(super) max_frame: u64,
-    /// The word in which it is told how many receives the peer has posted again.
+    /// The word into which the peer writes how many receives it has posted again.
     pub(super) desk: Place,
-    /// The region that frames are written into; of writes alone.
+    /// The region that frames are written into; for writes only.
     pub(super) region: Place,
 }
 
@@ -72,7 +73,7 @@ impl Place {
 }
 
 impl Told {
-    /// As bytes for a peer.
+    /// Encodes the address for a peer.
     pub(super) fn to_bytes(&self, backend: Backend) -> Result<Vec<u8>, Cause> {
         let body = postcard::to_stdvec(self)
             .map_err(|error| Cause::System(format!("this end's address cannot be written: {error}")))?;
@@ -86,7 +87,7 @@ impl Told {
         Ok(bytes)
     }
 
-    /// From a peer.
+    /// Decodes a peer's address.
     pub(super) fn from_bytes(bytes: &[u8], backend: Backend) -> Result<Told, Cause> {
         let wrong = |what: String| Err(Cause::Address(what));
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
@@ -127,7 +128,8 @@ impl Told {
         }
     }
 
-    /// Whether packets can pass between it and the port of this side's device, as far as that can be told beforehand.
+    /// Checks that packets can pass between the peer and the port of this process's device, as far as the
+    /// addresses show.
     pub(super) fn meets(&self, own: &Device) -> Result<(), Cause> {
         self.meets_port(&own.name, &own.port)
     }
@@ -142,7 +144,7 @@ impl Told {
                 kind(port.is_ethernet)
             )));
         }
-        // The highest bit says how much of a member each is; of two limited members neither hears the other.
+        // The highest bit is full membership; two limited members cannot reach each other.
         let (ours, theirs) = (port.partition.1, self.partition);
         if ours & 0x7fff != theirs & 0x7fff || (ours | theirs) & 0x8000 == 0 {
             return Err(Cause::Address(format!(
@@ -158,14 +160,14 @@ impl Told {
         Ok(())
     }
 
-    /// The number by which verbs name the longest packet that both ports take.
+    /// The verbs number of the longest packet that both ports accept.
     pub(super) fn mtu_with(&self, own: u16) -> u32 {
         let both = self.mtu.min(own);
         (1..=5).rev().find(|code| bytes_of_mtu(*code) <= both).unwrap_or(1)
     }
 }
 
-/// The checksum of all but itself.
+/// The checksum of everything but itself.
 fn sum(bytes: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&bytes[..4]);
@@ -273,7 +275,7 @@ mod tests {
         );
         let partition = said(Told { partition: 0x8001, ..peer.clone() }, &own);
         assert!(partition.contains("0x8001 and this side in 0xffff"), "{partition}");
-        // Of two limited members neither hears the other.
+        // Two limited members cannot reach each other.
         let limited = Port { partition: (0, 0x0001), ..own.clone() };
         assert!(said(Told { partition: 0x0001, ..peer.clone() }, &limited).contains("0x0001"));
         assert_eq!(Told { partition: 0x8001, ..peer.clone() }.meets_port("rxe0", &limited), Ok(()));

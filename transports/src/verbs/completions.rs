@@ -1,4 +1,4 @@
-//! Completion queues: taking completions, sleeping on them, and what a failed one means in words.
+//! Completion queues: taking completions, sleeping on them, and explaining failed ones.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -17,24 +17,24 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::device::Device;
 use super::memory::{exhausted, last_error};
 
-/// Completions that are taken at a time.
+/// Completions taken at a time.
 pub(super) const BATCH: usize = 16;
 
-/// What [`Completions::take`] fills.
+/// The buffer that [`Completions::take`] fills.
 pub(super) type Batch = [MaybeUninit<ibv_wc>; BATCH];
 
-/// A completion queue, with a channel where somebody sleeps on it.
+/// A completion queue, with a channel if something sleeps on it.
 pub(super) struct Completions {
     cq: NonNull<ibv_cq>,
     channel: Option<NonNull<ibv_comp_channel>>,
     device: Arc<Device>,
 }
 
-// SAFETY: objects of verbs may be used by any thread.
+// SAFETY: verbs objects may be used by any thread.
 unsafe impl Send for Completions {}
 
 impl Completions {
-    /// A queue that holds `len` completions.
+    /// Creates a queue for `len` completions.
     pub(super) fn create(device: &Arc<Device>, len: u32, sleeps: bool) -> Result<Completions, Cause> {
         let failed = |what: &str| Cause::System(exhausted(&device.name, what, &last_error()));
         let channel = if sleeps {
@@ -45,13 +45,13 @@ impl Completions {
             None
         };
         let at = channel.map_or(ptr::null_mut(), NonNull::as_ptr);
-        // SAFETY: the context is open, and the channel its own.
+        // SAFETY: the context is open, and the channel belongs to it.
         let cq =
             unsafe { device.verbs.ibv_create_cq(device.context(), len as c_int, ptr::null_mut(), at, 0) };
         let Some(cq) = NonNull::new(cq) else {
             let cause = failed(&format!("completion queue for {len}"));
             if let Some(channel) = channel {
-                // SAFETY: made above, and used no more.
+                // SAFETY: made above, and not used any more.
                 unsafe { device.verbs.ibv_destroy_comp_channel(channel.as_ptr()) };
             }
             return Err(cause);
@@ -73,28 +73,28 @@ impl Completions {
         self.cq.as_ptr()
     }
 
-    /// Takes what is done, at most [`BATCH`]; fewer than that only if there was no more.
+    /// Takes completions, at most [`BATCH`]; fewer than that only if there were no more.
     #[inline]
     pub(super) fn take<'a>(&self, batch: &'a mut Batch) -> Result<&'a [ibv_wc], Cause> {
-        // SAFETY: the queue is there, and there is room for so many.
+        // SAFETY: the queue exists, and the batch fits `BATCH` completions.
         let taken = unsafe { ibv_poll_cq(self.cq.as_ptr(), BATCH as c_int, batch.as_mut_ptr().cast()) };
         match usize::try_from(taken) {
-            // SAFETY: so many were written.
+            // SAFETY: the call wrote `taken` completions.
             Ok(taken) => Ok(unsafe { std::slice::from_raw_parts(batch.as_ptr().cast(), taken.min(BATCH)) }),
             Err(_) => Err(Cause::System(format!("{} cannot say what is done ({taken})", self.device.name))),
         }
     }
 
-    /// What becomes readable once something is done after [`Completions::arm`].
+    /// The descriptor that becomes readable at a completion after [`Completions::arm`].
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the channel is there as long as this value, and with it its descriptor.
+        // SAFETY: the channel and its descriptor exist as long as this value.
         self.channel.map(|channel| unsafe { BorrowedFd::borrow_raw(channel.as_ref().fd) })
     }
 
-    /// Asks for the channel to tell of the next completion that its sender has asked to be told of (`Request::solicited`), or that
-    /// failed. What came before has to be looked for after this.
+    /// Requests an event on the channel at the next solicited (`Request::solicited`) or failed completion.
+    /// Earlier completions must be polled for after this.
     pub(super) fn arm(&self) -> Result<(), Cause> {
-        // SAFETY: the queue is there.
+        // SAFETY: the queue exists.
         match unsafe { ibv_req_notify_cq(self.cq.as_ptr(), true) } {
             0 => Ok(()),
             errno => Err(Cause::System(format!(
@@ -109,7 +109,8 @@ impl Completions {
     pub(super) fn disarm(&self) {
         let Some(channel) = self.channel else { return };
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel is there and does not wait; there is room for both. Each event is answered, once.
+        // SAFETY: the channel exists and does not block; both outputs are valid. Each event is acknowledged
+        // once.
         unsafe {
             while self.device.verbs.ibv_get_cq_event(channel.as_ptr(), &mut cq, &mut context) == 0 {
                 self.device.verbs.ibv_ack_cq_events(cq, 1);
@@ -120,9 +121,9 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        // An event that nobody has answered would have the next call wait.
+        // The next call would wait for an unacknowledged event.
         self.disarm();
-        // SAFETY: no queue pair uses it any more (see `Queue`). That either fails cannot be mended.
+        // SAFETY: no queue pair uses it any more (see `Queue`). An error of either call has no remedy.
         unsafe {
             self.device.verbs.ibv_destroy_cq(self.cq.as_ptr());
             if let Some(channel) = self.channel {
@@ -132,7 +133,8 @@ impl Drop for Completions {
     }
 }
 
-/// Why a request came to nothing: what the device calls it, and what that mostly means. `beside` is what it told by an event.
+/// The cause of a failed request: the device's name for it, and its usual meaning. `beside` is the text of an
+/// event.
 #[cold]
 pub(super) fn failure(device: &Device, done: &ibv_wc, beside: Option<String>) -> Cause {
     let words = device.words(done.status);
@@ -152,7 +154,8 @@ fn explain(device: &str, status: ibv_wc_status, vendor: u32, words: &str, beside
         IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_OP_ERR => "the peer's side could not carry out the request",
         IBV_WC_LOC_QP_OP_ERR => "this side's queue pair could not carry it out: is its own link down?",
         IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => "this side's memory is not registered for it",
-        // Of the requests behind one that failed, and of receives. Some devices tell no more than this of the fault itself.
+        // For requests behind a failed one, and for receives. Some devices report only this of the fault
+        // itself.
         IBV_WC_WR_FLUSH_ERR => {
             "the queue pair was shut by an earlier fault: this side's link went down, or the peer asked for what it may not have"
         }

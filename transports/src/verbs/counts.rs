@@ -1,26 +1,27 @@
-//! What the queue pairs of this process have posted and completed, for whoever wants to know what a message costs.
+//! Counters of the requests and completions of this process's queue pairs, to find the cost of a message.
 //!
-//! Each queue pair counts for itself, by plain stores of its one owner; nothing is shared until somebody asks.
+//! Each queue pair counts for itself, by plain stores of its one owner. Nothing is shared until a reader
+//! asks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What all send queues of this process took and gave, since it began: of links that are there and of those that are gone.
+/// The counters of all send queues of this process since it began, of present and of dropped links.
 ///
-/// Only differences say something: read it before and after what is to be known, in the process that sends. What links do
-/// by themselves is in it, such as telling the peer of room.
+/// Only differences are meaningful: read the counters before and after, in the sending process. They include
+/// what links do by themselves, such as returning credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Lists of work requests that were handed to a device: a doorbell each, and over Soft-RoCE a system call.
+    /// Lists of work requests posted to a device: a device doorbell each, and over Soft-RoCE a system call.
     pub posts: u64,
-    /// Work requests in them: writes and sends, the words that return credit among them.
+    /// Work requests in them: writes and sends, including the words that return credit.
     pub requests: u64,
-    /// Completions that were taken off send queues.
+    /// Completions taken off send queues.
     pub completions: u64,
 }
 
-/// The counts of the process until now.
+/// The counters of the process until now.
 pub fn counts() -> Counts {
     let registry = registry();
     registry.live.iter().fold(registry.gone, |sum, live| sum.plus(live.read()))
@@ -35,7 +36,7 @@ impl Counts {
         }
     }
 
-    /// What was counted since `before` was read.
+    /// The counts since `before` was read.
     pub fn since(self, before: Counts) -> Counts {
         Counts {
             posts: self.posts.saturating_sub(before.posts),
@@ -45,7 +46,7 @@ impl Counts {
     }
 }
 
-/// The counts of one queue pair. Written by its owner alone, which is one thread at a time.
+/// The counters of one queue pair. Written only by its owner, one thread at a time.
 #[derive(Debug, Default)]
 struct Cells {
     posts: AtomicU64,
@@ -54,7 +55,7 @@ struct Cells {
 }
 
 impl Cells {
-    // Relaxed: numbers that order nothing. Each is exact; that they are of one moment nobody is promised.
+    // Relaxed: the numbers order nothing. Each is exact; together they need not be of one moment.
     fn read(&self) -> Counts {
         Counts {
             posts: self.posts.load(Ordering::Relaxed),
@@ -64,16 +65,16 @@ impl Cells {
     }
 }
 
-/// One writer: a load and a store do what would otherwise be a locked instruction.
+/// There is one writer, so a load and a store replace a locked instruction.
 #[inline(always)]
 fn add(cell: &AtomicU64, more: u64) {
     cell.store(cell.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// All that there are.
+/// The counters of all queue pairs.
 struct Registry {
     live: Vec<Arc<Cells>>,
-    /// Of those that are gone.
+    /// The sum of the dropped ones.
     gone: Counts,
 }
 
@@ -84,26 +85,26 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A queue pair's place in the counts of the process. What it counted stays when it is dropped.
+/// A queue pair's entry in the counters of the process. Its counts remain when it is dropped.
 #[derive(Debug)]
 pub(super) struct Counter(Arc<Cells>);
 
 impl Counter {
-    /// At zero.
+    /// Makes an entry at zero.
     pub(super) fn new() -> Counter {
         let cells = Arc::<Cells>::default();
         registry().live.push(Arc::clone(&cells));
         Counter(cells)
     }
 
-    /// So many requests are posted in one go.
+    /// Counts one list of `requests` requests.
     #[inline(always)]
     pub(super) fn posted(&mut self, requests: usize) {
         add(&self.0.posts, 1);
         add(&self.0.requests, requests as u64);
     }
 
-    /// So many completions were taken.
+    /// Counts `completions` completions.
     #[inline(always)]
     pub(super) fn completed(&mut self, completions: usize) {
         if completions != 0 {
@@ -133,7 +134,7 @@ mod tests {
         second.completed(0);
         second.completed(3);
         drop(first);
-        // Other tests of this process have queue pairs of their own where there is a device: at least.
+        // At least: with a device, other tests of this process have queue pairs of their own.
         let counted = counts().since(before);
         assert!(counted.posts >= 2 && counted.requests >= 3 && counted.completions >= 3, "{counted:?}");
         let live = registry().live.iter().filter(|live| Arc::ptr_eq(live, &second.0)).count();

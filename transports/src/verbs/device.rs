@@ -1,4 +1,4 @@
-//! A device that is open, one port of it, and what it says of itself without being asked.
+//! An open device, one port of it, and the events that it reports.
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
@@ -19,38 +19,38 @@ use super::pool::Pool;
 use super::port::{self, Port};
 use super::search;
 
-/// Most bytes that are tried as the limit of what travels inside a work request. More is worth nothing.
+/// Most inline bytes of a work request that are tried. More brings nothing.
 const INLINE: u32 = 512;
-/// Faults that are kept for those who have not asked yet.
+/// Faults that are kept for later readers.
 const KEPT: usize = 64;
 
-/// A port of an open device, shared by all ends that use it.
+/// A port of an open device, shared by all endpoints that use it.
 pub(super) struct Device {
     pub(super) verbs: &'static Verbs,
     pub(super) name: String,
     pub(super) options: Options,
     pub(super) port: Port,
-    /// Bytes that can travel inside a work request.
+    /// Bytes that fit inside a work request.
     pub(super) max_inline: u32,
-    /// The bytes of a write become visible here in ascending order.
+    /// Whether the bytes of a write become visible here in ascending order.
     pub(super) in_order: bool,
     limits: ibv_device_attr,
-    /// Receive buffers that ends of `verbs-send` share, while there are any.
+    /// Receive buffers that endpoints of `verbs-send` share, while there are any.
     pool: Mutex<Weak<Pool>>,
     events: Mutex<Events>,
     domain: NonNull<ibv_pd>,
     context: NonNull<ibv_context>,
 }
 
-// SAFETY: objects of verbs may be used by any thread at any time; what is changed here is behind mutexes.
+// SAFETY: verbs objects may be used by any thread at any time; mutable state is behind mutexes.
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: verbs objects may be used by any thread at any time; mutable state is behind mutexes.
 unsafe impl Sync for Device {}
 
-/// What was told of the device and its objects.
+/// The reported faults of the device and its objects.
 #[derive(Default)]
 struct Events {
-    /// How many there were before those that are kept.
+    /// Number of faults before those that are kept.
     forgotten: u64,
     kept: Vec<(Concerns, &'static str)>,
 }
@@ -62,18 +62,18 @@ enum Concerns {
     One(usize),
 }
 
-/// A place in the list of faults, to be told of those that come behind it.
+/// A position in the list of faults, for reading later ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since(u64);
 
 impl Device {
-    /// The device of these options, opened when the first end needs it and closed with the last.
+    /// The device for these options, opened for the first endpoint and closed with the last.
     pub(super) fn open(options: &Options) -> Result<Arc<Device>, String> {
         static OPEN: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
         let mut open = locked(&OPEN);
         open.retain(|device| device.strong_count() > 0);
         let same = open.iter().filter_map(Weak::upgrade).find(|device| device.options == *options);
-        // One whose device is gone or whose port is down is looked for anew.
+        // A device that is gone or whose port is down is searched for anew.
         if let Some(device) = same.filter(|device| device.check().is_ok()) {
             return Ok(device);
         }
@@ -87,7 +87,7 @@ impl Device {
         let found = search::find(verbs, options)?;
         let (name, context, port) = (found.name.clone(), found.context, found.port.clone());
         let mut limits = MaybeUninit::uninit();
-        // SAFETY: the context is open, and there is room.
+        // SAFETY: the context is open, and the output is valid.
         if unsafe { verbs.ibv_query_device(context.as_ptr(), limits.as_mut_ptr()) } != 0 {
             return Err(format!("{name} does not say what it can: {}", last_error()));
         }
@@ -103,7 +103,7 @@ impl Device {
         let Some(domain) = NonNull::new(domain) else {
             return Err(exhausted(&name, "protection domain", &last_error()));
         };
-        // From here on the device is closed whatever happens.
+        // From here on the device is closed in every case.
         let mut device = Device {
             verbs,
             name,
@@ -121,7 +121,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Finds out by a queue pair what is only known of one.
+    /// Finds the facts that only a queue pair reveals.
     fn probe(&mut self) -> Result<(), String> {
         // SAFETY: the context is open.
         let cq = unsafe { self.verbs.ibv_create_cq(self.context(), 1, ptr::null_mut(), ptr::null_mut(), 0) };
@@ -130,21 +130,20 @@ impl Device {
         }
         let mut answer = Err(String::new());
         for inline in [INLINE, 220, 128, 64, 0] {
-            // SAFETY: pointers and numbers, for which zero will do.
+            // SAFETY: pointers and numbers, for which zero is valid.
             let mut asked: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
             (asked.send_cq, asked.recv_cq, asked.qp_type) = (cq, cq, IBV_QPT_RC);
             (asked.cap.max_send_wr, asked.cap.max_send_sge, asked.cap.max_inline_data) = (1, 1, inline);
-            // SAFETY: the domain and the completion queue are this context's.
+            // SAFETY: the domain and the completion queue belong to this context.
             let qp = unsafe { self.verbs.ibv_create_qp(self.domain(), &mut asked) };
             if qp.is_null() {
                 answer = Err(exhausted(&self.name, "queue pair", &last_error()));
                 continue;
             }
-            // Of writes of a frame, with or without immediate data.
-            // SAFETY: the queue pair was made above.
+            // For writes of a frame, with or without immediate data. SAFETY: the queue pair was made above.
             let in_order = unsafe { self.verbs.query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE) };
             answer = Ok((asked.cap.max_inline_data.min(INLINE), in_order));
-            // SAFETY: as above, and used no more.
+            // SAFETY: the queue pair was made above and is not used any more.
             unsafe { self.verbs.ibv_destroy_qp(qp) };
             break;
         }
@@ -159,23 +158,23 @@ impl Device {
         self.context.as_ptr()
     }
 
-    /// The protection domain of all that is made.
+    /// The protection domain of all its objects.
     pub(super) fn domain(&self) -> *mut ibv_pd {
         self.domain.as_ptr()
     }
 
-    /// Most work requests that a queue of `wanted` can have here, a power of two.
+    /// Largest possible length of a queue up to `wanted` work requests, a power of two.
     pub(super) fn depth(&self, wanted: u32) -> u32 {
         let most = u32::try_from(self.limits.max_qp_wr.min(self.limits.max_cqe)).unwrap_or(0).max(1);
         wanted.min(1 << most.ilog2())
     }
 
-    /// Most work requests that a shared receive queue can have.
+    /// Largest possible length of a shared receive queue.
     pub(super) fn max_shared(&self) -> u32 {
         u32::try_from(self.limits.max_srq_wr).unwrap_or(0)
     }
 
-    /// The receive buffers that all ends share.
+    /// The receive buffers that all endpoints share.
     pub(super) fn pool(self: &Arc<Self>) -> Result<Arc<Pool>, Cause> {
         let mut pool = locked(&self.pool);
         if let Some(there) = pool.upgrade() {
@@ -191,19 +190,20 @@ impl Device {
         self.port.max_message as usize
     }
 
-    /// Whether device and port still do their work.
+    /// Checks that device and port still work.
     pub(super) fn check(&self) -> Result<(), String> {
         port::look(self.verbs, self.context, &self.name, self.port.number).and_then(|state| state.usable())
     }
 
-    /// From when on faults concern who asks now.
+    /// The position of the faults after now, for the caller.
     pub(super) fn since(&self) -> Since {
         let mut events = locked(&self.events);
         self.read(&mut events);
         Since(events.forgotten + events.kept.len() as u64)
     }
 
-    /// The first fault since then of the device, of its port, or of the objects at these addresses, in words. Does not wait.
+    /// The first fault since then of the device, of its port, or of the objects at these addresses, in words.
+    /// Does not wait.
     pub(super) fn fault(&self, since: Since, objects: &[usize]) -> Option<String> {
         let mut events = locked(&self.events);
         self.read(&mut events);
@@ -216,11 +216,11 @@ impl Device {
         Some(format!("{}:{}: {what}", self.name, self.port.number))
     }
 
-    /// Takes what the device has told.
+    /// Takes the device's events.
     fn read(&self, events: &mut Events) {
         loop {
             let mut event = MaybeUninit::<ibv_async_event>::uninit();
-            // SAFETY: the context is open, and there is room. The descriptor does not wait.
+            // SAFETY: the context is open, and the output is valid. The descriptor does not block.
             if unsafe { self.verbs.ibv_get_async_event(self.context(), event.as_mut_ptr()) } != 0 {
                 return;
             }
@@ -233,12 +233,12 @@ impl Device {
                     events.forgotten += 1;
                 }
             }
-            // SAFETY: it came from this context and is answered once.
+            // SAFETY: it came from this context and is acknowledged once.
             unsafe { self.verbs.ibv_ack_async_event(&mut event) };
         }
     }
 
-    /// Whom an event concerns; nobody, if it is of a port that is not used.
+    /// The objects that an event concerns; none if it is of an unused port.
     fn concerned(&self, event: &ibv_async_event) -> Option<Concerns> {
         match event.event_type {
             IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
@@ -256,16 +256,16 @@ impl Device {
         }
     }
 
-    /// What the library calls a status.
+    /// The library's name of a status.
     pub(super) fn words(&self, status: ibv_wc_status) -> String {
-        // SAFETY: every number is taken, and the library's texts are constants.
+        // SAFETY: every number is accepted, and the library's texts are constants.
         unsafe { CStr::from_ptr(self.verbs.ibv_wc_status_str(status)) }.to_string_lossy().into_owned()
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: all that was made of them holds the device, and is gone. That it fails cannot be mended.
+        // SAFETY: all objects made of them hold the device, and are gone. An error has no remedy.
         unsafe {
             self.verbs.ibv_dealloc_pd(self.domain());
             self.verbs.ibv_close_device(self.context());
@@ -273,7 +273,7 @@ impl Drop for Device {
     }
 }
 
-/// What an event means for a link, if it is a fault.
+/// The meaning of an event for a link, if it is a fault.
 fn words(event: ibv_event_type) -> Option<&'static str> {
     Some(match event {
         IBV_EVENT_DEVICE_FATAL => "the device failed or was removed",
@@ -292,7 +292,7 @@ fn words(event: ibv_event_type) -> Option<&'static str> {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in it is left half done by a panic: there is none between two steps that belong together.
+    // A panic leaves nothing inconsistent: none happens between two steps that belong together.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn events_that_end_links_are_told_in_words_and_others_are_not() {
         for (event, said) in [
-            // Soft-RoCE never says so: the system has its removal wait until nobody has it open.
+            // Soft-RoCE never reports this: its removal waits until no process has it open.
             (IBV_EVENT_DEVICE_FATAL, "removed"),
             (IBV_EVENT_PORT_ERR, "port went down"),
             (IBV_EVENT_QP_FATAL, "queue pair failed"),

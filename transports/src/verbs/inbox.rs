@@ -1,4 +1,4 @@
-//! What an end of `verbs-send` receives: pieces, as completions bring them, and messages that are made of them.
+//! The receiving half of `verbs-send`: pieces, as completions bring them, and messages made of them.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -13,7 +13,7 @@ use super::memory::Pages;
 use super::pool::{PIECE, Pool, WINDOW};
 use super::queue::Queue;
 
-/// Buffers that are given back at a time.
+/// Buffers returned at a time.
 const GIVEN_BACK: usize = 8;
 
 /// A piece of a message, in a buffer of the pool.
@@ -21,7 +21,7 @@ const GIVEN_BACK: usize = 8;
 struct Piece {
     buffer: u32,
     len: usize,
-    /// Lines of the whole message, with its first piece.
+    /// Lines of the whole message; with its first piece only.
     lines: Option<u32>,
 }
 
@@ -29,41 +29,42 @@ struct Piece {
 enum Front {
     /// In a buffer of the pool.
     Short(Piece),
-    /// Put together.
+    /// Assembled from pieces.
     Long(Pages, usize),
 }
 
-/// A message of which some pieces have come.
+/// A message of which some pieces have arrived.
 struct Part {
     memory: Pages,
     len: usize,
     filled: usize,
 }
 
-/// The receiving half of an end.
+/// The receiving half of an endpoint.
 pub(super) struct Inbox {
     pool: Arc<Pool>,
-    /// Where the pool's slabs begin, as far as they were looked at.
+    /// Starts of the pool's slabs, as far as they were read.
     slabs: Vec<NonNull<u8>>,
     max_frame: usize,
     /// Oldest first.
     pieces: VecDeque<Piece>,
     part: Option<Part>,
     front: Option<Front>,
-    /// Memory of the last message that was put together.
+    /// Memory of the last assembled message.
     spare: Option<Pages>,
-    /// Buffers to be given back.
+    /// Buffers to return.
     used: Vec<u32>,
-    /// Buffers given back since the start, and how many of them the peer was told of.
+    /// Buffers returned since the start, and the number that the peer was told.
     given: u64,
     told: u64,
 }
 
-// SAFETY: the pointers are to memory of the pool, which the value has.
+// SAFETY: the pointers are to memory of the pool, which the value holds.
 unsafe impl Send for Inbox {}
 
 impl Inbox {
-    /// Of an end that has joined `pool` and takes frames of up to `max_frame` bytes.
+    /// Makes the receiving half of an endpoint that has joined `pool` and accepts frames of up to `max_frame`
+    /// bytes.
     pub(super) fn new(pool: Arc<Pool>, max_frame: usize) -> Inbox {
         Inbox {
             pool,
@@ -79,7 +80,7 @@ impl Inbox {
         }
     }
 
-    /// The message at the front, if it is whole: where it is and its length.
+    /// Start and length of the message at the front, if it is whole.
     #[inline]
     pub(super) fn front(&mut self) -> Option<(NonNull<u8>, usize)> {
         match &self.front {
@@ -92,12 +93,12 @@ impl Inbox {
         }
     }
 
-    /// Whether nothing has come that was not looked at.
+    /// Whether no message or piece is unread.
     pub(super) fn is_empty(&self) -> bool {
         self.front.is_none() && self.pieces.is_empty()
     }
 
-    /// Done with the message at the front.
+    /// Releases the message at the front.
     #[inline]
     pub(super) fn release(&mut self) {
         match self.front.take() {
@@ -107,7 +108,7 @@ impl Inbox {
         }
     }
 
-    /// Takes what has come, and puts the next message together.
+    /// Takes received pieces, and assembles the next message.
     #[inline]
     pub(super) fn work(&mut self, queue: &Queue) -> Result<(), Cause> {
         let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
@@ -157,7 +158,8 @@ impl Inbox {
         let from = self.buffer(piece.buffer);
         self.used.push(piece.buffer);
         let Some(mut part) = self.part.take() else { return Ok(()) };
-        // SAFETY: the piece lies in its buffer, which nobody has but this end, and is no longer than what is missing.
+        // SAFETY: the piece lies in its buffer, which only this endpoint has, and is no longer than the
+        // missing part.
         unsafe { part.memory.start().add(part.filled).copy_from_nonoverlapping(from, piece.len) };
         part.filled += piece.len;
         if part.filled == part.len {
@@ -168,7 +170,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Where a buffer begins.
+    /// Start of a buffer.
     #[inline]
     fn buffer(&mut self, buffer: u32) -> NonNull<u8> {
         let (slab, at) = ((buffer / WINDOW) as usize, (buffer % WINDOW) as usize * PIECE);
@@ -186,17 +188,18 @@ impl Inbox {
         Ok(())
     }
 
-    /// How many buffers were given back, if the peer is to be told of it now: a quarter of them, so that it need not wait.
+    /// The number of returned buffers, if the peer is to be told now: after a quarter of them, so that it
+    /// need not wait.
     pub(super) fn due(&self) -> Option<u64> {
         (self.given - self.told >= u64::from(WINDOW / 4)).then_some(self.given)
     }
 
-    /// The peer was told of so many.
+    /// Records that the peer was told of `given` buffers.
     pub(super) fn told(&mut self, given: u64) {
         self.told = given;
     }
 
-    /// Gives back all that came through `queue`, into which nothing more comes.
+    /// Returns all buffers received through `queue`, which receives nothing more.
     pub(super) fn clear(&mut self, queue: &Queue) {
         self.release();
         self.used.extend(self.pieces.drain(..).map(|piece| piece.buffer));
@@ -206,7 +209,7 @@ impl Inbox {
         {
             self.used.extend(done.iter().map(|done| done.wr_id as u32));
         }
-        // What is not given back is missing until the last end of the pool is gone.
+        // Buffers that are not returned are missing until the last endpoint of the pool is gone.
         if let Err(cause) = self.give() {
             log::warn!("{cause}");
         }
@@ -222,18 +225,18 @@ impl Piece {
     }
 }
 
-/// What a piece is of the message that is being put together.
+/// The part that a piece plays in the message being assembled.
 #[derive(PartialEq, Eq, Debug)]
 enum Step {
-    /// All of one.
+    /// A whole message.
     Whole,
-    /// The first of one of so many bytes.
+    /// The first piece of a message of this length.
     First(usize),
-    /// One that continues.
+    /// A later piece.
     Next,
 }
 
-/// What `piece` is, where so many bytes of a message are `missing`. A peer may send anything.
+/// Classifies `piece`, with `missing` bytes of a message outstanding. A peer may send anything.
 fn step(missing: Option<usize>, piece: &Piece, max_frame: usize) -> Result<Step, Cause> {
     let odd = |what: String| Err(Cause::System(format!("the peer broke the protocol of verbs-send: {what}")));
     let (missing, step) = match (missing, piece.lines) {

@@ -1,33 +1,34 @@
-//! What of a send queue is taken: each work request by its running number, and which ones tell that they are done.
+//! Accounting of a send queue: each work request by its running number, and the ones with a completion.
 //!
-//! Only one request in many asks for a completion, which frees it and all before it: a queue does its requests in order.
+//! Only one request in many asks for a completion, which frees it and all before it: a queue executes its
+//! requests in order.
 
-/// The account of one send queue.
+/// The accounts of one send queue.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Requests that are under way at most.
+    /// Most requests under way.
     depth: u64,
-    /// Requests so far: the number of the next one.
+    /// Requests posted so far: the number of the next one.
     posted: u64,
-    /// All below are done.
+    /// All requests below this are done.
     done: u64,
-    /// All below are covered by a completion that was asked for.
+    /// All requests below this are covered by a requested completion.
     covered: u64,
-    /// For each place, the frame that its request belongs to.
+    /// The frame of the request in each slot.
     frames: Box<[u64]>,
 }
 
-/// What a request is posted with.
+/// The accounting data of a posted request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     /// Its number.
     pub(super) number: u64,
-    /// Whether it has to ask for a completion.
+    /// Whether it must ask for a completion.
     pub(super) tells: bool,
 }
 
 impl Ledger {
-    /// Of a queue that holds `depth` requests, a power of two and at least 8.
+    /// Makes the accounts of a queue for `depth` requests, a power of two and at least 8.
     pub(super) fn new(depth: u32) -> Ledger {
         debug_assert!(depth.is_power_of_two() && depth >= 8);
         Ledger {
@@ -39,7 +40,7 @@ impl Ledger {
         }
     }
 
-    /// How many requests can be posted now.
+    /// Number of requests that can be posted now.
     #[inline]
     pub(super) fn room(&self) -> usize {
         (self.depth - (self.posted - self.done)) as usize
@@ -57,8 +58,8 @@ impl Ledger {
         self.done
     }
 
-    /// Enters a request that belongs to `frame`. There is room for it. One in a quarter of the queue asks for a completion, so
-    /// that a full queue always has some under way.
+    /// Enters a request for `frame`. There must be a free slot. One request in each quarter of the queue asks
+    /// for a completion, so a full queue always has some under way.
     #[inline]
     pub(super) fn enter(&mut self, frame: u64) -> Entry {
         debug_assert!(self.room() > 0);
@@ -72,13 +73,14 @@ impl Ledger {
         Entry { number, tells }
     }
 
-    /// The frame of a request that is under way; `None` of one that is not.
+    /// The frame of a request that is under way; `None` for others.
     pub(super) fn frame(&self, number: u64) -> Option<u64> {
         let under_way = (self.done..self.posted).contains(&number);
         under_way.then(|| self.frames[(number & (self.depth - 1)) as usize])
     }
 
-    /// Notes that the request with this number is done, and with it all before. `false`: there is no such.
+    /// Records that the request with this number and all before it are done. `false` if there is no such
+    /// request.
     #[inline]
     pub(super) fn complete(&mut self, number: u64) -> bool {
         let under_way = (self.done..self.posted).contains(&number);

@@ -1,5 +1,5 @@
-//! What the system says of RDMA devices: their ports, state and GIDs, and whether this process may open them. No library is
-//! needed for it, and none is loaded.
+//! The system's list of RDMA devices: their ports, state and GIDs, and whether this process may open them.
+//! Needs and loads no library.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::options::address_of;
 
-/// A port of a device, as the system tells of it.
+/// A port of a device, as the system describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PortInfo {
@@ -19,22 +19,22 @@ pub struct PortInfo {
     pub device: String,
     /// The port's number, from 1.
     pub port: u8,
-    /// Its state as the system calls it: `ACTIVE`, `DOWN`.
+    /// Its state in the system's words: `ACTIVE`, `DOWN`.
     pub state: String,
     /// `Ethernet` or `InfiniBand`.
     pub link: String,
-    /// Its local identifier, by which InfiniBand finds it; 0 on Ethernet.
+    /// Its local identifier, by which InfiniBand addresses it; 0 on Ethernet.
     pub lid: u16,
-    /// The network interface that it is a port of, where there is one.
+    /// The network interface of the port, if it has one.
     pub interface: Option<String>,
-    /// Its GIDs that are not empty, in the order of their indices.
+    /// Its GIDs that are not empty, by index.
     pub gids: Vec<GidInfo>,
-    /// Where programs open the device, or why this one cannot.
+    /// The device's node, or the reason why this process cannot open it.
     pub node: Result<PathBuf, NodeError>,
 }
 
 impl PortInfo {
-    /// A port of which nothing else is known.
+    /// Makes a port about which nothing else is known.
     pub fn new(device: impl Into<String>, port: u8) -> PortInfo {
         PortInfo {
             device: device.into(),
@@ -49,25 +49,25 @@ impl PortInfo {
     }
 }
 
-/// Why a device cannot be opened. The text says what to do.
+/// The reason why a device cannot be opened. The text says what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// The kernel's module that lets programs use devices is not loaded.
+    /// The kernel module for access by programs is not loaded.
     #[error("programs have no way to it: load the module (as root: modprobe ib_uverbs)")]
     NoDriver,
-    /// The device's node is not in this file system, as in a container that was not given it.
+    /// The device's node is missing in this file system, for example in a container.
     #[error("there is no {}: hand the node into this container (docker run --device {})", path.display(), path.display())]
     NoNode {
-        /// Where it should be.
+        /// Its expected path.
         path: PathBuf,
     },
-    /// The node may not be opened.
+    /// No permission to open the node.
     #[error("{}: {errno}: it takes read and write permission (as root: chmod 666 {})", path.display(), path.display())]
     NoPermission {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         errno: Errno,
     },
 }
@@ -78,13 +78,13 @@ pub enum NodeError {
 pub struct GidInfo {
     /// Its index.
     pub index: u16,
-    /// The address in it, IPv4 where one is mapped into it.
+    /// Its address, shown as IPv4 if one is mapped into it.
     pub address: String,
-    /// Its type as the system calls it: `RoCE v2`.
+    /// Its type in the system's words: `RoCE v2`.
     pub kind: String,
 }
 
-/// Where a system tells of its devices, and where programs open them.
+/// The folders in which a system lists its devices, and has their nodes.
 #[derive(Clone, Debug)]
 pub(super) struct System {
     classes: PathBuf,
@@ -92,7 +92,7 @@ pub(super) struct System {
 }
 
 impl System {
-    /// The one that this process runs on.
+    /// The system that this process runs on.
     pub(super) fn own() -> System {
         System { classes: "/sys/class".into(), nodes: "/dev/infiniband".into() }
     }
@@ -122,12 +122,12 @@ impl System {
         ports
     }
 
-    /// The network interface that a port is of, where the system tells of one.
+    /// The network interface of a port, if the system names one.
     pub(super) fn interface_of(&self, device: &str, port: u8) -> Option<String> {
         interface(&self.devices().join(device).join("ports").join(port.to_string()))
     }
 
-    /// Where the device is opened, or why this process cannot.
+    /// The device's node, or the reason why this process cannot open it.
     pub(super) fn node_of(&self, device: &str) -> Result<PathBuf, NodeError> {
         let of_device = |(_, folder): &(String, PathBuf)| read(&folder.join("ibdev")) == device;
         let verbs = entries(&self.classes.join("infiniband_verbs"));
@@ -140,7 +140,7 @@ impl System {
         }
     }
 
-    /// Why the verbs library finds no device at all, where `error` is what it said if it failed.
+    /// The reason why the verbs library finds no device. `error` is its error if it failed.
     pub(super) fn without_devices(&self, error: Option<&io::Error>) -> String {
         let devices: Vec<_> = entries(&self.devices()).into_iter().map(|(name, _)| name).collect();
         if devices.is_empty() {
@@ -189,12 +189,12 @@ fn interface(port: &Path) -> Option<String> {
     names.find(|name| !name.is_empty())
 }
 
-/// A number as the system writes it: `0x1f`.
+/// Parses a number as the system writes it: `0x1f`.
 fn hexadecimal(text: &str) -> Option<u16> {
     u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-/// What a folder has, by name.
+/// The entries of a folder, by name.
 fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     let read = fs::read_dir(folder).map(|entries| entries.filter_map(Result::ok).collect());
     let read: Vec<_> = read.unwrap_or_default();
@@ -206,7 +206,7 @@ fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     entries
 }
 
-/// What a file says, without the end of the line; nothing of one that cannot be read.
+/// The contents of a file, without the end of the line; empty for an unreadable file.
 fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_default().trim().to_owned()
 }
@@ -215,7 +215,7 @@ fn read(file: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// A system with these files, which are there as long as the folder is.
+    /// A system with these files, which exist as long as the folder.
     fn system(files: &[(&str, &str)]) -> (System, tempfile::TempDir) {
         let root = tempfile::tempdir().unwrap();
         for (path, content) in files {
@@ -264,7 +264,7 @@ mod tests {
             let (system, _root) = system(&[&PORT[..], more].concat());
             let of_port = system.ports()[0].node.clone();
             assert_eq!(of_port, system.node_of("rxe0"));
-            // The library, which opened nothing, has nothing better to say.
+            // The library opened nothing and has no better explanation.
             let all = system.without_devices(None);
             assert!(of_port.is_ok() || all == format!("rxe0: {}", of_port.clone().unwrap_err()), "{all}");
             of_port.err().map_or(all, |error| error.to_string())

@@ -1,7 +1,8 @@
 //! Memory that a device reads and writes.
 //!
-//! It is mapped as shared, so that it can have a second, executable mapping (`twin.rs`), and so that a fork leaves it where the
-//! device knows it. It is registered once, with all of its pages: nothing is asked of a device but what every one can.
+//! It is mapped as shared, so that it can have an executable alias (`twin.rs`), and so that a fork leaves it
+//! at the pages that the device knows. It is registered once, with all of its pages: this uses only abilities
+//! that every device has.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -15,17 +16,17 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::device::Device;
 use crate::memlock;
 
-/// What regions start on and are multiples of, in bytes.
+/// Alignment of regions and of their lengths, in bytes.
 pub(super) const PAGE: usize = 4096;
-/// From this length on memory is worth huge pages, in bytes.
+/// Length in bytes from which memory is worth huge pages.
 const HUGE: usize = 2 << 20;
 
-/// Who may write to memory besides this process.
+/// The writers of memory besides this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Written {
-    /// The device, with what this side receives.
+    /// The device, for received messages.
     Here,
-    /// Peers that have the key.
+    /// Peers with the key.
     ByPeer,
 }
 
@@ -35,26 +36,26 @@ pub(super) struct Pages {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the value alone.
+// SAFETY: the value owns the mapping.
 unsafe impl Send for Pages {}
 
 impl Pages {
     /// Maps `len` bytes.
     pub(super) fn map(len: usize) -> Result<Pages, Cause> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the system chooses an address at which nothing is.
+        // SAFETY: the system chooses an unused address.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::SHARED) };
         let start =
             start.map_err(|errno| Cause::System(format!("mapping {len} bytes of memory failed: {errno}")))?;
         if len >= HUGE {
-            // Where the system has none for shared memory, small ones do.
-            // SAFETY: it changes no byte of the mapping, which is new.
+            // If the system has none for shared memory, small pages serve. SAFETY: it changes no byte of the
+            // mapping, which is new.
             let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
         }
         Ok(Pages { start: NonNull::new(start.cast()).expect("the system maps nothing at address 0"), len })
     }
 
-    /// Where they begin.
+    /// Start of the pages.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -67,12 +68,13 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and used no more. It fails only for arguments that are not a mapping's.
+        // SAFETY: mapped by `map`, and not used any more. The call fails only for arguments that are no
+        // mapping.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A registration: a device may use memory until this is dropped.
+/// A registration: a device may use the memory until this is dropped.
 pub(super) struct Registration {
     mr: NonNull<ibv_mr>,
     device: Arc<Device>,
@@ -80,14 +82,15 @@ pub(super) struct Registration {
 
 // SAFETY: verbs objects may be used by any thread.
 unsafe impl Send for Registration {}
-// SAFETY: as above; it is only read.
+// SAFETY: verbs objects may be used by any thread; this one is only read.
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Registers `len` bytes at `start`, for reading alone where `written` is `None`.
+    /// Registers `len` bytes at `start`, only for reading if `written` is `None`.
     ///
     /// # Safety
-    /// They stay mapped until this is dropped. With `written`, nothing in this process relies on what they hold.
+    /// The bytes must stay mapped until this is dropped. With `written`, nothing in this process may rely on
+    /// their contents.
     pub(super) unsafe fn of(
         device: &Arc<Device>,
         start: *const u8,
@@ -99,7 +102,7 @@ impl Registration {
             Some(Written::Here) => IBV_ACCESS_LOCAL_WRITE,
             Some(Written::ByPeer) => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
         };
-        // SAFETY: the domain is the device's, and the caller keeps the memory.
+        // SAFETY: the domain is the device's, and the caller keeps the memory mapped (see Safety).
         let mr = unsafe {
             device.verbs.ibv_reg_mr(device.domain(), start.cast_mut().cast::<c_void>(), len, access as c_int)
         };
@@ -109,14 +112,14 @@ impl Registration {
         }
     }
 
-    /// The key by which this side's requests name it.
+    /// The key for this process's requests.
     #[inline]
     pub(super) fn local_key(&self) -> u32 {
         // SAFETY: registered until the value is dropped.
         unsafe { self.mr.as_ref().lkey }
     }
 
-    /// The key by which peers name it.
+    /// The key for peers.
     pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: registered until the value is dropped.
         unsafe { self.mr.as_ref().rkey }
@@ -125,14 +128,14 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: registered by `of`, and used no more. That it fails cannot be mended, and costs memory alone.
+        // SAFETY: registered by `of`, and not used any more. An error has no remedy, and costs only memory.
         let _ = unsafe { self.device.verbs.ibv_dereg_mr(self.mr.as_ptr()) };
     }
 }
 
-/// Zeroed memory of its own, registered.
+/// Registered memory of its own, zeroed at first.
 pub(super) struct Memory {
-    // Dropped before the pages that it is of.
+    // Dropped before its pages.
     registration: Registration,
     pages: Pages,
 }
@@ -145,12 +148,13 @@ impl Memory {
             return Err(Cause::System(what));
         }
         let pages = Pages::map(len)?;
-        // SAFETY: the pages stay until after the registration is dropped, and are looked at as what anybody may have written.
+        // SAFETY: the pages stay until after the registration is dropped, and their contents are never
+        // trusted.
         let registration = unsafe { Registration::of(device, pages.start.as_ptr(), len, Some(written))? };
         Ok(Memory { registration, pages })
     }
 
-    /// Where it begins: on a page.
+    /// Start of the memory, aligned to a page.
     #[inline]
     pub(super) fn start(&self) -> NonNull<u8> {
         self.pages.start
@@ -162,18 +166,18 @@ impl Memory {
         self.pages.len
     }
 
-    /// As [`Registration::local_key`].
+    /// See [`Registration::local_key`].
     #[inline]
     pub(super) fn local_key(&self) -> u32 {
         self.registration.local_key()
     }
 
-    /// As [`Registration::remote_key`].
+    /// See [`Registration::remote_key`].
     pub(super) fn remote_key(&self) -> u32 {
         self.registration.remote_key()
     }
 
-    /// Whether all of `bytes` lies in it.
+    /// Whether all of `bytes` lies in the memory.
     #[inline]
     pub(super) fn holds(&self, bytes: *const u8, len: usize) -> bool {
         let start = self.pages.start.addr().get();
@@ -181,15 +185,16 @@ impl Memory {
     }
 }
 
-/// What the system said to the last call of this thread. Most functions of verbs that return a pointer leave it there.
+/// The system's error in the last call of this thread. Most verbs functions that return a pointer leave it
+/// there.
 pub(super) fn last_error() -> std::io::Error {
     std::io::Error::last_os_error()
 }
 
-/// That a device gives no more objects of a kind, of which each link takes some, and the mend.
+/// The error text for a device that has no more objects of a kind that each link needs, with a remedy.
 #[cold]
 pub(super) fn exhausted(device: &str, what: &str, error: &std::io::Error) -> String {
-    // What `rdma_cgroup` of Linux says; devices that have no more say ENOMEM or ENOSPC.
+    // The error of Linux's `rdma_cgroup`; devices without free objects return ENOMEM or ENOSPC.
     let mend = match Errno::from_io_error(error) {
         Some(Errno::AGAIN) => {
             "this process's control group may have no more (rdma.max): raise that, or have fewer links"
@@ -202,7 +207,7 @@ pub(super) fn exhausted(device: &str, what: &str, error: &std::io::Error) -> Str
     format!("{device} gives no further {what}: {error}; {mend}")
 }
 
-/// Why memory was not registered, and the mend.
+/// The reason why memory was not registered, and a remedy.
 fn refused(device: &str, len: usize, errno: Option<Errno>) -> String {
     let limit = memlock::limit();
     match (errno, limit) {
@@ -253,7 +258,7 @@ mod tests {
     #[test]
     fn pages_are_zero() {
         let pages = Pages::map(2 * PAGE).unwrap();
-        // SAFETY: mapped, and nobody else has them.
+        // SAFETY: mapped, and used by nothing else.
         let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
         assert!(bytes.iter().all(|byte| *byte == 0));
     }

@@ -1,9 +1,9 @@
-//! RDMA devices, driven through verbs without anything between: `rdma-core` is all that a machine needs, and nothing of it is
-//! needed to build.
+//! RDMA devices, driven through verbs directly: a machine needs only `rdma-core`, and building needs nothing
+//! of it.
 //!
-//! [`mod@write`] is the backend `verbs-write`, which writes frames into memory of the peer's; [`mod@send`] is `verbs-send`, which sends
-//! each frame as a message. [`Options`] says what can be chosen, and how. What is decided, and why, is in
-//! `docs/decisions/verbs.md`.
+//! [`mod@write`] is the backend `verbs-write`, which writes frames into the peer's memory. [`mod@send`] is
+//! `verbs-send`, which sends each frame as a message. [`Options`] lists the choices.
+//! `docs/decisions/verbs.md` has the decisions and reasons.
 
 mod address;
 mod completions;
@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use device::Device;
 use farjump_core::transport::Route;
 
-/// The device that a backend uses: opened when it is first needed, and looked for anew once it failed.
+/// The device of a backend: opened at first use, and searched for anew after it failed.
 #[derive(Default)]
 struct Chosen {
     options: Option<Options>,
@@ -48,26 +48,27 @@ impl Chosen {
         Chosen { options, open: Mutex::new(None) }
     }
 
-    /// The device, or why there is none.
+    /// The device, or the reason why there is none.
     fn device(&self) -> Result<Arc<Device>, String> {
         let options = match &self.options {
             Some(options) => options.clone(),
             None => Options::of_process()?,
         };
         let opened = Device::open(&options);
-        // Where there is none now, an earlier one is let go: a device that is being removed stays until nobody has it open.
+        // Without a device now, an earlier one is closed: a device that is being removed waits until no
+        // process has it open.
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = opened.as_ref().ok().map(Arc::clone);
         opened
     }
 
-    /// The device that was opened last, if any was or can be.
+    /// The device that was opened last, if one was or can be opened.
     fn known(&self) -> Option<Arc<Device>> {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
         known.or_else(|| self.device().ok())
     }
 }
 
-/// The port by which links of this process go.
+/// The port used by links of this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PortInUse {
@@ -75,21 +76,22 @@ pub struct PortInUse {
     pub device: String,
     /// The port's number, from 1.
     pub port: u8,
-    /// Index of the GID that packets have as their source.
+    /// Index of the source GID of its packets.
     pub gid: u8,
 }
 
-/// The port that [`Options::of_process`] chooses: that of links which are made now. Opens the device if no link has.
+/// The port that [`Options::of_process`] chooses, for links made from now on. Opens the device if no link
+/// has.
 ///
 /// # Errors
-/// Why there is none, a sentence for people.
+/// The reason why there is none, a sentence for people.
 pub fn port_in_use() -> Result<PortInUse, String> {
     let device = Device::open(&Options::of_process()?)?;
     let port = &device.port;
     Ok(PortInUse { device: device.name.clone(), port: port.number, gid: port.gid.index })
 }
 
-/// What frames of a backend travel over.
+/// The path of a backend's frames.
 fn route(device: &Device, how: &str) -> Route {
     let port = &device.port;
     let notes = vec![

@@ -1,4 +1,4 @@
-//! What can be chosen: the device and its port, how packets are addressed, and when a peer that does not answer is given up.
+//! The choices: the device and its port, the addressing of packets, and the timeout for a silent peer.
 
 use std::env;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,44 +6,47 @@ use std::sync::{Mutex, PoisonError};
 
 /// The variable that names device and port: `rxe0`, `rxe0:1`.
 pub const DEVICE_VARIABLE: &str = "FARJUMP_DEVICE";
-/// The variable with all else, as [`Options::with`] reads it: `gid=10.9.0.1,timeout=14`.
+/// The variable for everything else, as [`Options::with`] parses it: `gid=10.9.0.1,timeout=14`.
 pub const OPTIONS_VARIABLE: &str = "FARJUMP_VERBS";
 
-/// How verbs are used. [`Options::default`] takes the first port that is active and gives a silent peer up after two to eight
-/// seconds, as the device counts them.
+/// Settings of verbs. [`Options::default`] takes the first active port, and times a silent peer out after two
+/// to eight seconds, as the device counts them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The device's name; the first with a port that is active if none.
+    /// The device's name. `None`: the first with an active port.
     pub device: Option<String>,
-    /// The port's number, from 1; the first that is active if none.
+    /// The port's number, from 1. `None`: the first active one.
     pub port: Option<u8>,
-    /// Which of the port's GIDs this side has.
+    /// The choice among the port's GIDs.
     pub gid: Gid,
-    /// The partition's key; the first of the port's table if none. The highest bit, full membership, is not compared.
+    /// The partition's key. `None`: the first of the port's table. The highest bit, full membership, is not
+    /// compared.
     pub partition: Option<u16>,
     /// Service level, 0 to 15.
     pub service_level: u8,
-    /// Traffic class of packets with a global header, which RoCE has always: DSCP and ECN.
+    /// Traffic class of packets with a global header, which RoCE always has: DSCP and ECN.
     pub traffic_class: u8,
-    /// Longest packet in bytes: 256, 512, 1024, 2048 or 4096. At most what the port has at the moment, and if none that.
+    /// Longest packet in bytes: 256, 512, 1024, 2048 or 4096. At most the port's present length; that length
+    /// if `None`.
     pub mtu: Option<u16>,
-    /// How long an acknowledgement is waited for, 1 to 31: 4.096 microseconds times 2 to this power, and up to four times that.
+    /// The wait for an acknowledgement, 1 to 31: 4.096 microseconds times 2 to this power, and up to four
+    /// times that.
     pub timeout: u8,
-    /// How often a packet is sent again, 0 to 6. Not 7: some devices take it as "for ever".
+    /// Number of retransmissions of a packet, 0 to 6. Not 7: some devices take it as "for ever".
     pub retries: u8,
 }
 
-/// Which of a port's GIDs.
+/// A choice among a port's GIDs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Gid {
-    /// On Ethernet the first of RoCE v2 with an IPv4 address, else with a global IPv6 address, else any of RoCE v2, else any. On
-    /// InfiniBand the first.
+    /// On Ethernet the first RoCE v2 GID with an IPv4 address, else with a global IPv6 address, else any of
+    /// RoCE v2, else any. On InfiniBand the first.
     #[default]
     Best,
-    /// The one at this index of the port's table.
+    /// The GID at this index of the port's table.
     Index(u8),
-    /// The one of RoCE v2 with this address.
+    /// The RoCE v2 GID with this address.
     Address(IpAddr),
 }
 
@@ -63,13 +66,14 @@ impl Default for Options {
     }
 }
 
-/// What [`choose_device`] was told.
+/// The argument of [`choose_device`].
 static CHOSEN: Mutex<Option<String>> = Mutex::new(None);
 
-/// Has backends of this process that are made from now on use this device, whatever [`DEVICE_VARIABLE`] says: `rxe0`, `rxe0:1`.
+/// Makes backends created from now on in this process use this device, whatever [`DEVICE_VARIABLE`] says:
+/// `rxe0`, `rxe0:1`.
 ///
 /// # Errors
-/// When it names none; whether there is such a device is not looked at.
+/// When the text names no device. Does not check that the device exists.
 pub fn choose_device(device: &str) -> Result<(), String> {
     Options::default().on(device)?;
     *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(device.to_owned());
@@ -77,10 +81,10 @@ pub fn choose_device(device: &str) -> Result<(), String> {
 }
 
 impl Options {
-    /// As [`choose_device`] and the environment say ([`DEVICE_VARIABLE`], [`OPTIONS_VARIABLE`]).
+    /// The options of [`choose_device`] and the environment ([`DEVICE_VARIABLE`], [`OPTIONS_VARIABLE`]).
     ///
     /// # Errors
-    /// What of it makes no sense.
+    /// The invalid part.
     pub fn of_process() -> Result<Options, String> {
         let of = |variable: &str, error: String| format!("{variable}: {error}");
         let mut options = Options::default();
@@ -96,7 +100,7 @@ impl Options {
         }
     }
 
-    /// The same on this device: `rxe0`, or `rxe0:1` with its port.
+    /// Sets the device: `rxe0`, or `rxe0:1` with its port.
     ///
     /// # Errors
     /// When the text names no device or port.
@@ -119,11 +123,11 @@ impl Options {
         Ok(self)
     }
 
-    /// The same with these changes: `gid=INDEX` or `gid=ADDRESS`, `pkey=HEX`, `sl=0..15`, `tclass=0..255`, `mtu=BYTES`,
+    /// Applies changes: `gid=INDEX` or `gid=ADDRESS`, `pkey=HEX`, `sl=0..15`, `tclass=0..255`, `mtu=BYTES`,
     /// `timeout=1..31`, `retries=0..6`, joined by commas.
     ///
     /// # Errors
-    /// What of it makes no sense.
+    /// The invalid part.
     pub fn with(mut self, changes: &str) -> Result<Options, String> {
         for change in changes.split(',').map(str::trim).filter(|change| !change.is_empty()) {
             let Some((name, value)) = change.split_once('=') else {
@@ -175,17 +179,17 @@ fn gid(value: &str) -> Result<Gid, String> {
     })
 }
 
-/// The number by which verbs name a length of packets (`enum ibv_mtu`).
+/// The verbs number of a packet length (`enum ibv_mtu`).
 pub(super) fn code_of_mtu(bytes: u16) -> Option<u32> {
     (1..=5).find(|code| bytes_of_mtu(*code) == bytes)
 }
 
-/// The length of packets that verbs name by this number, in bytes; 0 for one that they do not.
+/// The packet length of this verbs number, in bytes; 0 for an unknown number.
 pub(super) fn bytes_of_mtu(code: u32) -> u16 {
     if (1..=5).contains(&code) { 128 << code } else { 0 }
 }
 
-/// The IP address in a GID of RoCE v2 (an IPv4 address is mapped into it).
+/// The IP address in a RoCE v2 GID (an IPv4 address is mapped into it).
 pub(super) fn address_of(gid: [u8; 16]) -> IpAddr {
     let long = Ipv6Addr::from(gid);
     long.to_ipv4_mapped().map_or(IpAddr::V6(long), IpAddr::V4)

@@ -1,7 +1,8 @@
-//! Buffers that all ends of `verbs-send` on one port receive into: a shared receive queue, and the memory behind it.
+//! Receive buffers of all endpoints of `verbs-send` on one port: a shared receive queue, and its memory.
 //!
-//! Each end brings as many buffers as its peer may have messages under way, so together they never run short while each peer
-//! keeps to that. Buffers are posted again many at a time. They belong to no end: whoever takes one gives back that one.
+//! Each endpoint contributes as many buffers as its peer may have messages under way, so the buffers suffice
+//! while each peer keeps to that. Buffers are posted again many at a time. They belong to no endpoint: an
+//! endpoint returns the ones that it took.
 
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,14 +15,14 @@ use super::memory::{Memory, Written, exhausted, last_error};
 
 /// Length of a buffer in bytes: the longest message that travels in one piece.
 pub(super) const PIECE: usize = 16 << 10;
-/// Buffers that an end brings.
+/// Buffers that an endpoint contributes.
 pub(super) const WINDOW: u32 = 64;
-/// Buffers of all ends at most, if the device can.
+/// Most buffers of all endpoints, if the device supports as many.
 const MOST: u32 = 1 << 16;
-/// Buffers that are posted at a time at most.
+/// Most buffers posted at a time.
 const CHAIN: usize = 16;
 
-/// The queue and its buffers, as long as there are ends.
+/// The queue and its buffers, as long as there are endpoints.
 pub(super) struct Pool {
     srq: NonNull<ibv_srq>,
     inner: Mutex<Inner>,
@@ -30,22 +31,22 @@ pub(super) struct Pool {
 }
 
 struct Inner {
-    /// Each has [`WINDOW`] buffers. None goes before the pool does.
+    /// Each has [`WINDOW`] buffers. They stay as long as the pool.
     slabs: Vec<Memory>,
-    /// Ends that there are.
+    /// Number of endpoints.
     ends: u32,
 }
 
-// SAFETY: objects of verbs may be used by any thread; all else is behind the mutex.
+// SAFETY: verbs objects may be used by any thread; everything else is behind the mutex.
 unsafe impl Send for Pool {}
-// SAFETY: as above.
+// SAFETY: verbs objects may be used by any thread; everything else is behind the mutex.
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// One without buffers.
+    /// Makes a pool without buffers.
     pub(super) fn create(device: &Arc<Device>) -> Result<Pool, Cause> {
         let most = device.max_shared().min(MOST);
-        // SAFETY: pointers and numbers, for which zero will do.
+        // SAFETY: pointers and numbers, for which zero is valid.
         let mut asked: ibv_srq_init_attr = unsafe { std::mem::zeroed() };
         (asked.attr.max_wr, asked.attr.max_sge) = (most, 1);
         // SAFETY: the domain is the device's.
@@ -66,7 +67,7 @@ impl Pool {
         self.srq.as_ptr()
     }
 
-    /// An end comes, which may receive [`WINDOW`] messages before it gives a buffer back.
+    /// Adds an endpoint, which may receive [`WINDOW`] messages before it returns a buffer.
     pub(super) fn join(&self) -> Result<(), Cause> {
         let mut inner = self.locked();
         if (inner.slabs.len() as u32) <= inner.ends {
@@ -87,29 +88,30 @@ impl Pool {
         Ok(())
     }
 
-    /// An end goes, which has given back what it took.
+    /// Removes an endpoint, which has returned its buffers.
     pub(super) fn leave(&self) {
         self.locked().ends -= 1;
     }
 
-    /// Gives buffers back.
+    /// Returns buffers.
     pub(super) fn give(&self, buffers: &[u32]) -> Result<(), Cause> {
         self.post(&self.locked(), buffers)
     }
 
-    /// Where each slab begins: buffer `n` is the `n % WINDOW`th of slab `n / WINDOW`. They stay as long as the pool.
+    /// Starts of the slabs: buffer `n` is the `n % WINDOW`th of slab `n / WINDOW`. They stay as long as the
+    /// pool.
     pub(super) fn slabs(&self) -> Vec<NonNull<u8>> {
         self.locked().slabs.iter().map(Memory::start).collect()
     }
 
     fn locked(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in it is left half done by a panic: there is none between two steps that belong together.
+        // A panic leaves nothing inconsistent: none happens between two steps that belong together.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn post(&self, inner: &Inner, buffers: &[u32]) -> Result<(), Cause> {
         for some in buffers.chunks(CHAIN) {
-            // SAFETY: pointers and numbers, for which zero will do.
+            // SAFETY: pointers and numbers, for which zero is valid.
             let (mut list, mut parts): ([ibv_recv_wr; CHAIN], [ibv_sge; CHAIN]) =
                 unsafe { std::mem::zeroed() };
             let first = list.as_mut_ptr();
@@ -125,8 +127,8 @@ impl Pool {
                 }
             }
             let mut bad = ptr::null_mut();
-            // SAFETY: the queue is there, the list is whole and ends, and the slabs stay as long as the queue. Nobody looks at a
-            // buffer that is posted.
+            // SAFETY: the queue exists, the list is complete and terminated, and the slabs stay as long as
+            // the queue. Nothing reads a posted buffer.
             match unsafe { ibv_post_srq_recv(self.srq.as_ptr(), first, &mut bad) } {
                 0 => {}
                 errno => {
@@ -144,7 +146,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: no queue pair uses it: each end has the pool and drops its queue pair first. That it fails cannot be mended.
+        // SAFETY: no queue pair uses it: each endpoint holds the pool and drops its queue pair first. An
+        // error has no remedy.
         unsafe { self.device.verbs.ibv_destroy_srq(self.srq.as_ptr()) };
     }
 }

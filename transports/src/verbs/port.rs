@@ -13,17 +13,18 @@ use farjump_rdma_sys::{
 use super::listing::System;
 use super::options::{Gid, Options, address_of, bytes_of_mtu};
 
-/// The port's flag that every packet has a global header (`IB_UVERBS_QPF_GRH_REQUIRED` in rdma/ib_user_ioctl_verbs.h).
+/// The port's flag for a global header in every packet (`IB_UVERBS_QPF_GRH_REQUIRED` in
+/// rdma/ib_user_ioctl_verbs.h).
 const GLOBAL_HEADER: u8 = 1;
 
-/// What a port said when it was asked.
+/// The result of querying a port.
 pub(super) struct State {
     name: String,
     number: u8,
     attributes: ibv_port_attr,
 }
 
-/// Asks a port.
+/// Queries a port.
 pub(super) fn look(
     verbs: &Verbs,
     context: NonNull<ibv_context>,
@@ -31,7 +32,7 @@ pub(super) fn look(
     number: u8,
 ) -> Result<State, String> {
     let mut attributes = MaybeUninit::uninit();
-    // SAFETY: the context is open, and there is room.
+    // SAFETY: the context is open, and the output is valid.
     match unsafe { verbs.query_port(context.as_ptr(), number, attributes.as_mut_ptr()) } {
         // SAFETY: the call succeeded, so they are written.
         0 => Ok(State { name: name.to_owned(), number, attributes: unsafe { attributes.assume_init() } }),
@@ -43,10 +44,10 @@ pub(super) fn look(
 }
 
 impl State {
-    /// Whether packets pass.
+    /// Checks that packets pass.
     ///
     /// # Errors
-    /// Why they do not, and the mend.
+    /// The reason why they do not, and a remedy.
     pub(super) fn usable(&self) -> Result<(), String> {
         let State { name, number, attributes } = self;
         match attributes.state {
@@ -71,10 +72,10 @@ impl State {
     }
 }
 
-/// A GID that was chosen.
+/// The chosen GID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Chosen {
-    /// Its place in the port's table.
+    /// Its index in the port's table.
     pub(super) index: u8,
     /// Its bytes.
     pub(super) raw: [u8; 16],
@@ -93,12 +94,12 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// A port that is used, as the options choose.
+/// The port in use, as the options choose.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) number: u8,
     pub(super) is_ethernet: bool,
-    /// Packets to it have a global header, with GIDs.
+    /// Whether packets to it need a global header, with GIDs.
     pub(super) is_global: bool,
     pub(super) lid: u16,
     pub(super) gid: Chosen,
@@ -106,12 +107,12 @@ pub(super) struct Port {
     pub(super) mtu: u16,
     /// Longest operation, in bytes.
     pub(super) max_message: u32,
-    /// Where the partition's key stands in the port's table, and the key.
+    /// Index of the partition's key in the port's table, and the key.
     pub(super) partition: (u16, u16),
 }
 
 impl Port {
-    /// The port that `state` is of, with what the options choose.
+    /// Makes the port of `state`, with the choices of the options.
     pub(super) fn of(
         verbs: &Verbs,
         context: NonNull<ibv_context>,
@@ -124,7 +125,7 @@ impl Port {
         let gid = choose(&gids, options.gid, state.is_ethernet()).map_err(at)?;
         let keys = (0..attributes.pkey_tbl_len).filter_map(|index| {
             let mut key = 0;
-            // SAFETY: the context is open, and there is room.
+            // SAFETY: the context is open, and the output is valid.
             let asked =
                 unsafe { verbs.ibv_query_pkey(context.as_ptr(), *number, i32::from(index), &mut key) };
             (asked == 0).then(|| (index, u16::from_be(key)))
@@ -153,9 +154,9 @@ fn gids(verbs: &Verbs, context: NonNull<ibv_context>, number: u8, attributes: &i
     let most = attributes.gid_tbl_len.clamp(0, 256) as u32;
     let entries = (0..most).filter_map(|index| {
         let mut entry = MaybeUninit::<ibv_gid_entry>::uninit();
-        // SAFETY: the context is open, and there is room.
+        // SAFETY: the context is open, and the output is valid.
         let asked = unsafe { verbs.query_gid_ex(context.as_ptr(), number.into(), index, entry.as_mut_ptr()) };
-        // SAFETY: the call succeeded, so it is written; all of a GID are bytes.
+        // SAFETY: the call succeeded, so it is written; all fields of a GID are bytes.
         (asked == 0).then(|| unsafe {
             let entry = entry.assume_init();
             Chosen { index: index as u8, raw: entry.gid.raw, kind: entry.gid_type }
@@ -164,7 +165,7 @@ fn gids(verbs: &Verbs, context: NonNull<ibv_context>, number: u8, attributes: &i
     entries.filter(|gid| gid.raw != [0; 16]).collect()
 }
 
-/// The GID that is asked for.
+/// The GID that `asked` chooses.
 fn choose(gids: &[Chosen], asked: Gid, is_ethernet: bool) -> Result<Chosen, String> {
     let shown = || gids.iter().map(Chosen::to_string).collect::<Vec<_>>().join(", ");
     let second = |gid: &&Chosen| gid.kind == IBV_GID_TYPE_ROCE_V2;
@@ -201,9 +202,9 @@ fn choose(gids: &[Chosen], asked: Gid, is_ethernet: bool) -> Result<Chosen, Stri
     })
 }
 
-/// Where the partition that is asked for stands in the port's table of keys, and its key.
+/// Index of the chosen partition in the port's table of keys, and its key.
 fn partition(keys: &[(u16, u16)], asked: Option<u16>) -> Result<(u16, u16), String> {
-    // The highest bit says how much of a member the port is; a key of 0 is none.
+    // The highest bit is full membership; a key of 0 is an empty entry.
     const KEY: u16 = 0x7fff;
     let mut there = keys.iter().filter(|(_, key)| key & KEY != 0);
     let found = there.clone().find(|(_, key)| asked.is_none_or(|asked| key & KEY == asked & KEY));
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn a_port_that_carries_nothing_says_what_to_do() {
         let state = |state, link_layer| {
-            // SAFETY: numbers, for which zero will do.
+            // SAFETY: numbers, for which zero is valid.
             let mut attributes: ibv_port_attr = unsafe { std::mem::zeroed() };
             (attributes.state, attributes.link_layer) = (state, link_layer);
             State { name: "rxe0".to_owned(), number: 1, attributes }.usable()

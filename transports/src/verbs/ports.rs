@@ -1,4 +1,4 @@
-//! The ports of this machine, and what this process can make of each: they are opened and tried, as a link would.
+//! The ports of this machine, and their use for this process: each is opened and tried like a link would.
 
 use farjump_core::transport::{OpenRequest, Transport};
 
@@ -11,49 +11,50 @@ use super::write::Write;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PortReport {
-    /// What the system tells of it.
+    /// The system's description of it.
     pub info: PortInfo,
-    /// What a link over it would use, or why there can be none and the mend, in a sentence for people.
+    /// The parts that a link over it would use, or the reason why there can be none and a remedy, in a
+    /// sentence for people.
     pub usable: Result<PortUse, String>,
-    /// It is the one that links of this process use, as [`Options::of_process`] says.
+    /// Whether links of this process use it, by [`Options::of_process`].
     pub is_taken: bool,
 }
 
 impl PortReport {
-    /// A port of which this is known, and that is not the one that is used.
+    /// Makes a report of a port that is not in use.
     pub fn new(info: PortInfo, usable: Result<PortUse, String>) -> PortReport {
         PortReport { info, usable, is_taken: false }
     }
 }
 
-/// What links over a port use.
+/// The parts of a port that links use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PortUse {
-    /// Index of the GID that they have.
+    /// Index of their GID.
     pub gid: u16,
     /// Longest packet, in bytes.
     pub mtu: u16,
-    /// Key of the partition that they are in.
+    /// Key of their partition.
     pub partition: u16,
 }
 
 impl PortUse {
-    /// The GID at this index, packets of up to `mtu` bytes, and the partition of this key.
+    /// Makes a use of the GID at this index, packets of up to `mtu` bytes, and the partition of this key.
     pub fn new(gid: u16, mtu: u16, partition: u16) -> PortUse {
         PortUse { gid, mtu, partition }
     }
 }
 
-/// All ports of all RDMA devices of this machine, by name and number. Each is tried by opening an end as `request` says, and closing it.
-/// The verbs library is loaded where there is a device, and only there.
+/// Lists all ports of all RDMA devices of this machine, by name and number. Tries each by opening an endpoint
+/// for `request`, and closes it. The verbs library is loaded only if there is a device.
 pub fn ports(request: &OpenRequest) -> Vec<PortReport> {
     let ports = System::own().ports();
     if ports.is_empty() {
         return Vec::new();
     }
     let options = Options::of_process();
-    // Open until all are looked at, so that it is opened once.
+    // Kept open until all ports are tried, so that it is opened once.
     let taken = options.clone().and_then(|options| Device::open(&options)).ok();
     let report = |info: PortInfo| {
         let usable = options.clone().and_then(|options| tried(&info, options, request));
@@ -64,7 +65,7 @@ pub fn ports(request: &OpenRequest) -> Vec<PortReport> {
     ports.into_iter().map(report).collect()
 }
 
-/// What a link over this port would use.
+/// Tries a link over this port.
 fn tried(info: &PortInfo, options: Options, request: &OpenRequest) -> Result<PortUse, String> {
     let options = Options { device: Some(info.device.clone()), port: Some(info.port), ..options };
     let device = Device::open(&options)?;

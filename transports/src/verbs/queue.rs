@@ -1,7 +1,7 @@
-//! A connected queue pair (RC), the account of its send queue, and the desk beside it.
+//! A connected queue pair (RC), the accounts of its send queue, and the credit words beside it.
 //!
-//! The desk is a little registered memory: a word in which the peer tells how many receives it has posted again, and room for
-//! words that are sent on devices that take none inside a request.
+//! These are a little registered memory: a word in which the peer states how many receives it has posted
+//! again, and space for words to send on devices without inline data.
 
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
@@ -26,48 +26,48 @@ use super::device::{Device, Since};
 use super::ledger::Ledger;
 use super::memory::{Memory, PAGE, Written, exhausted, last_error};
 
-/// Work requests that a send queue holds, if the device can.
+/// Work requests of a send queue, if the device supports as many.
 pub(super) const DEPTH: u32 = 512;
-/// How long a peer that has nothing to receive into is left alone: 0.64 ms (InfiniBand Architecture Specification, 9.7.5.2.8).
-/// Windows keep that from happening in the steady state.
+/// The pause after a peer had nothing posted to receive into: 0.64 ms (InfiniBand Architecture Specification,
+/// 9.7.5.2.8). Credit avoids this in the steady state.
 const RNR_TIMER: u8 = 12;
-/// How often it is tried again then.
+/// Number of attempts after such a pause.
 const RNR_RETRIES: u8 = 6;
-/// Where packets end that went astray.
+/// Hop limit, at which stray packets end.
 const HOPS: u8 = 64;
-/// Requests that are posted at a time.
+/// Requests posted at a time.
 pub(super) const CHAIN: usize = 4;
-/// How many rounds of work pass until completions are looked for that nobody asked for: those of requests that failed. A power of
-/// two.
+/// Rounds of progress between polls for completions that were not requested: those of failed requests. A
+/// power of two.
 const LOOK_EVERY: u32 = 64;
-/// How many rounds of work pass until the device is asked what it has told of itself.
+/// Rounds of progress between reads of the device's events.
 const ROUNDS: u32 = 4096;
 
 /// One work request.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     pub(super) operation: ibv_wr_opcode,
-    /// A word that is sent, instead of what is at `from`.
+    /// A word to send, instead of the bytes at `from`.
     pub(super) word: Option<u64>,
     pub(super) from: *const u8,
     pub(super) len: usize,
-    /// Key of the memory at `from`; not looked at for what fits inside a request.
+    /// Key of the memory at `from`; unused for bytes inside a request.
     pub(super) key: u32,
-    /// Where in the peer's memory, and its key; of writes alone.
+    /// Address in the peer's memory, and its key; for writes only.
     pub(super) to: u64,
     pub(super) remote_key: u32,
-    /// What the peer is told with it; of operations with immediate data alone.
+    /// Immediate data for the peer; for operations that have it only.
     pub(super) told: u32,
-    /// Wakes a peer that waits for what is solicited.
+    /// Whether it is solicited: wakes a peer that waits.
     pub(super) solicited: bool,
-    /// Asks for a completion.
+    /// Whether it asks for a completion.
     pub(super) tells: bool,
-    /// The frame that it belongs to.
+    /// Its frame.
     pub(super) frame: u64,
 }
 
 impl Request {
-    /// One that writes a word, as memory has it, to `to` of the peer's.
+    /// Makes a request that writes a word, in memory order, to the peer's address `to`.
     #[inline]
     pub(super) fn word(word: u64, to: u64, remote_key: u32, frame: u64) -> Request {
         Request {
@@ -86,19 +86,19 @@ impl Request {
     }
 }
 
-/// A queue pair, with what it needs.
+/// A queue pair and its objects.
 pub(super) struct Queue {
     qp: NonNull<ibv_qp>,
     ledger: Ledger,
     counter: Counter,
-    // Dropped after the queue pair, in `drop`, that uses them.
+    // Dropped after the queue pair that uses them, which `drop` destroys.
     sent: Completions,
-    /// Of what is received.
+    /// Completions of receives.
     pub(super) received: Completions,
     desk: Memory,
     since: Since,
     rounds: u32,
-    /// Completions that were asked for and did not come yet.
+    /// Requested completions that have not come yet.
     awaited: u32,
     packet: u32,
     peer_desk: Place,
@@ -106,26 +106,26 @@ pub(super) struct Queue {
     pub(super) device: Arc<Device>,
 }
 
-// SAFETY: objects of verbs may be used by any thread; the pointers are to this value's own.
+// SAFETY: verbs objects may be used by any thread; the pointers are this value's own.
 unsafe impl Send for Queue {}
 
-/// What receives what is sent to a queue pair.
+/// The source of a queue pair's receives.
 #[derive(Clone, Copy)]
 pub(super) enum Receives {
-    /// A queue of its own, of so many requests.
+    /// A queue of its own, for this many requests.
     Own(u32),
-    /// A shared one; so many are this queue pair's at most.
+    /// A shared one; this queue pair may use at most so many.
     Shared(*mut ibv_srq, u32),
 }
 
 impl Queue {
-    /// A queue pair that can be posted receives for and is not connected.
+    /// Creates a queue pair that is not connected; receives can be posted.
     pub(super) fn create(device: &Arc<Device>, receives: Receives) -> Result<Queue, Cause> {
         let since = device.since();
         let depth = device.depth(DEPTH);
         let (own, most, srq) = match receives {
             Receives::Own(count) => (count, count, ptr::null_mut()),
-            // Room for those of a peer that does not keep to its window: it harms itself alone.
+            // Space for those of a peer that exceeds its window: it harms only itself.
             Receives::Shared(srq, count) => (0, count * 4, srq),
         };
         if depth < 16 {
@@ -135,20 +135,20 @@ impl Queue {
         let received = Completions::create(device, most, true)?;
         let desk =
             Memory::create(device, PAGE + (depth as usize * 8).next_multiple_of(PAGE), Written::ByPeer)?;
-        // SAFETY: pointers and numbers, for which zero will do.
+        // SAFETY: pointers and numbers, for which zero is valid.
         let mut asked: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         (asked.send_cq, asked.recv_cq, asked.srq) = (sent.as_ptr(), received.as_ptr(), srq);
         asked.qp_type = IBV_QPT_RC;
         (asked.cap.max_send_wr, asked.cap.max_send_sge, asked.cap.max_inline_data) =
             (depth, 1, device.max_inline);
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (own, u32::from(own != 0));
-        // SAFETY: all of it is of this device.
+        // SAFETY: all of it belongs to this device.
         let qp = unsafe { device.verbs.ibv_create_qp(device.domain(), &mut asked) };
         let Some(qp) = NonNull::new(qp) else {
             return Err(Cause::System(exhausted(&device.name, "queue pair", &last_error())));
         };
         let mut packet = [0; 4];
-        // Where the system has no randomness yet, the number is guessable and nothing is worse than that.
+        // Without randomness of the system yet, the number is guessable, which has no other effect.
         let _ = getrandom(&mut packet[..], GetRandomFlags::NONBLOCK);
         let queue = Queue {
             qp,
@@ -165,7 +165,7 @@ impl Queue {
             max_inline: device.max_inline as usize,
             device: Arc::clone(device),
         };
-        // SAFETY: numbers and optional ones, for which zero will do.
+        // SAFETY: numbers and optional ones, for which zero is valid.
         let mut to: ibv_qp_attr = unsafe { std::mem::zeroed() };
         (to.qp_state, to.port_num, to.pkey_index) =
             (IBV_QPS_INIT, device.port.number, device.port.partition.0);
@@ -178,11 +178,11 @@ impl Queue {
         Ok(queue)
     }
 
-    /// What the peer is told; the backend fills in what is its own.
+    /// The endpoint address; the backend fills in its own parts.
     pub(super) fn told(&self, receives: u32) -> Told {
         let port = &self.device.port;
         Told {
-            // SAFETY: the queue pair is there.
+            // SAFETY: the queue pair exists.
             queue: unsafe { self.qp.as_ref() }.qp_num,
             packet: self.packet,
             is_ethernet: port.is_ethernet,
@@ -203,20 +203,20 @@ impl Queue {
         }
     }
 
-    /// Connects to the queue pair of a peer. Waits for nothing.
+    /// Connects to the peer's queue pair. Does not wait.
     pub(super) fn connect(&mut self, peer: &Told) -> Result<(), Cause> {
         peer.meets(&self.device)?;
         let (port, options) = (&self.device.port, &self.device.options);
-        // SAFETY: as above.
+        // SAFETY: numbers and optional ones, for which zero is valid.
         let mut to: ibv_qp_attr = unsafe { std::mem::zeroed() };
         to.qp_state = IBV_QPS_RTR;
         to.path_mtu = peer.mtu_with(port.mtu);
         (to.dest_qp_num, to.rq_psn) = (peer.queue, peer.packet);
         (to.max_dest_rd_atomic, to.min_rnr_timer) = (1, RNR_TIMER);
-        // SAFETY: as above.
+        // SAFETY: numbers, for which zero is valid.
         let mut path: ibv_ah_attr = unsafe { std::mem::zeroed() };
         (path.dlid, path.sl, path.port_num) = (peer.lid, options.service_level, port.number);
-        // In another subnet of InfiniBand (the first half of the GID) a peer is reached by routers.
+        // Routers reach a peer in another InfiniBand subnet (the first half of the GID).
         let is_apart = peer.gid[..8] != port.gid.raw[..8];
         if port.is_global || peer.is_global || is_apart {
             path.is_global = 1;
@@ -247,18 +247,18 @@ impl Queue {
         Ok(())
     }
 
-    /// Has nothing more come or go.
+    /// Stops all sending and receiving.
     pub(super) fn shut(&self) {
-        // SAFETY: as above.
+        // SAFETY: numbers and optional ones, for which zero is valid.
         let mut to: ibv_qp_attr = unsafe { std::mem::zeroed() };
         to.qp_state = IBV_QPS_ERR;
-        // It fails where the device is gone, and nothing comes from that.
+        // The call fails if the device is gone, which has no effect.
         let _ = self.modify("shut", &mut to, IBV_QP_STATE);
     }
 
     fn modify(&self, what: &str, to: &mut ibv_qp_attr, fields: u32) -> Result<(), Cause> {
         let device = &self.device;
-        // SAFETY: the queue pair is there, and the fields that are named are filled.
+        // SAFETY: the queue pair exists, and the named fields are set.
         match unsafe { device.verbs.ibv_modify_qp(self.qp.as_ptr(), to, fields as c_int) } {
             0 => Ok(()),
             errno => Err(Cause::System(format!(
@@ -275,7 +275,7 @@ impl Queue {
         self.qp.as_ptr()
     }
 
-    /// How many requests can be posted now.
+    /// Number of requests that can be posted now.
     #[inline]
     pub(super) fn room(&self) -> usize {
         self.ledger.room()
@@ -292,12 +292,12 @@ impl Queue {
         self.ledger.done()
     }
 
-    /// What the peer wrote into the word of the desk.
+    /// The peer's value in the credit word.
     #[inline]
     pub(super) fn told_by_peer(&self) -> u64 {
         // SAFETY: the first word of registered memory, aligned; the device writes it in one piece.
         let word = unsafe { AtomicU64::from_ptr(self.desk.start().as_ptr().cast()) };
-        // Acquire: what the peer did before it told is done.
+        // Acquire: the peer's actions before its write are visible.
         u64::from_le(word.load(Ordering::Acquire))
     }
 
@@ -306,14 +306,15 @@ impl Queue {
         Request::word(posted, self.peer_desk.address, self.peer_desk.key, 0)
     }
 
-    /// Posts requests, at most [`CHAIN`] and at most as many as there is room for, in one go.
+    /// Posts requests in one list, at most [`CHAIN`] and at most as many as there are slots.
     ///
     /// # Safety
-    /// What each one is `from` stays as it is until it is done, or as long as it takes to post it if it fits inside.
+    /// The bytes at `from` of each request must stay unchanged until it is done, or until this returns if
+    /// they fit inside the request.
     #[inline]
     pub(super) unsafe fn post(&mut self, requests: &[Request]) -> Result<(), Cause> {
         debug_assert!(requests.len() <= CHAIN && requests.len() <= self.room());
-        // SAFETY: pointers, numbers and unions of them, for which zero will do.
+        // SAFETY: pointers, numbers and unions of them, for which zero is valid.
         let (mut list, mut parts): ([ibv_send_wr; CHAIN], [ibv_sge; CHAIN]) = unsafe { std::mem::zeroed() };
         let first = list.as_mut_ptr();
         for (index, request) in requests.iter().enumerate() {
@@ -351,7 +352,8 @@ impl Queue {
         }
         self.counter.posted(requests.len());
         let mut bad = ptr::null_mut();
-        // SAFETY: the list is whole and ends, its parts are there, and the caller keeps what they are of.
+        // SAFETY: the list is complete and terminated, its parts exist, and the caller keeps the bytes (see
+        // Safety).
         match unsafe { ibv_post_send(self.qp.as_ptr(), first, &mut bad) } {
             0 => Ok(()),
             errno => Err(Cause::System(format!(
@@ -362,11 +364,12 @@ impl Queue {
         }
     }
 
-    /// Puts a word on the desk, from where the request with this number sends it.
+    /// Stores a word in registered memory, from which the request with this number sends it.
     fn lay_down(&self, number: u64, word: u64) -> *const u8 {
         let places = (self.desk.len() - PAGE) / size_of::<u64>();
         let at = PAGE / size_of::<u64>() + number as usize % places;
-        // SAFETY: a place behind the desk's first page. It is used again after as many requests as the queue holds.
+        // SAFETY: a slot behind the first page of the registered memory. It is reused after as many requests
+        // as the queue holds.
         unsafe {
             let place = self.desk.start().cast::<u64>().add(at);
             place.write(word);
@@ -374,15 +377,15 @@ impl Queue {
         }
     }
 
-    /// Takes what is done off the send queue, where something may be: a completion that was asked for, and every so often one of
-    /// a request that failed. An error comes with the frame that it concerns.
+    /// Takes completions off the send queue if there may be some: a requested one, or now and then one of a
+    /// failed request. An error comes with its frame.
     #[inline]
     pub(super) fn work(&mut self) -> Result<(), (Cause, Option<u64>)> {
         self.rounds += 1;
         if self.awaited == 0 && !self.rounds.is_multiple_of(LOOK_EVERY) { Ok(()) } else { self.look() }
     }
 
-    /// The same at once: before sleep, and to learn why receives ended.
+    /// [`Queue::work`] without delay: before sleep, and to learn why receives ended.
     pub(super) fn look(&mut self) -> Result<(), (Cause, Option<u64>)> {
         let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
         let taken = self.sent.take(&mut batch).map_err(|cause| (cause, None))?;
@@ -406,20 +409,20 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the device told of a fault of itself, of its port or of this queue pair.
+    /// Checks that the device has reported no fault of itself, its port or this queue pair.
     #[cold]
     pub(super) fn check(&self) -> Result<(), Cause> {
         self.fault().map_or(Ok(()), |what| Err(Cause::System(what)))
     }
 
-    /// The same in words.
+    /// The fault in words.
     pub(super) fn fault(&self) -> Option<String> {
         let queues = [self.sent.as_ptr().addr(), self.received.as_ptr().addr()];
         self.device.fault(self.since, &[self.qp.as_ptr().addr(), queues[0], queues[1]])
     }
 
-    /// What is said beside a request that failed: what the device told, or else what is wrong with its port now. A request may fail
-    /// before the device tells why.
+    /// The explanation beside a failed request: the device's event, or else the present fault of its port. A
+    /// request may fail before the device reports why.
     #[cold]
     pub(super) fn beside(&self) -> Option<String> {
         self.fault().or_else(|| self.device.check().err())
@@ -428,8 +431,8 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: used no more; what it uses is dropped after this. Requests that are under way end with it. That it fails cannot
-        // be mended.
+        // SAFETY: not used any more; the objects that it uses are dropped after this. Requests under way end
+        // with it. An error has no remedy.
         unsafe { self.device.verbs.ibv_destroy_qp(self.qp.as_ptr()) };
     }
 }

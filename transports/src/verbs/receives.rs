@@ -1,7 +1,7 @@
-//! Receives for writes with immediate data: they are kept posted, counted, and the sender has no more under way than there are.
+//! Receives for writes with immediate data: kept posted and counted, and never exceeded by the sender.
 //!
-//! Neither side ever waits for the other's device to try again: who sends knows how many receives were posted, first from the
-//! address and then from a word that the receiver writes.
+//! Neither peer ever waits for the other's device to retry. The sender knows the number of posted receives,
+//! first from the address and then from a word that the receiver writes.
 
 use std::ptr;
 
@@ -11,47 +11,47 @@ use farjump_rdma_sys::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS, ibv_post_recv,
 use super::completions::{BATCH, Batch, failure};
 use super::queue::Queue;
 
-/// What a write of a frame tells.
+/// Immediate data of a frame's write.
 pub(super) const FRAME: u32 = 0;
-/// What a doorbell tells.
+/// Immediate data of a wake-up.
 pub(super) const RING: u32 = 1;
 
 /// Both directions of one link.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Receives of this side.
+    /// Receives of this endpoint.
     receives: u32,
-    /// Receives that have to be posted again.
+    /// Receives to post again.
     used: u32,
-    /// Receives posted again since the start, and how many of them the peer was told of.
+    /// Receives posted again since the start, and the number that the peer was told.
     posted: u64,
     told: u64,
     /// Frames received.
     frames: u64,
-    /// Receives of the peer's, and how many of them were taken since the start.
+    /// Receives of the peer, and how many were used since the start.
     theirs: u64,
     taken: u64,
 }
 
 impl Window {
-    /// Of a side with so many receives.
+    /// Makes the window of an endpoint with this many receives.
     pub(super) fn of(receives: u32) -> Window {
         Window { receives, used: 0, posted: 0, told: 0, frames: 0, theirs: 0, taken: 0 }
     }
 
-    /// The peer has so many.
+    /// Sets the number of the peer's receives.
     pub(super) fn open(&mut self, theirs: u32) {
         self.theirs = u64::from(theirs);
     }
 
-    /// Whether the peer has a receive left, that says that it has posted `posted` again. It may lie: more than were taken are not
-    /// believed.
+    /// Whether the peer has a receive left, by its claim to have posted `posted` again. It may lie: more than
+    /// were used are not believed.
     #[inline]
     pub(super) fn has_room(&self, posted: u64) -> bool {
         self.taken - posted.min(self.taken) < self.theirs
     }
 
-    /// Takes one of the peer's receives. `false`: there is none.
+    /// Uses one of the peer's receives. `false` if there is none.
     #[inline]
     pub(super) fn take(&mut self, posted: u64) -> bool {
         let has_room = self.has_room(posted);
@@ -64,22 +64,23 @@ impl Window {
         self.frames
     }
 
-    /// How many receives were posted again, if the peer is to be told of it now: a quarter of them, so that it need not wait.
+    /// The number of receives posted again, if the peer is to be told now: after a quarter of them, so that
+    /// it need not wait.
     pub(super) fn due(&self) -> Option<u64> {
         (self.posted - self.told >= u64::from(self.receives / 4)).then_some(self.posted)
     }
 
-    /// The peer was told of so many.
+    /// Records that the peer was told of `posted` receives.
     pub(super) fn told(&mut self, posted: u64) {
         self.told = posted;
     }
 
-    /// Posts so many receives, of nothing: what comes goes elsewhere.
+    /// Posts `many` receives without memory: written data goes elsewhere.
     pub(super) fn post(&self, queue: &Queue, many: u32) -> Result<(), Cause> {
         let mut left = many as usize;
         while left > 0 {
             let now = left.min(BATCH);
-            // SAFETY: pointers and numbers, for which zero will do.
+            // SAFETY: pointers and numbers, for which zero is valid.
             let mut list: [ibv_recv_wr; BATCH] = unsafe { std::mem::zeroed() };
             let first = list.as_mut_ptr();
             for (index, wr) in list[..now - 1].iter_mut().enumerate() {
@@ -87,7 +88,7 @@ impl Window {
                 wr.next = unsafe { first.add(index + 1) };
             }
             let mut bad = ptr::null_mut();
-            // SAFETY: the queue pair is there, the list is whole and ends.
+            // SAFETY: the queue pair exists, and the list is complete and terminated.
             match unsafe { ibv_post_recv(queue.as_ptr(), first, &mut bad) } {
                 0 => left -= now,
                 errno => {
@@ -102,7 +103,7 @@ impl Window {
         Ok(())
     }
 
-    /// Takes what has come, counts it, and posts receives again, many at a time.
+    /// Takes completions of receives, counts them, and posts receives again, many at a time.
     pub(super) fn receive(&mut self, queue: &Queue) -> Result<(), Cause> {
         let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
         loop {
@@ -144,7 +145,7 @@ mod tests {
         window.open(4);
         assert!((0..4).all(|_| window.take(0)) && !window.take(0));
         assert!(window.take(2) && window.take(2) && !window.take(2));
-        // Six were taken: to say that more were posted again gives back six.
+        // Six were used: a claim of more returns six.
         assert!((0..4).all(|_| window.take(u64::MAX)));
         assert!(window.has_room(u64::MAX) && !window.has_room(6));
     }

@@ -1,4 +1,4 @@
-//! Looking for a device with a port that carries packets, and why there is none.
+//! Search for a device with a working port, and explanations without one.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
@@ -10,7 +10,7 @@ use super::memory::last_error;
 use super::options::Options;
 use super::port::{self, Port};
 
-/// A device that was opened, with a port of it. Closed when it is dropped, unless it is kept.
+/// An open device and a port of it. Closed when dropped, unless it is kept.
 pub(super) struct Found {
     verbs: &'static Verbs,
     pub(super) name: String,
@@ -20,7 +20,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The context, which is now the caller's to close.
+    /// Returns the context, which the caller must close.
     pub(super) fn keep(mut self) -> NonNull<ibv_context> {
         self.kept = true;
         self.context
@@ -30,13 +30,13 @@ impl Found {
 impl Drop for Found {
     fn drop(&mut self) {
         if !self.kept {
-            // SAFETY: opened here, and used no more.
+            // SAFETY: opened here, and not used any more.
             unsafe { self.verbs.ibv_close_device(self.context.as_ptr()) };
         }
     }
 }
 
-/// The devices of this machine that the library drives. Given back when it is dropped.
+/// The devices of this machine that the library supports. The list is freed when dropped.
 struct List {
     verbs: &'static Verbs,
     first: NonNull<*mut ibv_device>,
@@ -46,7 +46,7 @@ struct List {
 impl List {
     fn of(verbs: &'static Verbs) -> Result<List, String> {
         let mut len: c_int = 0;
-        // SAFETY: there is room for the number.
+        // SAFETY: the output is valid.
         let first = unsafe { verbs.ibv_get_device_list(&mut len) };
         match NonNull::new(first) {
             Some(first) => Ok(List { verbs, first, len: usize::try_from(len).unwrap_or(0) }),
@@ -56,7 +56,7 @@ impl List {
 
     fn devices(&self) -> impl Iterator<Item = (*mut ibv_device, String)> + '_ {
         (0..self.len).map(|index| {
-            // SAFETY: the list has so many devices, and each has a name as long as the list lives.
+            // SAFETY: the list has `len` devices, and each has a name as long as the list lives.
             unsafe {
                 let device = *self.first.as_ptr().add(index);
                 let name = CStr::from_ptr(self.verbs.ibv_get_device_name(device));
@@ -68,7 +68,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: from the library, and used no more. Devices that were opened stay.
+        // SAFETY: from the library, and not used any more. Open devices stay.
         unsafe { self.verbs.ibv_free_device_list(self.first.as_ptr()) };
     }
 }
@@ -76,7 +76,7 @@ impl Drop for List {
 /// Opens the device and port of the options, or the first that carries packets.
 ///
 /// # Errors
-/// Why there is none: of every device that was looked at.
+/// The reason why there is none, for every device that was tried.
 pub(super) fn find(verbs: &'static Verbs, options: &Options) -> Result<Found, String> {
     let list = List::of(verbs)?;
     let wanted = |name: &str| options.device.as_deref().is_none_or(|device| device == name);
@@ -112,7 +112,7 @@ fn open(
         return Err(refused(name, &last_error()));
     };
     let mut limits = std::mem::MaybeUninit::uninit();
-    // SAFETY: the context is open, and there is room.
+    // SAFETY: the context is open, and the output is valid.
     let ports = match unsafe { verbs.ibv_query_device(context.as_ptr(), limits.as_mut_ptr()) } {
         // SAFETY: the call succeeded, so they are written.
         0 => unsafe { limits.assume_init() }.phys_port_cnt,
@@ -135,14 +135,14 @@ fn open(
     match port {
         Ok(port) => Ok(Found { verbs, name: name.to_owned(), context, port, kept: false }),
         Err(why) => {
-            // SAFETY: opened above, and used no more.
+            // SAFETY: opened above, and not used any more.
             unsafe { verbs.ibv_close_device(context.as_ptr()) };
             Err(why)
         }
     }
 }
 
-/// That a device has only so many ports.
+/// The error text for a port that a device does not have.
 fn no_port(name: &str, number: u8, ports: u8) -> String {
     match ports {
         1 => format!("{name} has no port {number}: it has one, {name}:1"),
@@ -150,7 +150,8 @@ fn no_port(name: &str, number: u8, ports: u8) -> String {
     }
 }
 
-/// Why a device was not opened. What the library says is of the last way that it tried; the node often says more.
+/// The reason why a device was not opened. The library's error is of its last attempt; the node often says
+/// more.
 fn refused(name: &str, error: &std::io::Error) -> String {
     match System::own().node_of(name) {
         Err(why) => format!("{name} cannot be opened: {why}"),

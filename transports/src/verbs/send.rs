@@ -1,8 +1,8 @@
 //! `verbs-send`: each frame is a message, received into buffers that all links of a port share.
 //!
-//! A message of up to a buffer's length is one send, run where it was received. A longer one is sent in pieces and put together.
-//! No side sends more than the other has buffers for; how many it has given back it writes into a word of the sender's. Why
-//! not by rendezvous is in `docs/decisions/verbs.md`.
+//! A message up to a buffer's length is one send, and runs where it was received. A longer one is sent in
+//! pieces and assembled. Neither peer sends more than the other has buffers for; each writes the number of
+//! returned buffers into a word of the sender's. `docs/decisions/verbs.md` says why it uses no rendezvous.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -26,10 +26,10 @@ use super::queue::{CHAIN, Queue, Receives, Request};
 
 /// The backend's name.
 pub const NAME: &str = "verbs-send";
-/// Longest frame, in bytes: 64 MiB of payload, and what goes around it.
+/// Longest frame, in bytes: 64 MiB of payload, and the bytes around it.
 pub const MAX_FRAME: usize = (64 << 20) + (1 << 20);
 
-/// Rooms that are kept for messages to come, and those of them that may be longer than a piece.
+/// Buffers kept for later messages, and how many of them may be longer than a piece.
 const SPARE: usize = 64;
 const LONG_SPARE: usize = 2;
 
@@ -40,17 +40,17 @@ pub struct Send {
 }
 
 impl Send {
-    /// A backend that uses the device which [`Options::of_process`] says.
+    /// Makes a backend for the device of [`Options::of_process`].
     pub fn new() -> Send {
         Send::default()
     }
 
-    /// One that uses this device.
+    /// Makes a backend for this device.
     pub fn with_options(options: Options) -> Send {
         Send { chosen: Chosen::by(Some(options)) }
     }
 
-    /// Whether it works on this machine: what it can do, or why it cannot and the mend.
+    /// The backend's capabilities on this machine, or the reason why it does not work and a remedy.
     ///
     /// # Errors
     /// A sentence for people.
@@ -63,7 +63,7 @@ fn capabilities(device: Option<&Device>) -> Capabilities {
     let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
     capabilities.max_inline = device.map_or(0, |device| device.max_inline as usize);
     capabilities.alignment = PAGE;
-    // That a peer died shows only at the next message to it.
+    // The death of a peer shows only at the next message to it.
     capabilities.faults = FaultsNoticed::LINK_DOWN;
     capabilities.wake = WakeSource::Descriptor;
     capabilities.threading = Threading::PerEndpoint;
@@ -89,7 +89,7 @@ impl Transport for Send {
     }
 }
 
-/// A queue pair and what comes through it. Before the peer is known it is the opening.
+/// A queue pair and its receiving half. Before the peer is known this is the unconnected endpoint.
 struct Station {
     // Dropped in this order: the queue pair before the pool that it receives from.
     queue: Queue,
@@ -113,7 +113,7 @@ impl Station {
 
 impl Drop for Station {
     fn drop(&mut self) {
-        // So that nothing more comes.
+        // Ends receiving.
         self.queue.shut();
         self.inbox.clear(&self.queue);
         self.pool.leave();
@@ -146,7 +146,7 @@ impl Opening for Station {
     }
 }
 
-/// A message of which not all pieces are posted.
+/// A message whose pieces are not all posted.
 struct Sending {
     room: Memory,
     len: usize,
@@ -155,33 +155,34 @@ struct Sending {
     frame: u64,
 }
 
-/// A connected end.
+/// A connected endpoint.
 struct Post {
     station: Station,
-    /// Longest frame that the peer takes, in bytes.
+    /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
-    /// Buffers of the peer's, and how many of them were taken since the start.
+    /// Buffers of the peer, and how many were used since the start.
     receives: u64,
     taken: u64,
-    /// What `reserve` lends.
+    /// The buffer that `reserve` lends.
     room: Option<Memory>,
     sending: Option<Sending>,
-    /// Rooms that the device may still read, and the requests after which it does not. Oldest first.
+    /// Buffers that the device may still read, and the requests after which it does not. Oldest first.
     sent: VecDeque<(u64, Memory)>,
     spares: Vec<Memory>,
-    /// There was no room for a frame, and nobody tells when there is.
+    /// There was no credit for a frame, and no event reports new credit.
     is_starved: bool,
 }
 
 impl Post {
-    /// Whether the peer has a buffer for one more piece. It may lie: more than were taken are not believed.
+    /// Whether the peer has a buffer for one more piece. It may lie: more than were used are not believed.
     #[inline]
     fn has_window(&self) -> bool {
         let given = self.station.queue.told_by_peer().min(self.taken);
         self.taken - given < self.receives
     }
 
-    /// The next piece of the message that is being sent, if there is room for it behind `ahead` others that are to be posted.
+    /// The next piece of the message being sent, if there is credit and a slot for it behind `ahead` others
+    /// that are to be posted.
     fn piece(&mut self, ahead: usize) -> Option<Request> {
         let (has_window, room) = (self.has_window(), self.station.queue.room());
         let sending = self.sending.as_mut()?;
@@ -191,7 +192,7 @@ impl Post {
         }
         self.taken += 1;
         let is_last = sending.at + len == sending.len;
-        // Of a longer message a sleeper is told as often as it would give buffers back.
+        // For a longer message, a sleeper is woken as often as it would return buffers.
         let asks_back = self.taken.is_multiple_of((self.receives / 4).max(1));
         let piece = Request {
             operation: if sending.at == 0 { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND },
@@ -211,7 +212,7 @@ impl Post {
         Some(piece)
     }
 
-    /// Posts pieces, as many as there is room for. `true`: all of them.
+    /// Posts as many pieces as possible. `true` if these were all.
     fn push(&mut self) -> Result<bool, TransportError> {
         while let Some(first) = self.piece(0) {
             let mut pieces = [first; CHAIN];
@@ -222,7 +223,7 @@ impl Post {
                 pieces[count] = piece;
                 count += 1;
             }
-            // SAFETY: the room is kept until the request that was posted last for it is done.
+            // SAFETY: the buffer is kept until the last request posted for it is done.
             unsafe { self.station.queue.post(&pieces[..count]) }
                 .map_err(|cause| error(Operation::Send, cause).with_frame(first.frame))?;
         }
@@ -245,7 +246,7 @@ impl Post {
         Ok(true)
     }
 
-    /// Takes what is done off the send queue: at once, or where something may be.
+    /// Takes completions off the send queue: at once, or if there may be some.
     fn retire(&mut self, at_once: bool) -> Result<(), TransportError> {
         let queue = &mut self.station.queue;
         let retired = if at_once { queue.look() } else { queue.work() };
@@ -258,7 +259,7 @@ impl Post {
         })
     }
 
-    /// Everything that progress brings about.
+    /// All steps of progress.
     fn work(&mut self) -> Result<(), TransportError> {
         self.retire(false)?;
         let done = self.station.queue.done();
@@ -271,7 +272,7 @@ impl Post {
             self.push()?;
         }
         if let Err(cause) = self.station.inbox.work(&self.station.queue) {
-            // Receives end with the queue pair; what was sent last says why it did.
+            // Receives end with the queue pair; the last send says why it did.
             self.retire(true)?;
             return Err(error(Operation::Receive, cause));
         }
@@ -279,7 +280,7 @@ impl Post {
             && self.station.queue.room() > 0
         {
             let tell = self.station.queue.tell(given);
-            // SAFETY: the word is in the request or on the desk.
+            // SAFETY: the word is inside the request or in the registered memory of the queue.
             unsafe { self.station.queue.post(&[tell]) }.map_err(|cause| error(Operation::Receive, cause))?;
             self.station.inbox.told(given);
         }
@@ -298,7 +299,7 @@ impl Post {
         }
     }
 
-    /// A room of at least so many bytes.
+    /// Takes a buffer of at least `len` bytes.
     fn take(&mut self, len: usize) -> Result<Memory, Cause> {
         if let Some(at) = self.spares.iter().rposition(|room| room.len() >= len) {
             return Ok(self.spares.swap_remove(at));
@@ -308,8 +309,9 @@ impl Post {
     }
 }
 
-// SAFETY: a room is memory of this value's own until the device has sent it; a message lies in the inbox until `release`, in
-// buffers that the device has finished writing and is not given before. Both start on a page or a line of one.
+// SAFETY: a buffer is memory of this value's own until the device has sent it. A message lies in the inbox
+// until `release`, in buffers that the device has finished writing and gets back only then. Both start on a
+// page or on a line of one.
 unsafe impl Messages for Post {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > self.max_frame {
@@ -345,7 +347,7 @@ unsafe impl Messages for Post {
             return Err(failed(Cause::Unsupported("committing without reserving")));
         };
         self.sending = Some(Sending { room, len, at: 0, frame });
-        // What finds no room now is posted by `work`: the message is accepted.
+        // `work` posts the pieces that find no slot now: the message is accepted.
         self.push().map(|_| ())
     }
 
@@ -377,13 +379,13 @@ unsafe impl Messages for Post {
             self.is_starved = false;
             return Ok(false);
         }
-        // Nobody tells when the peer gives buffers back.
+        // No event reports buffers that the peer returns.
         let waits = self.is_starved || self.sending.is_some() || self.station.inbox.due().is_some();
         if waits || !self.station.inbox.is_empty() {
             return Ok(false);
         }
         self.station.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
-        // What came before that tells nobody.
+        // No event reports earlier messages.
         self.work()?;
         Ok(self.station.inbox.is_empty())
     }

@@ -1,4 +1,4 @@
-//! On a device: between two ends of one port. Where there is none that is said, and nothing is tested.
+//! Tests on a device, between two endpoints of one port. Without a device they say so, and test nothing.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 
-/// How long anything may take before a test gives up. Nothing is said about how long it should.
+/// Time after which a test is aborted. It is no statement about how long anything should take.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 type End = Box<dyn Messages>;
@@ -21,7 +21,7 @@ fn device() -> Option<Send> {
     }
 }
 
-/// Two ends that send to each other; `None`, said, without a device.
+/// Two endpoints that send to each other; `None`, with a message, without a device.
 fn pair(max_frame: usize) -> Option<[End; 2]> {
     let mut send = device()?;
     let [one, other] = [(); 2].map(|()| send.open(&OpenRequest::new(1 << 20, max_frame)).unwrap());
@@ -32,13 +32,13 @@ fn pair(max_frame: usize) -> Option<[End; 2]> {
     }))
 }
 
-/// Bytes that no two messages have the same of.
+/// Bytes that differ between any two messages.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let words = (0..len.div_ceil(8) as u64).map(|at| (seed << 32 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     words.flat_map(u64::to_le_bytes).take(len).collect()
 }
 
-/// Sends, or says that there is no room.
+/// Sends; `false` if there is no credit.
 fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportError> {
     let room = match end.reserve(bytes.len()) {
         Ok(room) => room,
@@ -46,7 +46,7 @@ fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportEr
         Err(error) => return Err(error),
     };
     assert!(room.addr().get().is_multiple_of(PAGE));
-    // SAFETY: so much room was lent.
+    // SAFETY: `reserve` lent `bytes.len()` bytes.
     unsafe { room.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     match end.commit(bytes.len(), frame) {
         Ok(()) => Ok(true),
@@ -55,7 +55,7 @@ fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportEr
     }
 }
 
-/// The message at the front, which is released.
+/// Takes the message at the front and releases it.
 fn receive(end: &mut End) -> Option<Vec<u8>> {
     let (start, len) = end.poll().unwrap()?;
     assert!(start.addr().get().is_multiple_of(PAGE));
@@ -178,7 +178,7 @@ fn ends_of_one_port_share_their_buffers_and_get_only_what_is_theirs() {
             assert!(received.unwrap() == bytes, "link {number}, round {round}");
         }
         if round % 5 == 4 {
-            // Others come and go in the middle of it, with messages that nobody has looked at.
+            // In the middle, other endpoints come and go with unread messages.
             let Some([mut one, mut other]) = pair(1 << 20) else { return };
             for number in 0..10 {
                 assert!(try_send(&mut one, &pattern(640, number), number).unwrap());

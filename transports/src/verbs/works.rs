@@ -1,4 +1,5 @@
-//! What both halves of an end of `verbs-write` need: the queue pair, what is held back for it, and the memory that it reads.
+//! The common part of both halves of a `verbs-write` endpoint: the queue pair, the requests held back for it,
+//! and the memory that it reads.
 
 use std::ptr;
 
@@ -12,8 +13,8 @@ use super::memory::{Memory, Registration};
 use super::queue::{CHAIN, DEPTH, Queue, Request};
 use super::receives::{RING, Window};
 
-/// Half of the longest ring: a frame of half a ring always finds room in it, whatever lies before. And as many operations as a
-/// quarter of a send queue, so that it always finds room there.
+/// Half of the longest ring: a frame of half a ring always fits, whatever precedes it. And as many operations
+/// as a quarter of a send queue, so that it always fits there.
 pub(super) fn max_frame(device: Option<&Device>) -> usize {
     let posted = device
         .map_or(usize::MAX, |device| device.max_message().saturating_mul(device.depth(DEPTH) as usize / 4));
@@ -22,39 +23,39 @@ pub(super) fn max_frame(device: Option<&Device>) -> usize {
 
 /// Memory that was registered for one put.
 struct Lent {
-    /// The request that reads it last.
+    /// The last request that reads it.
     until: u64,
     _registration: Registration,
 }
 
-/// The sending half, and the receives of doorbells and completions.
+/// The sending half, and the receives of wake-ups and completions.
 pub(super) struct Works {
-    // Dropped in this order: the queue pair before what it reads.
+    // Dropped in this order: the queue pair before the memory that it reads.
     pub(super) queue: Queue,
     pub(super) window: Window,
     /// The peer's region.
     region: Place,
-    /// A put that waits for the word that goes before it.
+    /// A put that waits for the word before it.
     held: Option<Request>,
     /// Oldest first.
     lent: Vec<Lent>,
-    /// A ring that found no room.
+    /// A wake-up that found no slot.
     ring_due: bool,
-    /// Where core lays out frames.
+    /// The memory in which core lays out frames.
     pub(super) staging: Option<Memory>,
 }
 
-// SAFETY: the pointers of what is held are to bytes that core keeps; all else is its own.
+// SAFETY: the pointers of held requests are to bytes that core keeps; everything else is its own.
 unsafe impl Send for Works {}
 
-/// Why a call came to nothing, and the frame that it concerns.
+/// The cause of a failed call, and its frame.
 pub(super) type Failed = (Cause, Option<u64>);
 
 fn full() -> Failed {
     (Cause::Full, None)
 }
 
-/// A write with what the peer is told, if anything.
+/// A write with immediate data, if any.
 #[inline]
 fn telling(mut request: Request, told: Option<u32>) -> Request {
     if let Some(told) = told {
@@ -65,17 +66,17 @@ fn telling(mut request: Request, told: Option<u32>) -> Request {
 }
 
 impl Works {
-    /// Of a connected queue pair, whose peer has this region.
+    /// Makes the sending half of a connected queue pair whose peer has this region.
     pub(super) fn new(queue: Queue, window: Window, region: Place) -> Works {
         Works { queue, window, region, held: None, lent: Vec::new(), ring_due: false, staging: None }
     }
 
-    /// Whether all that was asked for is posted.
+    /// Whether all requests are posted.
     pub(super) fn is_idle(&self) -> bool {
         self.held.is_none() && !self.ring_due
     }
 
-    /// A write of `len` bytes at `from` to `offset` of the peer's region.
+    /// Makes a write of `len` bytes at `from` to `offset` of the peer's region.
     pub(super) fn request(&self, offset: usize, from: *const u8, len: usize, frame: u64) -> Request {
         Request {
             operation: IBV_WR_RDMA_WRITE,
@@ -92,7 +93,7 @@ impl Works {
         }
     }
 
-    /// Has the device know the memory that `request` is of.
+    /// Registers the memory of `request` with the device, if needed.
     fn register(&mut self, request: &mut Request) -> Result<(), Failed> {
         if request.len <= self.queue.device.max_inline as usize {
             return Ok(());
@@ -103,9 +104,9 @@ impl Works {
             request.key = staging.local_key();
             return Ok(());
         }
-        // Whoever puts from elsewhere pays for it: middleware that holds frames back.
-        // SAFETY: core keeps the bytes until the peer returned credit for them, which is after the put, or until this value is
-        // dropped. They are only read.
+        // Only puts from other memory pay for this: those of middleware that holds frames back. SAFETY: core
+        // keeps the bytes until the peer has returned credit for them, which is after the put, or until this
+        // value is dropped. They are only read.
         let lent = unsafe { Registration::of(&self.queue.device, request.from, request.len, None) };
         let lent = lent.map_err(|cause| (cause, Some(request.frame)))?;
         request.key = lent.local_key();
@@ -114,7 +115,7 @@ impl Works {
         Ok(())
     }
 
-    /// Whether so many requests can be posted, behind what is held.
+    /// Whether `many` requests can be posted, behind the held one.
     fn has_room(&mut self, many: usize) -> Result<bool, Failed> {
         if self.queue.room() < many {
             self.work()?;
@@ -122,7 +123,7 @@ impl Works {
         Ok(self.queue.room() >= many)
     }
 
-    /// Posts what is held. `false`: there is no room.
+    /// Posts the held request. `false` if there is no slot.
     fn release(&mut self) -> Result<bool, Failed> {
         let Some(held) = self.held else { return Ok(true) };
         if !self.has_room(1)? {
@@ -135,12 +136,13 @@ impl Works {
     }
 
     fn post(&mut self, requests: &[Request]) -> Result<(), Failed> {
-        // SAFETY: what they are of lies in staging memory, is core's to keep, or lies in the desk.
+        // SAFETY: their bytes lie in staging memory, are kept by core, or lie in the registered memory of the
+        // queue.
         unsafe { self.queue.post(requests) }
             .map_err(|cause| (cause, requests.first().map(|request| request.frame)))
     }
 
-    /// What was lent is given back once all that was posted until now is done.
+    /// Marks temporary registrations to end once all requests posted until now are done.
     fn lent(&mut self) {
         if let Some(last) = self.lent.last_mut()
             && last.until == u64::MAX
@@ -149,7 +151,8 @@ impl Works {
         }
     }
 
-    /// Writes so many bytes, in as many operations as it takes, the last of them with what the peer is told.
+    /// Writes the bytes of `request`, in as many operations as needed. The last of them carries the immediate
+    /// data.
     pub(super) fn put(&mut self, mut request: Request, told: Option<u32>) -> Result<(), Failed> {
         let most = self.queue.device.max_message();
         let many = request.len.div_ceil(most).max(1);
@@ -213,7 +216,8 @@ impl Works {
         }
     }
 
-    /// Wakes the peer by a write of nothing, which takes a receive of its. Where it has none left it has enough to wake up to.
+    /// Wakes the peer by an empty write, which uses one of its receives. If it has none left, enough is there
+    /// to wake it.
     pub(super) fn ring(&mut self) -> Result<(), Failed> {
         self.ring_due = true;
         if !self.release()? || !self.has_room(1)? {
@@ -232,7 +236,7 @@ impl Works {
         self.post(&[ring])
     }
 
-    /// Takes what is done off the send queue.
+    /// Takes completions off the send queue.
     fn work(&mut self) -> Result<(), Failed> {
         self.queue.work()?;
         if !self.lent.is_empty() {
@@ -242,10 +246,10 @@ impl Works {
         Ok(())
     }
 
-    /// Takes what was received, posts it again, and tells the peer so.
+    /// Takes completions of receives, posts receives again, and tells the peer.
     pub(super) fn receive(&mut self) -> Result<(), Failed> {
         if let Err(cause) = self.window.receive(&self.queue) {
-            // Receives end with the queue pair; what was sent last says why it did.
+            // Receives end with the queue pair; the last send says why it did.
             self.queue.look()?;
             return Err((cause, None));
         }
@@ -258,7 +262,7 @@ impl Works {
         Ok(())
     }
 
-    /// Everything that progress brings about.
+    /// All steps of progress.
     pub(super) fn progress(&mut self) -> Result<(), Failed> {
         self.work()?;
         self.release()?;

@@ -1,9 +1,9 @@
-//! `verbs-write`: frames are written into registered memory of the peer's, and it does nothing for them.
+//! `verbs-write`: frames are written into registered memory of the peer, which does nothing for them.
 //!
-//! A put that starts behind the first word of a line leaves room for a signal there: it is held until the word comes, and both
-//! are posted as one list, in which a queue pair keeps the order. Any other put is posted at once. Which arrival rules are
-//! listed, how the receives of writes with immediate data are accounted for, and when a sleeper sleeps soundly is in
-//! `docs/decisions/verbs.md`.
+//! A put that starts behind the first word of a line leaves space for a signal there. It is held until the
+//! word comes, and both are posted as one list, which a queue pair executes in order. Any other put is posted
+//! at once. `docs/decisions/verbs.md` has the listed arrival rules, the accounting of receives for writes
+//! with immediate data, and the conditions for a sound sleep.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
@@ -28,7 +28,7 @@ use crate::twin::Twin;
 /// The backend's name.
 pub const NAME: &str = "verbs-write";
 
-/// Receives that are kept posted, for writes with immediate data and for doorbells.
+/// Receives kept posted, for writes with immediate data and for wake-ups.
 const RECEIVES: u32 = 256;
 
 /// The backend: frames over one port of a device.
@@ -38,17 +38,17 @@ pub struct Write {
 }
 
 impl Write {
-    /// A backend that uses the device which [`Options::of_process`] says.
+    /// Makes a backend for the device of [`Options::of_process`].
     pub fn new() -> Write {
         Write::default()
     }
 
-    /// One that uses this device.
+    /// Makes a backend for this device.
     pub fn with_options(options: Options) -> Write {
         Write { chosen: Chosen::by(Some(options)) }
     }
 
-    /// Whether it works on this machine: what it can do, or why it cannot and the mend.
+    /// The backend's capabilities on this machine, or the reason why it does not work and a remedy.
     ///
     /// # Errors
     /// A sentence for people.
@@ -63,7 +63,7 @@ fn capabilities(device: Option<&Device>) -> Capabilities {
     let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, max_frame(device));
     capabilities.max_inline = device.map_or(0, |device| device.max_inline as usize);
     capabilities.alignment = PAGE;
-    // That a peer died shows only at the next write to it.
+    // The death of a peer shows only at the next write to it.
     capabilities.faults = FaultsNoticed::LINK_DOWN | FaultsNoticed::REMOTE_ACCESS;
     capabilities.wake = WakeSource::Descriptor;
     capabilities.threading = Threading::PerEndpoint;
@@ -91,9 +91,9 @@ impl Transport for Write {
     }
 }
 
-/// One end before the peer's address is known.
+/// An unconnected endpoint.
 struct WriteOpening {
-    // The queue pair before the region that it is written into through.
+    // The queue pair before the region that is written through it.
     queue: Queue,
     region: Memory,
     window: Window,
@@ -127,7 +127,7 @@ impl Opening for WriteOpening {
         let told =
             Told::from_bytes(peer, Backend::Write).map_err(|cause| error(Operation::Connect, cause))?;
         let mut rules = ArrivalRules::all();
-        // The receiver's device promises it, and there is a receiver on each side.
+        // The receiver's device guarantees it, and each peer receives.
         rules.set(ArrivalRules::IN_ORDER, told.in_order && self.queue.device.in_order);
         Ok(rules)
     }
@@ -142,7 +142,7 @@ impl Opening for WriteOpening {
         let WriteOpening { queue, region, mut window, .. } = *self;
         window.open(told.receives);
         let descriptor = queue.received.descriptor().map(|descriptor| descriptor.as_raw_fd());
-        // Checked when the address was read.
+        // Checked when the address was decoded.
         let len = told.region.len as usize;
         let works = Works::new(queue, window, told.region);
         let works = Arc::new(Mutex::new(works));
@@ -160,7 +160,7 @@ impl Opening for WriteOpening {
 }
 
 fn locked(works: &Mutex<Works>) -> MutexGuard<'_, Works> {
-    // Nothing in it is left half done by a panic: there is none between two steps that belong together.
+    // A panic leaves nothing inconsistent: none happens between two steps that belong together.
     works.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -171,7 +171,8 @@ struct WriteRemote {
 }
 
 impl WriteRemote {
-    /// Whether `len` bytes at `offset` lie in the region. The peer's device looks too, and shuts the link.
+    /// Checks that `len` bytes at `offset` lie in the region. The peer's device checks too, and shuts the
+    /// link.
     fn check(&self, offset: usize, len: usize, frame: u64) -> Result<(), TransportError> {
         let region = self.len;
         match offset.checked_add(len) {
@@ -181,7 +182,8 @@ impl WriteRemote {
     }
 }
 
-// SAFETY: it is not mapped; staging memory is mapped, zero and on a page, and kept by `works`, which this value has.
+// SAFETY: it is not mapped. Staging memory is mapped, zero and page-aligned, and kept by `works`, which this
+// value holds.
 unsafe impl RemoteMemory for WriteRemote {
     fn len(&self) -> usize {
         self.len
@@ -207,7 +209,7 @@ unsafe impl RemoteMemory for WriteRemote {
     }
 
     fn fence(&mut self) -> Result<(), TransportError> {
-        // A queue pair carries writes out in the order in which they were posted.
+        // A queue pair executes writes in the order of their posts.
         Ok(())
     }
 
@@ -249,21 +251,21 @@ unsafe impl RemoteMemory for WriteRemote {
     }
 }
 
-/// The region of this side.
+/// This process's region.
 struct WriteLocal {
-    /// The same memory, executable, once that was asked for.
+    /// The executable alias, once requested.
     twin: Option<Twin>,
-    // The queue pair, if this is the last to have it, before the region.
+    // The queue pair, if this holds it last, before the region.
     works: Arc<Mutex<Works>>,
     region: Memory,
-    /// That of the queue pair's completions, which is open as long as they.
+    /// The descriptor of the queue pair's completions, which is open as long as they exist.
     descriptor: Option<RawFd>,
-    /// Frames are counted by completions, each of which wakes a sleeper.
+    /// Whether frames are counted by completions, each of which wakes a sleeper.
     counts: bool,
 }
 
-// SAFETY: the region keeps its memory, on a page and zero when it was made, until it is dropped; only the peer has its key, and no
-// other queue pair of this device's domain is told of it.
+// SAFETY: the region keeps its memory, page-aligned and zero at first, until it is dropped. Only the peer has
+// its key, and no other queue pair of this device's domain is told of it.
 unsafe impl LocalMemory for WriteLocal {
     fn base(&self) -> NonNull<u8> {
         self.region.start()
@@ -296,8 +298,8 @@ unsafe impl LocalMemory for WriteLocal {
         let mut works = locked(&self.works);
         works.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
         works.queue.look().map_err(failed)?;
-        // A frame that is only written rings nobody, and one whose sender has not seen yet that this side sleeps may still be
-        // under way: what is on its way to either side is ordered by nothing.
+        // A plain write of a frame wakes no peer, and a frame whose sender has not yet seen that this process
+        // sleeps may still be under way: nothing orders the two directions.
         if !self.counts {
             works.receive().map_err(failed)?;
             return Ok(false);
@@ -307,7 +309,7 @@ unsafe impl LocalMemory for WriteLocal {
             return Ok(false);
         }
         works.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
-        // What came before that tells nobody; core looks for its frames after this.
+        // No event reports earlier ones; core polls for their frames after this.
         works.receive().map_err(failed)?;
         // A peer that was not told of receives could wait for them.
         Ok(works.window.due().is_none())

@@ -1,4 +1,4 @@
-//! On a device: between two ends of one port. Where there is none that is said, and nothing is tested.
+//! Tests on a device, between two endpoints of one port. Without a device they say so, and test nothing.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 
-/// How long anything may take before a test gives up. Nothing is said about how long it should.
+/// Time after which a test is aborted. It is no statement about how long anything should take.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 struct End {
@@ -14,7 +14,8 @@ struct End {
     remote: Box<dyn RemoteMemory>,
 }
 
-/// Two ends that write into each other's regions of `len` bytes; `None`, said, without a device.
+/// Two endpoints that write into each other's regions of `len` bytes; `None`, with a message, without a
+/// device.
 fn pair(len: usize) -> Option<[End; 2]> {
     let mut write = device()?;
     let [mut one, other] = [(); 2].map(|()| write.open(&OpenRequest::new(len, 4096)).unwrap());
@@ -38,14 +39,14 @@ fn device() -> Option<Write> {
     }
 }
 
-/// Bytes that no two places have the same of.
+/// Bytes that differ at any two offsets.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).flat_map(|number| number.wrapping_mul(0x9e37_79b9).to_le_bytes()).take(len).collect()
 }
 
 fn bytes(end: &End, offset: usize, len: usize) -> Vec<u8> {
     assert!(offset + len <= end.local.len());
-    // SAFETY: inside the region. The device may still write to it: then another look is taken.
+    // SAFETY: inside the region. If the device still writes to it, the caller reads it again.
     unsafe { std::slice::from_raw_parts(end.local.base().as_ptr().add(offset), len) }.to_vec()
 }
 
@@ -55,7 +56,7 @@ fn word(end: &End, offset: usize) -> u64 {
     at.load(std::sync::atomic::Ordering::Acquire)
 }
 
-/// Calls `done` until it says so.
+/// Calls `done` until it returns `true`.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + WATCHDOG;
     while !done() {
@@ -64,7 +65,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Calls `attempt`, which may find the queue full, until it has gone through.
+/// Calls `attempt`, which may find the queue full, until it succeeds.
 fn through(end: &mut End, mut attempt: impl FnMut(&mut dyn RemoteMemory) -> Result<(), TransportError>) {
     until("room", || match attempt(&mut *end.remote) {
         Ok(()) => true,
@@ -97,7 +98,7 @@ fn what_is_put_is_there_before_the_word_that_is_put_behind_it_from_any_memory_an
                 through(&mut one, |remote| remote.put_word(4096, number, number));
                 until("the word", || word(&other, 4096) == number.to_le());
                 assert!(bytes(&other, at, len) == content, "{len} bytes at {at}");
-                // Kept until the word behind it has come.
+                // Kept until the word behind it has arrived.
                 let zeros = vec![0; len];
                 through(&mut one, |remote| remote.put(at, &zeros, number));
                 through(&mut one, |remote| remote.put_word(4096, 0, number));
@@ -151,7 +152,7 @@ fn writes_with_completion_are_counted_in_order_and_find_no_room_when_the_peer_do
         }
         until("completions", || other.local.completions().unwrap() == sent);
         assert_eq!(bytes(&other, 4096, 64), content);
-        // The peer tells of receives that it has posted again.
+        // The peer says how many receives it has posted again.
         until("room", || match one.remote.put_with_completion(4096, &content, sent) {
             Ok(()) => true,
             Err(error) => {
@@ -252,7 +253,7 @@ fn a_region_is_zero_and_has_an_executable_twin() {
     assert_eq!(twin, other.local.executable().unwrap());
     through(&mut one, |remote| remote.put_word(4096, 0x1234, 1));
     until("the word", || word(&other, 4096) == 0x1234_u64.to_le());
-    // SAFETY: the twin is as long as the region.
+    // SAFETY: the alias is as long as the region.
     assert_eq!(unsafe { twin.cast::<u64>().add(512).read_volatile() }, 0x1234_u64.to_le());
 }
 

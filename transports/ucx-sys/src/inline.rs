@@ -1,19 +1,20 @@
-//! What UCX's headers define as macros and inline functions.
+//! The macros and inline functions of UCX's headers.
 
 use crate::{UCP_DATATYPE_CONTIG, UCP_DATATYPE_SHIFT, UCS_ERR_LAST, UCS_INPROGRESS};
 use crate::{Ucx, ucp_config_t, ucp_context_h, ucp_datatype_t, ucp_params_t, ucs_status_ptr_t, ucs_status_t};
 
-/// Where the addresses begin that are negative status codes.
+/// The first address that is a negative status code.
 const FIRST_ERROR: usize = UCS_ERR_LAST as isize as usize;
 
-/// Whether what a function returned is an error (`ucs/type/status.h`).
+/// Whether the result of a function is an error (`ucs/type/status.h`).
 #[expect(non_snake_case, reason = "the header's name")]
 #[inline]
 pub fn UCS_PTR_IS_ERR(returned: ucs_status_ptr_t) -> bool {
     returned.addr() >= FIRST_ERROR
 }
 
-/// Whether what a function returned is a request, which has to be freed (`ucs/type/status.h`). Neither this nor an error: done.
+/// Whether the result of a function is a request, which must be freed (`ucs/type/status.h`). Neither this nor
+/// an error: done.
 #[expect(non_snake_case, reason = "the header's name")]
 #[inline]
 pub fn UCS_PTR_IS_PTR(returned: ucs_status_ptr_t) -> bool {
@@ -24,21 +25,22 @@ pub fn UCS_PTR_IS_PTR(returned: ucs_status_ptr_t) -> bool {
 #[expect(non_snake_case, reason = "the header's name")]
 #[inline]
 pub fn UCS_PTR_STATUS(returned: ucs_status_ptr_t) -> ucs_status_t {
-    // No request, so a status, of which all fit the type.
+    // Not a request, so a status, which fits the type.
     if UCS_PTR_IS_PTR(returned) { UCS_INPROGRESS } else { returned.addr() as ucs_status_t }
 }
 
-/// The datatype of elements of `size` bytes, one after the other (`ucp/api/ucp.h`).
+/// The datatype of contiguous elements of `size` bytes (`ucp/api/ucp.h`).
 #[inline]
 pub const fn ucp_dt_make_contig(size: usize) -> ucp_datatype_t {
     ((size as ucp_datatype_t) << UCP_DATATYPE_SHIFT) | UCP_DATATYPE_CONTIG as ucp_datatype_t
 }
 
 impl Ucx {
-    /// Makes a context, for a caller who knows the structures of 1.13: what the header's `ucp_init` does.
+    /// Makes a context, for a caller that uses the structures of 1.13, like the header's `ucp_init`.
     ///
     /// # Safety
-    /// As `ucp_init` in `ucp/api/ucp.h`: `params` and `context` are valid, `config` is valid or null.
+    /// The rules of `ucp_init` in `ucp/api/ucp.h`: `params` and `context` are valid, `config` is valid or
+    /// null.
     pub unsafe fn ucp_init(
         &self,
         params: *const ucp_params_t,
@@ -46,7 +48,7 @@ impl Ucx {
         context: *mut ucp_context_h,
     ) -> ucs_status_t {
         let (major, minor) = crate::API;
-        // SAFETY: the caller keeps the header's rules.
+        // SAFETY: the caller keeps the header's rules (see Safety).
         unsafe { self.ucp_init_version(major, minor, params, config, context) }
     }
 }

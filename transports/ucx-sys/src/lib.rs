@@ -1,10 +1,11 @@
-//! UCX, opened when the program runs.
+//! UCX, opened at run time.
 //!
-//! [`Ucx::open`] loads `libucp.so.0`, or the file that `FARJUMP_UCX` names, and gives its functions, which have the names, types and rules of UCX's own header
-//! `ucp/api/ucp.h` of 1.13. Building needs no UCX; where a machine has none, an error says what is missing and what brings
-//! it. `docs/decisions/ucx-sys.md` says why no published crate is used.
+//! [`Ucx::open`] loads `libucp.so.0`, or the file that `FARJUMP_UCX` names. Its functions have the names,
+//! types and rules of UCX's own header `ucp/api/ucp.h` of 1.13. Building needs no UCX; without it, an error
+//! says what is missing and which package has it. `docs/decisions/ucx-sys.md` says why no published crate is
+//! used.
 //!
-//! What the header defines as macros and inline functions is here too, under the same names: [`UCS_PTR_IS_ERR`],
+//! The header's macros and inline functions are here too, under the same names: [`UCS_PTR_IS_ERR`],
 //! [`UCS_PTR_IS_PTR`], [`UCS_PTR_STATUS`], [`ucp_dt_make_contig`], [`Ucx::ucp_init`].
 //!
 //! ```
@@ -34,11 +35,11 @@ pub use bindings::*;
 pub use inline::{UCS_PTR_IS_ERR, UCS_PTR_IS_PTR, UCS_PTR_STATUS, ucp_dt_make_contig};
 pub use open::{OpenError, Ucx, Version};
 
-/// The version of the API that the bindings are of, and the oldest library that they work with.
+/// The API version of the bindings, and the oldest library that they work with.
 pub const API: (u32, u32) = (1, 13);
 
 /// The newest version that farjump was tried with.
 pub const NEWEST: (u32, u32) = (1, 22);
 
-/// The library's file. Its number is that of UCX's binary interface, the same since 1.0.
+/// The library's file. Its number is the version of UCX's binary interface, the same since 1.0.
 const FILE: &str = "libucp.so.0";

@@ -1,17 +1,18 @@
-//! What UCX logs of messages that it drops: a warning, a dump and a backtrace for each, 14 lines in 1.13. A peer may send as many
-//! as it likes, so they are thinned: the first is shown, and then every time that there are twice as many. Everything else that UCX
-//! logs passes.
+//! UCX's log of dropped messages: a warning, a dump and a backtrace for each, 14 lines in 1.13. A peer may
+//! send any number, so they are thinned: the first is shown, and then one at every power of two. All other
+//! log messages of UCX pass.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libloading::os::unix::Library as File;
 
-/// `ucs_log_func_rc_t`: whether the handlers behind this one see it.
+/// `ucs_log_func_rc_t`: whether the later handlers see it.
 const STOP: c_int = 0;
 const CONTINUE: c_int = 1;
 
-/// `ucs_log_func_t`. What is called last is a `va_list`, which is a pointer, or passed by one, on 64-bit x86 and Arm.
+/// `ucs_log_func_t`. The last argument is a `va_list`, which is a pointer, or passed by one, on 64-bit x86
+/// and Arm.
 type Handler = unsafe extern "C" fn(
     *const c_char,
     c_uint,
@@ -22,10 +23,11 @@ type Handler = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// Has UCX ask [`thin`] of everything that it logs. Without the function, which no header promises, all is logged as it is.
+/// Makes UCX pass all of its log messages to [`thin`]. Without the function, which no header guarantees,
+/// everything is logged unchanged.
 pub(crate) fn thin_out(ucx: &File) {
     type Push = unsafe extern "C" fn(Handler);
-    // SAFETY: UCX has had this function with this type since 1.8; 1.13.1 and 1.22.0 were looked at.
+    // SAFETY: UCX has had this function with this type since 1.8; 1.13.1 and 1.22.0 were checked.
     if let Ok(push) = unsafe { ucx.get::<Push>(b"ucs_log_push_handler\0") } {
         // SAFETY: the handler stays as long as the process, and may be called by any thread.
         unsafe { push(thin) };
@@ -45,7 +47,7 @@ unsafe extern "C" fn thin(
     if function.is_null() || message.is_null() {
         return CONTINUE;
     }
-    // SAFETY: UCX gives texts that end, for the time of the call.
+    // SAFETY: UCX passes terminated texts, valid during the call.
     let (function, message) = unsafe { (CStr::from_ptr(function), CStr::from_ptr(message)) };
     match is_shown(function.to_bytes(), message.to_bytes(), || DROPPED.fetch_add(1, Relaxed) + 1) {
         true => CONTINUE,
@@ -53,7 +55,7 @@ unsafe extern "C" fn thin(
     }
 }
 
-/// Whether a message is shown; `count` gives the number of messages that were dropped, this one included.
+/// Whether a message is shown; `count` returns the number of dropped messages, this one included.
 fn is_shown(function: &[u8], message: &[u8], count: impl FnOnce() -> u64) -> bool {
     if message.starts_with(b"got active message id") {
         return count().is_power_of_two();
@@ -91,14 +93,14 @@ mod tests {
         assert!(shown(b"ucp_worker_create", b"no memory"));
     }
 
-    /// `ucs_log_component_config_t`, as far as the log looks at it, with room for more.
+    /// `ucs_log_component_config_t`, as far as the log reads it, with space for more.
     #[repr(C)]
     struct Component {
         level: c_int,
         rest: [u8; 124],
     }
 
-    /// Logs by UCX's own function, which its handlers get, a thousand dropped messages and one other.
+    /// Logs a thousand dropped messages and one other by UCX's own function, which calls the handlers.
     fn play() {
         crate::Ucx::open().unwrap();
         type Dispatch = unsafe extern "C" fn(
@@ -116,7 +118,7 @@ mod tests {
         let log = unsafe { file.get::<Dispatch>(b"ucs_log_dispatch\0") }.unwrap();
         let component = Component { level: 2, rest: [0; 124] };
         let warn = |function: &CStr, message: &CStr| {
-            // SAFETY: texts that end, and as many numbers as the formats name.
+            // SAFETY: terminated texts, and as many numbers as the formats name.
             unsafe { log(c"f.c".as_ptr(), 1, function.as_ptr(), 2, &component, message.as_ptr(), 17_i32) };
         };
         for _ in 0..1000 {

@@ -1,7 +1,8 @@
-//! The library that `FARJUMP_UCX` names, with the other libraries of UCX that lie beside it.
+//! The library that `FARJUMP_UCX` names, with the other libraries of UCX beside it.
 //!
-//! `libucp.so.0` needs three more, by name. Unless it says where they lie, the dynamic linker takes the system's, which may be of
-//! another version. So those beside the file are loaded first, by path: the dynamic linker then finds them by name.
+//! `libucp.so.0` needs three more, by name. Unless it says where they are, the dynamic linker takes the
+//! system's, maybe of another version. So those beside the file are loaded first, by path: the dynamic linker
+//! then finds them by name.
 
 use std::env;
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
@@ -20,14 +21,14 @@ use crate::{API, FILE};
 /// The variable.
 const VARIABLE: &str = "FARJUMP_UCX";
 
-/// What `libucp.so.0` needs of UCX, each after what it needs itself.
+/// The UCX libraries that `libucp.so.0` needs, each after its own dependencies.
 const SISTERS: [&str; 3] = [LAZY, "libucs.so.0", "libuct.so.0"];
-/// The one with symbols that it finds only when the next is there.
+/// The library whose symbols are found only once the next one is loaded.
 const LAZY: &str = "libucm.so.0";
 
-/// The file that the environment names. A program with more rights than its user takes no library from its user.
+/// The file named by the environment. A program with more rights than its user ignores its user's library.
 pub(crate) fn asked() -> Option<PathBuf> {
-    // SAFETY: it looks into what the system has handed to this process.
+    // SAFETY: it reads data that the system has passed to this process.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     env::var_os(VARIABLE).filter(|file| !is_privileged && !file.is_empty()).map(PathBuf::from)
 }
@@ -39,17 +40,17 @@ struct LinkMap {
     name: *const c_char,
 }
 
-/// The file that a library was loaded from, if the dynamic linker tells.
+/// The file of a loaded library, if the dynamic linker says.
 pub(crate) fn path_of(library: &File) -> Option<PathBuf> {
     let mut map = ptr::null::<LinkMap>();
-    // SAFETY: the handle is that of a library that is open, and there is room for a pointer.
+    // SAFETY: the handle is that of an open library, and the output fits a pointer.
     let asked = unsafe { libc::dlinfo(handle(library), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
     if asked != 0 || map.is_null() {
         return None;
     }
     // SAFETY: the call succeeded, and the description stays as long as the library.
     let name = unsafe { (*map).name };
-    // SAFETY: the dynamic linker's own text, which stays as long.
+    // SAFETY: the dynamic linker's own text, valid as long.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes().to_vec();
     let path = PathBuf::from(OsString::from_vec(name));
     Some(path.canonicalize().unwrap_or(path))
@@ -57,11 +58,11 @@ pub(crate) fn path_of(library: &File) -> Option<PathBuf> {
 
 /// The handle of a library that stays open.
 fn handle(library: &File) -> *mut c_void {
-    // SAFETY: a second owner of the handle; `into_raw` gives it up without closing it.
+    // SAFETY: a second owner of the handle; `into_raw` releases it without closing it.
     unsafe { ptr::read(library) }.into_raw()
 }
 
-/// Loads the library `file`, and first its sisters beside it.
+/// Loads the library `file`, after its sisters beside it.
 pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
     let refuse = |why: String| OpenError::Named { file: file.to_owned(), why };
     let path = file
@@ -80,7 +81,7 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
             shown(its.as_deref())
         )));
     }
-    // A link to the file may lie among links to its sisters, or alone.
+    // A link to the file may be among links to its sisters, or alone.
     let given = std::path::absolute(file).unwrap_or_else(|_| path.clone());
     let folders = [path.parent(), given.parent()];
     let mut sisters = Vec::new();
@@ -104,11 +105,11 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
         sisters.push(sister);
     }
     for sister in &sisters {
-        // The first needs symbols of the second, which needs the first: they are bound when they are called. Should it not load
-        // alone, the second brings it, from where the check below will see.
+        // The first needs symbols of the second, which needs the first: they are bound when called. If it
+        // does not load alone, the second loads it, from a file that the check below verifies.
         let flags = if sister.ends_with(LAZY) { RTLD_LAZY } else { RTLD_NOW };
         match load(sister, flags) {
-            // The rest of UCX is loaded once each of these is there, and none is unloaded.
+            // The rest of UCX is loaded once all of these are, and none is unloaded.
             Ok(library) => forget(library),
             Err(_) if sister.ends_with(LAZY) => {}
             Err(error) => return Err(error),
@@ -127,7 +128,7 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
     Ok(library)
 }
 
-/// What to say of a file that was named and is no UCX that can be used.
+/// The error for a named file that is no usable UCX.
 pub(crate) fn refused(file: &Path, error: &OpenError) -> OpenError {
     let why = match error {
         OpenError::Version { found } => {
@@ -143,15 +144,15 @@ pub(crate) fn refused(file: &Path, error: &OpenError) -> OpenError {
 }
 
 fn load(path: &Path, flags: c_int) -> Result<File, OpenError> {
-    // SAFETY: loading runs the initialisers of UCX, made to be run when a program starts or loads it. The caller
-    // (`Ucx::load`) puts back the signal handlers that they replace.
+    // SAFETY: loading runs UCX's initialisers, which are made to run when a program starts or loads it. The
+    // caller (`Ucx::load`) restores the signal handlers that they replace.
     unsafe { File::open(Some(path), flags | RTLD_LOCAL) }.map_err(|error| not_loaded(said(&error)))
 }
 
-/// The library of this name, if it is in the process.
+/// The library of this name, if it is loaded in the process.
 fn present(name: &str) -> Option<File> {
     let only_present: c_int = libc::RTLD_NOLOAD;
-    // SAFETY: nothing is loaded, so nothing is run.
+    // SAFETY: nothing is loaded, so nothing runs.
     unsafe { File::open(Some(name), RTLD_NOW | RTLD_LOCAL | only_present) }.ok()
 }
 

@@ -1,4 +1,4 @@
-//! Loading the library: once, never unloaded, and with the program's signal handlers left as they were.
+//! Loading the library: once, never unloaded, and without changing the program's signal handlers.
 
 use std::env;
 use std::error::Error;
@@ -18,16 +18,16 @@ use crate::{API, FILE, Library, NEWEST, log};
 /// A version of UCX.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Version {
-    /// Changes with what callers have to be rewritten for.
+    /// Changes when callers must be rewritten.
     pub major: u32,
-    /// Changes with what was added.
+    /// Changes with additions.
     pub minor: u32,
-    /// Changes with what was mended.
+    /// Changes with corrections.
     pub release: u32,
 }
 
 impl Version {
-    /// Whether it is newer than all that farjump was tried with.
+    /// Whether it is newer than every version that farjump was tried with.
     pub fn is_newer_than_tried(&self) -> bool {
         (self.major, self.minor) > NEWEST
     }
@@ -39,36 +39,36 @@ impl fmt::Display for Version {
     }
 }
 
-/// Why UCX is not to be had on this machine. The text says what to do.
+/// The reason why UCX is not available on this machine. The text says what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The library, or one that it needs, is not there.
+    /// The library, or one of its dependencies, is missing.
     #[error(
         "UCX is not installed ({said}): install UCX {}.{} or later, package libucx0 of Debian and Ubuntu, ucx of Fedora",
         API.0, API.1
     )]
     Missing {
-        /// What the dynamic linker said.
+        /// The dynamic linker's message.
         said: String,
     },
-    /// It is older than 1.13, or of another interface.
+    /// The library is older than 1.13, or of another interface.
     #[error(
         "UCX {found} is installed and farjump needs {}.{} or later of {}: install a newer UCX, or put the folder of one first in LD_LIBRARY_PATH",
         API.0, API.1, API.0
     )]
     Version {
-        /// What the library says it is.
+        /// The library's version.
         found: Version,
     },
-    /// It lacks functions of its version.
+    /// The library lacks functions of its version.
     #[error(
         "the library of UCX {found} is not whole ({said}): reinstall UCX, package libucx0 of Debian and Ubuntu"
     )]
     Incomplete {
-        /// What the library says it is.
+        /// The library's version.
         found: Version,
-        /// What the dynamic linker said.
+        /// The dynamic linker's message.
         said: String,
     },
     /// The library that `FARJUMP_UCX` names cannot be used.
@@ -76,16 +76,16 @@ pub enum OpenError {
     Named {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
-    /// It is no UCX, or no library.
+    /// The file is no UCX, or no library.
     #[error(
         "{FILE} is there and is no UCX ({said}): install UCX {}.{} or later, or take the folder of this one out of LD_LIBRARY_PATH",
         API.0, API.1
     )]
     Foreign {
-        /// What the dynamic linker said.
+        /// The dynamic linker's message.
         said: String,
     },
 }
@@ -98,20 +98,21 @@ pub struct Ucx {
 }
 
 impl Ucx {
-    /// Loads the library, the first time that it is called; later the answer is the same. It is never unloaded, because it
-    /// may have threads.
+    /// Loads the library at the first call; later calls return the same result. It is never unloaded, because
+    /// it may have threads.
     ///
-    /// A `libucp.so.0` that is in the process already is taken. Otherwise it is the file that the environment variable
-    /// `FARJUMP_UCX` names, together with the libraries of UCX beside it; otherwise the one that the dynamic linker finds
-    /// (`LD_LIBRARY_PATH`, then the system's). In a program with more rights than its user, `FARJUMP_UCX` is ignored.
+    /// A `libucp.so.0` that is already in the process is used. Otherwise it is the file that the environment
+    /// variable `FARJUMP_UCX` names, together with the UCX libraries beside it; otherwise the one that the
+    /// dynamic linker finds (`LD_LIBRARY_PATH`, then the system's). A program with more rights than its user
+    /// ignores `FARJUMP_UCX`.
     ///
-    /// Loading it would put handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGHUP in place of the program's. They are put
-    /// back as they were, unless the environment asks for UCX's (`UCX_HANDLE_ERRORS`, `UCX_ERROR_SIGNALS` or
-    /// `UCX_DEBUG_SIGNO`). A handler that another thread sets in that moment may be lost.
+    /// Loading would replace the program's handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGHUP. They are
+    /// restored, unless the environment asks for UCX's (`UCX_HANDLE_ERRORS`, `UCX_ERROR_SIGNALS` or
+    /// `UCX_DEBUG_SIGNO`). A handler that another thread sets at that moment may be lost.
     ///
     /// # Errors
-    /// When there is no UCX, when it is older than 1.13, or when it lacks functions. When `FARJUMP_UCX` names a file that is no
-    /// UCX, or another one than is in the process.
+    /// When there is no UCX, when it is older than 1.13, or when it lacks functions. When `FARJUMP_UCX` names
+    /// a file that is no UCX, or another one than that in the process.
     pub fn open() -> Result<&'static Ucx, OpenError> {
         static UCX: OnceLock<Result<Ucx, OpenError>> = OnceLock::new();
         UCX.get_or_init(|| Ucx::load(OsStr::new(FILE), named::asked().as_deref()))
@@ -129,14 +130,14 @@ impl Ucx {
         &self.file
     }
 
-    /// Loads the file `named`, otherwise what the dynamic linker finds by `name`.
+    /// Loads the file `named`, otherwise the one that the dynamic linker finds by `name`.
     fn load(name: &OsStr, named: Option<&Path>) -> Result<Ucx, OpenError> {
         let asked = ["UCX_HANDLE_ERRORS", "UCX_ERROR_SIGNALS", "UCX_DEBUG_SIGNO"];
         let kept = if asked.iter().any(|name| env::var_os(name).is_some()) { Vec::new() } else { handlers() };
         let file = match named {
             Some(named) => named::open(named),
-            // SAFETY: loading runs the initialisers of UCX, made to be run when a program starts or loads it. What they leave
-            // behind in this process are signal handlers, which `put_back` undoes.
+            // SAFETY: loading runs UCX's initialisers, which are made to run when a program starts or loads
+            // it. They leave signal handlers in this process, which `put_back` undoes.
             None => unsafe { File::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
                 .map_err(|error| not_loaded(said(&error))),
         };
@@ -148,7 +149,7 @@ impl Ucx {
         })
     }
 
-    /// The functions of a library that is loaded.
+    /// The functions of a loaded library.
     fn of(library: File) -> Result<Ucx, OpenError> {
         let version = version_of(&library)?;
         if version.major != API.0 || version.minor < API.1 {
@@ -156,7 +157,7 @@ impl Ucx {
         }
         let file = path_of(&library).unwrap_or_else(|| PathBuf::from(FILE));
         log::thin_out(&library);
-        // SAFETY: the library says that it is of this version of UCX or of a later one with the same binary interface, so
+        // SAFETY: the library states this version of UCX or a later one with the same binary interface, so
         // the symbols are functions of the types in the bindings.
         let library = unsafe { Library::from_library(library) };
         let library =
@@ -180,19 +181,20 @@ impl fmt::Debug for Ucx {
     }
 }
 
-/// Asked before anything else is looked for: an old library lacks functions, and its version says why.
+/// The library's version. Read first: an old library lacks functions, and its version says why.
 fn version_of(file: &File) -> Result<Version, OpenError> {
     type GetVersion = unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint);
     // SAFETY: every UCX has had this function with this type since 1.0.
     let get = unsafe { file.get::<GetVersion>(b"ucp_get_version\0") }
         .map_err(|error| OpenError::Foreign { said: said(&error) })?;
     let mut found = Version { major: 0, minor: 0, release: 0 };
-    // SAFETY: it writes three numbers, and there is room for each.
+    // SAFETY: it writes three numbers, and each output is valid.
     unsafe { get(&mut found.major, &mut found.minor, &mut found.release) };
     Ok(found)
 }
 
-/// Why the dynamic linker did not load it. Only its words tell a file that is not there from one that is of no use.
+/// The reason why the dynamic linker did not load it. Only the message tells a missing file from an unusable
+/// one.
 pub(crate) fn not_loaded(said: String) -> OpenError {
     match said.contains("cannot open shared object file") {
         true => OpenError::Missing { said },
@@ -200,29 +202,29 @@ pub(crate) fn not_loaded(said: String) -> OpenError {
     }
 }
 
-/// What the dynamic linker said, which is behind what libloading says.
+/// The dynamic linker's message, which is the source of libloading's error.
 pub(crate) fn said(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// How each signal is handled now.
+/// The present handler of each signal.
 fn handlers() -> Vec<(c_int, libc::sigaction)> {
     (1..=libc::SIGRTMAX()).filter_map(|signal| Some((signal, handler(signal)?))).collect()
 }
 
 fn handler(signal: c_int) -> Option<libc::sigaction> {
     let mut action = MaybeUninit::uninit();
-    // SAFETY: with a null new action the call only writes the old one, for which there is room.
+    // SAFETY: with a null new action the call only writes the old one, and the output is valid.
     let asked = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
     // SAFETY: the call succeeded, so it was written.
     (asked == 0).then(|| unsafe { action.assume_init() })
 }
 
-/// Handles signals as before, where that has changed.
+/// Restores the handlers that have changed.
 fn put_back(kept: &[(c_int, libc::sigaction)]) {
     for (signal, before) in kept {
         if handler(*signal).is_some_and(|now| now.sa_sigaction != before.sa_sigaction) {
-            // SAFETY: `before` was in force a moment ago, and what it names is the program's and still there.
+            // SAFETY: `before` was in force a moment ago, and its handler is the program's and still exists.
             unsafe { libc::sigaction(*signal, before, ptr::null_mut()) };
         }
     }
@@ -236,7 +238,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A library of this C code, or `None`, said, where there is no compiler.
+    /// A library of this C code, or `None`, with a message, without a compiler.
     fn stub(folder: &Path, code: &str) -> Option<PathBuf> {
         let (source, library) = (folder.join("stub.c"), folder.join(FILE));
         std::fs::write(&source, code).unwrap();
@@ -253,7 +255,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Handlers belong to the process: tests that look at them, or open UCX, run one after the other.
+    /// Handlers belong to the process: tests that read them, or open UCX, run one after the other.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -325,7 +327,7 @@ pub(crate) mod tests {
     fn a_library_that_takes_signals_has_them_taken_back() {
         let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
-        // Its release says how many of the two it got.
+        // Its release is the number of the two that it got.
         let greedy = "#include <signal.h>\n\
                       static unsigned got;\n\
                       static void mine(int s) { (void)s; }\n\
@@ -351,7 +353,7 @@ pub(crate) mod tests {
         assert_eq!(before, actions());
         assert!(ucx.version() >= Version { major: 1, minor: 13, release: 0 });
         assert!(ucx.file().is_file(), "{}", ucx.file().display());
-        // The tests of several versions say which one it has to be.
+        // The tests of several versions name the expected one.
         if let Some(wanted) = env::var_os("FARJUMP_TEST_UCX") {
             let (version, wanted) = (ucx.version().to_string(), wanted.to_string_lossy());
             assert!(

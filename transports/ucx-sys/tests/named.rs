@@ -1,4 +1,4 @@
-//! The library that `FARJUMP_UCX` names. Each case is a process of its own: a library that is loaded stays.
+//! The library that `FARJUMP_UCX` names. Each case is a process of its own: a loaded library stays.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -13,27 +13,28 @@ use tempfile::{TempDir, tempdir};
 
 /// The variable.
 const NAMED: &str = "FARJUMP_UCX";
-/// A library that the process loads before it opens UCX; empty where it loads none. Its presence makes a process a case.
+/// A library that the process loads before it opens UCX; empty if none. The variable marks a process as a
+/// case.
 const BEFORE: &str = "UCX_SYS_TEST_BEFORE";
 /// The test that is a case.
 const CASE: &str = "the_case_of_a_child";
 /// UCX's libraries.
 const LIBRARIES: [&str; 4] = ["libucm.so.0", "libucs.so.0", "libuct.so.0", "libucp.so.0"];
 
-/// What a case came to.
+/// The result of a case.
 #[derive(Debug)]
 struct Outcome {
     /// `VERSION FILE`, or the error.
     said: Result<String, String>,
-    /// The files of UCX that are in the process.
+    /// The UCX files in the process.
     mapped: BTreeSet<PathBuf>,
 }
 
-/// Opens UCX where `FARJUMP_UCX` is `named`, after the library `before`.
+/// Opens UCX with `FARJUMP_UCX` set to `named`, after the library `before`.
 fn open(named: Option<&Path>, before: Option<&Path>) -> Outcome {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", CASE, "--nocapture", "--test-threads=1"]);
-    // This is about the system's UCX and copies of it, also where the tests are to run with another.
+    // These tests use the system's UCX and copies of it, even if the others run with another.
     command.env_remove(NAMED).env_remove("LD_LIBRARY_PATH");
     command.env(BEFORE, before.unwrap_or(Path::new("")));
     let output = command.envs(named.map(|named| (NAMED, named))).output().unwrap();
@@ -69,7 +70,7 @@ fn the_case_of_a_child() {
     }
 }
 
-/// The library of the system's UCX; `None`, said, without one.
+/// The library of the system's UCX; `None`, with a message, without one.
 fn installed() -> Option<PathBuf> {
     match open(None, None).said {
         Ok(said) => Some(said.split_once(' ').unwrap().1.into()),
@@ -81,7 +82,7 @@ fn installed() -> Option<PathBuf> {
     }
 }
 
-/// A folder with a copy of the system's UCX, under the names by which it is looked for.
+/// A folder with a copy of the system's UCX, under the names that are searched for.
 fn copied(library: &Path) -> TempDir {
     let folder = tempdir().unwrap();
     for name in LIBRARIES {
@@ -90,7 +91,7 @@ fn copied(library: &Path) -> TempDir {
     folder
 }
 
-/// A library of this C code; `None`, said, where there is no compiler.
+/// A library of this C code; `None`, with a message, without a compiler.
 fn stub(file: &Path, code: &str) -> Option<()> {
     let source = file.with_extension("c");
     fs::write(&source, code).unwrap();
@@ -112,7 +113,7 @@ fn the_named_library_is_opened_with_its_own_sisters_and_not_the_systems() {
     let folder = copied(&library);
     let named = folder.path().join("libucp.so.0");
     let other = tempdir().unwrap();
-    // The file itself, by a link among links, and by one that is alone.
+    // The file itself, by a link among links, and by a link that is alone.
     for name in LIBRARIES {
         symlink(folder.path().join(name), other.path().join(name)).unwrap();
     }
