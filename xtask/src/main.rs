@@ -7,6 +7,7 @@ mod coverage;
 mod figures;
 mod guard;
 mod install;
+mod mpi;
 mod packages;
 mod tally;
 mod test;

@@ -1,7 +1,7 @@
 //! What the tests need of the system, and how it is installed.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ const TESTS: &[Needed] = &[
     Needed::new("ip", "iproute2", "makes the networks between which frames travel").owed(),
     Needed::new(MPICC, "libopenmpi-dev", "compiles the MPI program").owed(),
     Needed::new("mpirun", "openmpi-bin", "starts it, and the conformance suite over its transport").owed(),
+    Needed::new(OF_MPICH, "libmpich-dev", "compiles the MPI program over a second MPI").owed(),
+    Needed::new("mpirun.mpich", "mpich", "starts that one").owed(),
 ];
 
 /// What virtual machines use besides.
@@ -56,6 +58,10 @@ const LIBCLANG: &str = "libclang.so.1";
 
 /// MPI's compiler.
 const MPICC: &str = "mpicc";
+/// The compiler of Open MPI, as Debian names it.
+pub(crate) const OF_OPEN_MPI: &str = "mpicc.openmpi";
+/// That of MPICH.
+pub(crate) const OF_MPICH: &str = "mpicc.mpich";
 
 /// How long installing may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -184,8 +190,17 @@ fn privileged(interrupt: &Interrupt) -> Option<&'static [&'static str]> {
 
 /// Whether there is a program of this name.
 pub(crate) fn in_path(program: &str) -> bool {
+    find(program).is_some()
+}
+
+/// Returns the program of this name that a shell would run. A name with slashes is a path.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
+    let mut folders = std::env::split_paths(&path);
+    match program.contains('/') {
+        true => Some(PathBuf::from(program)).filter(|path| executable(path)),
+        false => folders.find_map(|folder| Some(folder.join(program)).filter(|path| executable(path))),
+    }
 }
 
 /// Whether the compiler finds a library. One that it does not find it repeats as it was given.

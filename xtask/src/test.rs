@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
+use crate::mpi;
 use crate::packages::{self, Lacking};
 use crate::tally::{Tally, telling};
 use crate::tsan;
@@ -91,6 +92,10 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
         let run = run.args(["--", "--show-output"]).args(filters);
         let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
         tally.add(suite("tests", run, filters.is_empty())?);
+        // A device is for the tests of verbs.
+        if device.is_none() {
+            tally.add(mpi::second(filters, interrupt)?);
+        }
     }
     if models {
         let run = cargo()

@@ -1,0 +1,93 @@
+//! The MPI program over a second MPI, where the machine has Open MPI and MPICH.
+//!
+//! All tests together build it with `mpicc`, or with the compiler in `MPICC`. Debian names the compiler of each MPI as well.
+
+use std::path::PathBuf;
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::packages::{self, OF_MPICH, OF_OPEN_MPI};
+use crate::tally::Tally;
+use crate::test::{LIMIT, suite};
+use crate::workspace::root;
+
+/// The compiler of each MPI.
+const COMPILERS: [&str; 2] = [OF_OPEN_MPI, OF_MPICH];
+
+/// Options that keep the builds over two MPIs side by side in one target directory. Cargo tells them apart by any difference in a
+/// profile. Only what depends on the MPI is built twice.
+const APART: [&str; 4] = [
+    "--config",
+    "profile.dev.package.mpi-sys.codegen-units=15",
+    "--config",
+    "profile.dev.package.farjump-mpi-example.codegen-units=15",
+];
+
+/// Runs the tests of the MPI program over the MPI that all tests together did not use.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn second(filters: &[String], interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let first = std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned());
+    let mut tally = Tally::default();
+    let compiler = match other_than(&first) {
+        Ok(compiler) => compiler,
+        // Chosen tests may be others.
+        Err(_) if !filters.is_empty() => return Ok(tally),
+        Err(why) => {
+            tally.skipped.push(("the MPI program over a second MPI".to_owned(), why));
+            return Ok(tally);
+        }
+    };
+    let run = Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
+    // The choice of packages is that of all tests, so that their dependencies are built alike.
+    let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
+    let run = run.args(APART).args(["--test", "jobs", "--", "--show-output"]).args(filters);
+    tally =
+        suite(&format!("the MPI program with {compiler}"), run.env("MPICC", compiler), filters.is_empty())?;
+    for failure in &mut tally.failed {
+        failure.name = format!("{} ({compiler})", failure.name);
+    }
+    for (skipped, _) in &mut tally.skipped {
+        *skipped = format!("{skipped} ({compiler})");
+    }
+    Ok(tally)
+}
+
+/// Returns the compiler of an MPI that is not that of `first`, or why there is none.
+fn other_than(first: &str) -> Result<&'static str, String> {
+    if packages::features().is_empty() {
+        return Err("there is no mpicc, or no libclang".to_owned());
+    }
+    let own = program(first).ok_or_else(|| format!("there is no {first}"))?;
+    let mut others = COMPILERS.into_iter().filter(|name| program(name).is_some_and(|path| path != own));
+    others.next().ok_or_else(|| {
+        let [open, mpich] = COMPILERS;
+        format!("there is no MPI but that of {first}: neither {open} nor {mpich} is of another one")
+    })
+}
+
+/// Returns the file of a program, without links.
+fn program(name: &str) -> Option<PathBuf> {
+    packages::find(name).and_then(|path| path.canonicalize().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_that_is_not_there_has_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(other_than(folder.path().join("mpicc").to_str().unwrap()).is_err());
+        assert_eq!(program("/"), None, "a folder is no program");
+    }
+
+    #[test]
+    fn the_other_mpi_is_never_the_first() {
+        for first in COMPILERS {
+            if let Ok(other) = other_than(first) {
+                assert_ne!(program(other), program(first));
+            }
+        }
+    }
+}
