@@ -40,8 +40,8 @@ use farjump_core::image::{CodeId, Machine};
 use farjump_core::signal::LinkKey;
 use farjump_loader::Library;
 
-pub use crate::execute::{Called, Caller};
-use crate::execute::{CodeTable, Ended, Executor, Named, Ready};
+pub use crate::executor::{Called, Caller};
+use crate::executor::{CodeTable, Ended, Executor, Named, Ready};
 use crate::link::run_payload_init;
 use crate::{Error, Refusal};
 

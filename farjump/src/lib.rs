@@ -15,36 +15,35 @@
 
 pub mod admin;
 pub mod buffer;
-mod crash;
 mod data;
 mod error;
-mod execute;
-mod held;
+mod executor;
 mod link;
 mod lull;
 mod mode;
 mod policy;
 mod refusal;
-mod sleep;
+mod serve;
 mod stats;
-mod target;
+mod stored_image;
 mod transports;
+mod wait;
 
 pub use data::Data;
 pub use error::Error;
-pub use execute::{CodeTable, Executor, ExecutorBuilder, ExportFn};
+pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};
 pub use farjump_control::{Key, Keys, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};
 pub use farjump_core::image::{CodeId, Machine};
 pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
 pub use farjump_loader::{Library, LibraryIdentity, LibraryImage};
 pub use farjump_transports::{BackendInfo, BackendOptions, available, preferred};
-pub use held::HeldImage;
 pub use link::{Batch, Link, LinkBuilder, LinkStats, Path, Pending, Reply};
 pub use mode::Mode;
 pub use refusal::Refusal;
+pub use serve::{Stopper, Target, TargetBuilder, TargetThread};
 pub use stats::{Stats, StoreStats};
-pub use target::{Stopper, Target, TargetBuilder, TargetThread};
+pub use stored_image::HeldImage;
 
 pub use farjump_core as core;
 #[cfg(feature = "build")]

@@ -76,7 +76,7 @@ impl LinkBuilder {
                 address: address.to_owned(),
                 mode: Mode::Cached,
                 send_timeout: Duration::from_secs(10),
-                wait: crate::sleep::default_wait(),
+                wait: crate::wait::default_wait(),
                 control_interval: Duration::from_millis(1),
                 on_refused: None,
                 on_peer_gone: None,

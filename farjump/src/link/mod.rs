@@ -1,13 +1,13 @@
 //! The source's side of a link: inject functions, wait for what they reply.
 
 mod batch;
-mod calls;
-mod codes;
 mod connect;
+mod forwarding;
 mod in_place;
 mod inner;
-mod outgoing;
+mod pending_calls;
 mod send;
+mod sent_codes;
 mod watch;
 
 use std::cell::{OnceCell, RefCell};
@@ -19,11 +19,11 @@ use farjump_core::transport::{ArrivalRules, Route};
 use farjump_loader::Library;
 
 pub use batch::Batch;
-pub(crate) use calls::ReplyBytes;
 pub use connect::LinkBuilder;
 pub(crate) use connect::{joined_channel, ring_len};
+pub(crate) use forwarding::Outgoing;
 use inner::Inner;
-pub(crate) use outgoing::Outgoing;
+pub(crate) use pending_calls::ReplyBytes;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
 use watch::Watch;
 
@@ -59,7 +59,7 @@ pub struct Link {
 /// What a function replied: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held without an
 /// allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply(calls::ReplyBytes);
+pub struct Reply(pending_calls::ReplyBytes);
 
 impl Reply {
     /// The bytes.

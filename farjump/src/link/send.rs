@@ -12,7 +12,7 @@ use farjump_core::image::CodeId;
 use farjump_loader::Library;
 
 use super::Deadline;
-use super::codes::{Code, Known};
+use super::sent_codes::{Code, Known};
 use crate::policy::Ceilings;
 use crate::{Error, Mode};
 

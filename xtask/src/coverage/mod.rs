@@ -38,8 +38,8 @@ const PARTS: [Part; 7] = [
     Part { name: "loader", folder: "loader/src/", without: &["loader/src/builder/"] },
     Part { name: "control", folder: "control/src/", without: &[] },
     Part { name: "shm", folder: "transports/src/shm/", without: &[] },
-    Part { name: "target", folder: "farjump/src/target/", without: &[] },
-    Part { name: "execute", folder: "farjump/src/execute/", without: &[] },
+    Part { name: "serve", folder: "farjump/src/serve/", without: &[] },
+    Part { name: "executor", folder: "farjump/src/executor/", without: &["farjump/src/executor/crash/"] },
     Part { name: "link", folder: "farjump/src/link/", without: &[] },
 ];
 

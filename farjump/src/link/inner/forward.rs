@@ -9,9 +9,9 @@ use farjump_core::frame::{Kind, Plan, PlanCode};
 use farjump_core::transport::TransportError;
 use farjump_loader::Linked;
 
-use super::super::calls::{MAX_CALLS, ReplyBytes};
-use super::super::codes::Known;
+use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::super::send::Sent;
+use super::super::sent_codes::Known;
 use super::Inner;
 use crate::Error;
 

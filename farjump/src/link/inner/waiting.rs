@@ -11,11 +11,11 @@ use rustix::event::{PollFd, PollFlags};
 use smallvec::SmallVec;
 
 use super::super::Deadline;
-use super::super::calls::{MAX_CALLS, ReplyBytes};
+use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
-use super::news::MAX_TEXT;
+use super::control::MAX_TEXT;
 use crate::Error;
-use crate::sleep::timespec;
+use crate::wait::timespec;
 
 /// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

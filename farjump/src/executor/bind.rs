@@ -1,0 +1,216 @@
+//! Finding and placing the code that frames name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farjump_control::RefusalCause;
+use farjump_core::image::CodeId;
+use farjump_loader::{Linked, Need, Refused};
+
+use super::code_table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};
+use super::{Executor, crash};
+use crate::mode::Mode;
+use crate::policy::Budget;
+use crate::refusal::Refusal;
+
+impl Executor {
+    /// Whether calls in this mode are allowed.
+    #[inline]
+    pub(crate) fn allow(&self, mode: Mode) -> Result<(), Refusal> {
+        if self.modes.has(mode) { Ok(()) } else { Err(self.forbidden(mode)) }
+    }
+
+    #[cold]
+    fn forbidden(&self, mode: Mode) -> Refusal {
+        let text = format!(
+            "it does not allow mode {mode}, only {}: choose one of these, or start the target with --mode {mode}",
+            self.modes
+        );
+        Refusal::new(RefusalCause::Policy, text)
+    }
+
+    /// Binds `index` to the code that a frame names, placing its image if it came and is new.
+    pub(crate) fn bind(
+        &mut self,
+        table: &mut CodeTable,
+        index: u16,
+        named: &Named<'_>,
+    ) -> Result<Ready, Refusal> {
+        let found = self.find(table, index, named);
+        let room_was_made = std::mem::take(&mut self.room_was_made);
+        match found {
+            Err(Unbound::NoRoom(_, need)) if !room_was_made => Ok(Ready::Crowded(need)),
+            Ok(Some(linked)) => {
+                let callable = Callable::of(&linked);
+                let cached = self.modes.has(Mode::Cached);
+                table.bind(
+                    index,
+                    if cached { Binding::Linked(callable, linked) } else { Binding::Once(callable, linked) },
+                );
+                Ok(Ready::Yes)
+            }
+            Ok(None) => {
+                let name = String::from_utf8_lossy(named.name);
+                table.miss(index, named.id, &name);
+                Ok(Ready::Needs(named.id))
+            }
+            Err(Unbound::Refused(refusal) | Unbound::NoRoom(refusal, _)) => {
+                table.refuse(index, &refusal);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn find(
+        &mut self,
+        table: &mut CodeTable,
+        index: u16,
+        named: &Named<'_>,
+    ) -> Result<Option<Arc<Linked>>, Unbound> {
+        // An image may be the first of many in mode always, and is that surely if it came before.
+        let again = table.bound(index).is_some_and(|(_, linked)| linked.id() == named.id);
+        match (named.image.is_empty(), again) {
+            (true, _) => self.allow(Mode::Cached)?,
+            (false, true) => self.allow(Mode::Always)?,
+            (false, false) => self.allow(Mode::Cached).or_else(|_| self.allow(Mode::Always))?,
+        }
+        self.of_this_epoch(named.epoch)?;
+        // Before it is asked for.
+        self.policy.code(&named.id)?;
+        if named.image.is_empty() {
+            return Ok(self.store.get(&named.id).cloned());
+        }
+        let name = String::from_utf8_lossy(named.name);
+        self.bring(&mut table.budget, named.id, &name, named.image, named.origin).map(Some)
+    }
+
+    /// Places an image that a source brought, if the policy lets it in and its source may take the memory.
+    fn bring(
+        &mut self,
+        budget: &mut Budget,
+        id: CodeId,
+        name: &str,
+        image: &[u8],
+        origin: &dyn fmt::Display,
+    ) -> Result<Arc<Linked>, Unbound> {
+        self.policy.code(&id)?;
+        self.policy.image(image.len())?;
+        // What is here already was paid for, or is the target's own.
+        let price = if self.store.get(&id).is_some() { 0 } else { budget.price(image) };
+        budget.take("its code", price)?;
+        match self.install(id, name, image, origin) {
+            Ok(linked) => {
+                budget.holds(Arc::downgrade(&linked), price);
+                Ok(linked)
+            }
+            Err(unbound) => {
+                budget.give_back(price);
+                Err(unbound)
+            }
+        }
+    }
+
+    /// Whether a frame was made for this run of the target.
+    pub(super) fn of_this_epoch(&self, epoch: u64) -> Result<(), Refusal> {
+        if epoch == self.epoch {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            RefusalCause::StaleEpoch,
+            "the code index was bound at another target, or before this one restarted: connect again",
+        ))
+    }
+
+    /// Places `image`, whose code id should be `id`. `image` is in memory that nobody else writes.
+    pub(super) fn install(
+        &mut self,
+        id: CodeId,
+        name: &str,
+        image: &[u8],
+        origin: &dyn fmt::Display,
+    ) -> Result<Arc<Linked>, Unbound> {
+        let held = self.store.get(&id).is_some();
+        let linked = self.store.insert(image, id, name, &self.resolver).map_err(|why| {
+            match (&why, Need::of(image)) {
+                (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) => {
+                    Unbound::NoRoom(why.into(), need)
+                }
+                _ => Unbound::Refused(why.into()),
+            }
+        })?;
+        if !held {
+            linked.usage().touch(self.clock.tick());
+            linked.set_origin(&origin.to_string());
+            self.stats.linked(linked.link_time());
+            self.show(&linked);
+        }
+        Ok(linked)
+    }
+
+    /// Tells those who look at this process what was placed where.
+    fn show(&self, linked: &Linked) {
+        let (address, len) = (linked.block().address(), linked.block().code_len());
+        log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
+        if let Some(map) = &self.perf_map {
+            map.add(linked);
+        }
+        if self.crash_report {
+            linked.list();
+            self.prepare_thread();
+        }
+    }
+
+    /// Makes this thread, which calls code, fit to report a crash of it. Costs next to nothing once it is done.
+    pub(crate) fn prepare_thread(&self) {
+        if self.crash_report {
+            crash::prepare_thread();
+        }
+    }
+
+    /// Whether the code bound to `index` can run.
+    #[inline]
+    pub(crate) fn ready(&self, table: &CodeTable, index: u16) -> Result<Ready, Refusal> {
+        match table.bindings.get(usize::from(index)) {
+            Some(Binding::Linked(..)) => Ok(Ready::Yes),
+            Some(Binding::Once(..)) => self.allow(Mode::Cached).map(|()| Ready::Yes),
+            Some(Binding::Missing(id, _)) => Ok(Ready::Needs(*id)),
+            Some(Binding::Refused(refusal)) => Err(again(refusal)),
+            Some(Binding::Nothing) | None => {
+                let text = format!("no code is bound to index {index} on this link");
+                Err(Refusal::new(RefusalCause::UnknownIndex, text))
+            }
+        }
+    }
+
+    /// Places code that a table waits for, and binds it to every index that misses it. If it is refused, so is what those
+    /// indices call. `Some` if other code must go first.
+    pub(crate) fn supply(
+        &mut self,
+        table: &mut CodeTable,
+        id: CodeId,
+        image: &[u8],
+        origin: &dyn fmt::Display,
+    ) -> Option<Need> {
+        // The name that was kept for any of them; none where the table had no room for it.
+        let names = table.bindings.iter().filter_map(|binding| match binding {
+            Binding::Missing(missing, name) if *missing == id => Some(name),
+            _ => None,
+        });
+        let name = names.max_by_key(|name| name.len())?;
+        let name = if name.is_empty() { id.to_string().into() } else { name.clone() };
+        let supplied = self.bring(&mut table.budget, id, &name, image, origin);
+        let room_was_made = std::mem::take(&mut self.room_was_made);
+        match supplied {
+            Err(Unbound::NoRoom(_, need)) if !room_was_made => return Some(need),
+            Ok(linked) => table.fill(&id, || Binding::Linked(Callable::of(&linked), Arc::clone(&linked))),
+            Err(unbound) => table.withhold(&id, &unbound.into()),
+        }
+        None
+    }
+
+    /// Time that placing the code bound to `index` took: zero if nothing is bound.
+    pub(crate) fn link_time(&self, table: &CodeTable, index: u16) -> Duration {
+        table.bound(index).map_or(Duration::ZERO, |(_, linked)| linked.link_time())
+    }
+}

@@ -1,0 +1,251 @@
+//! Making an executor: what it offers and how much it holds.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::path::Path;
+
+use farjump_core::image::CodeId;
+use farjump_loader::{Arena, Capacity, Exports, Library, Resolver, Store, Usage};
+
+use super::coarse_clock::Clock;
+use super::export::ExportFn;
+use super::perf_map::PerfMap;
+use super::{Context, Executor, crash, services};
+use crate::Error;
+use crate::mode::{Allowed, Mode};
+use crate::policy::Policy;
+use crate::stats::Stats;
+
+/// Room for code, in bytes, unless asked for otherwise: thousands of images.
+const DEFAULT_ARENA: usize = 16 << 20;
+/// Most images held, unless asked for otherwise: as many as the default room takes of 2 KiB each.
+const DEFAULT_IMAGES: usize = 8192;
+
+/// What an executor offers and how much it holds.
+#[derive(Debug)]
+pub struct ExecutorBuilder {
+    pub(crate) exports: Exports,
+    libraries: Vec<std::path::PathBuf>,
+    wanted: Vec<String>,
+    process_symbols: bool,
+    perf_map: bool,
+    crash_report: bool,
+    arena: usize,
+    store: Option<Capacity>,
+    pub(crate) reply_limit: usize,
+    modes: Allowed,
+    policy: Policy,
+    local: Vec<Library>,
+}
+
+impl Default for ExecutorBuilder {
+    fn default() -> Self {
+        let mut exports = Exports::new();
+        services::offer(&mut exports);
+        ExecutorBuilder {
+            exports,
+            libraries: Vec::new(),
+            wanted: Vec::new(),
+            process_symbols: false,
+            perf_map: false,
+            crash_report: false,
+            arena: DEFAULT_ARENA,
+            store: None,
+            reply_limit: usize::MAX,
+            modes: Allowed::default(),
+            policy: Policy::default(),
+            local: Vec::new(),
+        }
+    }
+}
+
+impl ExecutorBuilder {
+    /// Offers a function under `name`. Names that begin with `farjump_` are the services', and stay theirs; so do `memcpy`,
+    /// `memmove`, `memset` and `memcmp`.
+    #[must_use]
+    pub fn export<F: ExportFn>(mut self, name: &str, function: F) -> Self {
+        if !services::is_reserved(name) {
+            // SAFETY: a function stays as long as the code that is compiled into this process. What it is taken for is said by
+            // the injected function that imports it, in a declaration that is unsafe there.
+            unsafe { self.exports.insert(name, function.address()) };
+        }
+        self
+    }
+
+    /// Offers an address under `name`, of a function or of data, as C gives it.
+    ///
+    /// # Safety
+    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as the executor lives.
+    #[must_use]
+    pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { self.exports.insert(name, address) };
+        self
+    }
+
+    /// Offers the address of data under `name`: `extern T name;` in C.
+    #[must_use]
+    pub fn export_data<T: Sync>(mut self, name: &str, data: &'static T) -> Self {
+        if !services::is_reserved(name) {
+            // SAFETY: the data stays for ever; for the rest as in `export`.
+            unsafe { self.exports.insert(name, (&raw const *data).cast()) };
+        }
+        self
+    }
+
+    /// Offers every symbol of a shared library, by path or soname, after the exports. It is loaded when the executor is built.
+    ///
+    /// # Safety
+    /// The library's constructors must be sound to run in this process when the executor is built, and those of the libraries
+    /// that it depends on; so must its destructors when the process ends. What it defines must be what the authors of injected
+    /// functions were told it is.
+    #[must_use]
+    pub unsafe fn library(mut self, path: impl AsRef<Path>) -> Self {
+        self.libraries.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// Lets code that wants the library with this soname find what it defines, after all else that is offered. It is opened when the
+    /// first such code comes that imports something that is not offered otherwise.
+    ///
+    /// # Safety
+    /// As for [`ExecutorBuilder::library`], with constructors that run at any time.
+    #[must_use]
+    pub unsafe fn wanted_library(mut self, soname: impl Into<String>) -> Self {
+        self.wanted.push(soname.into());
+        self
+    }
+
+    /// Whether the process's own dynamic symbols are offered, last: all of libc, and what the program was linked with.
+    #[must_use]
+    pub fn process_symbols(mut self, offered: bool) -> Self {
+        self.process_symbols = offered;
+        self
+    }
+
+    /// Whether `/tmp/perf-PID.map` says where code lies, so that perf can name it. Off unless set. The file stays when the
+    /// process ends.
+    #[must_use]
+    pub fn perf_map(mut self, written: bool) -> Self {
+        self.perf_map = written;
+        self
+    }
+
+    /// Whether a crash of injected code is reported on standard error, see
+    /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report). Off unless set.
+    #[must_use]
+    pub fn crash_report(mut self, reported: bool) -> Self {
+        self.crash_report = reported;
+        self
+    }
+
+    /// Room for code in bytes, 16 MiB unless set. Reserved and touched once.
+    #[must_use]
+    pub fn code_room(mut self, bytes: usize) -> Self {
+        self.arena = bytes;
+        self
+    }
+
+    /// How much code is held, in bytes of images as they travel and in images; the least recently used goes when more comes.
+    /// Twice as many bytes as there is room for code, because its data has as much, and 8192 images, unless set.
+    #[must_use]
+    pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
+        self.store = Some(Capacity { bytes, images });
+        self
+    }
+
+    /// Most bytes that one call may reply in all.
+    #[must_use]
+    pub fn reply_limit(mut self, bytes: usize) -> Self {
+        self.reply_limit = bytes;
+        self
+    }
+
+    /// Allows these modes and no others. [`Mode::DEFAULT`] unless set.
+    #[must_use]
+    pub fn modes(mut self, modes: &[Mode]) -> Self {
+        self.modes = Allowed::only(modes);
+        self
+    }
+
+    /// Lets in code with one of these identities and no other; called again, also these. All code unless called. The functions
+    /// of [`ExecutorBuilder::local`] do not come in, and need not be among them; sent by a source they do.
+    #[must_use]
+    pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
+        self.policy.allow(ids);
+        self
+    }
+
+    /// Largest image that may come in, in bytes. No limit but the room for code unless set.
+    #[must_use]
+    pub fn max_image(mut self, bytes: usize) -> Self {
+        self.policy.limit_image(bytes);
+        self
+    }
+
+    /// Largest payload that is run, in bytes. No limit but the frame's length unless set.
+    #[must_use]
+    pub fn max_payload(mut self, bytes: usize) -> Self {
+        self.policy.limit_payload(bytes);
+        self
+    }
+
+    /// Has the function of `library` here, for calls in which only its name travels ([`Mode::Local`]).
+    #[must_use]
+    pub fn local(mut self, library: &Library) -> Self {
+        self.local.push(library.clone());
+        self
+    }
+
+    /// Makes the executor.
+    ///
+    /// # Errors
+    /// When a limit lets nothing in, memory cannot be made executable, the architecture is not supported, a library or the perf map cannot be opened,
+    /// the system takes no handler for crashes, or a local function cannot be linked with what is offered.
+    pub fn build(self) -> Result<Executor, Error> {
+        self.policy.check(self.modes)?;
+        let mut resolver = Resolver::new(self.exports);
+        for path in &self.libraries {
+            // SAFETY: what `ExecutorBuilder::library` asks of whoever named it.
+            unsafe { resolver.allow_library(path) }?;
+        }
+        for soname in &self.wanted {
+            // SAFETY: what `ExecutorBuilder::wanted_library` asks of its caller.
+            unsafe { resolver.allow_wanted(soname) }?;
+        }
+        if self.process_symbols {
+            resolver.allow_process_symbols();
+        }
+        let perf_map = if self.perf_map { Some(PerfMap::open()?) } else { None };
+        if self.crash_report {
+            crash::install()?;
+        }
+        let mut epoch = [0; 8];
+        crate::random(&mut epoch)?;
+        let arena = Arena::new(self.arena)?;
+        let both_spans = 2 * arena.capacity();
+        let capacity = self.store.unwrap_or(Capacity { bytes: both_spans, images: DEFAULT_IMAGES });
+        let mut executor = Executor {
+            store: Store::bounded(arena, capacity),
+            clock: Clock::new(),
+            resolver,
+            target_args: std::ptr::null_mut(),
+            epoch: u64::from_le_bytes(epoch),
+            context: Context::new(),
+            reply_limit: self.reply_limit,
+            perf_map,
+            crash_report: self.crash_report,
+            stats: Stats::default(),
+            modes: self.modes,
+            policy: self.policy,
+            in_place: Box::new(Usage::new()),
+            room_was_made: false,
+            local: HashMap::new(),
+            recent_local: None,
+        };
+        for library in &self.local {
+            executor.set_local(library)?;
+        }
+        Ok(executor)
+    }
+}

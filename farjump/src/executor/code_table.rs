@@ -1,0 +1,319 @@
+//! What a source's code indices stand for.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use farjump_core::frame::INLINE_ALIGN_LOG2;
+use farjump_core::image::CodeId;
+use farjump_loader::{Linked, Need, Usage};
+
+use super::enter::Main;
+use super::in_place::Checked;
+use crate::policy::Budget;
+use crate::refusal::Refusal;
+
+/// Most bytes of words that a table keeps: reasons of refusals, and names of code that is missing. A source that has code refused
+/// or dropped without end costs no more than this.
+const WORDS: usize = 64 << 10;
+/// How many indices there are.
+const INDICES: usize = 1 << 16;
+
+/// The code that one source has bound to indices.
+#[derive(Debug, Default)]
+pub struct CodeTable {
+    pub(super) bindings: Vec<Binding>,
+    /// What was checked to run in place.
+    pub(super) in_place: Checked,
+    /// Bytes of the words that [`Binding::words`] counts.
+    words: usize,
+    /// Memory that the source may take.
+    pub(crate) budget: Budget,
+}
+
+/// What an index stands for.
+#[derive(Debug)]
+pub(super) enum Binding {
+    /// Nothing yet.
+    Nothing,
+    /// Code that can run, and what keeps it in its place.
+    Linked(Callable, Arc<Linked>),
+    /// The same where calls by index are not allowed: only frames that bring the code again call it.
+    Once(Callable, Arc<Linked>),
+    /// Code that the store does not hold, or no longer, and its name. Without one where the table keeps too many words already: its
+    /// code id is what it is called by then.
+    Missing(CodeId, Box<str>),
+    /// Code that was refused: whatever calls it by its index is refused for the same reason. Without words where the table
+    /// keeps too many already.
+    Refused(Refusal),
+}
+
+impl Binding {
+    /// Bytes of its words.
+    fn words(&self) -> usize {
+        match self {
+            Binding::Missing(_, name) => name.len(),
+            Binding::Refused(refusal) => refusal.text.len(),
+            Binding::Nothing | Binding::Linked(..) | Binding::Once(..) => 0,
+        }
+    }
+}
+
+impl CodeTable {
+    /// A table in which nothing is bound.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One for a source that may take `budget`.
+    pub(crate) fn with_budget(budget: Budget) -> Self {
+        CodeTable { budget, ..Self::default() }
+    }
+
+    /// Drops what is bound to `id`, so that its next call asks for the code again.
+    pub(crate) fn forget(&mut self, id: &CodeId) {
+        for index in 0..self.bindings.len() {
+            if let Binding::Linked(_, linked) | Binding::Once(_, linked) = &self.bindings[index]
+                && linked.id() == *id
+            {
+                let linked = Arc::clone(linked);
+                self.miss(index as u16, *id, linked.name());
+            }
+        }
+        self.in_place.forget(id);
+    }
+
+    /// Notes that the code which `index` stands for is not there.
+    pub(super) fn miss(&mut self, index: u16, id: CodeId, name: &str) {
+        // What was there goes first, and its words with it.
+        self.bind(index, Binding::Nothing);
+        let name = if self.words + name.len() <= WORDS { name } else { "" };
+        self.bind(index, Binding::Missing(id, name.into()));
+    }
+
+    /// Refuses every index that misses the code `id`.
+    pub(crate) fn withhold(&mut self, id: &CodeId, refusal: &Refusal) {
+        for index in 0..self.bindings.len() {
+            if matches!(&self.bindings[index], Binding::Missing(missing, _) if missing == id) {
+                self.refuse(index as u16, refusal);
+            }
+        }
+    }
+
+    pub(super) fn fill(&mut self, id: &CodeId, with: impl Fn() -> Binding) {
+        for index in 0..self.bindings.len() {
+            if matches!(&self.bindings[index], Binding::Missing(missing, _) if missing == id) {
+                self.bind(index as u16, with());
+            }
+        }
+    }
+
+    /// Refuses what calls `index` for this reason.
+    pub(crate) fn refuse(&mut self, index: u16, refusal: &Refusal) {
+        // What was there goes first, and its words with it.
+        self.bind(index, Binding::Nothing);
+        let mut kept = Refusal { cause: refusal.cause, text: String::new() };
+        if self.words + refusal.text.len() <= WORDS {
+            kept.text.clone_from(&refusal.text);
+        }
+        self.bind(index, Binding::Refused(kept));
+    }
+
+    pub(super) fn bind(&mut self, index: u16, binding: Binding) {
+        let index = usize::from(index);
+        if self.bindings.len() <= index {
+            // Doubled, and never more than there are indices.
+            let room = (index + 1).next_power_of_two().min(INDICES);
+            self.bindings.reserve_exact(room - self.bindings.len());
+            self.bindings.resize_with(index + 1, || Binding::Nothing);
+        }
+        self.words += binding.words();
+        let before = std::mem::replace(&mut self.bindings[index], binding);
+        self.words -= before.words();
+    }
+
+    /// The code bound to `index`, also if only the frame that brings it may call it.
+    #[inline]
+    pub(crate) fn bound(&self, index: u16) -> Option<(Callable, &Arc<Linked>)> {
+        match self.bindings.get(usize::from(index)) {
+            Some(Binding::Linked(callable, linked) | Binding::Once(callable, linked)) => {
+                Some((*callable, linked))
+            }
+            _ => None,
+        }
+    }
+
+    /// The code bound to `index`, if it can run.
+    #[inline(always)]
+    pub(crate) fn callable(&self, index: u16) -> Option<Callable> {
+        match self.bindings.get(usize::from(index)) {
+            Some(Binding::Linked(callable, _)) => Some(*callable),
+            _ => None,
+        }
+    }
+}
+
+/// The refusal of a call whose code was refused before.
+pub(super) fn again(refusal: &Refusal) -> Refusal {
+    if refusal.text.is_empty() {
+        let text = format_args!(
+            "its code was refused before ({}), and so often that the words are gone",
+            refusal.cause
+        );
+        return Refusal::new(refusal.cause, text);
+    }
+    refusal.clone()
+}
+
+/// What is needed to call code, out of the table that holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callable {
+    pub(super) main: Main,
+    /// Where its calls are counted: as long there as the code is.
+    pub(super) usage: NonNull<Usage>,
+    /// Alignment in bytes that it needs for its payload; at least that of a word.
+    pub(crate) align: usize,
+}
+
+impl Callable {
+    pub(super) fn of(linked: &Linked) -> Self {
+        Callable {
+            main: linked.main(),
+            usage: NonNull::from(linked.usage()),
+            align: 1 << linked.payload_align_log2().max(INLINE_ALIGN_LOG2),
+        }
+    }
+}
+
+/// The code that a frame names, in memory that nobody else writes.
+pub(crate) struct Named<'a> {
+    pub(crate) id: CodeId,
+    pub(crate) epoch: u64,
+    pub(crate) name: &'a [u8],
+    /// The whole image; empty if only the id came.
+    pub(crate) image: &'a [u8],
+    /// Who brings it.
+    pub(crate) origin: &'a dyn fmt::Display,
+}
+
+/// Whether the code bound to an index can run now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ready {
+    Yes,
+    /// The source must send the code first.
+    Needs(CodeId),
+    /// Other code must go first ([`Executor::make_room`](super::Executor::make_room)).
+    Crowded(Need),
+}
+
+/// Why a frame's code could not be bound.
+pub(super) enum Unbound {
+    /// It is refused.
+    Refused(Refusal),
+    /// It needs so much room, and is refused if there is none to be made.
+    NoRoom(Refusal, Need),
+}
+
+impl From<Refusal> for Unbound {
+    fn from(refusal: Refusal) -> Self {
+        Unbound::Refused(refusal)
+    }
+}
+
+impl From<Unbound> for Refusal {
+    fn from(unbound: Unbound) -> Self {
+        let (Unbound::Refused(refusal) | Unbound::NoRoom(refusal, _)) = unbound;
+        refusal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farjump_control::RefusalCause;
+    use farjump_core::image::{ImageParts, Machine};
+    use farjump_fuzz::allocation::{is_counting, most_at_once};
+
+    use super::*;
+
+    /// Bytes that a table with every index in use takes at most, beside code: as `docs/security.md` says.
+    const TABLE: usize = 3 << 20;
+
+    fn words(table: &CodeTable) -> usize {
+        table.bindings.iter().map(Binding::words).sum()
+    }
+
+    #[test]
+    fn a_table_of_refused_code_keeps_few_words_and_every_cause() {
+        let mut table = CodeTable::new();
+        let refusal = Refusal::new(RefusalCause::Policy, "x".repeat(1000));
+        for _ in 0..3 {
+            for index in 0..=u16::MAX {
+                table.refuse(index, &refusal);
+            }
+            assert_eq!(table.bindings.len(), INDICES);
+            assert!(table.bindings.capacity() * size_of::<Binding>() <= TABLE);
+            assert!(words(&table) <= WORDS && words(&table) > WORDS - 2000, "{}", words(&table));
+            assert_eq!(words(&table), table.words);
+        }
+        let Binding::Refused(last) = &table.bindings[usize::from(u16::MAX)] else { panic!("it is refused") };
+        let last = again(last);
+        assert_eq!(last.cause, RefusalCause::Policy);
+        assert!(last.text.contains("refused before (policy)"), "{last}");
+        // What is bound anew makes room for other words.
+        for index in 0..=u16::MAX {
+            table.bind(index, Binding::Nothing);
+        }
+        assert_eq!(table.words, 0);
+    }
+
+    #[test]
+    fn code_that_is_forgotten_leaves_few_names_at_the_indices_that_it_had() {
+        let Some(machine) = Machine::native() else {
+            return eprintln!("skipped: no code is placed on this architecture");
+        };
+        let image = ImageParts::text(machine, &[0xc3; 16]).encode().unwrap();
+        let id = farjump_loader::code_id(&image);
+        let mut executor = crate::executor::Executor::builder().build().unwrap();
+        let (mut table, epoch) = (CodeTable::new(), executor.epoch());
+        let named = Named { id, epoch, name: &[b'n'; 255], image: &image, origin: &"a test" };
+        for index in 0..=u16::MAX {
+            assert_eq!(executor.bind(&mut table, index, &named), Ok(Ready::Yes));
+        }
+        let (_, most) = most_at_once(|| table.forget(&id));
+        assert!(most <= WORDS, "{most} bytes");
+        assert!(words(&table) > WORDS - 255 && words(&table) == table.words, "{}", table.words);
+        assert_eq!(executor.ready(&table, u16::MAX), Ok(Ready::Needs(id)));
+        // When the code comes again it has its name, and every index has the code.
+        assert_eq!(executor.supply(&mut table, id, &image, &"a test"), None);
+        assert!((0..=u16::MAX).all(|index| table.callable(index).is_some()));
+        assert_eq!(table.words, 0);
+    }
+
+    #[test]
+    fn a_table_of_code_that_is_missing_keeps_few_names_and_every_id() {
+        let mut table = CodeTable::new();
+        let name = "n".repeat(765);
+        let (_, most) = most_at_once(|| {
+            for round in 0..3_u8 {
+                for index in 0..=u16::MAX {
+                    table.miss(index, CodeId([round; 16]), &name);
+                }
+                assert!(words(&table) <= WORDS && words(&table) > WORDS - 1000, "{}", words(&table));
+                assert_eq!(words(&table), table.words);
+            }
+        });
+        assert!(is_counting());
+        // While it grows the table is there twice, the old one being half as long.
+        assert!(most <= TABLE + TABLE / 2 + WORDS, "{most} bytes");
+        assert!(
+            matches!(&table.bindings[65_535], Binding::Missing(CodeId([2, ..]), name) if name.is_empty())
+        );
+        // What came makes room for other names; what is refused, for other reasons.
+        table.fill(&CodeId([2; 16]), || Binding::Nothing);
+        assert_eq!((words(&table), table.words), (0, 0));
+        table.miss(7, CodeId([3; 16]), "short");
+        table.withhold(&CodeId([3; 16]), &Refusal::new(RefusalCause::CodeMissing, "gone"));
+        assert_eq!(words(&table), table.words);
+        assert!(matches!(&table.bindings[7], Binding::Refused(refusal) if refusal.text.contains("gone")));
+    }
+}

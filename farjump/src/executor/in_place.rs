@@ -1,0 +1,118 @@
+//! Code that runs in place, as the executor knows it: what was checked of it, for each source.
+
+use std::ptr::NonNull;
+
+use farjump_control::RefusalCause;
+use farjump_core::channel::InPlace as Place;
+use farjump_core::frame::INLINE_ALIGN_LOG2;
+use farjump_core::image::CodeId;
+use farjump_loader::{InPlace, Usage};
+
+use super::{Callable, CodeTable, Executor, Named};
+use crate::Refusal;
+use crate::mode::Mode;
+
+/// Most bytes that are kept of one source's code: tens of thousands of functions with a few imports each, and more than one image can take. What is over is
+/// no loss but of time: code that comes again is checked again.
+const LIMIT: usize = 4 << 20;
+
+/// The code of one source that was checked to run in place, by index.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    held: Vec<Option<Box<InPlace>>>,
+    /// What they take, but for the list itself.
+    bytes: usize,
+}
+
+impl Checked {
+    fn get(&self, index: u16) -> Option<&InPlace> {
+        self.held.get(usize::from(index))?.as_deref()
+    }
+
+    /// Keeps `code`. If that is too much, all else goes.
+    fn put(&mut self, index: u16, code: InPlace) {
+        let index = usize::from(index);
+        if self.bytes + code.footprint() > LIMIT {
+            *self = Checked::default();
+        }
+        if self.held.len() <= index {
+            self.held.resize_with(index + 1, || None);
+        }
+        self.bytes += code.footprint();
+        if let Some(before) = self.held[index].replace(Box::new(code)) {
+            self.bytes -= before.footprint();
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: &CodeId) {
+        for slot in &mut self.held {
+            if let Some(code) = slot.take_if(|code| code.id() == *id) {
+                self.bytes -= code.footprint();
+            }
+        }
+    }
+}
+
+impl CodeTable {
+    /// Whether the image of `len` bytes that came by this index and identity was checked already.
+    pub(crate) fn is_checked(&self, index: u16, id: &CodeId, len: usize) -> bool {
+        self.in_place.get(index).is_some_and(|code| code.id() == *id && code.image_len() == len)
+    }
+
+    /// Makes the image at `place`, of code that was checked at `index`, fit to be called. Until [`CodeTable::over`] a crash
+    /// report names it. Its calls are counted in `usage`, which is the executor's ([`Executor::in_place_usage`]).
+    ///
+    /// # Safety
+    /// `place` must be of a frame that is held until the call is over.
+    pub(crate) unsafe fn prepare(
+        &self,
+        index: u16,
+        place: &Place,
+        usage: NonNull<Usage>,
+    ) -> Result<Callable, Refusal> {
+        let code =
+            self.in_place.get(index).filter(|code| code.image_len() == place.len).ok_or_else(|| {
+                Refusal::new(RefusalCause::UnknownIndex, format_args!("no code of index {index} was checked"))
+            })?;
+        // SAFETY: the place is as long as the image, can be written and executed as the channel says, and is this thread's
+        // while the frame is held.
+        let main = unsafe { code.prepare(place.image, place.address) }?;
+        Ok(Callable { main, usage, align: 1 << code.payload_align_log2().max(INLINE_ALIGN_LOG2) })
+    }
+
+    /// The call of code at `index` that was prepared is over.
+    pub(crate) fn over(&self, index: u16) {
+        if let Some(code) = self.in_place.get(index) {
+            code.over();
+        }
+    }
+}
+
+impl Executor {
+    /// Whether a frame made for `epoch` may run its code in place.
+    pub(crate) fn allow_in_place(&self, epoch: u64) -> Result<(), Refusal> {
+        self.allow(Mode::InPlace)?;
+        self.of_this_epoch(epoch)
+    }
+
+    /// Where calls of code that runs in place are counted.
+    pub(crate) fn in_place_usage(&self) -> NonNull<Usage> {
+        NonNull::from(&*self.in_place)
+    }
+
+    /// Checks code that is to run in place at `index`. What runs is in the frames: nothing is placed.
+    pub(crate) fn check_in_place(
+        &mut self,
+        table: &mut CodeTable,
+        index: u16,
+        named: &Named<'_>,
+    ) -> Result<(), Refusal> {
+        self.policy.image(named.image.len())?;
+        let name = String::from_utf8_lossy(named.name);
+        let code = InPlace::new(named.image, named.id, &name, &self.resolver, self.crash_report)?;
+        log::debug!("`{name}` runs in place, code id {}", named.id);
+        self.prepare_thread();
+        table.in_place.put(index, code);
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! Running injected code: what a frame names is looked up, placed if it is new, and called.
+//!
+//! [`Executor`] is what all targets share, whatever brings their frames. A [`CodeTable`] belongs to one source.
+
+mod bind;
+mod builder;
+mod coarse_clock;
+mod code_table;
+mod context;
+mod crash;
+mod direct_call;
+mod enter;
+mod export;
+mod forward_requests;
+mod in_place;
+mod lent;
+mod perf_map;
+mod run;
+mod services;
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::Arc;
+
+use farjump_control::{RefusalCause, plain};
+use farjump_core::frame::MAX_NAME;
+use farjump_core::icache;
+use farjump_core::image::CodeId;
+use farjump_loader::{Library, Linked, Need, Resolver, Store, Usage};
+
+use self::coarse_clock::Clock;
+use self::perf_map::PerfMap;
+use crate::Error;
+use crate::mode::{Allowed, Mode};
+use crate::policy::Policy;
+use crate::refusal::Refusal;
+use crate::stats::{Stats, StoreStats};
+
+pub use builder::ExecutorBuilder;
+pub use code_table::CodeTable;
+pub(crate) use code_table::{Callable, Named, Ready};
+pub(crate) use context::{Context, Ended, running};
+pub use direct_call::{Called, Caller};
+pub use export::ExportFn;
+pub(crate) use forward_requests::{Forwarding, Gate};
+
+/// Holds linked code and calls it. Used by one thread at a time.
+#[derive(Debug)]
+pub struct Executor {
+    store: Store,
+    pub(crate) clock: Clock,
+    resolver: Resolver,
+    target_args: *mut c_void,
+    epoch: u64,
+    context: Context,
+    reply_limit: usize,
+    perf_map: Option<PerfMap>,
+    crash_report: bool,
+    pub(crate) stats: Stats,
+    modes: Allowed,
+    pub(crate) policy: Policy,
+    /// The calls of code that runs in place.
+    in_place: Box<Usage>,
+    /// [`Executor::make_room`] was called for what is bound next.
+    room_was_made: bool,
+    /// The functions that are here without having come, by name.
+    local: HashMap<Arc<str>, Arc<Linked>>,
+    /// That of these that was called last.
+    recent_local: Option<(Arc<str>, Callable)>,
+}
+
+// SAFETY: the one field that is not Send is the pointer handed to injected code; who sets it vouches that it may be used
+// from whichever thread runs the executor (`set_target_args`).
+unsafe impl Send for Executor {}
+
+impl Executor {
+    /// What to offer and how much to hold.
+    pub fn builder() -> ExecutorBuilder {
+        ExecutorBuilder::default()
+    }
+
+    /// What injected functions get as their third argument.
+    ///
+    /// # Safety
+    /// `args` must be null, or valid for whatever the injected functions of this target do with it, on the thread that runs
+    /// the executor, until it is set anew or the executor is dropped.
+    pub unsafe fn set_target_args(&mut self, args: *mut c_void) {
+        self.target_args = args;
+    }
+
+    /// This executor's epoch: a random number that tells it apart from every one before it at the same address.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The symbols offered as exports, in no order.
+    pub fn exports(&self) -> impl Iterator<Item = &str> {
+        self.resolver.exports().names()
+    }
+
+    /// The code held.
+    pub fn images(&self) -> impl Iterator<Item = &Arc<Linked>> {
+        self.store.iter()
+    }
+
+    /// The code `id`, if it is held.
+    pub(crate) fn image(&self, id: &CodeId) -> Option<&Arc<Linked>> {
+        self.store.get(id)
+    }
+
+    /// Whether `linked` is a function of the target's own.
+    pub(crate) fn is_local(&self, linked: &Arc<Linked>) -> bool {
+        self.local.values().any(|own| Arc::ptr_eq(own, linked))
+    }
+
+    /// What was counted.
+    pub(crate) fn counted(&self) -> Stats {
+        let store = &self.store;
+        let capacity = store.capacity();
+        let mut stats = self.stats.clone();
+        stats.calls = store.calls() + self.in_place.calls();
+        stats.store = StoreStats {
+            images: store.len(),
+            bytes: store.bytes(),
+            evictions: store.evictions(),
+            capacity_images: capacity.images,
+            capacity_bytes: capacity.bytes,
+            room_used: store.arena().used(),
+            room: store.arena().capacity(),
+        };
+        stats
+    }
+
+    /// Drops code, the least recently used first, until there is room for `need` or nothing more can go. `release` is called
+    /// with each before it goes: no table may bind it any more. Functions set by [`Executor::set_local`] stay.
+    ///
+    /// The next time that code is bound it is placed or refused, whatever it needs: asking for room again would bring none.
+    pub(crate) fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<Linked>)) {
+        let local = &self.local;
+        let before = self.store.evictions();
+        self.store.make_room(need, |linked| {
+            if !local.values().any(|own| Arc::ptr_eq(own, linked)) {
+                release(linked);
+            }
+        });
+        self.room_was_made = true;
+        log::debug!("dropped {} images to make room", self.store.evictions() - before);
+    }
+
+    /// Drops the code `id` from the store; `false` if it is not there. Its statics are gone with it.
+    pub(crate) fn forget(&mut self, id: &CodeId) -> bool {
+        self.store.forget(id)
+    }
+
+    /// Has the function of `library` here from now on, in place of one of the same name, for calls in which only the name
+    /// travels ([`Mode::Local`]).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when its image cannot be linked with what is offered; the function there was stays then. When it has
+    /// no image for this machine.
+    pub fn set_local(&mut self, library: &Library) -> Result<(), Error> {
+        self.set_local_with(library, |_| {})
+    }
+
+    /// As [`Executor::set_local`]; `release` as in [`Executor::make_room`].
+    pub(crate) fn set_local_with(
+        &mut self,
+        library: &Library,
+        release: impl FnMut(&Arc<Linked>),
+    ) -> Result<(), Error> {
+        let refused = |cause, text| Error::Refused { ifunc: library.name().to_owned(), cause, text };
+        let machine =
+            icache::supported().map_err(|why| refused(RefusalCause::WrongMachine, why.to_owned()))?;
+        let image = library.image_for(machine)?;
+        if self.store.get(&image.id()).is_none()
+            && let Some(need) = Need::of(image.bytes())
+        {
+            self.store.make_room(&need, release);
+        }
+        let linked = self
+            .install(image.id(), library.name(), image.bytes(), &"the target itself")
+            .map_err(Refusal::from)
+            .map_err(|refusal| refused(refusal.cause, refusal.text))?;
+        self.local.insert(library.name().into(), linked);
+        self.recent_local = None;
+        Ok(())
+    }
+
+    /// Offers a function as `name` from now on, before all that was offered by that name until now. Code that was linked before
+    /// keeps what it had. Names that begin with `farjump_` are the services', and stay theirs; so do `memcpy`, `memmove`, `memset`
+    /// and `memcmp`.
+    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
+        if !services::is_reserved(name) {
+            // SAFETY: as in `ExecutorBuilder::export`.
+            unsafe { self.resolver.interpose(name, function.address()) };
+        }
+    }
+
+    /// As [`Executor::export`], an address of a function or of data, as C gives it.
+    ///
+    /// # Safety
+    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as the executor lives.
+    pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
+        // SAFETY: the caller's promise.
+        unsafe { self.resolver.interpose(name, address) };
+    }
+
+    /// As [`Executor::export`], the address of data.
+    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
+        if !services::is_reserved(name) {
+            // SAFETY: as in `ExecutorBuilder::export_data`.
+            unsafe { self.resolver.interpose(name, (&raw const *data).cast()) };
+        }
+    }
+
+    /// As [`Executor::export`], every symbol that a shared library defines itself, by path or soname. It is loaded now, which runs
+    /// its constructors, and stays until the process ends. Returns the names of exports that it takes the place of.
+    ///
+    /// # Errors
+    /// [`Error::Library`] when it cannot be loaded.
+    ///
+    /// # Safety
+    /// As for [`ExecutorBuilder::library`]; its constructors run now.
+    pub unsafe fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.resolver.interpose_library(path.as_ref()) }?)
+    }
+
+    /// As [`Executor::export_library`], of a library that is no file here: `name` is what messages call it.
+    ///
+    /// # Errors
+    /// As [`Executor::export_library`].
+    ///
+    /// # Safety
+    /// As for [`Executor::export_library`].
+    pub unsafe fn export_library_bytes(&mut self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.resolver.interpose_bytes(name, library) }?)
+    }
+
+    /// No longer has a function of this name here; `false` if there was none.
+    pub fn remove_local(&mut self, name: &str) -> bool {
+        self.recent_local = None;
+        self.local.remove(name).is_some()
+    }
+
+    /// The function of this name that is here.
+    #[inline]
+    pub(crate) fn local(&mut self, name: &[u8]) -> Result<Callable, Refusal> {
+        match &self.recent_local {
+            Some((recent, callable)) if recent.as_bytes() == name => Ok(*callable),
+            _ => self.look_local_up(name),
+        }
+    }
+
+    fn look_local_up(&mut self, name: &[u8]) -> Result<Callable, Refusal> {
+        self.allow(Mode::Local)?;
+        let held = std::str::from_utf8(name).ok().and_then(|name| self.local.get_key_value(name));
+        let Some((name, linked)) = held else {
+            let name = plain(&String::from_utf8_lossy(name), MAX_NAME);
+            return Err(Refusal::new(
+                RefusalCause::CodeMissing,
+                format_args!(
+                    "it has no function `{name}` of its own: give the target the library (--local), or send the code (mode cached)"
+                ),
+            ));
+        };
+        let callable = Callable::of(linked);
+        self.recent_local = Some((Arc::clone(name), callable));
+        Ok(callable)
+    }
+}

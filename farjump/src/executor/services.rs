@@ -1,0 +1,94 @@
+//! What every target offers to injected code: `farjump_ifunc.h`, seen from the other side.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use farjump_loader::Exports;
+
+use super::context::{self, NotLeft};
+#[cfg(doc)]
+use super::forward_requests::NotForwarded;
+use super::lent::Lent;
+
+/// Whether every target offers something of this name, which safe code may take for what it is: the services, and the four
+/// functions that compilers call unasked.
+pub(super) fn is_reserved(name: &str) -> bool {
+    let reserved = name.starts_with("farjump_") || matches!(name, "memcpy" | "memmove" | "memset" | "memcmp");
+    if reserved {
+        log::warn!("`{name}` stays what it is: every target offers it");
+    }
+    reserved
+}
+
+/// Adds the services to `exports`.
+pub(super) fn offer(exports: &mut Exports) {
+    // SAFETY: they are what `farjump_ifunc.h` declares by these names, and stay as long as this library.
+    unsafe {
+        exports.insert("farjump_reply", farjump_reply as *const c_void);
+        exports.insert("farjump_forward", farjump_forward as *const c_void);
+        exports.insert("farjump_panic", farjump_panic as *const c_void);
+    }
+}
+
+/// Appends `len` bytes to this call's reply. 0, or -1 if the reply would get too long.
+unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
+    if len == 0 {
+        return 0;
+    }
+    if bytes.is_null() {
+        return -1;
+    }
+    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code is.
+    let bytes = unsafe { Lent::new(bytes.cast(), len) };
+    if context::append(bytes) { 0 } else { -1 }
+}
+
+/// Has this call forwarded, with this payload, to the peer that the target knows by `peer`. 0, or a [`NotForwarded`].
+unsafe extern "C" fn farjump_forward(
+    peer: *const c_char,
+    peer_len: usize,
+    payload: *const c_void,
+    payload_size: usize,
+) -> c_int {
+    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as native code is.
+    let (peer, payload) =
+        unsafe { (Lent::new(peer.cast(), peer_len), Lent::new(payload.cast(), payload_size)) };
+    match context::forward(peer, payload) {
+        Ok(()) => 0,
+        Err(why) => why as c_int,
+    }
+}
+
+/// Ends this call; the source's wait fails with the message. Hands [`panic`] where this call of it lies on the stack.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+    core::arch::naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {panic}", panic = sym panic)
+}
+
+/// No code is placed on other machines.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+    // SAFETY: the same arguments.
+    unsafe { panic(message, len, 0, 0) }
+}
+
+/// `farjump_panic`, whose return address lies at `slot`, and which was called with `frame` in the register that points to frames.
+unsafe extern "C" fn panic(message: *const c_char, len: usize, slot: usize, frame: usize) -> ! {
+    // SAFETY: as in `farjump_reply`.
+    let mut message = unsafe { Lent::new(message.cast(), len) };
+    if message.len() == 0 {
+        message = Lent::from(&b"(no message)"[..]);
+    }
+    let left = context::abandon(message, slot, frame);
+    let message = message.to_vec();
+    let said = String::from_utf8_lossy(&message);
+    match left {
+        // The code called us from a thread of its own, and there is nothing to go back to.
+        NotLeft::NoCall => eprintln!("farjump: injected code panicked outside a call: {said}"),
+        NotLeft::Across(function) => eprintln!(
+            "farjump: injected code panicked in a function that was called back from {function}, which must not be left in the \
+             middle: {said}: the process ends; return from the function that is called back, and panic then"
+        ),
+    }
+    std::process::abort()
+}

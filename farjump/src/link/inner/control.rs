@@ -1,0 +1,275 @@
+//! What a target says on the control connection, and its end.
+
+use std::time::{Duration, Instant};
+
+use farjump_control::{DeferredFd, Error as MeetError, Message, RefusalCause, plain};
+use farjump_core::image::CodeId;
+use farjump_core::transport::{Cause, TransportError};
+use farjump_loader::Library;
+
+use super::super::Deadline;
+use super::super::pending_calls::MAX_CALLS;
+use super::super::sent_codes::Known;
+use super::{Inner, ONE_WAY};
+use crate::{Error, Refusal};
+
+/// Most characters kept of what a target says. It may end up on a terminal, so it is made fit for one too.
+pub(super) const MAX_TEXT: usize = 4096;
+/// Messages read at a time, so that a target that sends them without end keeps nobody from looking at the clock.
+const MESSAGES: usize = 256;
+
+impl Inner {
+    pub(super) fn read_control(&mut self) -> Result<(), Error> {
+        if self.gone.is_some() {
+            return Err(self.gone_error());
+        }
+        let now = Instant::now();
+        if let Some((until, why)) = self.going.as_deref() {
+            // Nothing more comes on the control connection.
+            let (late, why) = (*until <= now, why.clone());
+            return if late { Err(self.end(why)) } else { Ok(()) };
+        }
+        self.shrink_if_unused(now)?;
+        self.control_due = now + self.settings.control_interval;
+        self.unread = true;
+        for _ in 0..MESSAGES {
+            match self.control.recv() {
+                Ok(Some((message, descriptors))) => {
+                    self.heard = true;
+                    self.control_message(message, descriptors)?;
+                    if self.going.is_some() {
+                        self.unread = false;
+                        return Ok(());
+                    }
+                }
+                Ok(None) => {
+                    self.unread = false;
+                    break;
+                }
+                Err(error) => {
+                    self.unread = false;
+                    return self.gone(&error);
+                }
+            }
+        }
+        if self.control.wants_write()
+            && let Err(error) = self.control.flush()
+        {
+            return self.gone(&error);
+        }
+        Ok(())
+    }
+
+    fn control_message(&mut self, message: Message, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
+        match message {
+            Message::Refused { token, cause, text } => {
+                self.refusals_read += 1;
+                self.refused(token, Refusal { cause, text: plain(&text, MAX_TEXT) });
+            }
+            Message::NeedCode { id, .. } => return self.supply(CodeId(id)),
+            Message::Linked { index, nanoseconds } => {
+                self.codes.set_link_time(index.into(), Duration::from_nanos(nanoseconds));
+            }
+            Message::Offer { end } => return self.offered(end, descriptors),
+            Message::Go => self.enlarged(),
+            Message::Decline { cause, text } => {
+                self.declined(Refusal { cause, text: plain(&text, MAX_TEXT) });
+            }
+            Message::Closing { text } => {
+                return self.leaves(format!("it closed the link: {}", plain(&text, MAX_TEXT)));
+            }
+            other => log::debug!("{}: unexpected {} ignored", self.settings.address, other.name()),
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, token: u32, refusal: Refusal) {
+        let one_way = token & ONE_WAY != 0;
+        let code = if one_way { Some((token >> 16) as u16) } else { self.calls.code(token) };
+        let mut ifunc = String::from("a frame");
+        if let Some(code) = code
+            && let Some(name) = self.codes.name(code.into())
+        {
+            name.clone_into(&mut ifunc);
+            if !bound_still(refusal.cause) {
+                // Whatever the frame was to bind is not bound: the next call brings the code again.
+                self.codes.set_known(code.into(), Known::Nothing);
+            }
+        }
+        if one_way && let Some(handler) = &mut self.settings.on_refused {
+            handler(&refusal);
+        }
+        let error = Error::Refused { ifunc, cause: refusal.cause, text: refusal.text };
+        if one_way {
+            self.refusal.get_or_insert(error);
+        } else {
+            self.calls.answer(token, || Err(error));
+        }
+    }
+
+    /// The target asks for code.
+    fn supply(&mut self, id: CodeId) -> Result<(), Error> {
+        // What the target does not take is not sent either: the frame is refused, and the next call fails here.
+        let most = usize::try_from(self.limits.image).unwrap_or(usize::MAX);
+        let code = self.codes.by_id(&id);
+        // One that is too long travels in frames only: this one is refused, and the next brings the code along.
+        let image =
+            code.and_then(|code| Some((code, code.image()?))).filter(|(_, image)| image.len() <= most);
+        let Some((code, image)) = image else {
+            return self.tell(&Message::NoCode { id: id.0 });
+        };
+        if let Some(handler) = &mut self.settings.on_code_missing {
+            handler(code.name());
+        }
+        self.stats.code_bytes += image.len() as u64;
+        self.tell(&Message::Code { id: id.0, image })
+    }
+
+    pub(super) fn tell(&mut self, message: &Message) -> Result<(), Error> {
+        match self.control.send(message, &[]) {
+            Ok(()) => Ok(()),
+            Err(error) => self.gone(&error),
+        }
+    }
+
+    pub(in super::super) fn link_time(
+        &mut self,
+        library: &Library,
+        timeout: Duration,
+    ) -> Result<Option<Duration>, Error> {
+        let index = usize::from(self.codes.index(library, self.machine)?);
+        let deadline = Deadline::after(timeout);
+        loop {
+            let code = self.codes.get(index);
+            if code.link_time.is_some() || code.known != Known::Bound || deadline.passed() {
+                return Ok(code.link_time);
+            }
+            self.sleep(deadline)?;
+            self.look_everywhere()?;
+        }
+    }
+
+    // ---- the end ----
+
+    /// The control connection ended: the target is gone. No error where its last answers may still come.
+    #[cold]
+    pub(super) fn gone(&mut self, error: &MeetError) -> Result<(), Error> {
+        self.leaves(error.to_string())
+    }
+
+    /// The target is gone for the reason `why`. Where the channel says itself when it has brought all, the answers that were sent before
+    /// are waited for until then, as long as the target's machine may be silent.
+    #[cold]
+    fn leaves(&mut self, why: String) -> Result<(), Error> {
+        if self.going.is_some() {
+            return Ok(());
+        }
+        self.take_last_answers();
+        if self.gone.is_none() && self.channel.has_end() && !self.calls.none_in_flight() {
+            self.going = Some(Box::new((self.settings.silence_deadline(), why)));
+            self.codes.cool();
+            return Ok(());
+        }
+        Err(self.end(why))
+    }
+
+    /// Answers that the target gave before its end are in the mailbox: at most one for each call.
+    fn take_last_answers(&mut self) {
+        for _ in 0..MAX_CALLS {
+            if self.gone.is_some() || !matches!(self.step(), Ok(true)) {
+                break;
+            }
+        }
+    }
+
+    /// The transport failed, or the target broke the protocol. What takes nothing more may still bring answers: then the link is not at its
+    /// end yet.
+    #[cold]
+    pub(super) fn broken(&mut self, error: &TransportError) -> Error {
+        let text = error.clone().with_peer(self.settings.address.clone()).to_string();
+        if self.going.is_none() && is_gone(error) {
+            return match self.leaves(text) {
+                Ok(()) => self.gone_error(),
+                Err(error) => error,
+            };
+        }
+        self.end(text)
+    }
+
+    /// As [`Inner::broken`], where that is no reason not to go on taking answers.
+    #[cold]
+    pub(super) fn broken_for_now(&mut self, error: &TransportError) -> Result<(), Error> {
+        let error = self.broken(error);
+        if self.going.is_some() && self.gone.is_none() { Ok(()) } else { Err(error) }
+    }
+
+    /// Nothing more comes: the transport failed, the target broke the protocol, or a channel that has an end is at it.
+    #[cold]
+    pub(super) fn finished(&mut self, error: &TransportError) -> Error {
+        if let Some((_, why)) = self.going.as_deref() {
+            let why = why.clone();
+            return self.end(why);
+        }
+        let mut why = error.clone().with_peer(self.settings.address.clone()).to_string();
+        if self.gone.is_none() && is_gone(error) && self.channel.has_end() {
+            // What the target said on the control connection before its end explains more. Until here no answer is waited for.
+            self.going = Some(Box::new((Instant::now(), String::new())));
+            for _ in 0..MESSAGES {
+                match self.control.recv() {
+                    Ok(Some((Message::Closing { text }, _))) => {
+                        why = format!("it closed the link: {}", plain(&text, MAX_TEXT));
+                        break;
+                    }
+                    Ok(Some((message @ Message::Refused { .. }, descriptors))) => {
+                        drop(self.control_message(message, descriptors));
+                    }
+                    Ok(Some(_)) => {}
+                    _ => break,
+                }
+            }
+        }
+        self.end(why)
+    }
+
+    fn end(&mut self, why: String) -> Error {
+        if self.gone.is_none() {
+            if let Some(handler) = &mut self.settings.on_peer_gone {
+                handler(&why);
+            }
+            let peer = self.settings.address.clone();
+            self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.clone() });
+            self.codes.cool();
+            self.gone = Some(why);
+            self.going = None;
+        }
+        self.gone_error()
+    }
+
+    #[cold]
+    pub(super) fn gone_error(&self) -> Error {
+        let going = self.going.as_deref().map(|(_, why)| why);
+        let why = self.gone.as_ref().or(going).cloned().unwrap_or_default();
+        Error::PeerGone { peer: self.settings.address.clone(), why }
+    }
+
+    /// Says goodbye, so that the target need not find out.
+    pub(super) fn leave(&mut self) {
+        if self.gone.is_none() && self.going.is_none() && self.control.send(&Message::Bye, &[]).is_ok() {
+            // Best effort: the end of the connection says the same.
+            drop(self.control.flush());
+        }
+    }
+}
+
+/// Whether an error says that the peer is gone.
+fn is_gone(error: &TransportError) -> bool {
+    matches!(error.cause(), Cause::PeerGone | Cause::Unreachable(_))
+}
+
+/// Whether a code index that was bound is bound still when a call is refused for this cause: it ran, or its mode is not allowed.
+fn bound_still(cause: RefusalCause) -> bool {
+    matches!(
+        cause,
+        RefusalCause::ReplyTooLarge | RefusalCause::Panicked | RefusalCause::Policy | RefusalCause::Forward
+    )
+}

@@ -1,0 +1,498 @@
+//! The working of a link: sending, and what is known. [`waiting`] takes answers, [`control`] what the target says beside them,
+//! [`batching`] puts small messages together, and [`large`] sends what the link's own mailbox is too small for. [`watched`] sleeps in
+//! an event loop of the caller's.
+
+mod batching;
+mod control;
+mod forward;
+mod large;
+mod waiting;
+mod watched;
+
+use std::time::{Duration, Instant};
+
+use farjump_control::{Control, PassedOver, PeerIdentity, Rights};
+use farjump_core::channel::{BESIDE, Channel, SendError};
+use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
+use farjump_core::image::Machine;
+use farjump_core::transport::ArrivalRules;
+use farjump_loader::Library;
+
+use super::connect::Settings;
+use super::in_place;
+use super::pending_calls::{Calls, MAX_CALLS, ReplyBytes};
+use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
+use super::sent_codes::{Codes, Known};
+use super::watch::Watch;
+use super::{Deadline, LinkStats, Path};
+use crate::lull::Lull;
+use crate::policy::{Ceilings, may};
+use crate::{Error, Mode, Refusal};
+use batching::Several;
+use large::Bigger;
+use waiting::Wait;
+
+/// Marks the tokens of frames for which nobody waits: no slot has so high a number ([`MAX_CALLS`]). The code index in the
+/// upper half tells which function a refusal means.
+const ONE_WAY: u32 = MAX_CALLS as u32;
+
+fn one_way_token(index: u16) -> u32 {
+    ONE_WAY | u32::from(index) << 16
+}
+
+pub(super) struct Inner {
+    pub(super) settings: Settings,
+    /// The process that made it.
+    process: u32,
+    channel: Channel,
+    control: Control,
+    calls: Calls,
+    codes: Codes,
+    machine: Machine,
+    epoch: u64,
+    transport: String,
+    passed_over: Vec<PassedOver>,
+    /// What the target refuses, as it said.
+    limits: Ceilings,
+    /// What this source may do there, as the target said.
+    rights: Rights,
+    stats: LinkStats,
+    /// Refusals that were read, since the link was made.
+    refusals_read: u64,
+    /// First refusal of a frame for which nobody waits, for the next flush.
+    refusal: Option<Error>,
+    /// Memory of a long reply, for the next one.
+    spare: ReplyBytes,
+    /// When a link that finds nothing is to look at the control connection again.
+    control_due: Instant,
+    /// The control connection holds messages that were not read yet: they were too many at a time.
+    unread: bool,
+    /// A message was read since the link was last asked to sleep in an event loop.
+    heard: bool,
+    /// Why the target is gone.
+    gone: Option<String>,
+    /// Why the target is going, where the channel is still to bring what it sent before; and until when that may take.
+    going: Option<Box<(Instant, String)>>,
+    bigger: Bigger,
+    lull: Lull,
+    /// The frame that messages are being put into. While there is one, no other frame may be begun.
+    several: Option<Several>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Link")
+            .field("address", &self.settings.address)
+            .field("transport", &self.transport)
+            .field("gone", &self.gone)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(super) fn connect(mut settings: Settings) -> Result<Inner, Error> {
+        let met = settings.meet()?;
+        Ok(Inner {
+            lull: Lull::of(&met.channel),
+            refusals_read: 0,
+            process: std::process::id(),
+            channel: met.channel,
+            control: met.control,
+            calls: Calls::default(),
+            codes: Codes::default(),
+            machine: met.machine,
+            epoch: met.epoch,
+            transport: met.transport,
+            passed_over: met.passed_over,
+            limits: met.limits,
+            rights: met.rights,
+            stats: LinkStats::default(),
+            refusal: None,
+            spare: ReplyBytes::new(),
+            control_due: Instant::now(),
+            unread: false,
+            heard: false,
+            gone: None,
+            going: None,
+            bigger: Bigger::default(),
+            several: None,
+            settings,
+        })
+    }
+
+    /// Meets the target again. `watch` is what watches the link, if anything does.
+    pub(super) fn reconnect(&mut self, watch: Option<&Watch>) -> Result<(), Error> {
+        let met = self.settings.meet()?;
+        if let Some(watch) = watch {
+            self.move_watch(watch, &met)?;
+        }
+        self.leave();
+        let why = "the link was made anew before the answer came";
+        let peer = self.settings.address.clone();
+        self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.into() });
+        self.codes.unbind();
+        self.bigger = Bigger::default();
+        self.several = None;
+        self.refusals_read = 0;
+        self.lull = Lull::of(&met.channel);
+        self.channel = met.channel;
+        self.control = met.control;
+        self.machine = met.machine;
+        self.epoch = met.epoch;
+        self.transport = met.transport;
+        self.passed_over = met.passed_over;
+        self.limits = met.limits;
+        self.rights = met.rights;
+        self.unread = false;
+        self.gone = None;
+        self.going = None;
+        Ok(())
+    }
+
+    // ---- sending ----
+
+    /// Injects: the quick way if the code is the one used last and bound, the payload fits a line and there is room, else the
+    /// long way. Errors are boxed, and the token is as wide as their pointer, so that both
+    /// travel in a register.
+    ///
+    /// What the quick way stores counts as much as what it does: the processor takes stores back to the mailbox one after
+    /// another, and has room for those of a few calls only (`docs/decisions/few-stores.md`).
+    #[inline]
+    pub(super) fn inject(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        wants_reply: bool,
+        wait: bool,
+    ) -> Result<usize, Box<Error>> {
+        if let Some(index) = self.codes.quick(library)
+            && let Some(line) = self.channel.line()
+            && let max = library.payload_max_size(args)
+            && max <= INLINE_PAYLOAD
+        {
+            let used = make_payload(library, args, max, &line)?;
+            let alone = wants_reply && self.calls.none_in_flight();
+            let token = if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) };
+            if let Some(token) = token {
+                let kind = Kind::Call;
+                let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+                let sent = line.send(&plan, used);
+                self.stats.frames += 1;
+                self.stats.payload_bytes += used as u64;
+                return match sent {
+                    Ok(()) => Ok(token as usize),
+                    Err(error) => Err(self.broken(&error).into()),
+                };
+            }
+        }
+        if let Some(token) = self.inject_lines(library, args, wants_reply)? {
+            return Ok(token as usize);
+        }
+        Ok(self.inject_slowly(library, args, wants_reply, wait)? as usize)
+    }
+
+    /// As the quick way, for payloads that do not fit a line. `None` if another way has to be gone: nothing was sent then.
+    #[inline(never)]
+    fn inject_lines(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        wants_reply: bool,
+    ) -> Result<Option<u32>, Box<Error>> {
+        let Some(index) = self.codes.quick(library) else { return Ok(None) };
+        let max = library.payload_max_size(args);
+        if max as u64 > self.limits.payload {
+            return Ok(None);
+        }
+        if max <= INLINE_PAYLOAD {
+            return self.inject_delivered(library, args, index, max, wants_reply);
+        }
+        let Some(lines) = self.channel.lines(max.saturating_add(CANARY_LEN)) else {
+            return self.inject_delivered(library, args, index, max, wants_reply);
+        };
+        // SAFETY: the lines lend `max + CANARY_LEN` bytes.
+        let used = unsafe { run_payload_init(library, lines.payload().as_ptr(), max, args)? };
+        let alone = wants_reply && self.calls.none_in_flight();
+        let token = if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) };
+        let Some(token) = token else { return Ok(None) };
+        let kind = Kind::Call;
+        let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+        let sent = lines.send(&plan, used);
+        self.stats.frames += 1;
+        self.stats.payload_bytes += used as u64;
+        match sent {
+            Ok(()) => Ok(Some(token)),
+            Err(error) => Err(self.broken(&error).into()),
+        }
+    }
+
+    /// The quick way on a two-sided path.
+    #[inline(never)]
+    fn inject_delivered(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        index: u16,
+        max: usize,
+        wants_reply: bool,
+    ) -> Result<Option<u32>, Box<Error>> {
+        // The long way can send them from where they lie.
+        if max >= BESIDE && library.payload_is_args() {
+            return Ok(None);
+        }
+        let Some(room) = self.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
+            return Ok(None);
+        };
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes until `commit`.
+        let used = unsafe { run_payload_init(library, room.payload.as_ptr(), max, args)? };
+        let alone = wants_reply && self.calls.none_in_flight();
+        let Some(token) = self.token(index, wants_reply) else { return Ok(None) };
+        let kind = Kind::Call;
+        let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+        match self.channel.commit(&plan, &room, used) {
+            Ok(()) => {}
+            Err(SendError::Failed(error)) => return Err(self.broken(&error).into()),
+            Err(_) => {
+                self.take_back(token);
+                return Ok(None);
+            }
+        }
+        self.stats.frames += 1;
+        self.stats.payload_bytes += used as u64;
+        Ok(Some(token))
+    }
+
+    #[inline(always)]
+    fn token(&mut self, index: u16, wants_reply: bool) -> Option<u32> {
+        if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) }
+    }
+
+    /// Nothing was sent with this token.
+    fn take_back(&mut self, token: u32) {
+        if token & ONE_WAY == 0 {
+            self.calls.close(token);
+        }
+    }
+
+    #[inline(never)]
+    fn inject_slowly(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        wants_reply: bool,
+        wait: bool,
+    ) -> Result<u32, Box<Error>> {
+        if self.gone.is_some() || self.going.is_some() {
+            return Err(self.gone_error().into());
+        }
+        let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
+        self.send_several(patience)?;
+        let mode = self.settings.mode;
+        if mode != Mode::Cached
+            && let Some(token) = self.inject_stamped(library, args, wants_reply)?
+        {
+            return Ok(token);
+        }
+        if matches!(mode, Mode::Always | Mode::InPlace)
+            && let Err(Refusal { cause, text }) = may(self.rights, Rights::INJECT)
+        {
+            return Err(Error::Refused { ifunc: library.name().to_owned(), cause, text }.into());
+        }
+        let index = self.codes.index(library, self.machine)?;
+        if mode == Mode::InPlace {
+            in_place::check(library, self.machine, self.channel.rule())?;
+        }
+        if mode == Mode::Cached && self.limits.takes_lines() {
+            self.codes.warm(library, index);
+        }
+        let alone = wants_reply && self.calls.none_in_flight();
+        let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
+        let (epoch, limits, rights) = (self.epoch, self.limits, self.rights);
+        let call =
+            Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits, rights };
+        let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
+            Ok(sent) => {
+                if mode != Mode::Cached
+                    && self.codes.stamped(library, mode).is_none()
+                    && let Some(stamp) = call.stamp(&self.channel, self.codes.get(index.into()))
+                {
+                    self.codes.set_stamp(index, mode, stamp);
+                }
+                self.sent(index.into(), sent);
+                return Ok(token);
+            }
+            Err(failed) => self.send_again(&call, failed),
+        };
+        match sent {
+            Ok(()) => Ok(token),
+            Err(error) => {
+                self.take_back(token);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Injects the code used last as it was injected before, if there is room right away. `None` if not: nothing was sent then.
+    fn inject_stamped(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        wants_reply: bool,
+    ) -> Result<Option<u32>, Box<Error>> {
+        let mode = self.settings.mode;
+        let Some((index, stamp)) = self.codes.stamped(library, mode) else { return Ok(None) };
+        let max = library.payload_max_size(args);
+        if max as u64 > self.limits.payload {
+            return Ok(None);
+        }
+        let image_len = stamp.image_len();
+        let Some(room) = self.channel.reserve_stamped(stamp, max.saturating_add(CANARY_LEN)) else {
+            return Ok(None);
+        };
+        let alone = wants_reply && self.calls.none_in_flight();
+        let Some(token) = self.token(index, wants_reply) else { return Ok(None) };
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
+        let used = unsafe { run_payload_init(library, room.payload.as_ptr(), max, args) };
+        let sent = used.and_then(|used| {
+            let kind = if mode == Mode::Local { Kind::CallLocal } else { Kind::CallCode };
+            let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+            match self.channel.commit(&plan, &room, used) {
+                Ok(()) => Ok(used),
+                // On a mapped ring it is the peer that cannot be woken.
+                Err(SendError::Failed(error)) => Err(self.broken(&error).into()),
+                Err(_) => Err(Error::Full.into()),
+            }
+        });
+        match sent {
+            Ok(payload) => {
+                self.sent(index.into(), Sent { payload, code: image_len, binds: false });
+                Ok(Some(token))
+            }
+            Err(error) => {
+                self.take_back(token);
+                Err(error)
+            }
+        }
+    }
+
+    fn sent(&mut self, index: usize, sent: Sent) {
+        if sent.binds && self.codes.get(index).known != Known::Bound {
+            self.codes.set_known(index, Known::Bound);
+        }
+        self.stats.frames_with_code += u64::from(sent.code != 0);
+        self.stats.code_bytes += sent.code as u64;
+        self.stats.frames += 1;
+        self.stats.payload_bytes += sent.payload as u64;
+    }
+
+    /// Waits for room where that is what was missing, and tries again.
+    #[cold]
+    fn send_again(&mut self, call: &Call<'_>, mut failed: Failed) -> Result<(), Error> {
+        let mut wait = None;
+        loop {
+            match failed {
+                Failed::Send(SendError::TooLarge { len, max }) => match self.send_large(call, len, max) {
+                    Ok(sent) => {
+                        self.sent(call.index.into(), sent);
+                        return Ok(());
+                    }
+                    Err(Failed::Send(SendError::TooLarge { len, max })) => {
+                        return Err(Error::TooLarge { ifunc: call.library.name().into(), len, max });
+                    }
+                    Err(large) => {
+                        failed = large;
+                        continue;
+                    }
+                },
+                Failed::Send(SendError::Full) => self.wait_for_room(&mut wait, call.patience)?,
+                Failed::Send(SendError::Failed(error)) => return Err(self.broken(&error)),
+                Failed::Other(error) => return Err(error),
+            }
+            let index = usize::from(call.index);
+            match call.send(&mut self.channel, self.codes.get(index)) {
+                Ok(sent) => {
+                    self.sent(index, sent);
+                    return Ok(());
+                }
+                Err(again) => failed = again,
+            }
+        }
+    }
+
+    /// Some turns of a wait for room that begins with the first of them and ends after `patience`; none if that is zero.
+    #[cold]
+    fn wait_for_room(&mut self, wait: &mut Option<Wait>, patience: Duration) -> Result<(), Error> {
+        if patience.is_zero() {
+            return Err(self.full());
+        }
+        let wait = wait.get_or_insert_with(|| Wait::new(self.settings.wait, Deadline::after(patience)));
+        if wait.deadline_passed() {
+            let peer = &self.settings.address;
+            return Err(Error::Timeout { what: format!("waiting for room in the mailbox of {peer}") });
+        }
+        self.turn(wait)
+    }
+
+    /// There is no room, and the caller does not wait: but if that is because the target is gone, say so.
+    #[cold]
+    fn full(&mut self) -> Error {
+        match self.look() {
+            Ok(()) => Error::Full,
+            Err(error) => error,
+        }
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        self.settings.mode = mode;
+        self.codes.cool();
+        self.close_several();
+    }
+
+    // ---- what is known ----
+
+    pub(super) fn stats(&self) -> LinkStats {
+        self.stats
+    }
+
+    pub(super) fn transport(&self) -> &str {
+        &self.transport
+    }
+
+    pub(super) fn path(&self) -> Path {
+        Path {
+            transport: self.transport.clone(),
+            rule: self.channel.rule(),
+            route: self.channel.route(),
+            passed_over: self.passed_over.clone(),
+        }
+    }
+
+    pub(super) fn rule(&self) -> ArrivalRules {
+        self.channel.rule()
+    }
+
+    pub(super) fn peer(&self) -> &PeerIdentity {
+        self.control.peer()
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    pub(super) fn max_frame(&self) -> usize {
+        self.channel.max_frame()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A forked child has a copy, which shares the connection with its parent: it goes without a word.
+        if self.process == std::process::id() {
+            self.leave();
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Questions to a running target: what it holds and counts, and dropping code. Answered between frames; none of them waits.
+
+use std::cmp::Reverse;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use farjump_control::{
+    Answer, Asker, Dropped, HeldCode, MAX_LISTED, MeetRefusal, Memory, Question, RefusalCause, SourceFigures,
+    StoreFigures, StoreListing, TargetStats, plain,
+};
+use farjump_core::frame::MAX_NAME;
+use farjump_core::image::CodeId;
+
+use super::Target;
+use super::epoll::Event;
+use super::session::Session;
+use crate::HeldImage;
+
+/// Most processes that are being answered at a time, and most that may connect while there are as many sources as the target
+/// takes: each of them may turn out to ask.
+pub(super) const MOST_ASKERS: usize = 8;
+
+impl Target<'_> {
+    /// Answers, and keeps what finds no room in the asker's socket until it does. `id` is what the connection is watched by.
+    pub(super) fn answer(&mut self, id: u64, mut asker: Asker) {
+        if self.askers.len() >= MOST_ASKERS {
+            let text = format!("it answers {MOST_ASKERS} processes at a time: ask again");
+            log::info!("{} was not answered: {text}", asker.peer());
+            return asker.refuse(MeetRefusal::Full, &text);
+        }
+        log::debug!("{} asks {}", asker.peer(), asker.question().name());
+        let answer = match asker.question() {
+            Question::Store => Answer::Store(self.listing()),
+            Question::Drop { id } => Answer::Dropped(self.drop_code(&[CodeId(*id)])),
+            Question::DropAll => {
+                let all: Vec<_> = self.shared.executor.images().map(|linked| linked.id()).collect();
+                Answer::Dropped(self.drop_code(&all))
+            }
+            Question::Stats => Answer::Stats(self.figures()),
+            Question::Export { name, library } => {
+                let name = plain(name, MAX_NAME);
+                // SAFETY: the question was let in, so the target's user has permitted this to whoever may connect
+                // (`TargetBuilder::allow_export`), as it has permitted them to have code run.
+                match unsafe { self.shared.executor.export_library_bytes(&name, library) } {
+                    Ok(replaced) => {
+                        log::info!("{} exports {name}, in place of {replaced:?}", asker.peer());
+                        Answer::Exported { replaced: replaced.into_iter().take(MAX_LISTED).collect() }
+                    }
+                    Err(error) => return asker.refuse(MeetRefusal::Failed, &error.to_string()),
+                }
+            }
+        };
+        if let Err(error) = asker.answer(&answer) {
+            return log::info!("{} was not answered: {error}", asker.peer());
+        }
+        self.askers.push((id, asker));
+        self.attend(id);
+    }
+
+    /// Goes on with an answer.
+    pub(super) fn attend(&mut self, id: u64) {
+        let Some(index) = self.askers.iter().position(|(asker, _)| *asker == id) else { return };
+        let asker = &mut self.askers[index].1;
+        // It may be dropped below, and its descriptor may be closed some time later.
+        self.watch.remove(asker.as_fd());
+        match asker.advance() {
+            Ok(false) => match self.watch.add(asker.as_fd(), Event::Arrival(id), true) {
+                Ok(()) => return,
+                Err(error) => log::info!("{} did not take its answer: {error}", asker.peer()),
+            },
+            Ok(true) => {}
+            Err(error) => log::info!("{} did not take its answer: {error}", asker.peer()),
+        }
+        self.askers.swap_remove(index);
+    }
+
+    /// When somebody who is being answered is given up first.
+    pub(super) fn askers_deadline(&self) -> Option<Instant> {
+        self.askers.iter().map(|(_, asker)| asker.deadline()).min()
+    }
+
+    /// Gives up those who did not take their answers in time.
+    pub(super) fn drop_late_askers(&mut self, now: Instant) {
+        let late = |(id, asker): &(u64, Asker)| (asker.deadline() <= now).then_some(*id);
+        let late: Vec<_> = self.askers.iter().filter_map(late).collect();
+        late.into_iter().for_each(|id| self.attend(id));
+    }
+
+    /// The code held, what was used last first.
+    fn listing(&self) -> StoreListing {
+        let executor = &self.shared.executor;
+        let mut held: Vec<_> = executor.images().collect();
+        held.sort_by_key(|linked| Reverse(linked.usage().last()));
+        let now = executor.clock.now();
+        let left_out = held.len().saturating_sub(MAX_LISTED) as u64;
+        let described = held.into_iter().take(MAX_LISTED).map(|linked| {
+            let image = HeldImage::of(linked, now);
+            HeldCode {
+                id: image.id.0,
+                name: image.name,
+                bytes: image.bytes as u64,
+                link_ns: nanoseconds(image.link_time),
+                calls: image.calls,
+                time_ns: nanoseconds(image.time),
+                last_use_ns: nanoseconds(image.last_use),
+                source: image.source,
+                own: executor.is_local(linked),
+            }
+        });
+        StoreListing { images: described.collect(), left_out }
+    }
+
+    /// Drops what of `ids` is held, but for the target's own functions.
+    fn drop_code(&mut self, ids: &[CodeId]) -> Dropped {
+        let mut dropped = Dropped::default();
+        for id in ids {
+            let executor = &self.shared.executor;
+            match executor.image(id).map(|linked| executor.is_local(linked)) {
+                None => {}
+                Some(true) => dropped.kept += 1,
+                Some(false) => dropped.images += u64::from(self.forget(id)),
+            }
+        }
+        dropped
+    }
+
+    fn figures(&mut self) -> TargetStats {
+        let stats = self.stats();
+        let store = &stats.store;
+        TargetStats {
+            program: self.settings.program.clone(),
+            pid: std::process::id(),
+            epoch: self.epoch(),
+            links: self.sources() as u64,
+            links_made: stats.links,
+            links_ended: stats.links_ended,
+            sources_refused: stats.sources_refused,
+            frames: stats.frames,
+            bytes: stats.bytes,
+            calls: stats.calls,
+            forwarded: stats.forwarded,
+            images_linked: stats.images_linked,
+            link_ns: nanoseconds(stats.link_time),
+            refused: RefusalCause::ALL.map(|cause| stats.refused(cause)).to_vec(),
+            store: StoreFigures {
+                images: store.images as u64,
+                bytes: store.bytes as u64,
+                capacity_images: limit(store.capacity_images),
+                capacity_bytes: limit(store.capacity_bytes),
+                evictions: store.evictions,
+                room_used: store.room_used as u64,
+                room: store.room as u64,
+            },
+            sources: self.source_figures(),
+            ucx_tcp: self.settings.ucx_tcp,
+        }
+    }
+
+    fn source_figures(&mut self) -> Vec<SourceFigures> {
+        // Sessions change places when one ends; their numbers ascend in the order of their coming.
+        let mut sessions: Vec<&mut Session> = self.sessions.iter_mut().collect();
+        sessions.sort_by_key(|session| session.id);
+        let describe = |session: &mut Session| SourceFigures {
+            program: session.peer.name.clone(),
+            pid: session.peer.pid,
+            bytes: session.channel.received(),
+            memory: session.memory().map(|(used, limit)| Memory { used: used as u64, limit: limit as u64 }),
+            waits: session.is_blocked(),
+            rights: session.rights,
+            key: session.peer.key.clone(),
+            path: session.path(),
+        };
+        sessions.into_iter().take(MAX_LISTED).map(describe).collect()
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn limit(most: usize) -> Option<u64> {
+    (most != usize::MAX).then_some(most as u64)
+}

@@ -1,0 +1,622 @@
+//! What a target may choose.
+
+use std::any::TypeId;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use farjump_control::{
+    ArrivalOptions, Key, KeyFile, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions,
+};
+use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::image::CodeId;
+use farjump_core::mailbox::region_len;
+use farjump_core::transport::{OpenRequest, Transport};
+use farjump_core::wait::WaitPolicy;
+use farjump_transports::BackendOptions;
+
+use super::Target;
+use super::forward::Choices;
+use super::session::Limits;
+use crate::executor::{ExecutorBuilder, ExportFn};
+use crate::link::ring_len;
+use crate::policy::at_least;
+use crate::transports::transports_for;
+use crate::{Error, Refusal};
+use crate::{Library, Mode};
+
+/// Bytes of frames that one source may have written and this target not yet run, unless asked for otherwise.
+const DEFAULT_MAILBOX: usize = 4 << 20;
+/// Longest payload in bytes that a bigger mailbox is made for, unless asked for otherwise.
+const DEFAULT_MAX_PAYLOAD: usize = 64 << 20;
+/// Room for code in bytes, unless asked for otherwise.
+const DEFAULT_CODE_ROOM: usize = 16 << 20;
+
+type RefusedHandler = Box<dyn FnMut(&PeerIdentity, &Refusal) + Send>;
+type CodeMissingHandler = Box<dyn FnMut(&PeerIdentity, &CodeId) + Send>;
+type PeerJoinedHandler = Box<dyn FnMut(&PeerIdentity) + Send>;
+type PeerGoneHandler = Box<dyn FnMut(&PeerIdentity, &str) + Send>;
+
+/// What runs on events of a target. None of them can use the target.
+#[derive(Default)]
+pub(super) struct Handlers {
+    refused: Option<RefusedHandler>,
+    code_missing: Option<CodeMissingHandler>,
+    peer_joined: Option<PeerJoinedHandler>,
+    peer_gone: Option<PeerGoneHandler>,
+}
+
+impl Handlers {
+    pub(super) fn refused(&mut self, peer: &PeerIdentity, refusal: &Refusal) {
+        log::info!("refused a frame of {peer}: {refusal}");
+        if let Some(handler) = &mut self.refused {
+            handler(peer, refusal);
+        }
+    }
+
+    pub(super) fn code_missing(&mut self, peer: &PeerIdentity, id: &CodeId) {
+        log::debug!("asked {peer} for code {id}");
+        if let Some(handler) = &mut self.code_missing {
+            handler(peer, id);
+        }
+    }
+
+    pub(super) fn peer_joined(&mut self, peer: &PeerIdentity) {
+        match &peer.key {
+            Some(_) => log::info!("{peer} has connected"),
+            None => log::debug!("{peer} has connected"),
+        }
+        if let Some(handler) = &mut self.peer_joined {
+            handler(peer);
+        }
+    }
+
+    pub(super) fn peer_gone(&mut self, peer: &PeerIdentity, why: &str) {
+        log::debug!("{peer} is gone: {why}");
+        if let Some(handler) = &mut self.peer_gone {
+            handler(peer, why);
+        }
+    }
+}
+
+/// A target to be built. `'a` is the life of what [`TargetBuilder::args`] borrows.
+#[must_use]
+pub struct TargetBuilder<'a> {
+    address: String,
+    executor: ExecutorBuilder,
+    target_args: (*mut c_void, Option<TypeId>),
+    settings: Settings,
+    handlers: Handlers,
+    transports: Vec<Box<dyn Transport>>,
+    only: Option<String>,
+    backends: BackendOptions,
+    peers: Vec<(String, String)>,
+    tcp: TcpOptions,
+    key_file: Option<PathBuf>,
+    peer_key: Option<Key>,
+    args: PhantomData<&'a mut ()>,
+}
+
+/// The numbers of a target.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) mailbox: usize,
+    pub(super) wait: WaitPolicy,
+    pub(super) stall_limit: Duration,
+    pub(super) meeting_limit: Duration,
+    pub(super) control_interval: Duration,
+    pub(super) max_sources: usize,
+    pub(super) max_source_memory: usize,
+    pub(super) limits: Limits,
+    pub(super) rights: Rights,
+    allow_export: bool,
+    pub(super) program: String,
+    /// Whether UCX's TCP is allowed.
+    pub(super) ucx_tcp: bool,
+    /// How long a source's machine may be silent.
+    pub(super) peer_timeout: Duration,
+}
+
+impl Settings {
+    /// # Errors
+    /// [`Error::Limit`] and [`Error::NoSources`] for limits with which the target would serve nobody.
+    fn check(&self) -> Result<(), Error> {
+        if self.max_sources == 0 {
+            return Err(Error::NoSources);
+        }
+        at_least("the frame", self.limits.frame, LINE)?;
+        at_least("the memory of a source with its mailbox", self.max_source_memory, region_len(self.mailbox))
+    }
+
+    /// What a target that began in `epoch` is ready to be for each source.
+    pub(super) fn arrival(&self, epoch: u64) -> ArrivalOptions {
+        let request = OpenRequest::new(region_len(self.mailbox), self.mailbox.min(self.limits.frame));
+        let mut options = ArrivalOptions::new(self.program.clone(), epoch, request);
+        options.longest_delivered = self.longest_delivered();
+        options.patience = self.meeting_limit;
+        options.rights = self.rights();
+        options
+    }
+
+    /// What processes may do that connect.
+    pub(super) fn rights(&self) -> Rights {
+        if self.allow_export { self.rights | Rights::EXPORT } else { self.rights }
+    }
+
+    /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have one that is longer
+    /// than its mailbox at a time. Half of the memory that it may take besides is left for code and answers.
+    pub(super) fn longest_delivered(&self) -> usize {
+        let besides = self.memory_besides_mailbox().unwrap_or(usize::MAX);
+        self.limits.frame().min(besides / 2).max(self.mailbox.min(self.limits.frame))
+    }
+
+    /// Bytes of memory that a source may take besides its mailbox; `None` if there is no limit.
+    pub(super) fn memory_besides_mailbox(&self) -> Option<usize> {
+        (self.max_source_memory != usize::MAX)
+            .then(|| self.max_source_memory.saturating_sub(region_len(self.mailbox)))
+    }
+
+    /// Bytes of memory that a source takes by its frames, the longest of which has `longest` bytes.
+    pub(super) fn memory_of_frames(&self, longest: usize) -> usize {
+        region_len(self.mailbox) + if longest > self.mailbox { longest } else { 0 }
+    }
+}
+
+impl std::fmt::Debug for TargetBuilder<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("TargetBuilder").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl<'a> TargetBuilder<'a> {
+    pub(super) fn new(address: &str) -> Self {
+        TargetBuilder {
+            address: address.to_owned(),
+            executor: ExecutorBuilder::default(),
+            target_args: (std::ptr::null_mut(), None),
+            settings: Settings {
+                mailbox: DEFAULT_MAILBOX,
+                wait: crate::wait::default_wait(),
+                stall_limit: Duration::from_secs(1),
+                meeting_limit: Duration::from_secs(2),
+                control_interval: Duration::from_millis(1),
+                max_sources: 256,
+                max_source_memory: usize::MAX,
+                limits: Limits {
+                    frame: MAX_FRAME,
+                    payload: DEFAULT_MAX_PAYLOAD,
+                    code: DEFAULT_CODE_ROOM,
+                    patience: Duration::from_secs(2),
+                },
+                rights: Rights::default(),
+                allow_export: false,
+                program: crate::program_name(),
+                ucx_tcp: false,
+                peer_timeout: TcpOptions::default().peer_timeout,
+            },
+            handlers: Handlers::default(),
+            transports: Vec::new(),
+            only: None,
+            backends: BackendOptions::new(),
+            peers: Vec::new(),
+            tcp: TcpOptions::default(),
+            key_file: None,
+            peer_key: None,
+            args: PhantomData,
+        }
+    }
+
+    /// What every injected function gets as its third argument: the address of `args`, which the target borrows. In the
+    /// loop around [`Target::poll`] it is reached by [`Target::args_mut`].
+    pub fn args<T: Send + 'static>(mut self, args: &'a mut T) -> TargetBuilder<'a> {
+        self.target_args = ((&raw mut *args).cast(), Some(TypeId::of::<T>()));
+        self
+    }
+
+    /// As [`TargetBuilder::args`], for a pointer that C gave.
+    ///
+    /// # Safety
+    /// `args` must be valid for whatever injected functions do with it, on the thread that polls the target, until the
+    /// target is dropped.
+    pub unsafe fn args_raw(mut self, args: *mut c_void) -> Self {
+        self.target_args = (args, None);
+        self
+    }
+
+    /// Offers a function to injected code, and nothing but what is offered can be linked against. Exports win over
+    /// libraries and the process's symbols. What every target offers (`memcpy`, `memmove`, `memset`, `memcmp`, and names that
+    /// begin with `farjump_`) stays what it is.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), farjump::Error> {
+    /// extern "C" fn twice(x: u64) -> u64 {
+    ///     2 * x
+    /// }
+    /// # let socket = std::env::temp_dir().join(format!("farjump-doc-export-{}", std::process::id()));
+    /// # let address = format!("unix:{}", socket.display());
+    /// let target = farjump::Target::listen(&address).export("twice", twice as extern "C" fn(_) -> _).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn export<F: ExportFn>(mut self, name: &str, function: F) -> Self {
+        self.executor = self.executor.export(name, function);
+        self
+    }
+
+    /// Offers an address to injected code, of a function or of data, as C gives it.
+    ///
+    /// # Safety
+    /// `address` must be valid for whatever injected functions that import `name` do with it, until the target is dropped.
+    pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
+        // SAFETY: the caller's promise; the executor lives no longer than the target.
+        self.executor = unsafe { self.executor.export_raw(name, address) };
+        self
+    }
+
+    /// Offers the address of data to injected code: `extern T name;` in C.
+    pub fn export_data<T: Sync>(mut self, name: &str, data: &'static T) -> Self {
+        self.executor = self.executor.export_data(name, data);
+        self
+    }
+
+    /// Offers every symbol of a shared library, by path or soname. It is loaded when the target is built.
+    ///
+    /// # Safety
+    /// The library's constructors must be sound to run in this process when the target is built, and those of the libraries
+    /// that it depends on; so must its destructors when the process ends. What it defines must be what the authors of injected
+    /// functions were told it is.
+    pub unsafe fn export_library(mut self, path: impl AsRef<Path>) -> Self {
+        // SAFETY: the caller's promise; the executor is built when the target is.
+        self.executor = unsafe { self.executor.library(path) };
+        self
+    }
+
+    /// Lets injected code that wants the library with this soname (`libz.so.1`) find what it defines, after all else that is offered.
+    /// None unless set. An image names the libraries that it wants; one that is not among these is never opened, and a name with a
+    /// slash is an error.
+    ///
+    /// The library is opened when the first code that wants it comes and imports something that is not offered otherwise, and
+    /// stays open until the process ends. The dynamic linker searches for it as for any program's libraries.
+    ///
+    /// # Safety
+    /// The library's constructors must be sound to run in this process at any time while the target runs, and those of the
+    /// libraries that it depends on; so must its destructors when the process ends. What it defines must be what the authors of
+    /// injected functions were told it is.
+    pub unsafe fn wanted_library(mut self, soname: impl Into<String>) -> Self {
+        // SAFETY: the caller's promise.
+        self.executor = unsafe { self.executor.wanted_library(soname) };
+        self
+    }
+
+    /// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and what the program was
+    /// linked with. Off unless set.
+    pub fn process_symbols(mut self, offered: bool) -> Self {
+        self.executor = self.executor.process_symbols(offered);
+        self
+    }
+
+    /// What processes that may connect may do: those of the target's user, or who has the key. [`Rights::default`] unless set: to
+    /// observe, to call and to inject, but neither to drop code nor to export libraries. Each is told when it connects
+    /// ([`Link::rights`](crate::Link::rights)), and what it asks for without the right is refused ([`RefusalCause::Rights`]).
+    ///
+    /// [`RefusalCause::Rights`]: crate::RefusalCause::Rights
+    pub fn rights(mut self, rights: Rights) -> Self {
+        self.settings.rights = rights;
+        self
+    }
+
+    /// Whether processes that may connect may also have it load libraries while it runs, whose symbols go before all that is
+    /// offered ([`Admin::export`](crate::admin::Admin::export)): the short form of adding [`Rights::EXPORT`] to
+    /// [`TargetBuilder::rights`]. Not unless set: who is let in only to have code run that
+    /// [`TargetBuilder::allow_code`] lists could run any by this.
+    pub fn allow_export(mut self, allowed: bool) -> Self {
+        self.settings.allow_export = allowed;
+        self
+    }
+
+    /// Allows these modes and no others. [`Mode::DEFAULT`] unless set: all but [`Mode::InPlace`].
+    pub fn modes(mut self, modes: &[Mode]) -> Self {
+        self.executor = self.executor.modes(modes);
+        self
+    }
+
+    /// Has the function of `library` here, for sources that choose [`Mode::Local`]: only its name travels then. It is linked
+    /// with what the target offers, as code that travels is, when the target is built.
+    pub fn local(mut self, library: &Library) -> Self {
+        self.executor = self.executor.local(library);
+        self
+    }
+
+    /// Whether `/tmp/perf-PID.map` says where injected code lies, so that `perf report` shows it as `ifunc:NAME`. Off unless
+    /// set. perf reads the file when it reports: it stays when the process ends. One file serves all targets of a process;
+    /// the first one replaces what is there.
+    pub fn perf_map(mut self, written: bool) -> Self {
+        self.executor = self.executor.perf_map(written);
+        self
+    }
+
+    /// Whether standard error says which injected code it was that crashed: the signal, the ifunc, the offset in its image
+    /// and its code id, also when it crashed in a function that the code had called. Then the process ends as it would
+    /// have. Off unless set.
+    ///
+    /// Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first target of the process
+    /// that asks for it, and stay. What was installed before is called after the report; what is installed later takes
+    /// their place. Signals that have nothing to do with injected code are passed on without a word.
+    pub fn crash_report(mut self, reported: bool) -> Self {
+        self.executor = self.executor.crash_report(reported);
+        self
+    }
+
+    /// Room for code in bytes. 16 MiB unless set.
+    pub fn code_room(mut self, bytes: usize) -> Self {
+        self.executor = self.executor.code_room(bytes);
+        self.settings.limits.code = bytes;
+        self
+    }
+
+    /// How much code is held, in bytes of images as they travel and in images. When more comes, the code that was not called
+    /// for the longest time is dropped, with its statics; who calls it again is asked for it. Twice as many bytes as there is
+    /// room for code, because its data has as much, and 8192 images, unless set. Functions given by [`TargetBuilder::local`] count, and are not dropped.
+    pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
+        self.executor = self.executor.store_capacity(bytes, images);
+        self
+    }
+
+    /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of two, and at
+    /// most 2 GiB. Each source has its own. A frame for which it is too small gets a bigger one, or comes alone where
+    /// the transport delivers whole frames, see [`TargetBuilder::max_payload`]. 4 MiB unless set.
+    pub fn mailbox(mut self, bytes: usize) -> Self {
+        self.settings.mailbox = bytes;
+        self
+    }
+
+    /// How long to spin before sleeping when there is nothing to do.
+    pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
+        self.settings.wait = policy;
+        self
+    }
+
+    /// How long the rest of a frame may take after its signal, before its source's link is cut; one that travels in a bigger
+    /// mailbox ([`TargetBuilder::max_payload`]) another second for each MiB. 1 second unless set.
+    pub fn stall_limit(mut self, limit: Duration) -> Self {
+        self.settings.stall_limit = limit;
+        self
+    }
+
+    /// How long a process that connects may take to make its link, a source to take the bigger mailbox that it asked for, and a
+    /// peer to be linked to. 2 seconds unless set.
+    pub fn meeting_limit(mut self, limit: Duration) -> Self {
+        (self.settings.meeting_limit, self.settings.limits.patience) = (limit, limit);
+        self
+    }
+
+    /// How often a target that is busy looks for new connections, at most. 1 millisecond unless set. Sources that want to be
+    /// heard sooner say so in memory that the target reads anyway.
+    pub fn control_interval(mut self, interval: Duration) -> Self {
+        self.settings.control_interval = interval;
+        self
+    }
+
+    /// Most sources at a time, those that are still being met among them; more are turned away. 256 unless set. A process may
+    /// be several sources.
+    pub fn max_sources(mut self, sources: usize) -> Self {
+        self.settings.max_sources = sources;
+        self
+    }
+
+    /// Lets in code with one of these identities and no other, whatever the mode; called again, also these. All code unless
+    /// called. The functions of [`TargetBuilder::local`] do not come in, and need not be among them to be called by their name
+    /// ([`Mode::Local`]); a source that sends the same code is refused.
+    pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
+        self.executor = self.executor.allow_code(ids);
+        self
+    }
+
+    /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. No limit but what the largest payload and
+    /// code need unless set. Sources are told when they connect, and send no longer one; the link of one that does is cut.
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.settings.limits.frame = bytes;
+        self
+    }
+
+    /// Largest image in bytes that may come in. No limit but the room for code unless set. Sources are told when they connect.
+    pub fn max_image(mut self, bytes: usize) -> Self {
+        self.executor = self.executor.max_image(bytes);
+        self
+    }
+
+    /// Largest payload in bytes that is run. Unless set 64 MiB, or what the mailbox holds if that is more. A source whose
+    /// payload does not fit its mailbox gets a bigger one while it needs it, which takes two to four times as many bytes of
+    /// memory, at this limit about twice as many; with code that goes up to 1 GiB, and a larger limit is taken as that. Where the transport delivers whole
+    /// frames, such a payload takes as many bytes as it has, and comes when nothing else of its source is under way. Sources
+    /// are told of a limit that is set when they connect. One of less than 40 bytes makes small calls slower, which otherwise
+    /// need no look at their length.
+    pub fn max_payload(mut self, bytes: usize) -> Self {
+        self.executor = self.executor.max_payload(bytes);
+        self.settings.limits.payload = bytes;
+        self
+    }
+
+    /// Memory in bytes that one source may take here. No limit unless set. It counts: its mailbox and the control page of 4096
+    /// bytes before it; a bigger mailbox while it has one; the longest frame that it may send if that is more than the mailbox,
+    /// where the transport delivers whole frames, which then has half of what the mailbox leaves at most; code that it was the first to bring, for as long as that is held: the image as it came, and the room of
+    /// its code and its statics; an answer that waits for room at the source. What is over it is refused.
+    pub fn max_source_memory(mut self, bytes: usize) -> Self {
+        self.settings.max_source_memory = bytes;
+        self
+    }
+
+    /// Takes this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all of UCX's that are
+    /// usable here. `shm` unless set.
+    pub fn transport(mut self, name: &str) -> Self {
+        self.only = Some(name.to_owned());
+        self
+    }
+
+    /// Whether `ucx-am` may go over UCX's TCP, to sources and to peers. **A process that reaches a port of UCX's may then write any
+    /// address of this process without being asked for anything, and a source may as long as its link lasts**
+    /// (`docs/security.md`): `tcp` reaches other machines without that. Off unless set. Sources have to allow it too
+    /// ([`LinkBuilder::ucx_tcp`](crate::LinkBuilder::ucx_tcp)).
+    pub fn ucx_tcp(mut self, allowed: bool) -> Self {
+        self.backends = self.backends.with_ucx_tcp(allowed);
+        self
+    }
+
+    /// Knows the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) by `name`: injected code may forward itself there, by
+    /// `farjump_forward`. A link is made when the first call goes there, and again after one has ended; over one of the
+    /// built-in transports. [`Target::set_peer`] does the same later.
+    ///
+    /// Who may inject into this target may then have code run at that one too.
+    pub fn peer(mut self, name: &str, address: &str) -> Self {
+        self.peers.push((name.to_owned(), address.to_owned()));
+        self
+    }
+
+    /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have
+    /// ([`TargetBuilder::peer`]). Who has it is let in, and may do anything that this target may do; all that goes over the
+    /// control connection is sealed by it, and what the transport carries over `tcp` alone (`docs/security.md`). Without one a target
+    /// listens on this machine's loopback only, and takes sources of its own user. Means nothing on Unix sockets.
+    pub fn key(mut self, key: Key) -> Self {
+        self.tcp.key = Some(key);
+        self
+    }
+
+    /// The keys that sources have, for a target at `tcp:HOST:PORT`, in a file with a line for each: 64 at most, each with a name and
+    /// rights of its own if it has some ([`TargetBuilder::rights`] otherwise; `docs/operations.md`). The file is looked at while the target runs:
+    /// what changes counts within about a second. A key that is taken out of it ends its links, and one whose rights change does;
+    /// their sources are told why. While the file cannot be read or makes no sense, what was in force stays so. If it is gone, or holds
+    /// none, all links by its keys end. It goes before [`TargetBuilder::key`], and if it holds one key alone, peers at such addresses
+    /// are met with that ([`TargetBuilder::peer_key`] otherwise). Not read unless the target listens at such an address.
+    pub fn key_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.key_file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// The key that peers at `tcp:HOST:PORT` are met with ([`TargetBuilder::peer`]): that of [`TargetBuilder::key`] unless set.
+    pub fn peer_key(mut self, key: Key) -> Self {
+        self.peer_key = Some(key);
+        self
+    }
+
+    /// How long a source's machine, or a peer's, may be silent before it is taken for gone, over TCP. 10 seconds unless set;
+    /// from 1 second to 32,767. A source whose machine answers may leave its link alone for as long as it likes.
+    pub fn peer_timeout(mut self, timeout: Duration) -> Self {
+        self.tcp.peer_timeout = timeout;
+        self
+    }
+
+    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust: they do over transport `tcp`,
+    /// where the source is willing too ([`LinkBuilder::clear`](crate::LinkBuilder::clear)), and on the way to a peer that is. What
+    /// control connections carry is sealed in any case. No unless set.
+    pub fn clear(mut self, clear: bool) -> Self {
+        self.tcp.clear = clear;
+        self
+    }
+
+    /// Adds a transport of the caller's.
+    pub fn with_transport(mut self, transport: Box<dyn Transport>) -> Self {
+        self.transports.push(transport);
+        self
+    }
+
+    /// Runs `handler` for each frame refused.
+    pub fn on_refused(mut self, handler: impl FnMut(&PeerIdentity, &Refusal) + Send + 'static) -> Self {
+        self.handlers.refused = Some(Box::new(handler));
+        self
+    }
+
+    /// Runs `handler` each time a source is asked for code.
+    pub fn on_code_missing(mut self, handler: impl FnMut(&PeerIdentity, &CodeId) + Send + 'static) -> Self {
+        self.handlers.code_missing = Some(Box::new(handler));
+        self
+    }
+
+    /// Runs `handler` for each source that has connected.
+    pub fn on_peer_joined(mut self, handler: impl FnMut(&PeerIdentity) + Send + 'static) -> Self {
+        self.handlers.peer_joined = Some(Box::new(handler));
+        self
+    }
+
+    /// Runs `handler` for each source that is gone, with the reason.
+    pub fn on_peer_gone(mut self, handler: impl FnMut(&PeerIdentity, &str) + Send + 'static) -> Self {
+        self.handlers.peer_gone = Some(Box::new(handler));
+        self
+    }
+
+    /// Builds the target and starts to listen. Sources that connect are served by [`Target::poll`].
+    ///
+    /// # Errors
+    /// When the address is taken, it or that of a peer makes no sense, a limit lets nothing in, memory cannot be made executable, a library or the perf map cannot be
+    /// opened, or no transport is usable; also when one that [`TargetBuilder::transport`] names may not lock the memory that
+    /// a source needs.
+    pub fn build(mut self) -> Result<Target<'a>, Error> {
+        let built_in = |name: &String| self.transports.iter().all(|own| own.name() != name);
+        let address: PeerAddress = self.address.parse()?;
+        let mut key_file = None;
+        if let (Some(path), PeerAddress::Tcp { .. }) = (&self.key_file, &address) {
+            let (file, keys) = KeyFile::open(path)?;
+            self.tcp.key = keys.only().cloned().or(self.tcp.key);
+            self.tcp.keys = Some(keys);
+            key_file = Some(file);
+        }
+        // Nothing of a key stays in the way to peers that is a source's to have.
+        let mut peers_tcp = self.tcp.clone();
+        peers_tcp.keys = None;
+        peers_tcp.key = self.peer_key.take().or(peers_tcp.key);
+        let choices = Choices {
+            transport: self.only.clone().filter(built_in),
+            room: ring_len("a mailbox", self.settings.mailbox)?,
+            patience: self.settings.meeting_limit,
+            program: self.settings.program.clone(),
+            tcp: peers_tcp,
+            backends: self.backends,
+        };
+        let (only, own) = (self.only.as_deref(), self.transports);
+        let chosen = transports_for(&address, only, own, self.backends)?;
+        self.transports = chosen.transports;
+        self.settings.mailbox = choices.room;
+        self.settings.ucx_tcp = self.backends.ucx_tcp;
+        self.settings.check()?;
+        let mut executor = self.executor.build()?;
+        // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.
+        unsafe { executor.set_target_args(self.target_args.0) };
+        if choices.transport.as_deref().is_some_and(farjump_transports::locks_memory) {
+            // Who starts it learns that there is a limit, not only who connects.
+            self.settings.arrival(executor.epoch()).keep_openable(&mut self.transports)?;
+        }
+        let (mut settings, handlers) = (self.settings, self.handlers);
+        settings.peer_timeout = self.tcp.peer_timeout;
+        let listener = Listener::bind_with(&address, self.tcp)?;
+        let mut target =
+            Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;
+        target.key_file = key_file;
+        for (name, address) in &self.peers {
+            target.set_peer(name, address)?;
+        }
+        Ok(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_frame_that_is_delivered_leaves_memory_for_the_mailbox_and_as_much_again() {
+        let mut settings = TargetBuilder::new("unix:nowhere").settings;
+        assert!(settings.longest_delivered() > DEFAULT_MAX_PAYLOAD);
+        for memory in [region_len(DEFAULT_MAILBOX), 5 << 20, 16 << 20, 100 << 20, 1 << 30] {
+            settings.max_source_memory = memory;
+            settings.check().unwrap();
+            let longest = settings.longest_delivered();
+            assert!(longest >= DEFAULT_MAILBOX, "what the mailbox would hold is taken in any case");
+            let taken = settings.memory_of_frames(longest);
+            assert!(taken <= memory, "{taken} of {memory}");
+            assert!(longest == DEFAULT_MAILBOX || memory - taken >= longest, "{taken} of {memory}");
+        }
+        settings.limits.frame = 1000;
+        assert_eq!(settings.longest_delivered(), 1000);
+        assert_eq!(settings.memory_of_frames(1000), region_len(DEFAULT_MAILBOX));
+    }
+}

@@ -1,0 +1,235 @@
+//! Processes that connect: what each turns out to be, and the meetings of sources up to their links.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use farjump_control::{Arrival, Error as MeetError, IncomingStream, Joined, Message, Met, Progress};
+
+use super::Target;
+use super::admin::MOST_ASKERS;
+use super::epoll::Event;
+use super::session::Session;
+use crate::Error;
+use crate::executor::CodeTable;
+use crate::link::joined_channel;
+use crate::policy::Budget;
+
+/// Connections taken at a time: the system tells again of those that are left.
+const CONNECTIONS: usize = 64;
+/// Most connections that have not shown what they are.
+const MOST_SILENT: usize = 64;
+/// Connections that have not shown what they are and are kept besides, for each meeting that awaits its stream.
+const STREAM_PLACES: usize = 4;
+/// How long connections wait when the system cannot give one more.
+const DEAF: Duration = Duration::from_millis(100);
+
+/// Where a process is that connects: a link's stream comes from where its control connection came from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Origin {
+    Machine(IpAddr),
+    /// Of this machine, as the system says.
+    Process(u32),
+}
+
+impl Origin {
+    fn of(arrival: &Arrival) -> Origin {
+        let peer = arrival.peer();
+        match peer.address {
+            Some(address) => Origin::Machine(address.ip().to_canonical()),
+            None => Origin::Process(peer.pid),
+        }
+    }
+}
+
+impl Target<'_> {
+    /// Takes the connections that wait, so many at a time.
+    pub(super) fn accept(&mut self) -> Result<(), Error> {
+        for _ in 0..CONNECTIONS {
+            let control = match self.listener.accept() {
+                Ok(Some(control)) => control,
+                Ok(None) => return Ok(()),
+                Err(error @ MeetError::System { .. }) => return self.go_deaf(&error),
+                // What is wrong with one that connects concerns only it.
+                Err(error) => {
+                    log::info!("a process that connected was turned away: {error}");
+                    continue;
+                }
+            };
+            let mut options = self.settings.arrival(self.shared.executor.epoch());
+            options.limits = self.shared.executor.policy.limits(self.settings.memory_besides_mailbox());
+            let arrival = Arrival::new(control, options);
+            let id = self.next_id;
+            self.next_id += 1;
+            if let Some(fd) = arrival.as_fd()
+                && let Err(error) = self.watch.add(fd, Event::Arrival(id), false)
+            {
+                return self.go_deaf(&error);
+            }
+            self.arrivals.push((id, arrival));
+            self.advance(id);
+            self.drop_silent();
+        }
+        Ok(())
+    }
+
+    /// Leaves [`MOST_SILENT`] connections that have not shown what they are, besides those that have a place as streams. A process that
+    /// holds more than that loses the oldest, and keeps none of the others out: neither new sources nor the streams of those that are
+    /// being met.
+    fn drop_silent(&mut self) {
+        while self.arrivals.iter().filter(|(_, arrival)| !arrival.is_known()).count() > MOST_SILENT {
+            let Some(oldest) = self.oldest_in_excess() else { return };
+            // What it has to say may have come just now.
+            self.advance(oldest);
+            let is_oldest = |(id, arrival): &(u64, Arrival)| *id == oldest && !arrival.is_known();
+            if let Some(index) = self.arrivals.iter().position(is_oldest) {
+                let (_, arrival) = self.arrivals.swap_remove(index);
+                log::info!("{} was turned away: it says nothing, and others connect", arrival.peer());
+                if let Some(fd) = arrival.as_fd() {
+                    self.watch.remove(fd);
+                }
+            }
+        }
+    }
+
+    /// The oldest connection that has not shown what it is and has no place as a stream, if there are more than [`MOST_SILENT`]. For each
+    /// meeting that awaits its stream the oldest [`STREAM_PLACES`] that came after it, from where its source is, have one.
+    fn oldest_in_excess(&self) -> Option<u64> {
+        let mut places: HashMap<Origin, (u64, usize)> = HashMap::new();
+        for (id, arrival) in self.arrivals.iter().filter(|(_, arrival)| arrival.awaits_stream()) {
+            let (first, left) = places.entry(Origin::of(arrival)).or_insert((*id, 0));
+            *first = (*first).min(*id);
+            *left += STREAM_PLACES;
+        }
+        let is_silent =
+            |(id, arrival): &(u64, Arrival)| (!arrival.is_known()).then(|| (*id, Origin::of(arrival)));
+        let mut silent: Vec<_> = self.arrivals.iter().filter_map(is_silent).collect();
+        silent.sort_unstable_by_key(|(id, _)| *id);
+        silent.retain(|(id, origin)| match places.get_mut(origin) {
+            Some((first, left)) if *left != 0 && id > first => {
+                *left -= 1;
+                false
+            }
+            _ => true,
+        });
+        (silent.len() > MOST_SILENT).then(|| silent[0].0)
+    }
+
+    /// Why a control connection that has just shown that it is one is not taken, if so. A process that asks is no source, and only its first
+    /// message says which of them it is.
+    fn crowded(&self) -> Option<String> {
+        let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_known()).count();
+        let most = self.settings.max_sources.saturating_add(MOST_ASKERS);
+        (self.sessions.len() + being_met >= most).then(|| self.too_many_sources())
+    }
+
+    /// Gives a stream to the meeting that awaits it. One that none awaits is closed.
+    fn hand_over(&mut self, stream: IncomingStream) {
+        // All are asked, so that the time that takes says nothing of tokens.
+        let awaiting = self.arrivals.iter_mut().filter(|(_, arrival)| arrival.awaits(&stream));
+        let Some((id, arrival)) = awaiting.last() else {
+            return log::info!("{}: its stream was closed: no meeting awaits it", stream.peer());
+        };
+        let id = *id;
+        if let Err(error) = arrival.take_stream(stream) {
+            // The meeting goes on without, and is late.
+            return log::info!("{}: its stream was closed: {error}", arrival.peer());
+        }
+        self.advance(id);
+    }
+
+    /// The system cannot give one more connection now. Those that wait stay in its queue: looking at them again at once
+    /// would find the same, over and over.
+    #[cold]
+    fn go_deaf(&mut self, error: &dyn std::fmt::Display) -> Result<(), Error> {
+        log::warn!("no more connections for {DEAF:?}: {error}");
+        self.deaf_until = Some(Instant::now() + DEAF);
+        self.watch.listen(self.listener.as_fd(), false)
+    }
+
+    fn too_many_sources(&self) -> String {
+        format!(
+            "this target takes {} sources at a time: end another link, or start it with a larger --max-sources",
+            self.settings.max_sources
+        )
+    }
+
+    /// Goes on with a meeting, or with an answer.
+    pub(super) fn advance(&mut self, id: u64) {
+        let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else {
+            return self.attend(id);
+        };
+        let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_source()).count();
+        let full = self.sessions.len() + being_met >= self.settings.max_sources;
+        let reason = full.then(|| self.too_many_sources());
+        let crowded = self.crowded();
+        let arrival = &mut self.arrivals[index].1;
+        arrival.turn_sources_away(reason);
+        arrival.turn_away(crowded);
+        if let Some(fd) = arrival.as_fd() {
+            // It is dropped if the meeting fails, and its descriptor may be closed some time later.
+            self.watch.remove(fd);
+        }
+        let outcome = arrival.advance(&mut self.shared.transports);
+        if let (Ok(Progress::Pending), Some(fd)) = (&outcome, arrival.as_fd()) {
+            match self.watch.add(fd, Event::Arrival(id), arrival.wants_write()) {
+                Ok(()) => return,
+                Err(error) => {
+                    log::info!("{}: no link was made: {error}", arrival.peer());
+                    self.arrivals.swap_remove(index);
+                    return;
+                }
+            }
+        }
+        let (_, arrival) = self.arrivals.swap_remove(index);
+        match outcome {
+            Ok(Progress::Met(met)) => {
+                if let Err(error) = self.join(id, *met) {
+                    log::info!("{}: the link could not be made: {error}", arrival.peer());
+                }
+            }
+            Ok(Progress::Asked(asker)) => self.answer(id, *asker),
+            Ok(Progress::Stream(stream)) => self.hand_over(*stream),
+            Ok(Progress::Pending) => {}
+            Err(error @ MeetError::Full { .. }) => {
+                log::info!("{} was turned away: {error}", arrival.peer());
+                self.shared.executor.stats.sources_refused += 1;
+            }
+            Err(error) => log::info!("{}: no link was made: {error}", arrival.peer()),
+        }
+    }
+
+    fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
+        let Met { mut control, endpoint, rule, send, receive, peer, transport, rights, .. } = met;
+        let longest = receive.max_frame;
+        let mut channel = match joined_channel(Joined { endpoint, rule, send, receive }, &peer) {
+            Ok(channel) => channel,
+            Err(error) => {
+                // The two have met: the source takes it that there is a link, and would see no more than its end.
+                let text = format!("the target could not make its end of it: {error}");
+                drop(control.send(&Message::Closing { text }, &[]));
+                return Err(error);
+            }
+        };
+        // A longer one was delivered and fits no mailbox: `may_run` asks what its payload may take.
+        let unquestioned = self.shared.executor.policy.frames_without_question().unwrap_or(usize::MAX);
+        channel.limit_glances(unquestioned.min(self.settings.mailbox));
+        self.watch.add(control.as_fd(), Event::Control(id), false)?;
+        if let Some(descriptor) = channel.descriptor() {
+            // It is taken out of the watch before the channel goes.
+            self.watch
+                .add(descriptor, Event::Doorbell(id), false)
+                .inspect_err(|_| self.watch.remove(control.as_fd()))?;
+        }
+        let mut budget = Budget::new(self.settings.max_source_memory);
+        budget.try_take(self.settings.memory_of_frames(longest));
+        let table = CodeTable::with_budget(budget);
+        let most = self.shared.executor.reply_limit();
+        let session = Session::new(id, channel, control, table, most, transport, rights);
+        self.shared.handlers.peer_joined(&session.peer);
+        self.shared.executor.stats.links += 1;
+        self.sessions.push(session);
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! What a target sleeps on: one epoll instance for its listener, its sources' control connections and doorbells.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll;
+
+use super::session::Session;
+use crate::Error;
+use crate::wait::timespec;
+
+/// What happened, and to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    /// Somebody connects.
+    Listener,
+    /// A [`super::Stopper`] was used.
+    Stop,
+    /// A process that is being met.
+    Arrival(u64),
+    /// A source's control connection.
+    Control(u64),
+    /// A source rang.
+    Doorbell(u64),
+    /// A peer was met, or could not be.
+    Met,
+    /// A peer rang, or said something on its control connection.
+    Peer(u64),
+}
+
+impl Event {
+    fn to_data(self) -> u64 {
+        match self {
+            Event::Listener => 0,
+            Event::Stop => 1,
+            Event::Arrival(id) => id << 2 | 2,
+            // Ids count up from 0; 2^61 sources do not connect to one target.
+            Event::Control(id) => id << 3 | 3,
+            Event::Doorbell(id) => id << 3 | 7,
+            Event::Met => 4,
+            Event::Peer(number) => number << 3 | 5,
+        }
+    }
+
+    fn from_data(data: u64) -> Event {
+        match (data & 3, data & 7) {
+            (_, 4) => Event::Met,
+            (_, 5) => Event::Peer(data >> 3),
+            (0, _) => Event::Listener,
+            (1, _) => Event::Stop,
+            (2, _) => Event::Arrival(data >> 2),
+            (_, 3) => Event::Control(data >> 3),
+            _ => Event::Doorbell(data >> 3),
+        }
+    }
+}
+
+/// Most events that one wait gives: the system tells of the others the next time.
+const MOST_EVENTS: usize = 64;
+
+/// What a wait gave.
+pub(super) struct Events {
+    all: [epoll::Event; MOST_EVENTS],
+    count: usize,
+}
+
+impl Events {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+        self.all[..self.count].iter().map(|event| Event::from_data(event.data.u64()))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Watch {
+    epoll: OwnedFd,
+}
+
+impl Watch {
+    pub(super) fn new() -> Result<Watch, Error> {
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("making an epoll instance"))?;
+        Ok(Watch { epoll })
+    }
+
+    pub(super) fn add(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))
+            .map_err(Error::system("watching a descriptor"))
+    }
+
+    /// Whether `fd` is also watched for room to write.
+    pub(super) fn wants_write(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
+        epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))
+            .map_err(Error::system("watching a descriptor"))
+    }
+
+    /// Whether `listener`, which is watched, is watched for connections.
+    pub(super) fn listen(&self, listener: BorrowedFd<'_>, connections: bool) -> Result<(), Error> {
+        let flags = if connections { flags(false) } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(Event::Listener.to_data()), flags)
+            .map_err(Error::system("watching for connections"))
+    }
+
+    /// A link ends. Closing its descriptors would not do: a copy in another process, and the source has one of its doorbell,
+    /// would keep them watched.
+    pub(super) fn remove_session(&self, session: &Session) {
+        if let Some(descriptor) = session.channel.descriptor() {
+            self.remove(descriptor);
+        }
+        self.remove(session.control.as_fd());
+    }
+
+    /// No longer watches `fd`.
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Waits for something to happen, at most `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Result<Events, Error> {
+        let nothing = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = Events { all: [nothing; MOST_EVENTS], count: 0 };
+        match epoll::wait(&self.epoll, &mut events.all[..], Some(&timespec(timeout))) {
+            Ok(count) => events.count = count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::system("waiting for sources")(errno)),
+        }
+        Ok(events)
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+fn flags(write: bool) -> epoll::EventFlags {
+    if write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_comes_back_as_what_it_was() {
+        let mut seen = Vec::new();
+        for id in [0, 1, 2, 3, 1 << 40] {
+            let numbered = [Event::Arrival(id), Event::Control(id), Event::Doorbell(id), Event::Peer(id)];
+            for event in numbered.into_iter().chain([Event::Listener, Event::Stop, Event::Met]) {
+                assert_eq!(Event::from_data(event.to_data()), event);
+                seen.push(event.to_data());
+            }
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 3 + 4 * 5);
+    }
+}

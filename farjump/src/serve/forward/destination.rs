@@ -1,0 +1,308 @@
+//! One peer of a target: the link to it, what waits to be sent, and what waits for an answer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use farjump_control::RefusalCause;
+use farjump_core::channel::Armed;
+
+use super::connecting::{Choices, Meeting, Wake};
+use super::{Answer, Caller, Forward, Outcome, wake};
+use crate::Error;
+use crate::link::Outgoing;
+use crate::serve::epoll::{Event, Watch};
+use crate::serve::session::Rest;
+
+/// A peer. Calls are sent to it in the order in which they came.
+pub(super) struct Peer {
+    name: Box<str>,
+    address: String,
+    /// Tells its events from those of others.
+    number: u64,
+    state: State,
+    queue: VecDeque<Forward>,
+    queued_bytes: usize,
+    /// Calls that wait for an answer, by their tokens.
+    sent: Vec<(u32, Caller)>,
+}
+
+enum State {
+    /// Nothing is to be sent, or has been since the link ended.
+    Apart,
+    Meeting(Meeting),
+    Linked(Box<Linked>),
+}
+
+struct Linked {
+    link: Outgoing,
+    /// Whether anything has been sent: a link that ends before that is not made anew for what waits.
+    used: bool,
+    /// Something may be on the control connection.
+    attended: bool,
+    watched_for_room: bool,
+    doorbell_for_room: bool,
+}
+
+impl Peer {
+    pub(super) fn new(name: &str, address: String, number: u64) -> Peer {
+        Peer {
+            name: name.into(),
+            address,
+            number,
+            state: State::Apart,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            sent: Vec::new(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn is_linked(&self) -> bool {
+        matches!(self.state, State::Linked(_))
+    }
+
+    /// Calls that wait to be sent, or for an answer.
+    pub(super) fn under_way(&self) -> usize {
+        self.queue.len() + self.sent.len()
+    }
+
+    /// Bytes of payload that wait to be sent; `None` if nothing waits.
+    pub(super) fn queued_bytes(&self) -> Option<usize> {
+        (!self.queue.is_empty()).then_some(self.queued_bytes)
+    }
+
+    /// Largest frame that it takes, if that is known.
+    pub(super) fn max_frame(&self) -> Option<usize> {
+        match &self.state {
+            State::Linked(linked) => Some(linked.link.max_frame()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn push(&mut self, forward: Forward) {
+        self.queued_bytes += forward.payload.len();
+        self.queue.push_back(forward);
+    }
+
+    fn pop(&mut self) -> Option<Forward> {
+        let forward = self.queue.pop_front()?;
+        self.queued_bytes -= forward.payload.len();
+        Some(forward)
+    }
+
+    pub(super) fn set_address(&mut self, address: String, watch: &Watch, outcomes: &mut VecDeque<Outcome>) {
+        if self.address != address {
+            self.part(watch);
+            self.fail_sent("it is at another address now", outcomes);
+            self.fail_queued("it is at another address now", outcomes);
+            self.address = address;
+        }
+    }
+
+    pub(super) fn attend(&mut self) {
+        if let State::Linked(linked) = &mut self.state {
+            linked.attended = true;
+        }
+    }
+
+    /// Does what can be done without waiting.
+    pub(super) fn turn(
+        &mut self,
+        choices: &Choices,
+        wake: &mut Option<Arc<Wake>>,
+        watch: &Watch,
+        outcomes: &mut VecDeque<Outcome>,
+    ) {
+        if let State::Meeting(meeting) = &self.state
+            && let Some(met) = meeting.outcome()
+        {
+            match met.and_then(|link| self.join(Outgoing::new(link), watch)) {
+                Ok(linked) => self.state = State::Linked(Box::new(linked)),
+                Err(error) => {
+                    self.state = State::Apart;
+                    self.fail_queued(&error.to_string(), outcomes);
+                }
+            }
+        }
+        if let State::Linked(linked) = &mut self.state {
+            let mut result = linked.link.look(std::mem::take(&mut linked.attended));
+            self.take_answers(outcomes);
+            if result.is_ok() {
+                result = self.send(outcomes);
+            }
+            if let Err(error) = result {
+                self.link_ended(&error, watch, outcomes);
+            }
+        }
+        if matches!(self.state, State::Apart) && !self.queue.is_empty() {
+            match self.meet(choices, wake, watch) {
+                Ok(meeting) => self.state = State::Meeting(meeting),
+                Err(error) => self.fail_queued(&error.to_string(), outcomes),
+            }
+        }
+    }
+
+    fn meet(&self, choices: &Choices, made: &mut Option<Arc<Wake>>, watch: &Watch) -> Result<Meeting, Error> {
+        Meeting::start(&self.address, choices, Arc::clone(wake(made, watch)?))
+    }
+
+    /// Watches a link that was made.
+    fn join(&self, link: Outgoing, watch: &Watch) -> Result<Linked, Error> {
+        watch.add(link.control(), Event::Peer(self.number), false)?;
+        if let Some(doorbell) = link.doorbell() {
+            // `part` takes it out of the watch before the link goes.
+            watch
+                .add(doorbell, Event::Peer(self.number), false)
+                .inspect_err(|_| watch.remove(link.control()))?;
+        }
+        log::debug!("linked to peer `{}` at {}", self.name, self.address);
+        Ok(Linked { link, used: false, attended: true, watched_for_room: false, doorbell_for_room: false })
+    }
+
+    /// Sends what there is room for.
+    ///
+    /// # Errors
+    /// At the end of the link.
+    fn send(&mut self, outcomes: &mut VecDeque<Outcome>) -> Result<(), Error> {
+        while let Some(Forward { linked: code, payload, caller }) = self.queue.front() {
+            let State::Linked(linked) = &mut self.state else { return Ok(()) };
+            let caller = *caller;
+            match linked.link.forward(code, payload, caller.wants_reply) {
+                Ok(token) => {
+                    linked.used = true;
+                    if caller.wants_reply {
+                        self.sent.push((token, caller));
+                    }
+                }
+                Err(Error::Full) => return Ok(()),
+                Err(error @ Error::PeerGone { .. }) => return Err(error),
+                // Another link has other indices. The answers that are due come first.
+                Err(error @ Error::TooManyFunctions) if linked.used => {
+                    return if self.sent.is_empty() { Err(error) } else { Ok(()) };
+                }
+                Err(error) => outcomes.push_back(self.failed(caller, &error.to_string())),
+            }
+            drop(self.pop());
+        }
+        Ok(())
+    }
+
+    fn take_answers(&mut self, outcomes: &mut VecDeque<Outcome>) {
+        let State::Linked(linked) = &mut self.state else { return };
+        let mut index = 0;
+        while let Some(&(token, caller)) = self.sent.get(index) {
+            let Some(answer) = linked.link.take(token) else {
+                index += 1;
+                continue;
+            };
+            // In order: those behind are more likely to have been answered later.
+            self.sent.remove(index);
+            let answer = match answer {
+                Ok(bytes) => Answer::Done(bytes),
+                Err(Error::Panicked { message, .. }) => Answer::Panicked(message.into_bytes()),
+                // Lost farther on: it was said there where.
+                Err(Error::Refused { cause: RefusalCause::Forward, text, .. }) => Answer::Failed(text),
+                Err(error) => Answer::Failed(reason(&self.name, &error.to_string())),
+            };
+            outcomes.push_back(Outcome { caller, answer });
+        }
+    }
+
+    /// The link ended. Calls that the peer had are lost; those that wait are sent on another link, if this one was of use.
+    fn link_ended(&mut self, error: &Error, watch: &Watch, outcomes: &mut VecDeque<Outcome>) {
+        let used = matches!(&self.state, State::Linked(linked) if linked.used);
+        let text = error.to_string();
+        log::info!("the link to peer `{}` ended: {text}", self.name);
+        self.part(watch);
+        self.fail_sent(&text, outcomes);
+        if !used {
+            self.fail_queued(&text, outcomes);
+        }
+    }
+
+    fn failed(&self, caller: Caller, why: &str) -> Outcome {
+        Outcome { caller, answer: Answer::Failed(reason(&self.name, why)) }
+    }
+
+    fn fail_sent(&mut self, why: &str, outcomes: &mut VecDeque<Outcome>) {
+        for (_, caller) in std::mem::take(&mut self.sent) {
+            outcomes.push_back(self.failed(caller, why));
+        }
+    }
+
+    fn fail_queued(&mut self, why: &str, outcomes: &mut VecDeque<Outcome>) {
+        while let Some(forward) = self.pop() {
+            outcomes.push_back(self.failed(forward.caller, why));
+        }
+    }
+
+    /// Gives the link or the meeting up. Closing a link's descriptors would not do, as others have copies of them: see
+    /// [`Watch::remove`].
+    fn part(&mut self, watch: &Watch) {
+        if let State::Linked(linked) = std::mem::replace(&mut self.state, State::Apart) {
+            if let Some(doorbell) = linked.link.doorbell() {
+                watch.remove(doorbell);
+            }
+            watch.remove(linked.link.control());
+        }
+    }
+
+    pub(super) fn close(&mut self, watch: &Watch) {
+        self.part(watch);
+        self.sent.clear();
+        self.queue.clear();
+        self.queued_bytes = 0;
+    }
+
+    pub(super) fn arm(&mut self) -> Rest {
+        let State::Linked(linked) = &mut self.state else { return Rest::Sleep };
+        match linked.link.arm() {
+            Ok(Armed::Ready) | Err(_) => {
+                linked.attended = true;
+                Rest::None
+            }
+            // Room at the peer shows in memory only.
+            Ok(Armed::Sleep) if self.queue.is_empty() => Rest::Sleep,
+            Ok(Armed::Sleep | Armed::Nap) => Rest::Nap,
+        }
+    }
+
+    /// Awake again; `false` if the link is to be looked at.
+    pub(super) fn disarm(&mut self) -> bool {
+        let State::Linked(linked) = &mut self.state else { return true };
+        linked.link.disarm().is_ok()
+    }
+
+    pub(super) fn rewatch(&mut self, watch: &Watch) -> Result<(), Error> {
+        let State::Linked(linked) = &mut self.state else { return Ok(()) };
+        let wants = linked.link.wants_write() && !linked.link.is_going();
+        if wants != linked.watched_for_room {
+            watch.wants_write(linked.link.control(), Event::Peer(self.number), wants)?;
+            linked.watched_for_room = wants;
+        }
+        if linked.link.is_going() {
+            // Its end would be told of for ever.
+            watch.remove(linked.link.control());
+        }
+        let wants = linked.link.doorbell_wants_write();
+        if wants != linked.doorbell_for_room
+            && let Some(doorbell) = linked.link.doorbell()
+        {
+            watch.wants_write(doorbell, Event::Peer(self.number), wants)?;
+            linked.doorbell_for_room = wants;
+        }
+        Ok(())
+    }
+}
+
+/// What a source is told of a call that came to nothing.
+fn reason(peer: &str, why: &str) -> String {
+    format!("the target refused a call: it could not forward it to its peer `{peer}`: {why}")
+}

@@ -1,0 +1,110 @@
+//! Frames that bring several messages for one function.
+
+use farjump_control::RefusalCause;
+use farjump_core::channel::Received;
+use farjump_core::frame::{Header, MESSAGES_HEAD_LEN, Messages};
+
+use super::held::{Held, Several};
+use super::{Ended, Mailbox, Session, Shared, Stop};
+use crate::Refusal;
+use crate::executor::Callable;
+
+/// Alignment of messages in their frame, in bytes.
+const ALIGN: usize = 8;
+
+impl Session {
+    /// Runs the function for the messages of the frame that is held and releases it; if something comes in between that
+    /// has to be waited for, up to there, and the frame is kept to go on from there. Returns how many ran, and at least 1.
+    #[cold]
+    pub(super) fn call_several(&mut self, held: &Held, shared: &mut Shared) -> Result<usize, Stop> {
+        let index = held.header().index;
+        match self.table.callable(index) {
+            Some(code) => self.run_several(&held.frame, held.several.as_ref(), code, shared),
+            None => {
+                let ready = shared.executor.ready(&self.table, index);
+                self.not_ready(held, ready, shared).map(|()| 1)
+            }
+        }
+    }
+
+    /// As [`Session::call_several`], of code that is bound, for a frame of which `before` has run.
+    #[inline(never)]
+    pub(super) fn run_several(
+        &mut self,
+        frame: &Received,
+        before: Option<&Several>,
+        code: Callable,
+        shared: &mut Shared,
+    ) -> Result<usize, Stop> {
+        let header = frame.header();
+        let messages = match self.messages(&header, before, code, shared) {
+            Ok(messages) => messages,
+            Err(refusal) => {
+                return self.refuse_frame(header.token, refusal, shared).map(|()| 1);
+            }
+        };
+        let start = match frame.payload_is_aligned(ALIGN) {
+            true => frame.payload().as_ptr(),
+            false => shared.staging.align(&self.channel, frame, ALIGN),
+        };
+        let len = messages.len as usize;
+        let stride = Messages::stride(len);
+        let first = before.map_or(0, |several| several.done);
+        let mut at = MESSAGES_HEAD_LEN + first as usize * stride;
+        for done in first..messages.count {
+            // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel lends until `release`
+            // below, or in the staging buffer; they are aligned to 8 bytes as the start is, and the code asks for no more
+            // (`messages`). The code is of this session's table, which holds it: nothing is unbound in between.
+            let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.reply_limit) };
+            at += stride;
+            let told = match ended {
+                Ended::Returned => Ok(()),
+                ended => self.ended_otherwise(&header, code, ended, shared),
+            };
+            // SAFETY: as above.
+            unsafe { shared.executor.count(code) };
+            if told.is_err() || self.is_blocked() {
+                // What has run does not run again, whatever comes of the link.
+                match done + 1 < messages.count {
+                    true => self.keep_several(frame, messages, done + 1),
+                    false => self.channel.release()?,
+                }
+                return told.map(|()| (done + 1 - first) as usize);
+            }
+        }
+        self.channel.release()?;
+        Ok((messages.count - first) as usize)
+    }
+
+    /// Keeps a frame of which `done` messages have run.
+    #[cold]
+    fn keep_several(&mut self, frame: &Received, messages: Messages, done: u32) {
+        let several = Some(Several { messages, done });
+        self.keep(Held { several, ..Held::new(Mailbox::Own, *frame) });
+    }
+
+    /// What the frame says of its messages, which is read once; or why they do not run.
+    #[inline]
+    fn messages(
+        &self,
+        header: &Header,
+        before: Option<&Several>,
+        code: Callable,
+        shared: &Shared,
+    ) -> Result<Messages, Refusal> {
+        let bad = |text: String| Refusal { cause: RefusalCause::BadFrame, text };
+        let messages = match before {
+            Some(several) => several.messages,
+            None => Messages::of(header, || self.channel.payload_word())
+                .map_err(|error| bad(error.to_string()))?,
+        };
+        if code.align > ALIGN {
+            return Err(bad(format!(
+                "messages came together for a function that wants its payload aligned to {} bytes, and they are to {ALIGN}",
+                code.align
+            )));
+        }
+        shared.executor.policy.payload(messages.len as usize)?;
+        Ok(messages)
+    }
+}

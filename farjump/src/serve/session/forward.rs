@@ -1,0 +1,94 @@
+//! Calls of a session that go on to a peer of the target, and what comes back.
+
+use farjump_control::RefusalCause;
+use farjump_core::channel::SendError;
+use farjump_core::frame::{Flags, Header, ReplyStatus};
+
+use super::{Session, Shared, Stop, reply};
+use crate::Refusal;
+use crate::executor::Callable;
+use crate::serve::forward::{Answer, Caller, Outcome};
+
+/// Calls of one source that may be under way to peers: the answers of so many may wait for room at it.
+const MOST_FORWARDED: usize = 256;
+
+impl Session {
+    /// The function that has run asked to be forwarded, and was let.
+    #[cold]
+    pub(super) fn forward(
+        &mut self,
+        header: &Header,
+        code: Callable,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
+        let caller = Caller { session: self.id, token: header.token, wants_reply };
+        let refusal = match shared.executor.held(&self.table, header.index, code) {
+            Some(_) if wants_reply && self.forwarded >= MOST_FORWARDED => Refusal::new(
+                RefusalCause::Forward,
+                format_args!(
+                    "{MOST_FORWARDED} calls of this source are forwarded and not answered: take some answers first"
+                ),
+            ),
+            Some(linked) => {
+                self.forwarded += usize::from(wants_reply);
+                shared.executor.stats.forwarded += 1;
+                shared.forwards.push(shared.executor.forwarding(), linked, caller);
+                return Ok(());
+            }
+            None => Refusal::new(
+                RefusalCause::Forward,
+                "the code that asked to be forwarded is not held here, as none is that runs in place: call it in mode cached",
+            ),
+        };
+        drop(shared.executor.forwarding().take());
+        self.refuse(header.token, refusal, shared)
+    }
+
+    /// Tells the source what came of a call that was forwarded. What there is no room for now comes back.
+    pub(in super::super) fn relay(
+        &mut self,
+        outcome: Outcome,
+        shared: &mut Shared,
+    ) -> Result<Option<Outcome>, Stop> {
+        // A source that does not take its answers shows that it has in memory only.
+        self.progress(true, shared)?;
+        let Outcome { caller, answer } = &outcome;
+        let sent = match answer {
+            _ if self.control.wants_write() => return Ok(Some(outcome)),
+            Answer::Done(bytes) if bytes.len() > self.reply_limit => {
+                let text = format!(
+                    "the function replied {} bytes at a peer of the target, more than the {} that this link takes: make the link with more reply room",
+                    bytes.len(),
+                    self.reply_limit
+                );
+                Err(Refusal { cause: RefusalCause::ReplyTooLarge, text })
+            }
+            Answer::Done(bytes) => Ok((ReplyStatus::Done, &bytes[..])),
+            Answer::Panicked(message) if caller.wants_reply => {
+                Ok((ReplyStatus::Panicked, &message[..message.len().min(self.reply_limit)]))
+            }
+            Answer::Panicked(message) => {
+                let text = format!(
+                    "the function panicked at a peer of the target: {}",
+                    String::from_utf8_lossy(message)
+                );
+                Err(Refusal { cause: RefusalCause::Panicked, text })
+            }
+            Answer::Failed(text) => Err(Refusal { cause: RefusalCause::Forward, text: text.clone() }),
+        };
+        match sent {
+            Ok((status, bytes)) => {
+                match self.channel.send_bytes(&reply(caller.token, status, false), bytes) {
+                    Err(SendError::Full) => return Ok(Some(outcome)),
+                    Err(SendError::Failed(error)) => return Err(error.into()),
+                    // What is too large was refused above.
+                    Ok(()) | Err(SendError::TooLarge { .. }) => {}
+                }
+            }
+            Err(refusal) => self.refuse(caller.token, refusal, shared)?,
+        }
+        self.forwarded -= usize::from(caller.wants_reply);
+        Ok(None)
+    }
+}

@@ -1,0 +1,374 @@
+//! A session's bigger mailbox, for frames that the link's own is too small for: made when the source asks for it, and gone
+//! when the source gives it back (`docs/decisions/bigger-mailbox.md`).
+//!
+//! A frame in it has its place among the others: a `Switch` in the link's own mailbox stands for it, and is released when it is.
+
+use std::time::{Duration, Instant};
+
+use farjump_control::{DeferredFd, End, Message, RefusalCause, SecondEnd};
+use farjump_core::channel::{Channel, Polled};
+use farjump_core::frame::MAX_FRAME;
+use farjump_core::mailbox;
+use farjump_core::transport::{ArrivalRules, OpenRequest, Transport};
+
+use super::{Held, Mailbox, Session, Shared, Stop, cut};
+use crate::Refusal;
+use crate::link::joined_channel;
+
+/// What a frame has beside payload and code, at most: header, name, trailer, and what aligning its parts takes.
+const AROUND: usize = 3 * 4096;
+/// A source that asks more often than this gets a mailbox only if that is for a longer frame than the last.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a target allows.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::serve) struct Limits {
+    /// Longest frame, in bytes, all included.
+    pub(in crate::serve) frame: usize,
+    /// Longest payload, in bytes.
+    pub(in crate::serve) payload: usize,
+    /// Longest code that may travel beside it, in bytes.
+    pub(in crate::serve) code: usize,
+    /// How long a source may take to answer an offer.
+    pub(in crate::serve) patience: Duration,
+}
+
+/// What a KiB of a frame may take at most: longer than a device in software does, on a machine that is busy.
+const PER_KIB: Duration = Duration::from_millis(1);
+
+/// The bigger mailbox of one session.
+pub(in crate::serve) struct Bigger {
+    /// Name of the link's transport.
+    transport: String,
+    state: State,
+    /// When a mailbox was last made, and for how long a frame.
+    last: Option<(Instant, usize)>,
+    /// Bytes of memory that it takes, which the source's budget has paid.
+    price: usize,
+    /// Bytes of frames that were taken from mailboxes before it.
+    received: u64,
+    /// Bytes of frames that checksums were computed of, in those that there were before.
+    summed: u64,
+}
+
+enum State {
+    Absent,
+    /// The source's end is due.
+    Offered {
+        end: SecondEnd,
+        until: Instant,
+    },
+    /// The source's end did not come in time. When it comes it will be told.
+    Lapsed,
+    Open(Box<Channel>),
+}
+
+impl Limits {
+    /// Longest frame in bytes.
+    pub(in crate::serve) fn frame(&self) -> usize {
+        // Half of what a frame can have: rings are powers of two, and no ring is longer than the longest frame.
+        self.payload.saturating_add(self.code).saturating_add(AROUND).min(self.frame).min(MAX_FRAME / 2)
+    }
+
+    /// What is asked of the transport for frames of `frame` bytes: a ring for two of them, if the limit has room for that.
+    fn request(&self, frame: usize) -> OpenRequest {
+        let most = self.frame();
+        let longest_ring = most.next_power_of_two();
+        let ring = frame.saturating_mul(2).max(mailbox::MIN_RING).min(longest_ring).next_power_of_two();
+        let max_frame = if ring == longest_ring { most } else { ring / 2 };
+        // Its memory comes as frames are written to it: a source that only asks costs this target little time.
+        OpenRequest::new(mailbox::region_len(ring), max_frame).at_once(0)
+    }
+
+    /// Refuses a payload of `len` bytes that is over the limit.
+    pub(in crate::serve) fn check_payload(&self, len: u64) -> Result<(), Refusal> {
+        if len <= self.payload as u64 {
+            return Ok(());
+        }
+        let what = format!(
+            "its payload of {len} bytes is over this target's limit of {}: send it in parts, or have the target allow more (`farjump serve --max-payload`)",
+            self.payload
+        );
+        Err(Refusal::new(RefusalCause::TooLarge, what))
+    }
+
+    /// Opens an end for frames of up to `frame` bytes with `payload` bytes of payload. Both are what a source says.
+    /// `pay` is asked for the memory first.
+    fn open(
+        &self,
+        transport: &mut dyn Transport,
+        frame: u64,
+        payload: u64,
+        pay: impl FnOnce(usize) -> Result<(), Refusal>,
+    ) -> Result<SecondEnd, Refusal> {
+        let too_large = |what: String| Refusal::new(RefusalCause::TooLarge, what);
+        self.check_payload(payload)?;
+        let most = self.frame().min(transport.capabilities().max_frame);
+        let frame = match usize::try_from(frame) {
+            Ok(len) if len <= most => len,
+            _ => {
+                return Err(too_large(format!(
+                    "its {frame} bytes, with code, are over the {most} that this target takes over {}: send them in parts, or have the target allow more (`farjump serve --max-frame`, `--max-payload`)",
+                    transport.name()
+                )));
+            }
+        };
+        let request = self.request(frame);
+        pay(request.region_len)?;
+        SecondEnd::open(transport, &request).map_err(|error| {
+            let what = format!("there is no memory for a mailbox for its {frame} bytes: {error}");
+            Refusal::new(RefusalCause::NoRoom, what)
+        })
+    }
+}
+
+impl Bigger {
+    /// The link's transport.
+    pub(in crate::serve) fn transport(&self) -> &str {
+        &self.transport
+    }
+
+    /// None, on a link over the transport of this name.
+    pub(in crate::serve) fn absent(transport: String) -> Bigger {
+        Bigger { transport, state: State::Absent, last: None, price: 0, received: 0, summed: 0 }
+    }
+
+    /// Whether the source asks for no more than it was given, and that a moment ago.
+    fn asks_too_often(&self, frame: u64) -> bool {
+        self.last.is_some_and(|(when, len)| frame <= len as u64 && when.elapsed() < PAUSE)
+    }
+
+    /// How long the longest frame that the mailbox was made for may be under way.
+    fn journey(&self) -> Duration {
+        let kibibytes = self.last.map_or(0, |(_, frame)| frame / 1024);
+        PER_KIB.saturating_mul(u32::try_from(kibibytes).unwrap_or(u32::MAX))
+    }
+}
+
+impl Session {
+    /// The channel of a mailbox.
+    pub(in crate::serve) fn mailbox(&self, which: Mailbox) -> &Channel {
+        match &self.bigger.state {
+            State::Open(channel) if which == Mailbox::Bigger => channel,
+            _ => &self.channel,
+        }
+    }
+
+    /// As [`Session::mailbox`].
+    pub(in crate::serve) fn mailbox_mut(&mut self, which: Mailbox) -> &mut Channel {
+        match &mut self.bigger.state {
+            State::Open(channel) if which == Mailbox::Bigger => channel,
+            _ => &mut self.channel,
+        }
+    }
+
+    /// The source asks for a bigger mailbox.
+    #[cold]
+    pub(in crate::serve) fn enlarge(
+        &mut self,
+        frame: u64,
+        payload: u64,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        if self.holds_bigger() || matches!(self.bigger.state, State::Offered { .. }) {
+            return Err(cut("its source asked for a mailbox while it was given another"));
+        }
+        self.drop_bigger();
+        match self.make(frame, payload, shared) {
+            Ok(end) => {
+                let until = Instant::now() + shared.limits.patience;
+                let sent =
+                    end.tell(|end, descriptors| self.control.send(&Message::Offer { end }, descriptors));
+                self.bigger.state = State::Offered { end, until };
+                sent?;
+                Ok(self.channel.call_attention()?)
+            }
+            Err(refusal) => {
+                shared.executor.stats.refuse(refusal.cause);
+                shared.handlers.refused(&self.peer, &refusal);
+                self.tell(&Message::Decline { cause: refusal.cause, text: refusal.text })?;
+                self.await_reading();
+                Ok(())
+            }
+        }
+    }
+
+    fn make(&mut self, frame: u64, payload: u64, shared: &mut Shared) -> Result<SecondEnd, Refusal> {
+        let transports = &mut shared.transports;
+        let transport = transports.iter_mut().find(|transport| transport.name() == self.bigger.transport);
+        let Some(transport) = transport.filter(|_| self.channel.rule() != ArrivalRules::DELIVERED) else {
+            let limit = self.channel.max_frame();
+            let what = format!("this link has no mailbox to be enlarged: frames have {limit} bytes at most");
+            return Err(Refusal::new(RefusalCause::TooLarge, what));
+        };
+        if self.bigger.asks_too_often(frame) {
+            let what = format!(
+                "it asked for a mailbox for such a frame less than {PAUSE:?} ago: keep what is given for some time"
+            );
+            return Err(Refusal::new(RefusalCause::NoRoom, what));
+        }
+        let (budget, price) = (&mut self.table.budget, &mut self.bigger.price);
+        let made = shared.limits.open(transport.as_mut(), frame, payload, |bytes| {
+            budget.take("a bigger mailbox", bytes)?;
+            *price = bytes;
+            Ok(())
+        });
+        if made.is_err() {
+            budget.give_back(std::mem::take(price));
+        }
+        if made.as_ref().map_or_else(|refusal| refusal.cause == RefusalCause::NoRoom, |_| true) {
+            // Made or tried: either takes this target's time.
+            self.bigger.last = Some((Instant::now(), usize::try_from(frame).unwrap_or(usize::MAX)));
+        }
+        made
+    }
+
+    /// The source's end has come.
+    #[cold]
+    pub(in crate::serve) fn enlarged(&mut self, end: End, descriptors: Vec<DeferredFd>) -> Result<(), Stop> {
+        match std::mem::replace(&mut self.bigger.state, State::Absent) {
+            State::Offered { end: own, until } => {
+                let joined = own.join(&self.peer, end, descriptors, until).map_err(cut)?;
+                let channel = joined_channel(joined, &self.peer).map_err(cut)?;
+                self.bigger.state = State::Open(Box::new(channel));
+                self.tell(&Message::Go)
+            }
+            State::Lapsed => {
+                let text = "the target took the offer of a bigger mailbox back: it was not taken in time";
+                self.tell(&Message::Decline { cause: RefusalCause::Stalled, text: text.into() })?;
+                self.await_reading();
+                Ok(())
+            }
+            _ => Err(cut("its source sent Accept unasked")),
+        }
+    }
+
+    /// The source gives the mailbox back, or the offer of one.
+    #[cold]
+    pub(in crate::serve) fn shrink(&mut self) -> Result<(), Stop> {
+        if self.holds_bigger() || matches!(self.bigger.state, State::Absent) {
+            return Err(cut("its source gave back a mailbox that it does not have, or that is not empty"));
+        }
+        self.drop_bigger();
+        Ok(())
+    }
+
+    /// Without a bigger mailbox, or the offer of one, from now on.
+    fn drop_bigger(&mut self) {
+        if let State::Open(channel) = std::mem::replace(&mut self.bigger.state, State::Absent) {
+            self.bigger.received += channel.received();
+            self.bigger.summed += channel.summed();
+        }
+        self.table.budget.give_back(std::mem::take(&mut self.bigger.price));
+    }
+
+    /// Whether a look at the bigger mailbox now goes on with the checksum of a frame.
+    pub(in crate::serve) fn sums_bigger(&self) -> bool {
+        matches!(&self.bigger.state, State::Open(bigger) if bigger.is_summing())
+    }
+
+    /// Bytes of frames taken, from all mailboxes of the link.
+    pub(in crate::serve) fn received(&self) -> u64 {
+        let bigger = match &self.bigger.state {
+            State::Open(channel) => channel.received(),
+            _ => 0,
+        };
+        self.channel.received() + self.bigger.received + bigger
+    }
+
+    /// Bytes of frames that checksums were computed of, in all mailboxes of the link.
+    pub(in crate::serve) fn summed(&self) -> u64 {
+        let bigger = match &self.bigger.state {
+            State::Open(channel) => channel.summed(),
+            _ => 0,
+        };
+        self.channel.summed() + self.bigger.summed + bigger
+    }
+
+    /// A `Switch` is held: takes the frame that it stands for. Returns how many calls that was, or `None` if it is not whole.
+    #[cold]
+    pub(in crate::serve) fn take_switched(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
+        let State::Open(bigger) = &mut self.bigger.state else {
+            return Err(cut("a frame in a bigger mailbox that the link does not have"));
+        };
+        let Polled::Frame(frame) = bigger.poll()? else {
+            // What the transport still carries comes, if there is anything: the `Switch` overtakes it where each has a queue of
+            // its own.
+            if bigger.is_summing() {
+                return Ok(None);
+            }
+            self.stalled(shared.stall_limit + self.bigger.journey())?;
+            return Ok(None);
+        };
+        let held = Held::new(Mailbox::Bigger, frame);
+        self.partial_since = None;
+        self.run_held(&held, shared).map(Some)
+    }
+
+    /// The frame at the head of the bigger mailbox has ended.
+    #[cold]
+    pub(in crate::serve) fn release_bigger(&mut self) -> Result<(), Stop> {
+        if let State::Open(bigger) = &mut self.bigger.state {
+            bigger.release()?;
+            // Told at once: the source may be waiting for so much room.
+            bigger.progress(true)?;
+        }
+        Ok(())
+    }
+
+    /// What has to be done for the bigger mailbox now and then.
+    pub(in crate::serve) fn tend_bigger(&mut self, shared: &mut Shared) -> Result<(), Stop> {
+        match &mut self.bigger.state {
+            State::Absent | State::Lapsed => Ok(()),
+            State::Offered { until, .. } if *until > Instant::now() => Ok(()),
+            State::Offered { .. } => {
+                // It may have other things to do than to look: its memory is what it loses, not its link.
+                self.drop_bigger();
+                self.bigger.state = State::Lapsed;
+                let what = "it asked for a bigger mailbox and did not take it in time";
+                let refusal = Refusal::new(RefusalCause::Stalled, what);
+                shared.executor.stats.refuse(refusal.cause);
+                shared.handlers.refused(&self.peer, &refusal);
+                Ok(())
+            }
+            State::Open(bigger) => {
+                // A skip at the ring's end has no `Switch`, and the source may need its room. A frame that this finds is held, as it is
+                // now, until its `Switch` has come.
+                bigger.poll()?;
+                bigger.progress(true)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { frame: MAX_FRAME, payload: 64 << 20, code: 16 << 20, patience: Duration::ZERO };
+
+    #[test]
+    fn a_mailbox_holds_two_frames_of_the_length_asked_for_and_at_the_limit_one() {
+        for frame in [64, 4096, (4 << 20) + 64, 5 << 20, (32 << 20) - 64, 32 << 20] {
+            let request = LIMITS.request(frame);
+            assert!(request.max_frame >= frame, "{frame}");
+            let ring = mailbox::ring_len(request.region_len).unwrap();
+            assert!(ring >= 2 * frame && ring < (4 * frame).max(2 * mailbox::MIN_RING), "{frame}: {ring}");
+        }
+        for frame in [(64 << 20) + 64, LIMITS.frame()] {
+            let request = LIMITS.request(frame);
+            assert_eq!(request.max_frame, LIMITS.frame());
+            assert_eq!(mailbox::ring_len(request.region_len), Some(128 << 20));
+        }
+    }
+
+    #[test]
+    fn no_limits_make_a_mailbox_longer_than_rings_can_be() {
+        let limits = Limits { payload: usize::MAX, code: usize::MAX, ..LIMITS };
+        let request = limits.request(limits.frame());
+        assert!(request.max_frame <= MAX_FRAME);
+        assert!(mailbox::ring_len(request.region_len).is_some_and(|ring| ring <= MAX_FRAME));
+    }
+}
