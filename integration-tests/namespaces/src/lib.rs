@@ -1,7 +1,7 @@
-//! Two network namespaces with a cable between them: two machines as far as sockets can tell, on one.
+//! Two network namespaces with a cable between them: two machines on one, as far as sockets can tell.
 //!
-//! Making them takes root and `ip` (package iproute2). They are gone when their value is, and also when the process that made
-//! them is killed: a shell waits for its end.
+//! Making them requires root and `ip` (package iproute2). They are removed with their value, and also when
+//! the process that made them is killed: a shell waits for its end.
 
 mod relay;
 
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 use relay::Relay;
 
-/// What the names of all of them begin with, before the number of the process that made them.
+/// Prefix of all their names, before the number of the process that made them.
 const PREFIX: &str = "farjump-";
-/// Where `ip` keeps the files of namespaces.
+/// The folder in which `ip` keeps the files of namespaces.
 const NAMED: &str = "/run/netns";
-/// The name of the cable's end in either.
+/// The name of the cable's end in both.
 pub const DEVICE: &str = "fj0";
-/// How long the system may take to notice that a cable is plugged in.
+/// Time that the system may take to notice a plugged cable.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is asked.
+/// Interval of the checks.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// One of the two.
@@ -46,13 +46,13 @@ impl Side {
     }
 }
 
-/// The two, each with a loopback device and an end of the cable, all up.
+/// The two namespaces, each with a loopback device and an end of the cable, all up.
 #[derive(Debug)]
 pub struct Namespaces {
     names: [String; 2],
-    /// Removes both when its input ends.
+    /// The process that removes both when its input ends.
     remover: Child,
-    /// What lies between them, if that is no plain cable.
+    /// The relay between them, if there is no plain cable.
     relay: Option<Relay>,
 }
 
@@ -60,7 +60,7 @@ impl Namespaces {
     /// Makes them.
     ///
     /// # Errors
-    /// Why that cannot be done here, as a sentence. Nothing is left behind.
+    /// The reason why that is not possible here, as a sentence. Nothing is left behind.
     pub fn new() -> Result<Namespaces, String> {
         let made = Namespaces::unjoined()?;
         let [left, right] = &made.names;
@@ -70,24 +70,24 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Makes them with a cable of which each packet comes out `delay` after it went in, on either side. Threads of this process
-    /// carry the packets. Such a cable cannot be pulled.
+    /// Makes them with a cable that delays each packet by `delay`, in both directions. Threads of this
+    /// process carry the packets. Such a cable cannot be pulled.
     ///
     /// # Errors
-    /// As [`Namespaces::new`].
+    /// Those of [`Namespaces::new`].
     pub fn delayed(delay: Duration) -> Result<Namespaces, String> {
         let mut made = Namespaces::unjoined()?;
         let [left, right] = [Side::Left, Side::Right].map(|side| made.file(side));
         made.relay = Some(Relay::start([&left, &right], DEVICE, delay)?);
         for name in &made.names {
-            // A queue that holds what a window does: a plain cable holds its sender up instead.
+            // A queue as long as a window: a plain cable blocks its sender instead.
             ip(&["-n", name, "link", "set", DEVICE, "txqueuelen", "10000"])?;
         }
         made.set_up()?;
         Ok(made)
     }
 
-    /// Makes them, with nothing between them.
+    /// Makes them without a connection.
     fn unjoined() -> Result<Namespaces, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         sweep()?;
@@ -99,7 +99,7 @@ impl Namespaces {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Or the key that interrupts the tests would end it first.
+            // Otherwise the key that interrupts the tests would end it first.
             .process_group(0)
             .spawn()
             .map_err(|error| format!("no shell can be started: {error}"))?;
@@ -110,7 +110,7 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Gives the devices their addresses.
+    /// Assigns the devices' addresses.
     fn set_up(&self) -> Result<(), String> {
         for (name, side) in self.names.iter().zip([Side::Left, Side::Right]) {
             ip(&["-n", name, "addr", "add", &format!("{}/24", side.address()), "dev", DEVICE])?;
@@ -120,7 +120,7 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Waits until both ends are in use. The system tells of a cable that came up when it finds the time for it, and UCX takes
+    /// Waits until both ends are in use. The system reports a cable that came up with a delay, and UCX uses
     /// no device before.
     fn await_carrier(&self) -> Result<(), String> {
         let begun = Instant::now();
@@ -139,7 +139,8 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Words that, before a program and its arguments, have it run in one of them, with the devices of that in `/sys`.
+    /// The words that run a program in one of them when put before the program and its arguments, with the
+    /// namespace's devices in `/sys`.
     pub fn launcher(&self, side: Side) -> Vec<String> {
         ["ip", "netns", "exec", self.name(side)].map(str::to_owned).into()
     }
@@ -151,18 +152,18 @@ impl Namespaces {
         command
     }
 
-    /// Pulls the cable out of one of them. Nothing comes through from here on, either way.
+    /// Pulls the cable out of one of them. From then on nothing passes in either direction.
     ///
     /// # Errors
-    /// What `ip` said.
+    /// The output of `ip`.
     pub fn pull(&self, side: Side) -> Result<(), String> {
         ip(&["-n", self.name(side), "link", "set", DEVICE, "down"]).map(drop)
     }
 
-    /// Plugs it in again, and waits until both can use it.
+    /// Plugs the cable in again, and waits until both can use it.
     ///
     /// # Errors
-    /// What `ip` said, or that it does not come up.
+    /// The output of `ip`, or that it does not come up.
     pub fn plug(&self) -> Result<(), String> {
         for name in &self.names {
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
@@ -173,7 +174,7 @@ impl Namespaces {
     /// Bytes that have come out of the cable on one side.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// When the number cannot be read.
     pub fn received(&self, side: Side) -> Result<u64, String> {
         let counter = format!("/sys/class/net/{DEVICE}/statistics/rx_bytes");
         let output = self.command(side, "cat").arg(counter).output().map_err(|error| error.to_string())?;
@@ -181,7 +182,7 @@ impl Namespaces {
         text.trim().parse().map_err(|_| format!("no number of bytes: {text:?}"))
     }
 
-    /// The file of one of them, by which a process enters it (setns(2)).
+    /// The file of one of them, through which a process enters it (setns(2)).
     pub fn file(&self, side: Side) -> PathBuf {
         Path::new(NAMED).join(self.name(side))
     }
@@ -195,14 +196,14 @@ impl Drop for Namespaces {
     fn drop(&mut self) {
         // Its devices are in the namespaces.
         drop(self.relay.take());
-        // Its end is what the remover waits for.
+        // The remover waits for the end of its input.
         drop(self.remover.stdin.take());
-        // It fails where there was nothing to remove.
+        // It fails if there was nothing to remove.
         let _ = self.remover.wait();
     }
 }
 
-/// Runs `ip`: what it prints.
+/// Runs `ip`, and returns its output.
 fn ip(arguments: &[&str]) -> Result<String, String> {
     match Command::new("ip").args(arguments).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -218,7 +219,7 @@ fn ip(arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Removes those whose process is no more, and whose remover was killed too.
+/// Removes namespaces whose process and remover are both gone.
 fn sweep() -> Result<(), String> {
     let Ok(entries) = std::fs::read_dir(NAMED) else { return Ok(()) };
     for entry in entries.flatten() {
@@ -240,10 +241,10 @@ fn sweep() -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// How long it takes until a connection from the left one to the right one is refused.
+    /// Time until a connection from the left one to the right one is refused.
     fn refused(namespaces: &Namespaces) -> Duration {
         let begun = Instant::now();
-        // Nobody listens there: the refusal comes back the same way.
+        // Nothing listens there: the refusal comes back the same way.
         let script = format!("exec 3<>/dev/tcp/{}/9", Side::Right.address());
         let tried =
             namespaces.command(Side::Left, "bash").args(["-c", &script]).stderr(Stdio::null()).status();

@@ -1,8 +1,8 @@
-//! A cable that packets take a while to get through: a tun device in each namespace, and threads of this process that take packets
-//! out of one and put them into the other later.
+//! A cable with delay: a tun device in each namespace, and threads of this process that move packets from one
+//! to the other later.
 //!
-//! The kernel of a container has no netem. Packets are those of TCP as it hands them to a device: up to 64 KiB each, not yet cut and
-//! without checksums.
+//! The kernel of a container has no netem. The packets are those that TCP passes to a device: up to 64 KiB
+//! each, not yet segmented and without checksums.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -18,16 +18,16 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Bytes that are under way in one direction, at most: a device's queue holds what comes then, and drops the rest.
+/// Most bytes under way in one direction: a device's queue holds later ones, and drops the rest.
 const UNDER_WAY: usize = 64 << 20;
-/// The longest packet, with the header before it that says what is to be done to it.
+/// The longest packet, with the header before it.
 const LONGEST: usize = (64 << 10) + 64;
-/// Packets that are taken at a time.
+/// Packets taken at a time.
 const AT_A_TIME: usize = 64;
-/// How long a thread waits before it sees whether to go on.
+/// Time that a thread waits before it checks whether to continue.
 const NAP: Duration = Duration::from_millis(100);
 
-/// The threads, which end with this value; the devices with them.
+/// The threads, which end with this value, and the devices with them.
 #[derive(Debug)]
 pub(crate) struct Relay {
     over: Arc<AtomicBool>,
@@ -35,7 +35,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Makes a device named `device` in each of the namespaces with these files, and passes packets on after `delay`.
+    /// Makes a device named `device` in each of the namespaces with these files, and passes packets on after
+    /// `delay`.
     pub(crate) fn start(namespaces: [&Path; 2], device: &str, delay: Duration) -> Result<Relay, String> {
         let [left, right] = namespaces.map(|namespace| tun(namespace, device));
         let (left, right) = (Arc::new(left?), Arc::new(right?));
@@ -53,15 +54,15 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.over.store(true, Relaxed);
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A thread that panicked has printed a message.
             let _ = thread.join();
         }
     }
 }
 
-/// A tun device in a namespace. It is there as long as the file is open.
+/// Makes a tun device in a namespace. It exists as long as the file is open.
 fn tun(namespace: &Path, device: &str) -> Result<File, String> {
-    // A thread of its own, for it stays in the namespace.
+    // A thread of its own, because it stays in the namespace.
     let made = thread::scope(|scope| {
         let make = || -> std::io::Result<File> {
             move_into_link_name_space(File::open(namespace)?.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -82,9 +83,10 @@ fn tun(namespace: &Path, device: &str) -> Result<File, String> {
     }
 }
 
-/// Makes the device that belongs to this file, of packets with a header each, which need be neither cut nor summed.
+/// Makes the device of this file, for packets with a header each, which need neither segmentation nor
+/// checksums.
 fn name(tun: &File, device: &str) -> std::io::Result<()> {
-    // SAFETY: all fields are numbers, of which zero is one.
+    // SAFETY: all fields are numbers, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero.
     for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(device.bytes()) {
@@ -93,7 +95,7 @@ fn name(tun: &File, device: &str) -> std::io::Result<()> {
     let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     let offloaded = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
-    // SAFETY: the first call reads and writes the request, which is there; the second takes a number. Both are of this file.
+    // SAFETY: the first call reads and writes `request`; the second takes a number. Both use this file.
     let done = unsafe {
         libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) == 0
             && libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloaded)) == 0
@@ -101,7 +103,7 @@ fn name(tun: &File, device: &str) -> std::io::Result<()> {
     if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Takes packets out of `from` and puts them into `to` when they are due, until it is over.
+/// Moves packets from `from` to `to` when they are due, until `over`.
 fn pass(mut from: &File, mut to: &File, delay: Duration, over: &AtomicBool) {
     let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut bytes = 0;
@@ -109,7 +111,7 @@ fn pass(mut from: &File, mut to: &File, delay: Duration, over: &AtomicBool) {
     while !over.load(Relaxed) {
         let mut taken = 0;
         while taken < AT_A_TIME && bytes < UNDER_WAY {
-            // A device that is down has no packets, and says so by an error.
+            // A device that is down has no packets, and returns an error.
             let Ok(len) = from.read(&mut room) else { break };
             bytes += len;
             taken += 1;
@@ -118,7 +120,7 @@ fn pass(mut from: &File, mut to: &File, delay: Duration, over: &AtomicBool) {
         let now = Instant::now();
         while let Some((_, packet)) = under_way.pop_front_if(|(due, _)| *due <= now) {
             bytes -= packet.len();
-            // What a device does not take is lost, as on any cable.
+            // Packets that a device does not take are lost, as on any cable.
             let _ = to.write(&packet);
         }
         if taken == AT_A_TIME {
@@ -128,7 +130,7 @@ fn pass(mut from: &File, mut to: &File, delay: Duration, over: &AtomicBool) {
         let wait = Timespec { tv_sec: 0, tv_nsec: due.as_nanos() as i64 };
         let full = bytes >= UNDER_WAY;
         let mut devices = [PollFd::new(&from, if full { PollFlags::empty() } else { PollFlags::IN })];
-        // Interrupted or not, both are looked at again.
+        // Both are checked again, interrupted or not.
         let _ = poll(&mut devices, Some(&wait));
     }
 }

@@ -2,15 +2,12 @@
 //!
 //! | command | does |
 //! |---|---|
-//! | `conformance [NAME]…` | runs the subjects with these names; all unless some are named |
-//! | `conformance --serve HOST:PORT` | starts targets for the suite on another machine; **whoever reaches it has what he likes run in them** |
-//! | `conformance --at HOST:PORT NAME…` | runs them with targets from there |
-//! | `conformance --stream FRAMES NAME` | sends so many frames of 8 B to 8 KiB, and compares each byte of each as it arrives |
-//! | `conformance --tear WRITES NAME` | makes so many writes of 32 B to 8 KiB, and polls the last word of each: passes if one is seen to be torn |
-//! | `conformance --libraries FOLDER` | builds the functions that the suite injects, for a machine without a compiler |
-//!
-//! Status 0 if all is well, 1 if something is not, 77 if there is nothing to try, 2 for anything else. A run that was to see a torn
-//! write and saw none ends with 77 too: that a path promises nothing does not mean that it ever breaks.
+//! | `conformance [NAME]…` | runs the subjects with these names; all if none is named |
+//! | `conformance --serve HOST:PORT` | starts targets for another machine; **peers run anything in them** |
+//! | `conformance --at HOST:PORT NAME…` | runs subjects with targets from there |
+//! | `conformance --stream FRAMES NAME` | sends frames of 8 B to 8 KiB, and compares each byte on arrival |
+//! | `conformance --tear WRITES NAME` | writes 32 B to 8 KiB, polling the last word: passes if one tears |
+//! | `conformance --libraries FOLDER` | builds the suite's functions, for a machine without a compiler |
 
 use std::ffi::OsString;
 use std::net::{TcpListener, ToSocketAddrs};
@@ -23,9 +20,12 @@ use farjump_integration_tests::conformance::{
     serve_targets, stream,
 };
 
-/// What a test program ends with that was skipped (automake's manual, "Scripts-based Testsuites").
+/// Exit status of a skipped test program (automake's manual, "Scripts-based Testsuites").
+///
+/// Status 0 if all is well, 1 if a check failed, 77 if there is nothing to try, 2 for anything else. A
+/// `--tear` run that saw no torn write also ends with 77: a path without a guarantee need not ever tear one.
 const SKIPPED: u8 = 77;
-/// What it ends with that was asked for something that it does not have.
+/// Exit status after a request for something unknown.
 const MISUSED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -57,7 +57,7 @@ fn unknown(name: &str) -> String {
     format!("there is no subject {name:?}; there are: {}", names().join("; "))
 }
 
-/// Runs the suite over the subjects that are named, or all; with targets from `elsewhere`, if there is such an address.
+/// Runs the suite over the named subjects, or all; with targets from `elsewhere`, if given.
 fn run(wanted: &[&str], elsewhere: Option<&str>) -> Result<ExitCode, String> {
     if let Some(name) = wanted.iter().find(|name| !names().contains(name)) {
         return Err(unknown(name));
@@ -97,7 +97,7 @@ fn run(wanted: &[&str], elsewhere: Option<&str>) -> Result<ExitCode, String> {
     })
 }
 
-/// A line for each check that has ended: on a slow machine it is good to know how far the suite has come, and how far it came.
+/// Prints a line for each finished check, to show the progress on a slow machine.
 fn tell(subject: &Subject, cell: &Cell, begun: Instant) {
     let word = match &cell.verdict {
         Verdict::Ok(_) => "ok".to_owned(),
@@ -109,7 +109,7 @@ fn tell(subject: &Subject, cell: &Cell, begun: Instant) {
     eprintln!("{at:6.1} s  {name}, {level}, {check}: {word}");
 }
 
-/// Starts targets for whoever asks, until it is killed.
+/// Starts targets for other machines until it is killed.
 fn serve(address: &str) -> Result<ExitCode, String> {
     let listener = TcpListener::bind(address).map_err(|error| format!("listening at {address}: {error}"))?;
     let at = listener.local_addr().map_err(|error| format!("listening at {address}: {error}"))?;
@@ -120,7 +120,7 @@ fn serve(address: &str) -> Result<ExitCode, String> {
         .map_err(|failure| format!("serving at {at}: {failure}"))
 }
 
-/// The subject of this name; or how this program ends without it.
+/// The subject of this name; or the exit status of this program without it.
 fn subject(name: &str) -> Result<Result<Subject, ExitCode>, String> {
     Ok(match candidate(name, again).ok_or_else(|| unknown(name))? {
         Candidate::Here(subject) => Ok(subject),
@@ -135,7 +135,7 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|error| format!("{text:?} is no number: {error}"))
 }
 
-/// Sends frames, and compares each byte of each.
+/// Sends frames, and compares each byte.
 fn send(frames: &str, name: &str) -> Result<ExitCode, String> {
     let frames = number(frames)?;
     let subject = match subject(name)? {
@@ -160,7 +160,7 @@ fn send(frames: &str, name: &str) -> Result<ExitCode, String> {
     Ok(if seen.torn.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes writes, and polls their last words.
+/// Writes, and polls the last word of each write.
 fn tear(writes: &str, name: &str) -> Result<ExitCode, String> {
     let writes = number(writes)?;
     let subject = match subject(name)? {

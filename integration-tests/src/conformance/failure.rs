@@ -1,12 +1,12 @@
-//! What a check found wrong, as a sentence.
+//! The failure of a check, as a sentence.
 
 use std::fmt;
 
-/// Why a check failed. Every error becomes one by `?`.
+/// The reason why a check failed. Every error becomes one by `?`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure(String);
 
-/// How a check ended: how many things it looked at, of which none was wrong.
+/// The result of a check: the number of things that it verified, all right.
 pub(super) type Counted = Result<u64, Failure>;
 
 impl Failure {
@@ -14,7 +14,7 @@ impl Failure {
         Failure(what.into())
     }
 
-    /// The same, saying where.
+    /// Adds the place of the failure.
     pub(super) fn at(self, place: impl fmt::Display) -> Failure {
         Failure(format!("{place}: {}", self.0))
     }
@@ -26,7 +26,7 @@ impl fmt::Display for Failure {
     }
 }
 
-// Failure itself is no `Error`, or this would overlap with `From<T> for T`.
+// `Failure` itself is no `Error`, which would overlap with `From<T> for T`.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure(error.to_string())

@@ -1,5 +1,5 @@
-//! The functions that are injected: farjump's samples, and those of the suite. Built once in each process, unless they were
-//! brought along.
+//! The injected functions: farjump's samples, and those of the suite. Built once in each process, unless they
+//! were brought along.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use farjump::build::{Options, build};
 use super::failure::Failure;
 use super::settings;
 
-/// Libraries, opened.
+/// Open libraries.
 #[derive(Debug)]
 pub(super) struct Libraries {
     pub(super) counter: Library,
@@ -49,7 +49,7 @@ pub(super) fn libraries() -> Result<&'static Libraries, Failure> {
     let get = || match settings::libraries() {
         Some(folder) => open_all(&folder),
         None => {
-            // They stay mapped when their files are gone.
+            // They stay loaded when their files are gone.
             let folder = tempfile::tempdir()?;
             build_into(folder.path())?;
             open_all(folder.path())
@@ -58,11 +58,11 @@ pub(super) fn libraries() -> Result<&'static Libraries, Failure> {
     BUILT.get_or_init(get).as_ref().map_err(Clone::clone)
 }
 
-/// Builds the functions that the suite injects into `folder`, for a machine that has no compiler: there the variable
+/// Builds the suite's functions into `folder`, for a machine without a compiler: there the variable
 /// `CONFORMANCE_LIBRARIES` names the folder.
 ///
 /// # Errors
-/// There is no compiler or linker, or the folder cannot be written.
+/// A missing compiler or linker, or a folder that cannot be written.
 pub fn build_into(folder: &Path) -> Result<(), Failure> {
     thread::scope(|scope| {
         let halves = NAMES.chunks(NAMES.len().div_ceil(2)).map(|half| {

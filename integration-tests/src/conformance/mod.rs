@@ -1,15 +1,17 @@
-//! The conformance suite: what every transport has to stand, whoever wrote it.
+//! The conformance suite: the requirements for every transport.
 //!
-//! A [`Subject`] says how to make a pair of transports and which arrival rule their ends should use; [`run`] puts it to
-//! the test and returns an [`Outcome`], which displays as a table. Levels, each over the one below:
+//! A [`Subject`] makes pairs of transports and names the arrival rule for their endpoints. [`run`] tests it
+//! and returns an [`Outcome`], which displays as a table. Levels, each over the one below:
 //!
-//! * **channels**: frames between two ends in one process. Every byte of a frame is compared with what its place in the
-//!   stream calls for, the moment the frame counts as arrived.
-//! * **links, one process**: a target in a thread, sources in others, in each [`Mode`]: the sample functions against
-//!   answers computed otherwise, order, flow, lost code, restarts, refusals, a million frames, and a seeded mix of all.
+//! * **channels**: frames between two endpoints in one process. Every byte of a frame is compared with its
+//!   expected value the moment the frame counts as arrived.
+//! * **links, one process**: a target in a thread, sources in others, in each [`Mode`]: the sample functions
+//!   against results computed otherwise, order, flow, lost code, restarts, refusals, a million frames, and a
+//!   seeded mix of all.
 //! * **links, two processes**: the same, with the target in a process of its own
-//!   ([`Subject::between_processes`]), or in another one that is there already ([`Subject::partnered_by`]).
-//! * **links, two machines**: the same, with the target on another one ([`Subject::served_at`]); then nothing else is tried.
+//!   ([`Subject::between_processes`]), or in an existing one ([`Subject::partnered_by`]).
+//! * **links, two machines**: the same, with the target on another machine ([`Subject::served_at`]); nothing
+//!   else is tried then.
 //!
 //! ```
 //! use farjump_core::transport::ArrivalRules;
@@ -27,12 +29,12 @@
 //! outcome.assert_conforms();
 //! ```
 //!
-//! Building the functions that are injected takes a C compiler and GNU ld or lld. Where there is none they can be brought along,
-//! and where all is slow there can be less to do: `settings.rs` has the variables.
+//! Building the injected functions requires a C compiler and GNU ld or lld. They can be brought along, and
+//! slow machines can do less: `settings.rs` has the variables.
 //!
-//! # What is not tested
-//! Speed; what happens when a machine fails; rights of other users. That a backend notices by itself what its
-//! capabilities list is tested for the death of the peer alone.
+//! # Not tested
+//! Speed; failures of machines; rights of other users. Of the faults that a backend claims to notice by
+//! itself, only the death of the peer is tested.
 
 mod channels;
 mod failure;
@@ -60,15 +62,16 @@ pub use subjects::{Candidate, candidate, names};
 use failure::Counted;
 use host::Stage;
 
-/// Puts `subject` to the test. Takes seconds to a minute; a check that hangs counts as failed after a minute.
+/// Tests `subject`. Takes seconds to a minute; a check that hangs counts as failed after a minute.
 ///
-/// In a process that the suite itself started ([`Subject::between_processes`]) it plays the target instead, and ends the
-/// process. For other subjects than the one it was started for it then does nothing, and the outcome is empty.
+/// In a process that the suite itself started ([`Subject::between_processes`]) it plays the target instead,
+/// and ends the process. For subjects other than the process's own it then does nothing, and the outcome is
+/// empty.
 pub fn run(subject: &Subject) -> Outcome {
     run_telling(subject, |_| ())
 }
 
-/// [`run`], and tells what each check found as soon as it has ended.
+/// Does the same as [`run`], and passes the result of each check to `tell` as soon as it has ended.
 pub fn run_telling(subject: &Subject, mut tell: impl FnMut(&Cell)) -> Outcome {
     let mut cells = Vec::new();
     let mut add = |cell: Cell| {
@@ -137,20 +140,20 @@ fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
     }
 }
 
-/// Runs one check on a thread of its own, which is given up if it hangs.
+/// Runs one check on a thread of its own, which is abandoned if it hangs.
 fn timed(subject: &Subject, check: &str, try_it: impl FnOnce() -> Counted + Send + 'static) -> Verdict {
     let (done, ended) = mpsc::channel();
     let limit = settings::limit();
     let name = format!("{}: {check}", subject.name());
     let started = std::thread::Builder::new().name(name).spawn(move || {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(try_it));
-        // Nobody listens any more to one that took too long.
+        // Fails if the check took too long and nothing receives the result any more.
         let _ = done.send(result);
     });
     match (started, ended.recv_timeout(limit)) {
         (Err(error), _) => Verdict::Failed(format!("no thread for it: {error}")),
         (Ok(thread), Ok(result)) => {
-            // So that a child's parent thread has not ended before the child is reaped.
+            // A child's parent thread must not end before the child is reaped.
             let _ = thread.join();
             verdict(result)
         }

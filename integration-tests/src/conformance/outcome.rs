@@ -1,18 +1,18 @@
-//! What the suite found, and how it is shown.
+//! The results of the suite, and their display.
 
 use std::fmt;
 
 use super::Mode;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Nothing was wrong with so many things (frames, calls, refusals); never 0.
+    /// Nothing was wrong with this number of things (frames, calls, refusals); never 0.
     Ok(u64),
-    /// What was wrong.
+    /// The failure.
     Failed(String),
-    /// Why it could not be tried.
+    /// The reason why it could not be tried.
     Skipped(String),
 }
 
@@ -20,18 +20,18 @@ pub enum Verdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Level {
-    /// Two ends and the frames between them.
+    /// Two endpoints and the frames between them.
     Channels,
     /// Sources and a target, in threads of one process.
     Threads(Mode),
     /// A source and a target, in processes of their own.
     Processes(Mode),
-    /// The same, on machines of their own.
+    /// A source and a target, on machines of their own.
     Machines(Mode),
 }
 
 impl Level {
-    /// How code comes to run there; `None` where none does.
+    /// The mode in which code travels there; `None` without code.
     pub(super) fn mode(self) -> Option<Mode> {
         match self {
             Level::Channels => None,
@@ -54,15 +54,15 @@ impl fmt::Display for Level {
 /// One check of one subject.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cell {
-    /// The table it stands in.
+    /// Its table.
     pub level: Level,
     /// The check's name: its column.
     pub check: &'static str,
-    /// How it ended.
+    /// Its result.
     pub verdict: Verdict,
 }
 
-/// What the suite found out about a subject. Displays as the tables of a [`Matrix`] with this one row.
+/// The results for a subject. Displays as the tables of a [`Matrix`] with this one row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     pub(super) subject: String,
@@ -81,7 +81,7 @@ impl Outcome {
         &self.cells
     }
 
-    /// What failed: check and reason.
+    /// The failures: check and reason.
     pub fn failures(&self) -> impl Iterator<Item = (&Cell, &str)> {
         self.cells.iter().filter_map(|cell| match &cell.verdict {
             Verdict::Failed(why) => Some((cell, why.as_str())),
@@ -95,7 +95,7 @@ impl Outcome {
             && self.cells.iter().any(|cell| matches!(cell.verdict, Verdict::Ok(_)))
     }
 
-    /// Panics with a list of what failed, if anything did or nothing was tried.
+    /// Panics with a list of failures, if there is one or nothing was tried.
     #[track_caller]
     pub fn assert_conforms(&self) {
         let list: String =
@@ -123,12 +123,12 @@ enum Row {
 }
 
 impl Matrix {
-    /// Adds what was found.
+    /// Adds the results for a subject.
     pub fn add(&mut self, outcome: Outcome) {
         self.rows.push(Row::Tried(outcome));
     }
 
-    /// Adds a row for what is not there, with the reason.
+    /// Adds a row for a missing subject, with the reason.
     pub fn add_missing(&mut self, name: &str, why: &str) {
         self.rows.push(Row::Missing { name: name.to_owned(), why: why.to_owned() });
     }
@@ -197,11 +197,11 @@ impl fmt::Display for Matrix {
     }
 }
 
-/// The cells of one row; what needs more words is noted, to be told below.
+/// The cells of one row; results that need more words go to `notes`.
 fn line(outcome: &Outcome, level: Level, checks: &[&'static str], notes: &mut Vec<String>) -> String {
     let find =
         |check: &'static str| outcome.cells.iter().find(|cell| cell.level == level && cell.check == check);
-    // One reason for all of them is told once, and in the row.
+    // A reason common to all of them is shown once, in the row.
     if let Some(Cell { verdict: Verdict::Skipped(why), .. }) = checks.first().and_then(|check| find(check))
         && checks
             .iter()

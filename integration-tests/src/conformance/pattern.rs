@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const WORD: usize = 8;
 
-/// Word `index` of frame `number` of stream `seed`: neighbours, frames and streams have nothing in common, so bytes of the
-/// wrong place, frame or lap are told apart.
+/// Word `index` of frame `number` of stream `seed`. Neighbours, frames and streams have nothing in common, so
+/// bytes of a wrong offset, frame or lap are recognised.
 pub(super) fn word(seed: u64, number: u64, index: u64) -> u64 {
     let word = seed
         .wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -26,14 +26,15 @@ pub(super) fn bytes(len: usize, seed: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Where the bytes at `at` first differ from the frame's pattern, if they do.
+/// The offset at which the bytes at `at` first differ from the frame's pattern.
 ///
 /// # Safety
-/// `at` must be aligned to 8 bytes and valid for reads of `len` bytes. Others may write them meanwhile.
+/// `at` must be aligned to 8 bytes and valid for reads of `len` bytes. Other processes may write them
+/// meanwhile.
 pub(super) unsafe fn first_difference(at: NonNull<u8>, len: usize, seed: u64, number: u64) -> Option<usize> {
     let whole = len - len % WORD;
     for offset in (0..whole).step_by(WORD) {
-        // SAFETY: eight bytes inside, aligned; read atomically, because a backend that is at fault may write them now.
+        // SAFETY: eight bytes inside, aligned; read atomically, because a faulty backend may write them now.
         let found =
             unsafe { AtomicU64::from_ptr(at.add(offset).as_ptr().cast()) }.load(Relaxed).to_le_bytes();
         let due = word(seed, number, (offset / WORD) as u64).to_le_bytes();
@@ -43,7 +44,7 @@ pub(super) unsafe fn first_difference(at: NonNull<u8>, len: usize, seed: u64, nu
     }
     let tail = word(seed, number, (whole / WORD) as u64).to_le_bytes();
     (whole..len).find(|offset| {
-        // SAFETY: a byte inside, read atomically as above.
+        // SAFETY: a byte inside; read atomically, because a faulty backend may write it now.
         let found = unsafe { AtomicU8::from_ptr(at.add(*offset).as_ptr()) }.load(Relaxed);
         found != tail[offset - whole]
     })
@@ -70,7 +71,7 @@ mod tests {
         let mut aligned = [0_u64; 9];
         let room = NonNull::from(&mut aligned).cast::<u8>();
         assert!(found.len() <= size_of_val(&aligned));
-        // SAFETY: there is room for as many bytes, aligned to 8, and what is compared is initialised.
+        // SAFETY: the array fits as many bytes, aligned to 8, and the compared bytes are initialised.
         unsafe {
             room.copy_from_nonoverlapping(NonNull::from(found).cast(), found.len());
             first_difference(room, found.len(), 3, 5)

@@ -1,12 +1,13 @@
-//! What the environment sets, for machines far slower than usual, or without a compiler: an emulated one.
+//! Settings in the environment, for machines that are far slower than usual, or without a compiler, such as
+//! emulated ones.
 //!
-//! | variable | says | unless set |
+//! | variable | meaning | default |
 //! |---|---|---|
-//! | `CONFORMANCE_VOLUME` | the most frames that the longest check sends | a subject's own volume |
-//! | `CONFORMANCE_LIMIT` | after how many seconds a check counts as hanging | 60 |
-//! | `CONFORMANCE_PARTS` | which parts run: `channels`, and links in the modes named, by commas | all |
-//! | `CONFORMANCE_THREADS` | `no`: links are tried between processes alone, and not within one | they are tried in both |
-//! | `CONFORMANCE_LIBRARIES` | a folder with the functions that are injected, as `conformance --libraries FOLDER` builds them | they are built |
+//! | `CONFORMANCE_VOLUME` | most frames of the longest check | a subject's own volume |
+//! | `CONFORMANCE_LIMIT` | seconds after which a check counts as hanging | 60 |
+//! | `CONFORMANCE_PARTS` | parts to run: `channels`, and links in the named modes, by commas | all |
+//! | `CONFORMANCE_THREADS` | `no`: links are tried between processes only, not within one | both |
+//! | `CONFORMANCE_LIBRARIES` | folder of the injected functions (`conformance --libraries FOLDER`) | built |
 
 use std::env;
 use std::ffi::OsString;
@@ -22,33 +23,33 @@ const PARTS: &str = "CONFORMANCE_PARTS";
 const THREADS: &str = "CONFORMANCE_THREADS";
 const LIBRARIES: &str = "CONFORMANCE_LIBRARIES";
 
-/// The most frames that the longest check of any subject sends.
+/// Most frames of the longest check of any subject.
 ///
 /// # Panics
-/// What is set is no number.
+/// If the setting is no number.
 pub(super) fn volume() -> u64 {
     static SET: OnceLock<Option<u64>> = OnceLock::new();
     SET.get_or_init(|| number(VOLUME, env::var_os(VOLUME))).unwrap_or(u64::MAX)
 }
 
-/// How long one check may take before it counts as hanging.
+/// Time after which a check counts as hanging.
 ///
 /// # Panics
-/// What is set is no number.
+/// If the setting is no number.
 pub(super) fn limit() -> Duration {
     static SET: OnceLock<Option<u64>> = OnceLock::new();
     Duration::from_secs(SET.get_or_init(|| number(LIMIT, env::var_os(LIMIT))).unwrap_or(60))
 }
 
-/// The folder that has the libraries already.
+/// The folder with the built libraries.
 pub(super) fn libraries() -> Option<PathBuf> {
     env::var_os(LIBRARIES).map(PathBuf::from)
 }
 
-/// Why a part of the suite is not to run, if it is not.
+/// The reason why a part of the suite is not to run, if any.
 ///
 /// # Panics
-/// What is set is not understood.
+/// If the setting is invalid.
 pub(super) fn left_out(level: Level) -> Option<&'static str> {
     static SET: OnceLock<(Option<String>, bool)> = OnceLock::new();
     let (parts, threads) = SET.get_or_init(|| (env::var(PARTS).ok(), switch(THREADS, env::var_os(THREADS))));
@@ -69,7 +70,7 @@ fn switch(name: &str, set: Option<OsString>) -> bool {
     }
 }
 
-/// A setting that is not understood would have something else tested than was asked for: that ends the run.
+/// A positive number. An invalid setting would test something else than requested: that ends the run.
 fn number(name: &str, set: Option<OsString>) -> Option<u64> {
     let set = set?;
     match set.to_str().and_then(|text| text.trim().parse().ok()) {

@@ -1,4 +1,4 @@
-//! What is put to the test: a way to make transports, and what they promise.
+//! The subject of the tests: a way to make transports, and their claims.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub struct Pair {
     pub(super) streams: Streams,
 }
 
-/// What is to live as long as the ends of a pair, and judges them in the end.
+/// The values that live as long as a pair's endpoints, and judge them at the end.
 #[derive(Default)]
 pub(super) struct Keep {
     judge: Option<Box<dyn Fn() -> Vec<String> + Send>>,
@@ -28,26 +28,26 @@ pub(super) struct Keep {
 }
 
 impl Pair {
-    /// The transport of the source, and that of the target. The source of one pair must be able to reach the target of
-    /// another, as two processes do that know nothing of each other.
+    /// Makes a pair of the source's transport and the target's. The source of one pair must be able to reach
+    /// the target of another, like two processes that know nothing of each other.
     pub fn new(source: Box<dyn Transport>, target: Box<dyn Transport>) -> Pair {
         Pair { source, target, keep: Keep::default(), streams: Streams::default() }
     }
 
-    /// Gives the ends such streams, if they ask for some, where there is no control connection.
+    /// Gives the endpoints such streams if they request some and there is no control connection.
     pub fn over(mut self, streams: Streams) -> Pair {
         self.streams = streams;
         self
     }
 
-    /// Keeps a value as long as the links that are made of the pair: a thread that lets a backend work, for instance.
+    /// Keeps a value as long as the links made of the pair: a thread that drives a backend, for example.
     pub fn keeping(mut self, value: impl Any + Send) -> Pair {
         self.keep._alive.push(Box::new(value));
         self
     }
 
-    /// Asks `judge` at the end of each check what core did wrong, as the transports saw it; nothing, if all is well. Not
-    /// asked after checks that break the contract themselves to see how a transport takes it.
+    /// Calls `judge` at the end of each check for core's violations as the transports saw them; none if all
+    /// is well. Not called after checks that break the contract themselves to test a transport's reaction.
     pub fn judged_by(mut self, judge: impl Fn() -> Vec<String> + Send + 'static) -> Pair {
         self.keep.judge = Some(Box::new(judge));
         self
@@ -55,13 +55,13 @@ impl Pair {
 }
 
 impl Keep {
-    /// What was done wrong.
+    /// The violations.
     pub(super) fn verdict(&self) -> Vec<String> {
         self.judge.as_ref().map_or_else(Vec::new, |judge| judge())
     }
 }
 
-/// What the suite runs over. Clones are the same subject.
+/// The subject that the suite tests. Clones are the same subject.
 #[derive(Clone)]
 #[must_use]
 pub struct Subject {
@@ -89,8 +89,8 @@ impl fmt::Debug for Subject {
 }
 
 impl Subject {
-    /// Transports that `make` makes, as often as it is called, and on whose ends two sides have to agree to use the
-    /// arrival rule `rule`. `name` is shown in the matrix.
+    /// Makes a subject of the transports that `make` returns at each call, whose peers must agree on the
+    /// arrival rule `rule`. The matrix shows `name`.
     pub fn new(name: &str, rule: ArrivalRules, make: impl Fn() -> Pair + Send + Sync + 'static) -> Subject {
         let inner = Inner {
             name: name.to_owned(),
@@ -107,46 +107,47 @@ impl Subject {
         Subject { inner: Arc::new(inner) }
     }
 
-    /// How many frames the longest check sends; the others send in proportion, but never fewer than they need. A million
-    /// unless set: right for what moves a million frames in some seconds.
+    /// Sets the number of frames of the longest check; the others send in proportion, but never fewer than
+    /// they need. The default of a million suits transports that move a million frames in some seconds.
     pub fn volume(self, frames: u64) -> Subject {
         self.with(|inner| inner.volume = frames)
     }
 
-    /// The two ends can be in different processes. The suite starts this program again with `arguments`, with which it
-    /// has to come to [`run`](super::run) the same subject again: there that call plays the target, and does not return.
+    /// Allows the two ends in different processes. The suite starts this program again with `arguments`,
+    /// which must lead to a call of [`run`](super::run) with the same subject: there that call plays the
+    /// target, and does not return.
     pub fn between_processes(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Subject {
         let arguments = arguments.into_iter().map(Into::into).collect();
         self.with(|inner| inner.again = Some(arguments))
     }
 
-    /// Puts `words` before the program and its arguments when it is started again, such as `ip netns exec NAME`. They have to
-    /// end in that program, as the same process or as one that ends with it.
+    /// Puts `words`, such as `ip netns exec NAME`, before the program and its arguments when it is started
+    /// again. They must end in that program, as the same process or as one that ends with it.
     pub fn launched_by(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Subject {
         let words = words.into_iter().map(Into::into).collect();
         self.with(|inner| inner.launcher = words)
     }
 
-    /// The targets are started by the program that serves them at `address`, on another machine
-    /// ([`serve_targets`](super::serve_targets)), and nothing else is tried.
+    /// Gets all targets from the program that serves them at `address`, on another machine
+    /// ([`serve_targets`](super::serve_targets)). Nothing else is tried.
     pub fn served_at(self, address: SocketAddr) -> Subject {
         self.with(|inner| inner.elsewhere = Some(address))
     }
 
-    /// The two ends can be in different processes, but none can be started for it: the targets of other processes are threads of
-    /// one that is there already, and serves them at `address` ([`serve_threads`](super::serve_threads)). A target that is to
-    /// die there ends as one in a thread does.
+    /// Allows the two ends in different processes if none can be started: the targets of other processes are
+    /// threads of an existing one, which serves them at `address` ([`serve_threads`](super::serve_threads)).
+    /// A target that must die there ends like one in a thread.
     pub fn partnered_by(self, address: SocketAddr) -> Subject {
         self.with(|inner| inner.partner = Some(address))
     }
 
-    /// Has targets listen on TCP, at loopback, with a key; otherwise they do so on Unix sockets, without one.
+    /// Makes targets listen on TCP, at loopback, with a key. The default is Unix sockets, without one.
     pub fn over_tcp(self) -> Subject {
         self.with(|inner| inner.tcp = true)
     }
 
-    /// Asks `count` in the end how much an instrument of the subject's has seen or done (events traced, faults injected);
-    /// nothing at all is a failure.
+    /// Calls `count` at the end for the activity of the subject's instrument (events traced, faults
+    /// injected); 0 is a failure.
     pub fn instrument(self, count: impl Fn() -> u64 + Send + Sync + 'static) -> Subject {
         self.with(|inner| inner.instrument = Some(Arc::new(count)))
     }
@@ -161,12 +162,12 @@ impl Subject {
         &self.inner.name
     }
 
-    /// The arrival rule that its ends use.
+    /// The arrival rule of its endpoints.
     pub fn rule(&self) -> ArrivalRules {
         self.inner.rule
     }
 
-    /// Whether code can run in the mailbox of its target.
+    /// Whether code can run in its target's mailbox.
     pub(super) fn in_place(&self) -> bool {
         self.make().target.capabilities().in_place
     }
@@ -175,7 +176,7 @@ impl Subject {
         (self.inner.make)()
     }
 
-    /// Frames for a check that is content with `share` of a thousand of the volume, and needs at least `least`.
+    /// Number of frames for a check: `share` thousandths of the volume, at least `least`.
     pub(super) fn frames(&self, share: u64, least: u64) -> u64 {
         let volume = self.inner.volume.min(settings::volume());
         (volume.saturating_mul(share) / 1000).max(least)
@@ -191,7 +192,7 @@ impl Subject {
         &self.inner.launcher
     }
 
-    /// Where targets are started on another machine.
+    /// The address for targets on another machine.
     pub(super) fn elsewhere(&self) -> Option<SocketAddr> {
         self.inner.elsewhere
     }
@@ -201,7 +202,7 @@ impl Subject {
         self.inner.tcp
     }
 
-    /// Where a process is that has targets in threads.
+    /// The address of a process that has targets in threads.
     pub(super) fn partner(&self) -> Option<SocketAddr> {
         self.inner.partner
     }

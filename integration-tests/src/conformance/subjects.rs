@@ -1,4 +1,4 @@
-//! What farjump itself puts to the test: its backends, its middleware and the fakes.
+//! farjump's own subjects: its backends, its middleware and the fakes.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,17 +12,17 @@ use super::subject::{Pair, Subject};
 use crate::fakes::{FakeHandle, FakeOneSided, FakeTwoSided, Rule};
 use crate::pair::Streams;
 
-/// A subject, or the name of one that is not there.
+/// A subject, or the name of a missing one.
 #[derive(Debug)]
 #[must_use]
 pub enum Candidate {
-    /// It can be run.
+    /// It can run.
     Here(Subject),
     /// A backend that this machine or this build does not have.
     Missing {
         /// Its name.
         name: &'static str,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
 }
@@ -37,16 +37,17 @@ impl Candidate {
     }
 }
 
-/// Frames for the fakes, of which a test moves each piece.
+/// Frames for the fakes, whose every piece a test moves.
 const FAKE_VOLUME: u64 = 20_000;
 
 /// Frames for a backend.
 fn volume(name: &str) -> u64 {
-    // UCX takes ten times as long for one as a store does, and a socket far longer.
+    // UCX takes ten times as long for a frame as a store does, and a socket far longer.
     if name.starts_with("ucx-am") || name.starts_with("tcp") { 50_000 } else { 1_000_000 }
 }
 
-/// The names of all subjects: every backend of farjump, some under other rules, middleware around one, and the fakes.
+/// The names of all subjects: every backend of farjump, some under other rules, middleware around one, and
+/// the fakes.
 pub fn names() -> Vec<&'static str> {
     let other = OTHER_RULES.iter().map(|(name, ..)| *name);
     let fakes = Rule::ALL.into_iter().map(|rule| fake_of(rule).0);
@@ -59,8 +60,9 @@ pub fn names() -> Vec<&'static str> {
         .collect()
 }
 
-/// The subject of this name, if there is one. `again` gives for its name the arguments with which this program runs it in another
-/// process ([`Subject::between_processes`]). No other backend is looked at: some load libraries for seconds.
+/// The subject of this name, if there is one. `again` returns for its name the arguments with which this
+/// program runs it in another process ([`Subject::between_processes`]). No other backend is loaded: some load
+/// libraries for seconds.
 pub fn candidate(name: &str, again: impl Fn(&str) -> Vec<OsString>) -> Option<Candidate> {
     if let Some(name) = BACKENDS.into_iter().find(|known| *known == name) {
         return Some(plain(name, &again));
@@ -81,7 +83,7 @@ pub fn candidate(name: &str, again: impl Fn(&str) -> Vec<OsString>) -> Option<Ca
     rule.map(fake_one_sided).or_else(|| (name == TWO_SIDED).then(fake_two_sided)).map(Candidate::Here)
 }
 
-/// What backends may do. UCX's TCP is on where [`UCX_TCP`] is set.
+/// The options of backends. UCX's TCP is on if [`UCX_TCP`] is set.
 fn options() -> BackendOptions {
     BackendOptions::new().with_ucx_tcp(std::env::var_os(UCX_TCP).is_some())
 }
@@ -90,7 +92,7 @@ fn backend(name: &str) -> Box<dyn Transport> {
     make_with(name, options()).unwrap_or_else(|error| panic!("{name} could be used a moment ago: {error}"))
 }
 
-/// A backend, under the rule that it takes by itself.
+/// A backend under its preferred rule.
 fn plain(name: &'static str, again: &impl Fn(&str) -> Vec<OsString>) -> Candidate {
     let rule = match make_with(name, options()) {
         Err(error) => return Candidate::Missing { name, why: error.to_string() },
@@ -103,16 +105,16 @@ fn plain(name: &'static str, again: &impl Fn(&str) -> Vec<OsString>) -> Candidat
         Some(rule) => {
             let subject = Subject::new(name, rule, move || Pair::new(backend(name), backend(name)));
             let subject = subject.volume(volume(name)).between_processes(again(name));
-            // Over TCP there is a key, and what has a stream of its own is sealed.
+            // Over TCP there is a key, and a stream of the backend's own is encrypted.
             Candidate::Here(if name == TCP { subject.over_tcp() } else { subject })
         }
         None => Candidate::Missing { name, why: "it offers no arrival rule".into() },
     }
 }
 
-/// A backend under a rule that it does not take by itself: `ucx-put` where it may not store into the mapping, so that UCX itself
-/// carries the bytes, and `verbs-write` under each of its rules. Middleware offers the rule, and does not have
-/// frames laid out in memory of the backend's.
+/// A backend under another rule: `ucx-put` without stores into the mapping, so that UCX itself carries the
+/// bytes, and `verbs-write` under each of its rules. Middleware offers the rule, and does not lay frames out
+/// in the backend's memory.
 fn under_other_rule(
     (name, of, rule): (&'static str, &'static str, ArrivalRules),
     again: &impl Fn(&str) -> Vec<OsString>,
@@ -128,7 +130,7 @@ fn under_other_rule(
     }
 }
 
-/// `tcp` with nothing sealed, over Unix sockets.
+/// `tcp` without encryption, over Unix sockets.
 fn clear(again: &impl Fn(&str) -> Vec<OsString>) -> Candidate {
     match farjump_transports::make(TCP) {
         Err(error) => Candidate::Missing { name: CLEAR, why: error.to_string() },
@@ -140,7 +142,7 @@ fn clear(again: &impl Fn(&str) -> Vec<OsString>) -> Candidate {
     }
 }
 
-/// The variable whose presence lets `ucx-am` go over UCX's TCP.
+/// The variable that, if set, lets `ucx-am` use UCX's TCP.
 const UCX_TCP: &str = "CONFORMANCE_UCX_TCP";
 /// farjump's backends.
 const BACKENDS: [&str; 6] = ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send", TCP];
@@ -157,7 +159,7 @@ const OTHER_RULES: [(&str, &str, ArrivalRules); 5] = [
 const TRACED: &str = "shm, traced";
 const DELAYED: &str = "shm, delayed";
 const TWO_SIDED: &str = "fake two-sided";
-/// A subject's name, and what makes it.
+/// A subject's name, and the function that makes it.
 type Named = (&'static str, fn() -> Subject);
 /// Middleware around shared memory.
 const AROUND_SHM: [Named; 2] = [(TRACED, traced), (DELAYED, delayed)];
@@ -192,7 +194,7 @@ fn delayed() -> Subject {
         .instrument(move || lock(&asked).iter().map(|handle| handle.count(Fault::Delay)).sum())
 }
 
-/// The name of the one-sided fake that keeps this rule alone, and the rule.
+/// The name of the one-sided fake that honours only this rule, and the rule.
 fn fake_of(rule: Rule) -> (&'static str, ArrivalRules) {
     match rule {
         Rule::Stores => ("fake one-sided, stores", ArrivalRules::STORES),

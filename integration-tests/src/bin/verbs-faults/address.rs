@@ -1,5 +1,5 @@
-//! What an end over verbs tells its peer, read and written from its description (`transports/src/verbs/address.rs`), so that it can
-//! be changed on its way by somebody who is not farjump.
+//! The endpoint address of verbs, read and written from its description (`transports/src/verbs/address.rs`),
+//! so that code outside farjump can change it on its way.
 
 use farjump_core::transport::Address;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Version, backend and checksum.
 const HEAD: usize = 8;
 
-/// In the order of the encoding. Peers believe what can be; the rest is for them to refuse.
+/// In the order of the encoding. Peers accept plausible values; they must refuse the others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Told {
     /// Number of the queue pair.
@@ -24,7 +24,7 @@ pub(crate) struct Told {
     pub(crate) receives: u32,
     max_frame: u64,
     desk: Place,
-    /// Memory that frames are written into; of writes alone.
+    /// Memory that frames are written into; for writes only.
     pub(crate) region: Place,
 }
 
@@ -37,10 +37,10 @@ pub(crate) struct Place {
     pub(crate) key: u32,
 }
 
-/// The same address, but for what `lie` changes.
+/// Returns the address as changed by `lie`.
 ///
 /// # Panics
-/// It is none of verbs.
+/// If it is no address of verbs.
 pub(crate) fn changed(address: &Address, lie: impl FnOnce(&mut Told)) -> Address {
     let (head, body) = address.bytes.split_at(HEAD);
     let mut told: Told = postcard::from_bytes(body).expect("what an end tells is as it is described");

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use crate::player::LIBRARIES;
 use crate::{Done, SKIPPED, Skip, command, full, limits, links, machine, meeting, pair, removal, wrong};
 
-/// A case hangs that takes longer, in seconds; nothing is said about how long it should take. Another number may be set.
+/// Time in seconds after which a case counts as hanging; no statement about how long it should take. The
+/// variable sets another.
 const LIMIT: (&str, u64) = ("VERBS_FAULTS_LIMIT", 180);
-/// Where the other machine is, for cases between two.
+/// The variable with the other machine's address, for cases between two.
 const THERE: &str = "VERBS_FAULTS_THERE";
-/// How soon a peer is given up that does not answer: after a second, which is longer than the device of a busy machine stands still,
-/// after two or more, or after longer than anything here takes.
+/// Timeouts for a silent peer: after one second, which is longer than the device of a busy machine pauses;
+/// after two or more; or after longer than anything here takes.
 const SOON: &str = "timeout=15,retries=6";
 const SECONDS: &str = "timeout=16,retries=6";
 const LATE: &str = "timeout=20,retries=6";
@@ -24,35 +25,35 @@ const LATE: &str = "timeout=20,retries=6";
 const WRITE: &str = "verbs-write";
 const SEND: &str = "verbs-send";
 
-/// Something that goes wrong, and what has to come of it.
+/// A fault, and its required consequences.
 pub(crate) struct Case {
     /// The backend, and the claim.
     pub(crate) name: String,
     backend: &'static str,
     /// `FARJUMP_VERBS` of all its processes.
     options: &'static str,
-    /// Where the other machine is, of cases between two.
+    /// The other machine's address, for cases between two.
     there: Option<String>,
     run: fn(&str) -> Done,
 }
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// As claimed.
     Ok,
-    /// Otherwise, or not at all.
+    /// Not as claimed, or no result.
     Failed,
-    /// It cannot be tried here.
+    /// Not possible here.
     Skipped,
 }
 
-/// A row of the tables: for which backends, their options, the claim, and what tries it.
+/// A row of the tables: the backends, their options, the claim, and the function that tests it.
 type Row = (&'static [&'static str], &'static str, &'static str, fn(&str) -> Done);
 
 const BOTH: &[&str] = &[WRITE, SEND];
 
-/// What is tried on one machine.
+/// The cases on one machine.
 const ALONE: &[Row] = &[
     (
         &[WRITE],
@@ -116,9 +117,9 @@ const ALONE: &[Row] = &[
         "a device is taken away as soon as no link holds it, and a new one is found",
         removal::device,
     ),
-    // Last, and of one backend: an interface that goes while a link of verbs-send is open is never given back by Soft-RoCE of 6.1
-    // and of 6.12 (`unregister_netdevice: waiting for dummy0`), also when the link and its processes are gone. Over verbs-write that
-    // happens now and then, and is said.
+    // Last, and for one backend: Soft-RoCE of 6.1 and of 6.12 never releases an interface that goes while a
+    // link of verbs-send is open (`unregister_netdevice: waiting for dummy0`), even when the link and its
+    // processes are gone. Over verbs-write that happens now and then, and is reported.
     (
         &[WRITE],
         SOON,
@@ -127,7 +128,7 @@ const ALONE: &[Row] = &[
     ),
 ];
 
-/// What is tried between two machines.
+/// The cases between two machines.
 const BETWEEN: &[Row] = &[
     (BOTH, SECONDS, "the peer's link going down ends calls as unreachable, and a new link works", pair::down),
     (
@@ -156,7 +157,7 @@ fn cases(rows: &[Row], there: Option<&str>) -> Vec<Case> {
     rows.iter().flat_map(of_row).collect()
 }
 
-/// All cases of one machine.
+/// All cases on one machine.
 pub(crate) fn alone() -> Vec<Case> {
     cases(ALONE, None)
 }
@@ -166,10 +167,10 @@ pub(crate) fn between(address: &str) -> Vec<Case> {
     cases(BETWEEN, Some(address))
 }
 
-/// Where the other machine listens.
+/// The other machine's address.
 ///
 /// # Panics
-/// In a case of one machine.
+/// In a case on one machine.
 pub(crate) fn there() -> String {
     std::env::var(THERE).expect("a case between two machines is told where the other is")
 }
@@ -182,7 +183,8 @@ pub(crate) fn run_here(name: &str) -> ExitCode {
         eprintln!("there is no case {name:?}");
         return ExitCode::from(2);
     };
-    // What it holds (an interface that is down, processes) is given back in any case. The panic's text is on standard error.
+    // Unwinding releases its resources (an interface that is down, processes) in every case. The panic's text
+    // is on standard error.
     match panic::catch_unwind(AssertUnwindSafe(|| (case.run)(case.backend))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(Skip(why))) => {
@@ -193,8 +195,8 @@ pub(crate) fn run_here(name: &str) -> ExitCode {
     }
 }
 
-/// Runs the case in a process of its own, which has the functions that it injects from `libraries` if they were not brought along, and
-/// says how it ended.
+/// Runs the case in a process of its own, and prints its result. The process takes the injected functions
+/// from `libraries`, unless they were brought along.
 pub(crate) fn run_apart(case: &Case, libraries: Option<&Path>) -> Verdict {
     let name = &case.name;
     let begun = Instant::now();
@@ -217,7 +219,7 @@ pub(crate) fn run_apart(case: &Case, libraries: Option<&Path>) -> Verdict {
     verdict
 }
 
-/// The status of the case's process, and what it said on standard error; or why it has none.
+/// Exit status and standard error of the case's process, or the reason why there are none.
 fn ended(case: &Case, libraries: Option<&Path>) -> Result<(Option<i32>, String), String> {
     let failed = |error: std::io::Error| format!("this program, started again: {error}");
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
@@ -232,7 +234,7 @@ fn ended(case: &Case, libraries: Option<&Path>) -> Result<(Option<i32>, String),
     let mut child = Apart(command.spawn().map_err(failed)?);
     let Some(mut stderr) = child.0.stderr.take() else { return Err("it has no standard error".to_owned()) };
     let (sender, said) = mpsc::channel();
-    // Not waited for: a process that the case left behind would hold the other end.
+    // Not joined: a process that the case left behind would keep the pipe open.
     thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(read @ 1..) = stderr.read(&mut buffer)
@@ -265,12 +267,12 @@ fn limit() -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(unless_set)
 }
 
-/// The process of a case, killed when dropped. Those that it started die with it.
+/// The process of a case, killed when dropped. Its own processes die with it.
 struct Apart(Child);
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is what is wanted.
+        // Both fail if it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

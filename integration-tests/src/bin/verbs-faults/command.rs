@@ -1,4 +1,4 @@
-//! The command line, beside this program or in the path, on a port that is down.
+//! The command line program, beside this one or in the path, on a port that is down.
 
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,5 @@
-//! Two ends in this process, of which one may have been told another address than the other's, and what is done with them through
-//! the transport contract.
+//! Two endpoints in this process, of which one may have a false address of the other, and operations on them
+//! through the transport contract.
 
 use std::thread;
 
@@ -8,21 +8,21 @@ use farjump_core::transport::{
 };
 use farjump_transports::verbs::{Send, Write};
 
-/// Length of the regions that are opened, and the longest frame of messages, in bytes.
+/// Length of the regions, and longest frame of messages, in bytes.
 pub(crate) const REGION: usize = 1 << 16;
-/// Where frames begin in a region: core's control page is before it.
+/// Start of frames in a region: core's control page is before it.
 pub(crate) const FRAMES: usize = 4096;
 
-/// A connected end of either backend.
+/// A connected endpoint of either backend.
 pub(crate) enum End {
     Written { local: Box<dyn LocalMemory>, remote: Box<dyn RemoteMemory> },
     Sent(Box<dyn Messages>),
 }
 
-/// An end before it is connected.
+/// Opens an unconnected endpoint.
 ///
 /// # Panics
-/// The device gives none.
+/// If the device has none.
 pub(crate) fn open(backend: &str) -> Box<dyn Opening> {
     let request = OpenRequest::new(REGION, REGION / 2);
     let opened = if backend == farjump_transports::verbs::write::NAME {
@@ -33,10 +33,10 @@ pub(crate) fn open(backend: &str) -> Box<dyn Opening> {
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Connects an end to the end at `address`.
+/// Connects an endpoint to the one at `address`.
 ///
 /// # Panics
-/// That is refused.
+/// If that is refused.
 pub(crate) fn connect(opening: Box<dyn Opening>, address: Address) -> End {
     match opening.connect(address, 10_000).unwrap_or_else(|error| panic!("{error}")) {
         Endpoint::OneSided { local, remote } => End::Written { local, remote },
@@ -44,19 +44,19 @@ pub(crate) fn connect(opening: Box<dyn Opening>, address: Address) -> End {
     }
 }
 
-/// Two ends, of which the first is told what `lie` makes of the second's address.
+/// Two endpoints. The first gets the second's address as changed by `lie`.
 pub(crate) fn pair(backend: &str, lie: impl FnOnce(Address) -> Address) -> [End; 2] {
     let (one, other) = (open(backend), open(backend));
     let (of_one, of_other) = (one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap());
     [connect(one, lie(of_other)), connect(other, of_one)]
 }
 
-/// Two ends that know each other.
+/// Two endpoints with each other's true addresses.
 pub(crate) fn honest(backend: &str) -> [End; 2] {
     pair(backend, |address| address)
 }
 
-/// A line of 64 bytes that no other frame has.
+/// A line of 64 bytes, different for each frame.
 pub(crate) fn line(number: u64) -> [u8; 64] {
     let mut line = [0; 64];
     for (at, word) in line.chunks_mut(8).enumerate() {
@@ -66,7 +66,7 @@ pub(crate) fn line(number: u64) -> [u8; 64] {
 }
 
 impl End {
-    /// Sends the line of frame `number`, to the place of `number` where there are places. `false`: there is no room.
+    /// Sends the line of frame `number`, to its own slot if there are slots. `false` if there is no credit.
     pub(crate) fn send(&mut self, number: u64) -> Result<bool, TransportError> {
         let line = line(number);
         let sent = match self {
@@ -76,7 +76,7 @@ impl End {
                 remote.put(at, &line, number)
             }
             End::Sent(messages) => messages.reserve(line.len()).and_then(|room| {
-                // SAFETY: so much room was lent.
+                // SAFETY: `reserve` lent `line.len()` bytes.
                 unsafe { room.as_ptr().copy_from_nonoverlapping(line.as_ptr(), line.len()) };
                 messages.commit(line.len(), number)
             }),
@@ -88,12 +88,12 @@ impl End {
         }
     }
 
-    /// Lets the backend work, on what is sent and on what is received.
+    /// Lets the backend make progress in both directions.
     pub(crate) fn work(&mut self) -> Result<(), TransportError> {
         match self {
             End::Written { local, remote } => {
                 remote.progress()?;
-                // What an end that looks for frames by its memory asks the device only before it sleeps.
+                // An endpoint that polls its memory for frames asks the device only before it sleeps.
                 local.before_sleep().map(drop)?;
                 local.after_sleep()
             }
@@ -104,13 +104,14 @@ impl End {
         }
     }
 
-    /// Whether frame `number` is there. A message is taken.
+    /// Whether frame `number` has arrived. A message is taken.
     pub(crate) fn has(&mut self, number: u64) -> Result<bool, TransportError> {
         match self {
             End::Written { local, .. } => {
                 let places = (REGION - FRAMES) / 64;
                 let at = local.base().as_ptr().wrapping_add(FRAMES + number as usize % places * 64);
-                // SAFETY: inside the region, which is the end's; the device may write it meanwhile.
+                // SAFETY: inside the region, which belongs to the endpoint; the device may write it
+                // meanwhile.
                 let found = unsafe { at.cast::<[u8; 64]>().read_volatile() };
                 Ok(found == line(number))
             }
@@ -129,14 +130,14 @@ impl End {
     pub(crate) fn is_untouched(&mut self) -> bool {
         match self {
             End::Written { local, .. } => {
-                // SAFETY: the region is the end's; the device may write it meanwhile.
+                // SAFETY: the region belongs to the endpoint; the device may write it meanwhile.
                 (0..local.len()).all(|at| unsafe { local.base().as_ptr().add(at).read_volatile() } == 0)
             }
             End::Sent(messages) => !matches!(messages.poll(), Ok(Some(_))),
         }
     }
 
-    /// Works until that fails. The watchdog ends a wait for an error that does not come.
+    /// Makes progress until an error. The watchdog ends a wait for an error that does not come.
     pub(crate) fn fails(&mut self) -> TransportError {
         loop {
             match self.work() {
@@ -147,7 +148,7 @@ impl End {
     }
 }
 
-/// Sends one frame from `one` to `other` and waits until it is there.
+/// Sends one frame from `one` to `other` and waits until it has arrived.
 pub(crate) fn passes(one: &mut End, other: &mut End, number: u64) {
     while !one.send(number).unwrap_or_else(|error| panic!("{error}")) {
         one.work().unwrap_or_else(|error| panic!("{error}"));
@@ -158,7 +159,7 @@ pub(crate) fn passes(one: &mut End, other: &mut End, number: u64) {
     }
 }
 
-/// That `error` says all of this. What it says is shown, for people to judge.
+/// Asserts that `error` contains all of `words`. Prints it for people.
 pub(crate) fn says(error: &impl std::fmt::Display, words: &[&str]) {
     let text = error.to_string();
     println!("    {}", text.trim_end());

@@ -1,4 +1,4 @@
-//! Queues that are full, and peers that send more than they were granted.
+//! Full queues, and peers that exceed their credit.
 
 use farjump_core::transport::Cause;
 
@@ -12,7 +12,8 @@ const MANY: u64 = 100_000;
 pub(crate) fn send_queue(backend: &str) -> Done {
     let (one, other) = (open(backend), open(backend));
     let (of_one, of_other) = (one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap());
-    // The other end does not know its peer yet, so that its device takes nothing: all that is sent stays in the queue.
+    // The other endpoint does not know its peer yet, so its device accepts nothing: everything sent stays in
+    // the queue.
     let mut one = connect(one, of_other);
     let mut sent = 0;
     while one.send(sent).unwrap() {
@@ -39,13 +40,13 @@ pub(crate) fn window(backend: &str) -> Done {
     let [mut one, mut other] = honest(backend);
     let (mut sent, mut taken) = (0, 0);
     for round in 0..3 {
-        // The peer's last word of the round before is still to come; should it not, the watchdog says so.
+        // The peer's last credit of the previous round is still to come; without it, the watchdog reports.
         while !one.send(sent).unwrap() {
             other.work().unwrap();
             one.work().unwrap();
         }
         sent += 1;
-        // Until there is no room for a while: more of what was given back may still come.
+        // Until there is no credit for a while: more of it may still come.
         let mut full = 0;
         while full < 100 {
             one.work().unwrap();
@@ -69,7 +70,7 @@ pub(crate) fn beyond_grant(backend: &str) -> Done {
     let error = greedy(&mut liar);
     says(&error, &["RNR retry counter exceeded (status 13", "nothing posted to receive into"]);
     assert!(!matches!(error.cause(), Cause::Unreachable(_)), "the peer is there: {error}");
-    // What came within the grant is there all the same: so much of it as is taken before a peer is told.
+    // Frames within the credit have arrived all the same: as many as are taken before credit is returned.
     if let End::Sent(_) = other {
         for number in 0..12 {
             assert!(other.has(number).unwrap(), "message {number}");
@@ -80,11 +81,11 @@ pub(crate) fn beyond_grant(backend: &str) -> Done {
     Ok(())
 }
 
-/// Sends until that fails, whatever the peer has room for.
+/// Sends until an error, regardless of credit.
 fn greedy(end: &mut End) -> farjump_core::transport::TransportError {
     for number in 0.. {
         let sent = match end {
-            // Only what takes a receive is limited by them.
+            // Receives limit only operations that use one.
             End::Written { remote, .. } => remote.ring().and_then(|()| remote.progress()).map(|()| true),
             End::Sent(_) => end.send(number),
         };
@@ -102,13 +103,13 @@ fn greedy(end: &mut End) -> farjump_core::transport::TransportError {
 }
 
 pub(crate) fn overrun(backend: &str) -> Done {
-    // Each brings buffers that all share: more of them than the completions that one link has room for.
+    // Each contributes shared buffers: together more than the completions that one link can hold.
     let mut others: Vec<_> = (0..12).map(|_| honest(backend)).collect();
     let [mut liar, mut victim] = pair(backend, |address| changed(&address, |told| told.receives = u32::MAX));
     let error = greedy(&mut liar);
     says(&error, &["status"]);
     says(&victim.fails(), &["a completion queue overran"]);
-    // Its buffers come back to the others when it goes.
+    // Its buffers return to the others when it is dropped.
     drop((liar, victim));
     for (index, [one, other]) in others.iter_mut().enumerate() {
         for number in 0..200 {

@@ -1,4 +1,4 @@
-//! What a machine or its administrator gives too little of: objects of the device, memory that may be locked, privileges.
+//! Scarce resources of a machine or its administrator: device objects, lockable memory, privileges.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use crate::{Done, Skip};
 
 /// A process without privileges.
 const UNPRIVILEGED: As = As { nobody: true, locks: None, group: None };
-/// So little that no mailbox fits, in bytes.
+/// Too little for any mailbox, in bytes.
 const LITTLE: u64 = 64 << 10;
 
-/// A control group that limits what its processes may have of RDMA devices. Soft-RoCE has a million queue pairs, which is no
-/// limit that a test reaches; the system refuses the same calls by this one. Removed when dropped.
+/// A control group that limits the RDMA objects of its processes. Soft-RoCE has a million queue pairs, which
+/// no test reaches; with a limit the system refuses the same calls. Removed when dropped.
 struct Group {
     mount: tempfile::TempDir,
     device: String,
@@ -40,7 +40,7 @@ impl Group {
         self.mount.path().join("verbs-faults")
     }
 
-    /// Sets how many objects its processes may have.
+    /// Sets the number of objects that its processes may have.
     fn limit(&self, objects: &str) -> std::io::Result<()> {
         fs::write(
             self.path().join("rdma.max"),
@@ -48,7 +48,7 @@ impl Group {
         )
     }
 
-    /// How many they have.
+    /// The number of objects that they have.
     fn objects(&self) -> u64 {
         let said = fs::read_to_string(self.path().join("rdma.current")).unwrap();
         let count = said.split_whitespace().find_map(|word| word.strip_prefix("hca_object=")?.parse().ok());
@@ -58,8 +58,9 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its processes are gone by now; a failure leaves an empty group behind. The limit goes first: Linux 6.12 keeps count of a
-        // device for a group that has one, beyond the group's end, and breaks when the device goes.
+        // Its processes are gone by now; a failure leaves an empty group behind. The limit is lifted first:
+        // Linux 6.12 keeps a device count for a group that has one, beyond the group's end, and breaks when
+        // the device goes.
         let _ = self.limit("max");
         let _ = fs::remove_dir(self.path());
         let _ = std::process::Command::new("umount").arg(self.mount.path()).status();
@@ -74,12 +75,13 @@ pub(crate) fn objects(backend: &str) -> Done {
     let mut target = Played::start_as(&who, backend).unwrap();
     let links: Vec<_> = (0..3).map(|_| link(backend, &target.address).connect().unwrap()).collect();
     links.iter().for_each(|link| all_answered(link, &counter, 4));
-    // One object less than a link takes, two, and so on: whatever it lacks is named, and nothing stays of what it had.
+    // One object less than a link needs, two, and so on: the error names the missing one, and nothing else is
+    // left behind.
     let enough = group.objects();
     let before = machine.objects("qp");
     for more in 0.. {
         group.limit(&(enough + more).to_string()).unwrap();
-        // A link may be made, and lack something that it needs for the first frame of a length.
+        // A link may be made, and lack something for its first frame of some length.
         let made = link(backend, &target.address).connect().and_then(|link| {
             LENGTHS.iter().try_for_each(|len| link.inject(&counter, &vec![1; *len])?.wait(FOREVER).map(drop))
         });
@@ -93,7 +95,7 @@ pub(crate) fn objects(backend: &str) -> Done {
         machine.await_objects("qp", before);
         links.iter().for_each(|link| all_answered(link, &counter, 1));
     }
-    // There is room again when another one goes.
+    // There is capacity again when another one goes.
     machine.await_objects("qp", before);
     group.limit(&group.objects().to_string()).unwrap();
     assert!(link(backend, &target.address).connect().is_err());
@@ -109,13 +111,14 @@ pub(crate) fn memory(backend: &str) -> Done {
     privileged()?;
     let poor = As { locks: Some(LITTLE), ..UNPRIVILEGED };
     let words = ["was not given", "bytes of memory", "may lock 65536 bytes (RLIMIT_MEMLOCK)", "ulimit -l "];
-    // Of the source, which tells its user.
+    // The source's own error, for its user.
     let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
     let mut source = Player::start_as(&poor, &["source", backend, &target.address]);
     says(&source.hear("refused"), &words);
-    // Another one has enough.
+    // Another source has enough.
     answered(&mut Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
-    // Of the target, which tells the source. It may not even begin to serve, which it then says itself.
+    // The target's error, which reaches the source. It may not even start to serve, and then reports that
+    // itself.
     match Played::start_as(&poor, backend) {
         Err(why) => says(&why, &words),
         Ok(target) => {
@@ -135,7 +138,7 @@ pub(crate) fn user(backend: &str) -> Done {
 }
 
 pub(crate) fn node(backend: &str) -> Done {
-    /// Gives the nodes back to everybody.
+    /// Restores everybody's access to the nodes.
     struct Open;
     impl Drop for Open {
         fn drop(&mut self) {
@@ -153,7 +156,7 @@ pub(crate) fn node(backend: &str) -> Done {
     Ok(())
 }
 
-/// Has a source of its own process call its target.
+/// Makes a source in a process of its own call its target.
 fn answered(source: &mut Player) {
     source.hear("met");
     for _ in 0..3 {
@@ -162,7 +165,7 @@ fn answered(source: &mut Player) {
     }
 }
 
-/// That this process can become somebody without privileges, and allow him to lock memory.
+/// Checks that this process can become an unprivileged user, and allow that user to lock memory.
 fn privileged() -> Result<(), Skip> {
     if !rustix::process::geteuid().is_root() {
         return Err(Skip("only root starts programs as somebody else".to_owned()));

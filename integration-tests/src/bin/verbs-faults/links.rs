@@ -1,4 +1,4 @@
-//! Links whose other side stands still or dies, and whose own port goes down.
+//! Links whose peer stops or dies, and whose own port goes down.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,10 +13,10 @@ use crate::player::{Player, library};
 use crate::source::{Account, FOREVER, LENGTHS, all_answered, link, stream};
 use crate::target::Played;
 
-/// A wait whose end is expected.
+/// A wait whose timeout is expected.
 const SHORT: Duration = Duration::from_millis(500);
-/// What is said of a port that is down: that it went, how it is since, or, where a request fails before the device and the system say
-/// so, that it may be.
+/// Word in errors about a port that is down: that it went, its present state, or, if a request fails before
+/// the device and the system report it, that it may be.
 const PORT_DOWN: &[&str] = &["down"];
 
 pub(crate) fn standing_still(backend: &str) -> Done {
@@ -39,7 +39,7 @@ pub(crate) fn standing_still(backend: &str) -> Done {
         assert!(calls.len() > 10, "round {round}: {full}");
         target.player.go_on();
         let made = calls.len() as u64;
-        // The function panics unless it is called with one number after the other.
+        // The function panics unless its numbers are consecutive.
         calls.into_iter().for_each(|pending| drop(pending.wait(FOREVER).unwrap()));
         assert_eq!(target.count().0, first + 1 + made, "round {round}");
     }
@@ -96,7 +96,7 @@ pub(crate) fn down(backend: &str) -> Done {
     let mut account = Account::default();
     all_answered(&link, &counter, 8);
     (account.made, account.answered) = (8, 8);
-    // Nothing is answered before the link is down.
+    // No reply comes before the link is down.
     target.player.stop();
     let calls: Vec<_> =
         LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! What cases do to the machine: interfaces and devices that go and come back.
+//! Operations of cases on the machine: interfaces and devices that go and come back.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,34 +11,34 @@ use farjump_transports::verbs::Options;
 
 use crate::Skip;
 
-/// The device that cases use.
+/// The device used by the cases.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     /// Its name: `rxe0`.
     pub(crate) device: String,
-    /// The interface under it.
+    /// Its network interface.
     pub(crate) interface: String,
-    /// All GIDs of its port, as it had them before anything was done to it.
+    /// All GIDs of its port before the case.
     gids: Vec<String>,
 }
 
-/// An interface that is down; up again when this goes.
+/// An interface that is down; up again when dropped.
 pub(crate) struct Down<'m>(&'m Machine);
 
-/// A device or interface that was taken away; made again when this goes.
+/// A removed device or interface; restored when dropped.
 pub(crate) struct Removed<'m> {
     machine: &'m Machine,
     interface_too: bool,
 }
 
 impl Machine {
-    /// This machine, if its device is Soft-RoCE's and this is root, who may take it away.
+    /// This machine, if its device is a Soft-RoCE and this process is root, which may remove it.
     pub(crate) fn to_break() -> Result<Machine, Skip> {
         if !rustix::process::geteuid().is_root() {
             return Err(Skip("only root takes interfaces down".to_owned()));
         }
         let Some(device) = device() else { return Err(Skip("there is no device".to_owned())) };
-        // Only Soft-RoCE says so in this way what it is made of.
+        // Only Soft-RoCE names its interface in this way.
         let Ok(interface) = fs::read_to_string(format!("/sys/class/infiniband/{device}/parent")) else {
             return Err(Skip(format!("{device} is no Soft-RoCE, whose interface could be taken down")));
         };
@@ -53,13 +53,14 @@ impl Machine {
         Down(self)
     }
 
-    /// Takes the device from the interface. The command is given back, which may wait until nobody uses the device.
+    /// Removes the device from the interface. Returns the command, which may wait until nothing uses the
+    /// device.
     pub(crate) fn remove_device(&self) -> (Removed<'_>, Child) {
         let child = Command::new("rdma").args(["link", "delete", &self.device]).spawn().unwrap();
         (Removed { machine: self, interface_too: false }, child)
     }
 
-    /// Takes the interface itself away, which must be one that was only made for tests; the device goes with it.
+    /// Removes the interface itself, which must have been made for tests only; the device goes with it.
     pub(crate) fn remove_interface(&self) -> Result<(Removed<'_>, Child), Skip> {
         if !self.interface.starts_with("dummy") {
             return Err(Skip(format!("{} cannot be made again", self.interface)));
@@ -68,7 +69,7 @@ impl Machine {
         Ok((Removed { machine: self, interface_too: true }, child))
     }
 
-    /// How many objects of a kind (`qp`, `mr`) all programs have of the device.
+    /// Number of the device's objects of a kind (`qp`, `mr`), over all programs.
     pub(crate) fn objects(&self, kind: &str) -> u64 {
         let said = run("rdma", &["resource", "show", &self.device]);
         let mut words = said.split_whitespace().skip_while(|word| *word != kind);
@@ -76,7 +77,7 @@ impl Machine {
         count.unwrap_or_else(|| panic!("rdma tells of no {kind}: {said}"))
     }
 
-    /// Waits until there are so many again.
+    /// Waits until there are `count` of them again.
     pub(crate) fn await_objects(&self, kind: &str, count: u64) {
         while self.objects(kind) != count {
             thread::sleep(Duration::from_millis(20));
@@ -92,7 +93,7 @@ impl Machine {
         (0..8).map(|index| self.port(&format!("gids/{index}"))).collect()
     }
 
-    /// Waits until the port is as it was before.
+    /// Waits until the port is as before.
     fn await_up(&self) {
         while !self.port("state").contains("ACTIVE") || self.gids_now() != self.gids {
             thread::sleep(Duration::from_millis(20));
@@ -121,7 +122,7 @@ impl Drop for Removed<'_> {
             run("ip", &["link", "set", interface, "up"]);
         }
         run("rdma", &["link", "add", device, "type", "rxe", "netdev", interface]);
-        // Another interface has another address of its own, and so other GIDs.
+        // A new interface has another address, and so other GIDs.
         while !self.machine.port("state").contains("ACTIVE")
             || !self
                 .machine
@@ -136,7 +137,7 @@ impl Drop for Removed<'_> {
     }
 }
 
-/// The device that backends take: the one that is named, or the first.
+/// The device that backends take: the named one, or the first.
 fn device() -> Option<String> {
     let named = Options::of_process().ok().and_then(|options| options.device);
     let first = || {
@@ -146,10 +147,10 @@ fn device() -> Option<String> {
     named.or_else(first)
 }
 
-/// Runs a command of the system, and returns what it says.
+/// Runs a system command, and returns its output.
 ///
 /// # Panics
-/// It fails.
+/// If it fails.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let ended = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let ended = ended.unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -158,11 +159,11 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&ended.stdout).into_owned()
 }
 
-/// Who may open the nodes of devices: everybody, as before a case, or root alone.
+/// Access modes of the devices' nodes: for everybody, as before a case, or for root only.
 pub(crate) const EVERYBODY: u32 = 0o666;
 pub(crate) const ROOT: u32 = 0o600;
 
-/// Sets who may open the nodes of devices.
+/// Sets the access mode of the devices' nodes.
 pub(crate) fn set_nodes(mode: u32) -> std::io::Result<()> {
     for entry in fs::read_dir("/dev/infiniband")? {
         fs::set_permissions(entry?.path(), fs::Permissions::from_mode(mode))?;
@@ -170,10 +171,10 @@ pub(crate) fn set_nodes(mode: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a case that was killed did not undo, as far as that goes: an interface that is down, nodes that are closed.
+/// Repairs as far as possible what a killed case left behind: an interface that is down, closed nodes.
 pub(crate) fn mend() {
     if let Ok(machine) = Machine::to_break() {
-        // Where either fails the next case says so.
+        // If either fails the next case reports it.
         let _ = Command::new("ip").args(["link", "set", &machine.interface, "up"]).status();
         let _ = set_nodes(EVERYBODY);
     }

@@ -1,10 +1,12 @@
-//! Faults over RDMA: peers that lie, queues that fill, links that go down, devices that go, on a machine that has a device.
+//! Faults over RDMA: peers that lie, queues that fill, links that go down, devices that go, on a machine with
+//! a device.
 //!
-//! `verbs-faults [WORD]…` runs the cases whose names have one of the words, each in a process of its own with a watchdog, and says
-//! `ok`, `failed` or `skipped` of each. Status 0 if none failed, 1 if one did, 77 if none could run, 2 for anything else.
-//! `verbs-faults --falls ADDRESS` is the other machine's part of the cases between two, and `--to ADDRESS [WORD]…` runs those
-//! (`pair.rs`). Most cases need root and Soft-RoCE, because they take network interfaces and devices away: they are for
-//! throw-away machines (`docs/vm-test.md`), and skipped where a device is another's.
+//! `verbs-faults [WORD]…` runs the cases with one of the words in their names, each in a process of its own
+//! with a watchdog, and prints `ok`, `failed` or `skipped` for each. Status 0 if none failed, 1 if one did,
+//! 77 if none could run, 2 for anything else. `verbs-faults --falls ADDRESS` is the other machine's part of
+//! the cases between two; `--to ADDRESS [WORD]…` runs those (`pair.rs`). Most cases need root and Soft-RoCE,
+//! because they remove network interfaces and devices. They are for throw-away machines (`docs/vm-test.md`),
+//! and skipped with other devices.
 
 mod address;
 mod cases;
@@ -27,13 +29,13 @@ use std::process::ExitCode;
 use cases::Case;
 use farjump_integration_tests::conformance::build_into;
 
-/// What a test program ends with that was skipped (automake's manual, "Scripts-based Testsuites").
+/// Exit status of a skipped test program (automake's manual, "Scripts-based Testsuites").
 const SKIPPED: u8 = 77;
 
-/// A case that cannot be tried here, and why.
+/// The reason why a case cannot be tried here.
 struct Skip(String);
 
-/// How a case ends that does not panic.
+/// The end of a case that does not panic.
 type Done = Result<(), Skip>;
 
 fn main() -> ExitCode {
@@ -60,13 +62,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the cases that have one of the words in their names, or all if there is no word.
+/// Runs the cases with one of the words in their names, or all without words.
 fn tried(cases: &[Case], words: &[&str]) -> ExitCode {
     if let Err(why) = farjump_transports::verbs::Write::usable() {
         println!("skipped: no RDMA device: {why}");
         return ExitCode::from(SKIPPED);
     }
-    // For a machine without a compiler they are brought along.
+    // They are brought along for a machine without a compiler.
     let built = match std::env::var_os(player::LIBRARIES) {
         Some(_) => None,
         None => Some(tempfile::tempdir().expect("a temporary folder")),

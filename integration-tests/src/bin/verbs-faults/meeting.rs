@@ -1,5 +1,5 @@
-//! Peers that go away, or fall silent, at every point of a meeting: somebody sits between a source and a target, and lets so much
-//! of one side's bytes through and no more.
+//! Peers that go away, or fall silent, at every point of a handshake. A middleman between source and target
+//! lets only a given part of one side's bytes pass.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -17,42 +17,43 @@ use crate::player::library;
 use crate::source::{FOREVER, all_answered, link};
 use crate::target::Played;
 
-/// Length of what each side begins with, and of a message's head (`docs/protocol.md`).
+/// Length of the preamble, and of a message's head (`docs/protocol.md`).
 const PREFIX: usize = 12;
 const HEAD: usize = 8;
-/// How long a source waits for a target that says nothing.
+/// Time that a source waits for a silent target.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Which side goes.
+/// The side that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     Source,
     Target,
 }
 
-/// Where it goes.
+/// The point at which it fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Point {
     side: Side,
-    /// After so many of its messages; 0 is before its prefix, 1 behind that.
+    /// After this many of its messages; 0 is before its preamble, 1 behind that.
     messages: usize,
-    /// And in the middle of the next one.
+    /// Whether in the middle of the next one.
     inside: bool,
 }
 
-/// How.
+/// The kind of failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     /// The connection ends, as when a process dies.
     Leaves,
-    /// It stays open, and nothing comes.
+    /// The connection stays open, and nothing comes.
     Silent,
 }
 
-/// What each side says in a meeting: a source its prefix, Hello and Ready; a target its prefix, Welcome, Rights and Go.
+/// The messages of each side in a handshake: a source sends its preamble, Hello and Ready; a target its
+/// preamble, Welcome, Rights and Go.
 const SAID: [(Side, usize); 2] = [(Side::Source, 3), (Side::Target, 4)];
 
-/// Every point of a meeting.
+/// Every point of a handshake.
 fn points() -> impl Iterator<Item = Point> {
     let of_side = |(side, said)| {
         (0..said).flat_map(move |messages| [false, true].map(|inside| Point { side, messages, inside }))
@@ -62,7 +63,7 @@ fn points() -> impl Iterator<Item = Point> {
 
 pub(crate) fn left(backend: &str) -> Done {
     every_point(backend, How::Leaves, |point, error| {
-        // A target that is told half a meeting says why it refuses; or the connection just ends.
+        // A target that gets half a handshake says why it rejects; or the connection just ends.
         assert!(!matches!(error, Error::Timeout { .. }), "{point:?}: {error}");
         let text = error.to_string();
         let words = ["closed", "ended", "cut", "gone", "broke"];
@@ -78,8 +79,8 @@ pub(crate) fn silent(backend: &str) -> Done {
     })
 }
 
-/// Has a meeting end at every point, the source's error looked at by `look`. The target serves another source all the time, and
-/// in the end has nothing of those that came to nothing.
+/// Ends a handshake at every point, and passes the source's error to `look`. The target serves another source
+/// all the time, and at the end has nothing left of the failed ones.
 fn every_point(backend: &str, how: How, look: impl Fn(Point, &Error)) -> Done {
     let machine = Machine::to_break().ok();
     let counter = library("counter");
@@ -104,37 +105,37 @@ fn every_point(backend: &str, how: How, look: impl Fn(Point, &Error)) -> Done {
     Ok(())
 }
 
-/// The same once both have met: a target that leaves ends all calls, and one that only says nothing more ends none.
+/// The same after the handshake: a target that leaves ends all calls, and one that falls silent ends none.
 fn after_go(backend: &str, how: How, target: &Played, counter: &Library) {
     let [_, (side, messages)] = SAID;
     let point = Point { side, messages, inside: false };
     let between = Between::new(&target.socket(), point, how);
     let link = link(backend, &between.address()).connect().unwrap();
     match how {
-        // What was answered before that is noticed is answered.
+        // Calls that ran before the end is noticed get their replies.
         How::Leaves => loop {
             if let Err(error) = link.inject(counter, &[1]).and_then(|call| call.wait(FOREVER)) {
                 assert!(matches!(error, Error::PeerGone { .. }), "{error}");
                 return says(&error, &["gone"]);
             }
         },
-        // Frames go another way.
+        // Frames do not pass through the middleman.
         How::Silent => all_answered(&link, counter, 4),
     }
 }
 
-/// Who sits in between, at a socket of his own.
+/// A middleman with a socket of its own.
 struct Between {
     folder: tempfile::TempDir,
 }
 
 impl Between {
-    /// One through whom one source may meet the target at `socket`, up to `point`.
+    /// Makes a middleman through which one source reaches the target at `socket`, up to `point`.
     fn new(socket: &Path, point: Point, how: How) -> Between {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("between.sock")).unwrap();
         let socket = socket.to_owned();
-        // It ends with the connections; all else ends with the case's process.
+        // It ends with the connections; everything else ends with the case's process.
         thread::spawn(move || {
             let (near, _) = listener.accept().unwrap();
             let far = UnixStream::connect(socket).unwrap();
@@ -159,11 +160,11 @@ fn pass(mut from: UnixStream, mut to: UnixStream, until: Option<(Point, How)>) {
         if let Some((point, how)) = until.filter(|(point, _)| point.messages == messages) {
             if point.inside {
                 let Ok(message) = next(&mut from, messages == 0) else { break };
-                // The other side may have left, which it is told then.
+                // The other side may have left, and gets an end then.
                 let _ = to.write_all(&message[..message.len() / 2]);
             }
             if how == How::Silent {
-                // The other side goes on, and is told when this one ends.
+                // The other side continues, and gets an end when this one ends.
                 let _ = from.read_to_end(&mut Vec::new());
             }
             break;
@@ -178,7 +179,7 @@ fn pass(mut from: UnixStream, mut to: UnixStream, until: Option<(Point, How)>) {
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// The next message of a side, or its prefix.
+/// The next message of a side, or its preamble.
 fn next(from: &mut UnixStream, is_prefix: bool) -> std::io::Result<Vec<u8>> {
     if is_prefix {
         let mut prefix = vec![0; PREFIX];

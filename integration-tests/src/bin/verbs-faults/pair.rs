@@ -1,7 +1,7 @@
-//! Two machines with a cable between them, of which the other one's link goes down and comes up again.
+//! Two machines with a cable between them. The other machine's link goes down and comes up again.
 //!
-//! The other machine runs [`fall`]: a target of each backend, and an ear for orders to take its link down, for so long and no longer,
-//! because nobody can tell it to take it up again.
+//! The other machine runs [`fall`]: a target of each backend, and a listener for orders to take its link down
+//! for a given time only, because no order to take it up again could reach it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,26 +17,26 @@ use crate::player::library;
 use crate::source::{FOREVER, all_answered};
 use crate::{Done, cases};
 
-/// Ports behind the one for orders, where the targets listen.
+/// The targets listen on the ports behind the one for orders.
 const BACKENDS: [&str; 2] = ["verbs-write", "verbs-send"];
-/// Of both machines.
+/// The key of both machines.
 const KEY: [u8; 32] = [5; 32];
-/// How long a machine may say nothing on a control connection: longer than anything here takes, or not.
+/// Time that a machine may be silent on a control connection: longer than anything here takes, or not.
 const PATIENT: Duration = Duration::from_secs(600);
 const IMPATIENT: Duration = Duration::from_secs(4);
-/// How often a link goes down at most until it does so under a request.
+/// Most times that a link goes down until it does so under a request.
 const ROUNDS: usize = 5;
-/// What a target says of its end once it can.
+/// The target's words about its endpoint once it can send them.
 const CUT: &[&str] = &["it closed the link", "the target cut the link", "rxe0"];
 
-/// Where the other machine is: its address, and the port for orders.
+/// The other machine's address, and its port for orders.
 fn there() -> (String, u16) {
     let there = cases::there();
     let (host, port) = there.rsplit_once(':').expect("HOST:PORT");
     (host.to_owned(), port.parse().expect("a port"))
 }
 
-/// Plays the other machine. It ends when it is killed.
+/// Plays the other machine, until it is killed.
 pub(crate) fn fall(address: &str) {
     let (host, port) = address.rsplit_once(':').expect("HOST:PORT");
     let port: u16 = port.parse().expect("a port");
@@ -53,17 +53,17 @@ pub(crate) fn fall(address: &str) {
         });
         is_ready.recv().unwrap();
     }
-    // Last: whoever finds it listening finds the targets too.
+    // Last: once it listens, the targets do too.
     let listener = TcpListener::bind(address).unwrap();
     for order in listener.incoming() {
         let mut order = order.unwrap();
         let mut line = String::new();
         let _ = BufReader::new(&order).read_line(&mut line);
-        // Somebody may only look whether it listens.
+        // A peer may only check that it listens.
         let Ok(milliseconds) = line.trim().parse() else { continue };
         order.write_all(b"down\n").unwrap();
         drop(order);
-        // So that the answer gets through.
+        // Lets the acknowledgement through.
         thread::sleep(Duration::from_millis(300));
         let down = machine.down();
         thread::sleep(Duration::from_millis(milliseconds));
@@ -71,7 +71,7 @@ pub(crate) fn fall(address: &str) {
     }
 }
 
-/// Has the other machine take its link down in a moment, for so long.
+/// Orders the other machine to take its link down in a moment, for `down`.
 fn order(down: Duration) {
     let (host, port) = there();
     let mut stream = TcpStream::connect((host, port)).unwrap();
@@ -108,7 +108,8 @@ pub(crate) fn down(backend: &str) -> Done {
         let error = link.inject(&counter, &[1]).unwrap_err();
         drop(link);
         all_answered(&connect(backend), &counter, 4);
-        // Where all that was sent had come, and only answers were missing, no request of this side went unanswered.
+        // If everything sent had arrived, and only replies were missing, no request of this machine went
+        // unacknowledged.
         if !account.why.contains("it closed the link") {
             says(&account.why, &["transport retry counter exceeded (status 12", "the peer did not answer"]);
             says(&error, &["status 12"]);
@@ -124,7 +125,7 @@ pub(crate) fn down_for_a_while(backend: &str) -> Done {
     let link = link(backend, PATIENT).connect().unwrap();
     all_answered(&link, &counter, 4);
     order(Duration::from_secs(2));
-    // The peer is not given up meanwhile: it is there again, and says itself what became of its end.
+    // The peer does not time out meanwhile: it returns, and reports the fate of its endpoint itself.
     let account = crate::source::stream(&link, &counter, 4, |_| {});
     account.balances(account.answered);
     says(&account.why, CUT);
@@ -138,7 +139,7 @@ pub(crate) fn down_idle(backend: &str) -> Done {
     let link = link(backend, IMPATIENT).connect().unwrap();
     all_answered(&link, &counter, 4);
     order(3 * IMPATIENT);
-    // Nothing is sent, so no device misses an answer.
+    // Nothing is sent, so no device misses an acknowledgement.
     let error = loop {
         match link.progress() {
             Ok(()) => thread::sleep(Duration::from_millis(10)),

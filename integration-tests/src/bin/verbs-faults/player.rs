@@ -1,4 +1,4 @@
-//! Processes of a case: this program again, told what to do line by line.
+//! Helper processes of a case: this program again, controlled line by line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -14,35 +14,35 @@ use rustix::process::{
 
 use crate::{source, target};
 
-/// Before what a process says to the case.
+/// Prefix of a process's messages to the case.
 const MARK: char = '@';
-/// The folder with the functions that are injected, as the conformance suite has it.
+/// The folder with the injected functions, as in the conformance suite.
 pub(crate) const LIBRARIES: &str = "CONFORMANCE_LIBRARIES";
-/// Bytes that a process may lock; as many as its user may if it is not set.
+/// Bytes that a process may lock; its user's limit if not set.
 const LOCKED: &str = "VERBS_FAULTS_LOCKED";
 /// A user without privileges.
 pub(crate) const NOBODY: u32 = 1000;
 
-/// A process; killed when dropped, and when the case's process ends.
+/// A helper process; killed when dropped, and when the case's process ends.
 pub(crate) struct Player {
     child: Child,
     orders: Option<ChildStdin>,
     said: BufReader<ChildStdout>,
 }
 
-/// Who a process is to be.
+/// The rights of a process.
 #[derive(Default)]
 pub(crate) struct As {
-    /// Without privileges, as [`NOBODY`].
+    /// Whether it is unprivileged, as [`NOBODY`].
     pub(crate) nobody: bool,
-    /// It may lock so many bytes of memory.
+    /// Bytes of memory that it may lock.
     pub(crate) locks: Option<u64>,
-    /// It is in this control group.
+    /// Its control group.
     pub(crate) group: Option<PathBuf>,
 }
 
 impl Player {
-    /// Starts one that plays the role, the words of which are separated by spaces.
+    /// Starts one that plays the role, whose words are separated by spaces.
     pub(crate) fn start(role: &[&str]) -> Player {
         Player::start_as(&As::default(), role)
     }
@@ -70,7 +70,7 @@ impl Player {
         Player { child, orders, said: BufReader::new(said) }
     }
 
-    /// Waits until it says something that begins with `words`, and returns the rest.
+    /// Waits for a message that begins with `words`, and returns the rest.
     pub(crate) fn hear(&mut self, words: &str) -> String {
         let mut line = String::new();
         loop {
@@ -87,7 +87,7 @@ impl Player {
         writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
     }
 
-    /// Has it stand still, and waits until it does.
+    /// Stops it, and waits until it has stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let status = format!("/proc/{}/status", self.child.id());
@@ -96,7 +96,7 @@ impl Player {
         }
     }
 
-    /// Has it go on.
+    /// Continues it.
     pub(crate) fn go_on(&self) {
         self.signal(Signal::CONT);
     }
@@ -114,7 +114,7 @@ impl Player {
 
 impl Drop for Player {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is what is wanted.
+        // Both fail if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -123,9 +123,9 @@ impl Drop for Player {
 /// Plays a role in this process.
 ///
 /// # Panics
-/// There is no such role.
+/// If there is no such role.
 pub(crate) fn play(role: &[&str]) {
-    // Also where it is stopped at that moment.
+    // Also if it is stopped at that moment.
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     if let Ok(bytes) = std::env::var(LOCKED) {
         let most = Some(bytes.parse().unwrap());
@@ -138,17 +138,17 @@ pub(crate) fn play(role: &[&str]) {
     }
 }
 
-/// Says something to the case.
+/// Sends a message to the case.
 pub(crate) fn say(words: &str) {
     println!("{MARK}{}", words.replace('\n', " "));
 }
 
-/// The folder with the functions that are injected, of a case.
+/// The folder with the injected functions of a case.
 pub(crate) fn libraries() -> PathBuf {
     std::env::var_os(LIBRARIES).expect("cases are told where the functions are").into()
 }
 
-/// One of the functions that are injected.
+/// One of the injected functions.
 pub(crate) fn library(name: &str) -> Library {
     Library::open(libraries().join(format!("lib{name}.so"))).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Devices that are taken away under links, and come back.
+//! Devices that are removed under links, and come back.
 
 use std::process::Child;
 use std::thread;
@@ -13,9 +13,9 @@ use crate::source::{Account, LENGTHS, all_answered, link};
 use crate::target::Played;
 use crate::{Done, Skip};
 
-/// How long Linux may take to let go of an interface that nobody uses any more. It tells every ten seconds what it waits for.
+/// Time that Linux may take to release an unused interface. Every ten seconds it logs what it waits for.
 const LETTING_GO: Duration = Duration::from_secs(30);
-/// What it tells.
+/// Its log message.
 const WAITING: &str = "unregister_netdevice: waiting for";
 
 pub(crate) fn interface(backend: &str) -> Done {
@@ -37,13 +37,13 @@ pub(crate) fn interface(backend: &str) -> Done {
     target.gone();
     let error = link.reconnect().unwrap_err();
     says(&error, &["opening an end"]);
-    // The system waits until nobody has the device open.
+    // The system waits until nothing has the device open.
     drop(link);
     target.player.kill();
     if !ends_well(&mut command, LETTING_GO) {
         let told = run("dmesg", &[]);
         assert!(told.contains(WAITING), "the interface does not go, and Linux does not say that it waits");
-        // Whoever waits for it waits for ever.
+        // A wait for it would last for ever.
         std::mem::forget(removed);
         return Err(Skip(format!(
             "all ended as claimed; then Linux did not let go of the interface, which nobody used any more ({WAITING} {}): links on a \
@@ -58,10 +58,10 @@ pub(crate) fn interface(backend: &str) -> Done {
     Ok(())
 }
 
-/// Waits until the command has ended, but no longer than `limit`.
+/// Waits until the command has ended, at most `limit`.
 ///
 /// # Panics
-/// It fails.
+/// If it fails.
 fn ends_well(command: &mut Child, limit: Duration) -> bool {
     let end = Instant::now() + limit;
     loop {
@@ -83,7 +83,7 @@ pub(crate) fn device(backend: &str) -> Done {
     let first = link(backend, &target.address).connect().unwrap();
     all_answered(&first, &counter, 8);
     let (removed, mut command) = machine.remove_device();
-    // Soft-RoCE waits for those who have it open: what they have goes on working until they let go.
+    // Soft-RoCE waits until it is closed everywhere: open links work until then.
     thread::sleep(Duration::from_millis(300));
     all_answered(&first, &counter, 8);
     assert!(command.try_wait().unwrap().is_none(), "the device went while links held it");

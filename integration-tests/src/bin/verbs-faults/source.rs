@@ -8,12 +8,12 @@ use farjump::{Error, Library, Link, LinkBuilder, Pending};
 
 use crate::player::{library, say};
 
-/// A wait of which no case should see the end: the watchdog comes before.
+/// A wait whose timeout no case should see: the watchdog comes before.
 pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
-/// Payloads of calls: in a line, in one packet, in several, and in a bigger mailbox or in pieces.
+/// Payloads of calls: in a line, in one packet, in several, and in a large mailbox or in pieces.
 pub(crate) const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
 
-/// What became of calls of one link, which are answered in turn.
+/// The outcomes of calls of one link, which come in order.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(crate) struct Account {
     /// Injected.
@@ -21,17 +21,17 @@ pub(crate) struct Account {
     pub(crate) answered: u64,
     /// Reported as lost.
     pub(crate) lost: u64,
-    /// Why, the first of them.
+    /// The reason for the first lost one.
     pub(crate) why: String,
 }
 
-/// A link that gives nobody up.
+/// A link without timeouts.
 pub(crate) fn link(backend: &str, address: &str) -> LinkBuilder {
     Link::builder(address).transport(backend).connect_timeout(FOREVER).send_timeout(FOREVER)
 }
 
 impl Account {
-    /// Takes the answer of a call, or the report of its loss.
+    /// Takes the reply of a call, or the report of its loss.
     pub(crate) fn settle(&mut self, call: Pending<'_>) {
         match call.wait(FOREVER) {
             Ok(_) => {
@@ -48,14 +48,15 @@ impl Account {
         }
     }
 
-    /// Every call is accounted for, and the target has run no other, and all that it answered.
+    /// Checks that every call is accounted for, and that the target ran no others, and all those with
+    /// replies.
     pub(crate) fn balances(&self, ran: u64) {
         assert_eq!(self.made, self.answered + self.lost, "{self:?}");
         assert!((self.answered..=self.made).contains(&ran), "{ran} have run: {self:?}");
     }
 }
 
-/// Calls `counter` `count` times with payloads of all lengths, and has all answered.
+/// Calls `counter` `count` times with payloads of all lengths, and takes all replies.
 pub(crate) fn all_answered(link: &Link, counter: &Library, count: u64) {
     for number in 0..count {
         let len = LENGTHS[number as usize % LENGTHS.len()];
@@ -64,7 +65,7 @@ pub(crate) fn all_answered(link: &Link, counter: &Library, count: u64) {
     }
 }
 
-/// Injects without end, `ahead` calls before the first of them is answered, until that fails. `answered` is told of each answer.
+/// Injects until an error, `ahead` calls before the first reply. Calls `answered` for each reply.
 pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut answered: impl FnMut(u64)) -> Account {
     let mut account = Account::default();
     let mut calls = VecDeque::new();
@@ -89,7 +90,8 @@ pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut answered:
     account
 }
 
-/// Plays a source that tells how meeting a target went, and then calls without end, or once each time that it is told.
+/// Plays a source that reports the result of the handshake, and then calls without end, or once for each
+/// order.
 pub(crate) fn play(backend: &str, address: &str) {
     let counter = library("counter");
     let link = match link(backend, address).connect() {

@@ -1,4 +1,4 @@
-//! A target in a process of its own: what it does when it is told, and what it tells.
+//! A target in a process of its own: its reactions to orders, and its messages.
 
 use std::sync::mpsc;
 use std::thread;
@@ -9,12 +9,12 @@ use tempfile::TempDir;
 
 use crate::player::{As, NOBODY, Player, say};
 
-/// How long it sleeps at a stretch before it looks for orders.
+/// Longest sleep between checks for orders.
 const NAP: Duration = Duration::from_millis(20);
-/// How long a meeting may stall: cases wait for its end.
+/// Time that a handshake may stall: cases wait for its end.
 const MEETING: Duration = Duration::from_secs(3);
 
-/// Plays a target whose `target_args` are a word that functions count in.
+/// Plays a target whose `target_args` are a word in which functions count.
 pub(crate) fn play(backend: &str, address: &str) {
     let mut word = 0_u64;
     let target = Target::listen(address).transport(backend).args(&mut word).meeting_limit(MEETING);
@@ -34,7 +34,7 @@ pub(crate) fn play(backend: &str, address: &str) {
         }
         match orders.try_recv().as_deref() {
             Ok("count") => {
-                // What has come is run first.
+                // Calls that have arrived run first.
                 while target.poll().unwrap() != 0 {}
                 let (sources, ran) = (target.sources(), *target.args_mut::<u64>().unwrap());
                 say(&format!("count {ran} {sources}"));
@@ -59,7 +59,7 @@ impl Played {
         Played::start_as(&As::default(), backend).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Starts one as somebody, or says why it does not serve.
+    /// Starts one with these rights, or returns the reason why it does not serve.
     pub(crate) fn start_as(who: &As, backend: &str) -> Result<Played, String> {
         let folder = tempfile::tempdir().unwrap();
         if who.nobody {
@@ -82,7 +82,7 @@ impl Played {
         self.player.hear("ready");
     }
 
-    /// How many calls it has run of those that had come, and how many sources it has.
+    /// Number of arrived calls that it has run, and of its sources.
     pub(crate) fn count(&mut self) -> (u64, u64) {
         self.player.order("count");
         let said = self.player.hear("count ");
@@ -90,12 +90,12 @@ impl Played {
         (ran.parse().unwrap(), sources.parse().unwrap())
     }
 
-    /// Why it says that a source is gone.
+    /// Its reason for a source that is gone.
     pub(crate) fn gone(&mut self) -> String {
         self.player.hear("gone ")
     }
 
-    /// Where its socket is.
+    /// The path of its socket.
     pub(crate) fn socket(&self) -> std::path::PathBuf {
         self.folder.path().join("target.sock")
     }

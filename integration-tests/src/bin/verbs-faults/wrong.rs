@@ -6,9 +6,9 @@ use crate::Done;
 use crate::address::changed;
 use crate::ends::{End, REGION, connect, honest, open, pair, passes, says};
 
-/// What the device of the side that was asked says of it. Some tell more, by an event.
+/// The device's words on the side of the accessed memory. Some report more, by an event.
 const ASKED: &[&str] = &["the peer asked for"];
-/// What a device says of access that the peer's refuses.
+/// A device's words about access that the peer's refuses.
 const REFUSED: &[&str] = &["remote access error (status 10", "key, range or rights", "vendor error"];
 
 pub(crate) fn key(backend: &str) -> Done {
@@ -27,7 +27,7 @@ pub(crate) fn range(backend: &str) -> Done {
     let more = 64 * REGION as u64;
     let [mut liar, mut other] = pair(backend, |address| changed(&address, |told| told.region.len += more));
     let End::Written { remote, .. } = &mut liar else { panic!("it writes") };
-    // Half of it would still lie inside: nothing of it may be written.
+    // Half of it would still be inside: nothing of it may be written.
     remote.put(REGION - 64, &[0xff; 128], 9).unwrap();
     let error = liar.fails();
     says(&error, REFUSED);
@@ -76,7 +76,7 @@ pub(crate) fn closed(backend: &str) -> Done {
     Ok(())
 }
 
-/// That what `end` sends comes nowhere, and is told with the frame.
+/// Asserts that frames of `end` arrive nowhere, and that the error names the frame.
 fn unreachable(end: &mut End) {
     end.send(5).unwrap();
     let error = end.fails();
@@ -85,7 +85,7 @@ fn unreachable(end: &mut End) {
     assert_eq!(error.frame(), Some(5), "{error}");
 }
 
-/// That other ends of the same device work.
+/// Checks that other endpoints of the same device work.
 fn again(backend: &str) {
     let [mut one, mut other] = honest(backend);
     passes(&mut one, &mut other, 3);

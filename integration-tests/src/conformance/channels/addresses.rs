@@ -1,4 +1,4 @@
-//! Addresses come from other processes: whatever they are, there is an error and no harm.
+//! Addresses come from other processes: every wrong one gives an error and does no harm.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -9,10 +9,11 @@ use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
 use crate::pair::{self, Streams};
 
-/// Time to reach nobody, in milliseconds.
+/// Time to reach an unreachable peer, in milliseconds.
 const DEADLINE_MS: u32 = 200;
 
-/// Addresses that are cut off, too long or random, and addresses without their descriptors or their stream, are refused by name.
+/// Addresses that are cut off, too long or random, and addresses without their descriptors or their stream,
+/// are refused by name.
 pub(super) fn addresses(subject: &Subject) -> Counted {
     let mut pair = subject.make();
     let peer = open(&mut *pair.target)?;
@@ -27,7 +28,7 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
         "an address with descriptors, of which the capabilities say nothing"
     );
     let mut refused = 0;
-    // With descriptors that are there, so that it is the bytes that are wrong.
+    // With valid descriptors, so that only the bytes are wrong.
     for len in 0..honest.bytes.len() {
         refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes.truncate(len))?;
     }
@@ -42,7 +43,7 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
         let bare = Address { bytes, descriptors: Vec::new(), stream: None };
         refused += check(open(&mut *pair.source)?, bare, pair.source.name())?;
     }
-    // After all that an honest one is still good.
+    // After all that an honest one still works.
     drop(peer);
     let request = request();
     pair::connect(&mut *pair.source, &mut *pair.target, &request)?;

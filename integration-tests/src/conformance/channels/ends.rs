@@ -9,7 +9,7 @@ use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::{Keep, Subject};
 use crate::pair;
 
-/// Two channels that face each other.
+/// Two connected channels.
 pub(super) struct Ends {
     pub(super) left: Channel,
     pub(super) right: Channel,
@@ -17,7 +17,7 @@ pub(super) struct Ends {
     keep: Keep,
 }
 
-/// Two endpoints that face each other, and what goes with them.
+/// Two connected endpoints, and their parameters.
 pub(super) struct Raw {
     pub(super) left: Endpoint,
     pub(super) right: Endpoint,
@@ -27,8 +27,8 @@ pub(super) struct Raw {
 }
 
 impl Raw {
-    /// Connects a pair of the subject's with regions for rings of `ring` bytes and frames of up to `max_frame`, or to what
-    /// its path can move.
+    /// Connects a pair of the subject's with regions for rings of `ring` bytes and frames of up to
+    /// `max_frame`, or up to the path's limit.
     pub(super) fn connect(subject: &Subject, ring: usize, max_frame: usize) -> Result<Raw, Failure> {
         let mut pair = subject.make();
         let capabilities = [pair.source.capabilities(), pair.target.capabilities()];
@@ -47,12 +47,12 @@ impl Raw {
 }
 
 impl Ends {
-    /// As [`Raw::connect`], and makes channels of it.
+    /// Connects as [`Raw::connect`], and makes channels.
     pub(super) fn connect(subject: &Subject, ring: usize, max_frame: usize) -> Result<Ends, Failure> {
         Ends::connect_under(subject, subject.rule(), ring, max_frame)
     }
 
-    /// The same, with channels that take `rule` for what the path promises, whether it does or not.
+    /// Connects channels that assume `rule`, whether the path honours it or not.
     pub(super) fn connect_under(
         subject: &Subject,
         rule: ArrivalRules,
@@ -77,7 +77,7 @@ impl Ends {
         Ok(Ends { left, right, keep: raw.keep })
     }
 
-    /// Closes both, and asks the pair what core did wrong.
+    /// Closes both, and asks the pair for core's violations.
     pub(super) fn close(self, counted: u64) -> Counted {
         let Ends { left, right, keep } = self;
         drop((left, right));
@@ -85,7 +85,7 @@ impl Ends {
         Ok(counted)
     }
 
-    /// Lets both work, as who finds nothing does.
+    /// Lets both make progress, as an idle receiver does.
     pub(super) fn progress(&mut self) -> Result<(), Failure> {
         self.left.progress(true)?;
         self.right.progress(true)?;
@@ -98,7 +98,7 @@ impl Ends {
     }
 }
 
-/// Fails if the pair saw core do something wrong.
+/// Fails if the pair noticed a violation by core.
 pub(super) fn judge(keep: &Keep) -> Result<(), Failure> {
     let wrong = keep.verdict();
     ensure!(wrong.is_empty(), "the transport says that core broke the contract: {}", wrong.join("; "));

@@ -1,4 +1,4 @@
-//! Transports that break the contract: what must never surface does not, and the suite notices those that lie.
+//! Transports that break the contract: torn frames never surface, and the suite notices transports that lie.
 
 use crate::middleware::{Fault, FaultHandle, FaultInjector, Faults, Hold, PerMille};
 use farjump_core::channel::{Channel, Polled};
@@ -12,7 +12,7 @@ use crate::conformance::failure::Failure;
 use crate::conformance::subject::{Pair, Subject};
 use crate::fakes::{FakeOneSided, FakeTwoSided, Rule};
 
-/// Turns in which nothing moved after which a link counts as stalled: far more than anything is held back for.
+/// Turns without movement after which a link counts as stalled: far more than anything is held back for.
 const STALLED: u32 = 2_000;
 
 fn with(fault: Fault, odds: PerMille, hold: Hold) -> Faults {
@@ -28,7 +28,7 @@ fn with(fault: Fault, odds: PerMille, hold: Hold) -> Faults {
     faults
 }
 
-/// Ends of which the left one's frames are spoilt.
+/// Channels of which the left one's frames are spoilt.
 fn spoilt(
     inner: impl Fn() -> Box<dyn Transport> + Send + Sync + 'static,
     rule: ArrivalRules,
@@ -53,7 +53,7 @@ fn style(seed: u64) -> Style<'static> {
     Style { seed, sizes: &SIZES[..32], varied: true }
 }
 
-/// Sends from left to right until nothing moves any more or `frames` have come. Everything that comes is compared.
+/// Sends from left to right until nothing moves any more or `frames` have arrived. Compares all of them.
 fn run_until_stalled(ends: &mut Ends, style: Style<'_>, frames: u64) -> Result<u64, Failure> {
     let (mut sender, mut receiver) = (Sender::new(style), Receiver::new(style));
     let mut still = 0;
@@ -66,7 +66,7 @@ fn run_until_stalled(ends: &mut Ends, style: Style<'_>, frames: u64) -> Result<u
     Ok(receiver.taken())
 }
 
-/// Links with one kind of fault, until enough frames have come and enough was spoilt.
+/// Links with one kind of fault, until enough frames have arrived and enough were spoilt.
 fn nothing_torn_surfaces(inner: fn(u64) -> Box<dyn Transport>, fault: Fault) {
     let (mut taken, mut injected) = (0, 0);
     for seed in 0.. {
@@ -120,7 +120,7 @@ fn a_trailer_that_never_comes_is_seen_as_a_part_for_ever() {
     let faults = with(Fault::HoldLastWord, PerMille::ALWAYS, Hold::Forever);
     let inner = || Box::new(FakeOneSided::new(Rule::InOrder, 6)) as Box<dyn Transport>;
     let (mut ends, _) = spoilt(inner, ArrivalRules::IN_ORDER, 6, faults);
-    // Five frames are spared.
+    // The first five frames are spared.
     assert_eq!(run_until_stalled(&mut ends, style(6), 100).unwrap(), 5);
     for _ in 0..1000 {
         assert!(matches!(ends.right.poll(), Ok(Polled::Partial)));
@@ -147,7 +147,7 @@ fn a_link_that_breaks_is_an_error_for_every_operation_and_what_had_come_was_righ
     }
 }
 
-/// A subject whose source's side is spoilt, and claims that all is well.
+/// A subject whose source is spoilt, and claims that all is well.
 fn liar(rule: ArrivalRules, faults: Faults, inner: fn() -> Box<dyn Transport>) -> Subject {
     Subject::new("liar", rule, move || {
         Pair::new(Box::new(FaultInjector::new(inner(), 9, faults).offering(rule)), inner())

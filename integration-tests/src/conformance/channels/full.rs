@@ -1,4 +1,4 @@
-//! Back-pressure: who sends more than is taken is told so, and nothing is lost.
+//! Back-pressure: a sender without credit is told so, and nothing is lost.
 
 use farjump_core::transport::InboxKind;
 
@@ -8,16 +8,16 @@ use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::subject::Subject;
 
 const RING: usize = 16 << 10;
-/// Looks without room in a row after which there is none.
+/// Attempts in a row after which the path counts as full.
 const FULL: u32 = 500;
-/// Bytes that a two-sided path may take before it is left at that: what bounds it is its own.
+/// Bytes after which filling a two-sided path stops: its own limit applies.
 const ENOUGH: u64 = 8 << 20;
 /// Length of a payload, in bytes.
 const SIZE: usize = 1000;
-/// How often it is filled and emptied.
+/// Number of times that it is filled and emptied.
 const ROUNDS: u32 = 30;
 
-/// Fills the path until it takes no more, then takes everything; over and over.
+/// Fills the path until it is full, then takes everything; over and over.
 pub(super) fn full(subject: &Subject) -> Counted {
     let one_sided = subject.make().source.capabilities().inbox == InboxKind::OneSided;
     let mut ends = Ends::connect(subject, RING, RING / 2)?;

@@ -1,4 +1,5 @@
-//! The peer goes: whoever stays gets an error, or hears nothing, and what had come is still there.
+//! The peer goes: the remaining endpoint gets an error, or hears nothing, and frames that had arrived are
+//! still there.
 
 use farjump_core::channel::{Channel, Polled, SendError};
 use farjump_core::frame::{Kind, Plan};
@@ -10,12 +11,12 @@ use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::subject::Subject;
 
 const RING: usize = 16 << 10;
-/// How often somebody who is alone tries.
+/// Attempts of an endpoint that is alone.
 const TRIES: u32 = 2_000;
-/// Frames that had come when the peer went.
+/// Frames that had arrived when the peer went.
 const FRAMES: u64 = 5;
 
-/// Drops one end with frames under way, and uses the other in every way.
+/// Drops one endpoint with frames under way, and uses the other in every way.
 pub(super) fn peer_gone(subject: &Subject) -> Counted {
     let (source, target) = {
         let pair = subject.make();
@@ -56,7 +57,7 @@ pub(super) fn peer_gone(subject: &Subject) -> Counted {
     Ok(counted)
 }
 
-/// Takes what is left, sends, sleeps and lets work, until an error comes.
+/// Takes remaining frames, sends, sleeps and makes progress, until an error.
 fn alone(
     channel: &mut Channel,
     receiver: &mut Receiver<'_>,

@@ -1,5 +1,5 @@
-//! What happens to a receiver that takes the last word of a write for the end of it, as programs do that poll it: whether this path
-//! can be seen to tear writes. No rule of farjump's trusts in that; the check shows that there is something not to trust in.
+//! A receiver that takes the last word of a write for its end, like programs that poll it: tests whether this
+//! path can be seen to tear writes. No rule of farjump relies on the last word; the check shows why.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::thread;
@@ -16,26 +16,26 @@ use crate::conformance::subject::Subject;
 const SIZES: [usize; 12] = [32, 40, 64, 72, 96, 128, 136, 200, 256, 512, 1024, 8192];
 /// Length of the region, in bytes.
 const REGION: usize = 64 << 10;
-/// Lines between the beginnings of two writes that follow each other, so that they lie everywhere.
+/// Lines between the starts of consecutive writes, so that they lie everywhere.
 const STEP: usize = 131;
 const SEED: u64 = 61;
 
-/// What was seen of writes whose last word was polled.
+/// The observations of polling the last words of writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LastWords {
-    /// Writes of which all was there when the last word was.
+    /// Writes that were whole when the last word had arrived.
     pub whole: u64,
-    /// Writes of which something came later.
+    /// Writes of which some bytes came later.
     pub torn: u64,
     /// The first of these.
     pub first: Option<String>,
 }
 
-/// Makes `writes` writes of 32 B to 8 KiB, one at a time, from one thread, and has another poll the last word of each and then compare
-/// all of it.
+/// Makes `writes` writes of 32 B to 8 KiB from one thread, one at a time. Another thread polls the last word
+/// of each and then compares all of it.
 ///
 /// # Errors
-/// The path has no memory that is written from elsewhere, an error of its own, or bytes that stay wrong.
+/// A path without memory that peers write, an error of the path, or bytes that stay wrong.
 pub fn last_words(subject: &Subject, writes: u64) -> Result<LastWords, Failure> {
     let raw = Raw::connect(subject, REGION, REGION / 2)?;
     let (Endpoint::OneSided { local: _own, remote }, Endpoint::OneSided { local, remote: mut back }) =
@@ -83,15 +83,16 @@ pub fn last_words(subject: &Subject, writes: u64) -> Result<LastWords, Failure> 
     })
 }
 
-/// Makes the writes, each when the one before has been taken. Between two steps of it the other thread looks at least once: a path
-/// that moves bytes in these steps alone would else be seen when all is over, where the threads share a processor.
+/// Makes the writes, each when the one before has been taken. Between two steps of progress the other thread
+/// polls at least once: on a shared processor, a path that moves bytes only in these steps would otherwise be
+/// polled only after the end.
 fn write_all(
     remote: Box<dyn RemoteMemory>,
     writes: u64,
     taken: &AtomicU64,
     looks: &AtomicU64,
 ) -> Result<(), Failure> {
-    // What is being written stays where it is until it has arrived, or the path is gone, which goes first.
+    // The bytes stay in place until they have arrived, or the path is gone, which is dropped first.
     let mut bytes: Vec<u8>;
     let mut remote = remote;
     for number in 0..writes {
@@ -124,24 +125,25 @@ fn length(number: u64) -> usize {
     SIZES[(number % SIZES.len() as u64) as usize]
 }
 
-/// Where a write begins: at a line, like a frame.
+/// Start of a write: at a line, like a frame.
 fn offset(number: u64) -> usize {
     let lines = (REGION - SIZES[SIZES.len() - 1]) / 64;
     number as usize * STEP % lines * 64
 }
 
-/// Whether the last word of a write is there.
+/// Whether the last word of a write has arrived.
 fn arrived(local: &dyn LocalMemory, number: u64) -> bool {
     let at = offset(number) + length(number) - 8;
-    // SAFETY: `LocalMemory` promises its bytes for as long as it is borrowed, `last_words` has seen that they are enough, and lengths
-    // are multiples of 8. Others write there, atomically seen.
+    // SAFETY: `LocalMemory` guarantees its bytes while it is borrowed, `last_words` has checked that they are
+    // enough, and lengths are multiples of 8. Other writers are observed atomically.
     let word = unsafe { AtomicU64::from_ptr(local.base().as_ptr().add(at).cast()) };
     word.load(Acquire) == pattern::word(SEED, number, (length(number) / 8 - 1) as u64)
 }
 
-/// The first byte of a write that is not there.
+/// The first byte of a write that has not arrived.
 fn difference(local: &dyn LocalMemory, number: u64) -> Option<usize> {
-    // SAFETY: as in `arrived`.
+    // SAFETY: `LocalMemory` guarantees its bytes while it is borrowed, and `last_words` has checked that they
+    // are enough.
     unsafe { pattern::first_difference(local.base().add(offset(number)), length(number), SEED, number) }
 }
 

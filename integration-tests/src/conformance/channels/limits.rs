@@ -1,4 +1,4 @@
-//! Capabilities: each claim that can be looked at, and both sides of each limit.
+//! Capabilities: each verifiable claim, and both sides of each limit.
 
 use farjump_core::channel::{Polled, Reserved, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, LINE, Plan};
@@ -14,10 +14,10 @@ use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
 
 const RING: usize = 64 << 10;
-/// Longest path of which a whole frame is tried, in bytes.
+/// Longest path on which a whole frame is tried, in bytes.
 const LONGEST_TRIED: usize = 16 << 20;
 
-/// What name and capabilities say, held against the contract's text and against the ends.
+/// Checks name and capabilities against the contract's text and against the endpoints.
 pub(super) fn claims(subject: &Subject) -> Counted {
     let mut pair = subject.make();
     let mut claims = 0;
@@ -61,7 +61,8 @@ fn of_transport(transport: &mut dyn Transport, rule: ArrivalRules) -> Counted {
     Ok(6)
 }
 
-/// A second mapping of the region, if the end says that it can have one: the same each time, and of the same bytes.
+/// Checks the executable alias of the region, if the endpoint claims to support one: the same at each call,
+/// and of the same bytes.
 fn executable(local: &mut dyn LocalMemory, in_place: bool) -> Result<(), Failure> {
     if !in_place {
         let refused =
@@ -74,7 +75,8 @@ fn executable(local: &mut dyn LocalMemory, in_place: bool) -> Result<(), Failure
     ensure!(twin != local.base(), "the region is writable and executable at one address");
     ensure!(twin.addr().get().is_multiple_of(4096), "the executable mapping is not aligned to 4096");
     for at in [0, local.len() - 1] {
-        // SAFETY: `LocalMemory` promises both mappings over the whole length, and nobody else uses them now.
+        // SAFETY: `LocalMemory` guarantees both mappings over the whole length, and nothing else uses them
+        // now.
         let seen = unsafe {
             local.base().add(at).write_volatile(0xa5);
             let seen = twin.add(at).read_volatile();
@@ -98,7 +100,7 @@ fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize) -> Coun
             );
             ensure!(remote.len() >= asked, "the peer's region has {} bytes of {asked}", remote.len());
             ensure!(local.base().addr().get().is_multiple_of(4096), "the region is not aligned to 4096");
-            // SAFETY: `LocalMemory` promises these bytes, and nobody has written any of them.
+            // SAFETY: `LocalMemory` guarantees these bytes, and nothing has written any of them.
             let bytes = unsafe { std::slice::from_raw_parts(local.base().as_ptr(), local.len()) };
             ensure!(bytes.iter().all(|byte| *byte == 0), "the region is not zero at first");
             let stores = capabilities.arrival.contains(ArrivalRules::STORES);
@@ -117,7 +119,7 @@ fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize) -> Coun
     }
 }
 
-/// Frames of the limit go, frames over it are refused with both numbers, and the link goes on.
+/// Frames of the limit pass, frames over it are refused with both numbers, and the link stays usable.
 pub(super) fn limits(subject: &Subject) -> Counted {
     let path = {
         let pair = subject.make();
@@ -155,7 +157,7 @@ fn limit_of(subject: &Subject, limit: usize) -> Counted {
     Ok(counted)
 }
 
-/// Asks for room until the answer is another one than that there is none now.
+/// Reserves until the result is not "full".
 fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<Reserved, SendError>, Failure> {
     let mut patience = Patience::new();
     loop {
@@ -163,7 +165,7 @@ fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<Re
             Err(SendError::Full) => {}
             answer => return Ok(answer),
         }
-        // The rest of the ring is skipped first, which the other end has to see.
+        // The rest of the ring is skipped first, which the other end must see.
         let seen = ends.right.poll()?;
         ensure!(matches!(seen, Polled::Nothing | Polled::Partial), "nothing was sent and {seen:?} came");
         ends.progress()?;
@@ -171,10 +173,10 @@ fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<Re
     }
 }
 
-/// Writes past the region and messages over the limit are refused by the backend itself, and write nothing.
+/// The backend itself refuses writes past the region and messages over the limit, and writes nothing.
 fn past_the_end(subject: &Subject) -> Counted {
     let raw = Raw::connect(subject, RING, RING)?;
-    // The pair is not asked: it was not core that did this.
+    // The pair is not judged: core did not do this.
     match (raw.left, raw.right) {
         (Endpoint::OneSided { remote, .. }, Endpoint::OneSided { local, .. }) => {
             let name = subject.make().source.name().to_owned();
@@ -190,7 +192,7 @@ fn past_the_end(subject: &Subject) -> Counted {
 fn outside(mut remote: Box<dyn RemoteMemory>, local: &dyn LocalMemory, name: &str) -> Counted {
     let region = remote.len();
     let bytes = [0xff; 128];
-    // Nothing is put, so these are legal.
+    // Nothing is put, so these are allowed.
     remote.put(0, &[], 0)?;
     remote.put(region, &[], 0)?;
     let mut refused = 0;
@@ -209,13 +211,13 @@ fn outside(mut remote: Box<dyn RemoteMemory>, local: &dyn LocalMemory, name: &st
         }
     }
     ensure!(remote.put_word(4097, 1, 7).is_err(), "a word at an odd offset was taken");
-    // SAFETY: `LocalMemory` promises these bytes; nothing was put that could still be on its way.
+    // SAFETY: `LocalMemory` guarantees these bytes; no put could still be on its way.
     let inside = unsafe { std::slice::from_raw_parts(local.base().as_ptr(), local.len()) };
     ensure!(inside.iter().all(|byte| *byte == 0), "what was refused was written in part");
     Ok(refused + 1)
 }
 
-/// Whether the error says what has to be said.
+/// Checks the contents of the error.
 fn out_of_region(error: &TransportError, name: &str) -> Counted {
     let text = error.to_string();
     ensure!(matches!(error.cause(), Cause::OutOfRegion { .. }), "a write outside the region gives: {text}");

@@ -1,4 +1,4 @@
-//! Checks of two ends in one process, and of the frames between them.
+//! Checks of two endpoints in one process, and of the frames between them.
 
 mod addresses;
 mod ends;
@@ -22,7 +22,7 @@ pub use torn::{Stream, stream};
 /// One check.
 pub(super) type Check = (&'static str, fn(&Subject) -> Counted);
 
-/// All of them: the columns.
+/// All checks: the columns.
 pub(super) const CHECKS: [Check; 9] = [
     ("claims", limits::claims),
     ("limits", limits::limits),

@@ -1,4 +1,4 @@
-//! Sleeping: a frame that comes while its receiver lies down is found, and one that sleeps is woken.
+//! Sleeping: a frame that arrives while its receiver falls asleep is found, and a sleeping receiver is woken.
 
 use std::thread;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
 
 const RING: usize = 16 << 10;
-/// Longer than any scheduler keeps a thread from running: who still sleeps then was forgotten.
+/// Longer than any scheduler pauses a thread: a receiver that still sleeps then was not woken.
 const FORGOTTEN: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 const NAP: Duration = Duration::from_millis(1);
-/// Longest pause before a frame is answered, in turns.
+/// Longest pause before a frame is replied to, in turns.
 const DAWDLE: u32 = 3_000;
 
-/// A frame goes to and fro between two threads that lie down after each.
+/// Passes a frame to and fro between two threads that go to sleep after each.
 pub(super) fn sleeping(subject: &Subject) -> Counted {
     let wakes = subject.make().target.capabilities().wake == WakeSource::Descriptor;
     // A nap is a millisecond, a wake-up some microseconds.
@@ -39,7 +39,7 @@ pub(super) fn sleeping(subject: &Subject) -> Counted {
     Ok(sleeps)
 }
 
-/// One end of the game; returns how often it slept.
+/// One end of the game; returns its number of sleeps.
 fn play(channel: &mut Channel, begins: bool, rounds: u64, company: &Company) -> Counted {
     let style = |seed| Style { seed, sizes: &[0, 40, 41, 700], varied: false };
     let (out, back) = if begins { (50, 51) } else { (51, 50) };
@@ -51,7 +51,7 @@ fn play(channel: &mut Channel, begins: bool, rounds: u64, company: &Company) -> 
             throw(channel, &mut sender)?;
         }
         sleeps += catch(channel, &mut receiver, company)?;
-        // So that frames come while the other is awake, on its way to sleep, and asleep.
+        // Frames then arrive while the other is awake, falling asleep, and asleep.
         for _ in 0..dice.u32(0..DAWDLE) {
             std::hint::spin_loop();
         }
@@ -71,7 +71,7 @@ fn throw(channel: &mut Channel, sender: &mut Sender<'_>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Sleeps until the frame that is due has come.
+/// Sleeps until the next frame has arrived.
 fn catch(channel: &mut Channel, receiver: &mut Receiver<'_>, company: &Company) -> Counted {
     let mut sleeps = 0;
     let mut patience = Patience::new();

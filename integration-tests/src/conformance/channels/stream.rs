@@ -1,4 +1,5 @@
-//! A stream of frames that its receiver knows to the byte: number and seed decide everything about a frame.
+//! A stream of frames that its receiver knows to the byte: number and seed determine everything about a
+//! frame.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
@@ -12,29 +13,29 @@ use farjump_core::transport::{ArrivalRules, TransportError};
 use crate::conformance::failure::{Failure, ensure};
 use crate::conformance::pattern;
 
-/// How long nothing at all may move before a stream counts as stuck.
+/// Time without any movement after which a stream counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// As many looks as sum up a frame of 16 MiB twice, and pay for it.
+/// Polls that sum up a frame of 16 MiB twice, and save up for it.
 const LOOKS: u32 = 8192;
-/// What is written into the room of a payload behind the bytes used.
+/// Value of the unused bytes of a payload's space.
 const UNUSED: u8 = 0xee;
-/// How long a byte may take to land that was not there when its frame counted as arrived.
+/// Time that a byte may take to arrive after its frame counted as arrived.
 pub(super) const LATE: Duration = Duration::from_secs(1);
 const OTHER_FAILED: &str = "the other end failed";
 const NAMES: [&str; 3] =
     ["", "stream", "a-name-that-takes-more-than-a-line-by-itself-to-write-down-completely"];
 
-/// How the frames of a stream are made.
+/// The style of a stream's frames.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style<'a> {
     pub(super) seed: u64,
     /// Lengths of payloads to draw from.
     pub(super) sizes: &'a [usize],
-    /// Whether some frames carry code, ask for alignment, and use less than they reserved.
+    /// Whether some frames carry code, request alignment, and use less than they reserved.
     pub(super) varied: bool,
 }
 
-/// All that is to be known of one frame.
+/// All properties of one frame.
 struct Shape {
     kind: Kind,
     wants_reply: bool,
@@ -49,7 +50,7 @@ struct Shape {
     name: &'static str,
     id: CodeId,
     epoch: u64,
-    /// Sent in one step from bytes that lie elsewhere.
+    /// Whether it is sent in one step from bytes elsewhere.
     in_one: bool,
 }
 
@@ -87,7 +88,7 @@ impl Style<'_> {
     }
 }
 
-/// The image of a frame, another one than its payload.
+/// The image of a frame, different from its payload.
 fn image(len: usize, seed: u64, number: u64) -> Vec<u8> {
     pattern::bytes(len, seed ^ 0x1111, number)
 }
@@ -111,7 +112,7 @@ impl Shape {
 pub(super) struct Sender<'a> {
     style: Style<'a>,
     number: u64,
-    /// The frame was made, and the backend could not take it.
+    /// The frame is finished, and the backend could not take it.
     made: Option<Reserved>,
 }
 
@@ -125,7 +126,7 @@ impl<'a> Sender<'a> {
         self.number
     }
 
-    /// Sends the next frame if it can go now.
+    /// Sends the next frame if possible now.
     pub(super) fn send(&mut self, channel: &mut Channel) -> Result<bool, Failure> {
         let shape = self.style.shape(self.number);
         let image = image(shape.image, self.style.seed, self.number);
@@ -201,12 +202,12 @@ impl<'a> Receiver<'a> {
         Receiver { style, number: 0, partial: 0, torn: false }
     }
 
-    /// Frames taken, of which every byte was right.
+    /// Frames taken, each with all bytes right.
     pub(super) fn taken(&self) -> u64 {
         self.number
     }
 
-    /// Looks that found a frame without its end.
+    /// Polls that found a frame without its end.
     pub(super) fn partial(&self) -> u64 {
         self.partial
     }
@@ -216,7 +217,7 @@ impl<'a> Receiver<'a> {
         self.torn
     }
 
-    /// Takes the next frame if it is there.
+    /// Takes the next frame if it has arrived.
     pub(super) fn take(&mut self, channel: &mut Channel) -> Result<bool, Failure> {
         let place = |failure: Failure, number| failure.at(format!("frame {number}"));
         match look(channel) {
@@ -242,12 +243,12 @@ impl<'a> Receiver<'a> {
 
     fn compare(&self, channel: &Channel, frame: &Received) -> Result<(), Failure> {
         let shape = self.style.shape(self.number);
-        // The payload first, and where it lies: what is torn may be whole a moment later.
+        // The payload first, in place: a torn one may be whole a moment later.
         let (header, at) = (frame.header(), frame.payload());
         let len = header.payload_len as usize;
         ensure!(len == shape.payload, "its payload is {len} bytes long, and not {}", shape.payload);
         ensure!(frame.payload_is_aligned(8), "its payload is not aligned to 8 bytes");
-        // SAFETY: the channel lends `len` bytes at `at` until the release; aligned, as was just seen.
+        // SAFETY: the channel lends `len` bytes at `at` until the release; aligned, as was just checked.
         let difference = unsafe { pattern::first_difference(at, len, self.style.seed, self.number) };
         if let Some(byte) = difference {
             return Err(Failure::new(format!("byte {byte} of a payload of {len} is wrong")));
@@ -271,8 +272,9 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Looks for a frame. Under the rule that has a checksum as often as one more sum of a frame takes that was torn: a look sums up a
-/// part of it, and looks in between pay for the next sum. What moves frames in the background works between two of these only.
+/// Polls for a frame. Under the rule with a checksum, polls as often as one more sum of a torn frame needs: a
+/// poll sums up a part of it, and polls in between save up for the next sum. Background movers of frames run
+/// only between two of these calls.
 fn look(channel: &mut Channel) -> Result<Polled, TransportError> {
     let before = channel.summed();
     for _ in 0..LOOKS {
@@ -286,7 +288,7 @@ fn look(channel: &mut Channel) -> Result<Polled, TransportError> {
     Ok(Polled::Partial)
 }
 
-/// Tells when nothing has moved for too long.
+/// Reports when nothing has moved for too long.
 pub(super) struct Patience {
     since: Instant,
     turns: u32,
@@ -297,12 +299,12 @@ impl Patience {
         Patience { since: Instant::now(), turns: 0 }
     }
 
-    /// Something moved.
+    /// Records a movement.
     pub(super) fn moved(&mut self) {
         self.turns = 0;
     }
 
-    /// Nothing moved.
+    /// Records a turn without movement.
     pub(super) fn stuck(&mut self, what: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.turns == 0 {
             self.since = Instant::now();
@@ -316,7 +318,8 @@ impl Patience {
     }
 }
 
-/// Two ends in two threads. What one has sent may need its progress until the other has it, so neither leaves alone.
+/// Two ends in two threads. Frames of one may need its progress until the other has them, so neither leaves
+/// alone.
 #[derive(Default)]
 pub(super) struct Company {
     finished: AtomicU32,
@@ -324,7 +327,7 @@ pub(super) struct Company {
 }
 
 impl Company {
-    /// Fails once the other end has: there is nothing to wait for any more.
+    /// Fails once the other end has failed: there is nothing to wait for any more.
     pub(super) fn check(&self) -> Result<(), Failure> {
         ensure!(!self.failed.load(Relaxed), "{OTHER_FAILED}");
         Ok(())
@@ -353,7 +356,7 @@ impl Company {
     }
 }
 
-/// What two ends counted together. Of two failures that which is not only about the other.
+/// The sum of two ends' counts. Of two failures, the one that is not only about the other.
 pub(super) fn both(one: Result<u64, Failure>, other: Result<u64, Failure>) -> Result<u64, Failure> {
     match (one, other) {
         (Ok(one), Ok(other)) => Ok(one + other),

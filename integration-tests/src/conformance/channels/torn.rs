@@ -1,5 +1,6 @@
-//! As many frames as one likes in one direction, of every size that a packet can have and more, each byte compared the moment the
-//! frame counts as arrived. Also under a rule that the path does not promise, to see that the receiver can see a torn one.
+//! Any number of frames in one direction, of every size that a packet can have and more, each byte compared
+//! the moment the frame counts as arrived. Also under a rule that the path does not honour, to check that the
+//! receiver can see a torn frame.
 
 use std::thread;
 
@@ -10,7 +11,7 @@ use super::stream::{Company, Patience, Receiver, Sender, Style};
 use crate::conformance::failure::Failure;
 use crate::conformance::subject::Subject;
 
-/// Lengths of payloads: around powers of two from 8 B to 8 KiB, each as often as any other.
+/// Lengths of payloads: around powers of two from 8 B to 8 KiB, all equally often.
 const SIZES: [usize; 26] = [
     8, 16, 24, 32, 33, 40, 48, 64, 65, 96, 100, 128, 129, 200, 255, 256, 300, 512, 1000, 1024, 2000, 2048,
     4095, 4096, 8191, 8192,
@@ -18,22 +19,23 @@ const SIZES: [usize; 26] = [
 /// Length of the ring, in bytes.
 const RING: usize = 64 << 10;
 
-/// What was seen of a stream of frames.
+/// The observations of a stream of frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stream {
-    /// Frames of which every byte was right.
+    /// Frames with all bytes right.
     pub whole: u64,
-    /// Looks that found a frame without its end, which the rule has the receiver wait for.
+    /// Polls that found a frame without its end, for which the rule makes the receiver wait.
     pub partial: u64,
-    /// The first frame that was wrong when it counted as arrived, and right a moment later; the stream ended there.
+    /// The first frame that was wrong when it counted as arrived, and right a moment later; the stream ended
+    /// there.
     pub torn: Option<String>,
 }
 
-/// Sends `frames` frames of 8 B to 8 KiB from one thread to another over the subject's path, under `rule`, which need not be the
-/// subject's own.
+/// Sends `frames` frames of 8 B to 8 KiB from one thread to another over the subject's path, under `rule`,
+/// which need not be the subject's own.
 ///
 /// # Errors
-/// Anything else than a torn frame that is wrong.
+/// Anything wrong except a torn frame.
 pub fn stream(subject: &Subject, rule: ArrivalRules, frames: u64) -> Result<Stream, Failure> {
     let (mut left, mut right, keep) = Ends::connect_under(subject, rule, RING, RING / 2)?.split();
     let style = Style { seed: 60, sizes: &SIZES, varied: false };
@@ -87,7 +89,7 @@ mod tests {
     use crate::conformance::Pair;
     use crate::fakes::{FakeOneSided, Rule};
 
-    /// The fake that keeps `rule` and nothing more.
+    /// The fake that honours exactly `rule`.
     fn fake(rule: Rule, arrival: ArrivalRules) -> Subject {
         Subject::new("fake", arrival, move || {
             Pair::new(Box::new(FakeOneSided::new(rule, 1)), Box::new(FakeOneSided::new(rule, 2)))

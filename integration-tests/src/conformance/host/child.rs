@@ -15,19 +15,19 @@ use super::{PATIENCE, Stream};
 use crate::conformance::failure::{Failure, ensure};
 use crate::conformance::subject::Subject;
 
-/// Name of the subject that a process was started for; its presence makes a process a child.
+/// Name of the subject that a process was started for; the variable marks a process as a child.
 const SUBJECT: &str = "CONFORMANCE_CHILD_FOR";
-/// The folder where it listens and is asked.
+/// The folder in which it listens and gets commands.
 const FOLDER: &str = "CONFORMANCE_CHILD_FOLDER";
-/// The file that its `target_args` show; absent if that is a word.
+/// The file that its `target_args` show; absent if they are a word.
 const FILE: &str = "CONFORMANCE_CHILD_FILE";
-/// The address where it listens.
+/// The address at which it listens.
 const LISTEN: &str = "CONFORMANCE_CHILD_LISTEN";
-/// Its presence has it asked by its standard input, and not in its folder.
+/// If set, commands come by standard input instead of the folder.
 const BY_INPUT: &str = "CONFORMANCE_CHILD_BY_INPUT";
-/// What it exits with once it has played its part; one that found nothing to play exits with 0.
+/// Exit status after playing a role; a process without a role exits with 0.
 const PLAYED: i32 = 42;
-/// How long a child may live, whatever happens.
+/// Longest life of a child in every case.
 const LIFE: Duration = Duration::from_secs(300);
 
 /// Whether the suite started this process.
@@ -70,10 +70,10 @@ fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where a child connects to be asked, in its folder.
+/// Name of the socket for commands, in a child's folder.
 const ASKED: &str = "asked.sock";
 
-/// What a child is to play.
+/// The role of a child.
 pub(super) struct Role<'a> {
     pub(super) subject: &'a str,
     /// A folder of its own.
@@ -82,15 +82,15 @@ pub(super) struct Role<'a> {
     pub(super) post: Post,
 }
 
-/// Where a child listens, and is asked.
+/// The place where a child listens, and gets commands.
 pub(super) enum Post {
-    /// At this address; it is asked in its folder.
+    /// At this address; commands come through its folder.
     Folder(String),
-    /// There; it is asked by its standard input.
+    /// At this address; commands come by its standard input.
     Tcp(SocketAddr),
 }
 
-/// Has the program that `command` starts play this.
+/// Makes the program that `command` starts play this role.
 pub(super) fn give_role<'c>(command: &'c mut Command, role: &Role<'_>) -> &'c mut Command {
     command.env(SUBJECT, role.subject).env(FOLDER, role.folder).stdout(Stdio::null());
     match &role.post {
@@ -103,7 +103,7 @@ pub(super) fn give_role<'c>(command: &'c mut Command, role: &Role<'_>) -> &'c mu
     }
 }
 
-/// Whether a child that ended so has played its part to the end.
+/// Whether a child with this status has played its role to the end.
 pub(super) fn played(status: ExitStatus) -> bool {
     status.code() == Some(PLAYED)
 }
@@ -112,7 +112,7 @@ pub(super) fn played(status: ExitStatus) -> bool {
 pub(super) struct Child(process::Child);
 
 impl Child {
-    /// Starts one that listens at `listen`, and waits until it can be asked.
+    /// Starts one that listens at `listen`, and waits until it accepts commands.
     pub(super) fn start(
         subject: &Subject,
         folder: &Path,
@@ -121,7 +121,7 @@ impl Child {
     ) -> Result<(Child, Stream), Failure> {
         let again = subject.again().ok_or_else(|| Failure::new("it has to be in one process"))?;
         let path = folder.join(ASKED);
-        // There is one of an earlier child after a restart.
+        // An earlier child's socket may exist after a restart.
         drop(std::fs::remove_file(&path));
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
@@ -154,7 +154,7 @@ impl Child {
         }
     }
 
-    /// Waits until it has ended as it should.
+    /// Waits until it has ended properly.
     pub(super) fn wait(mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
@@ -170,7 +170,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is what is wanted.
+        // Both fail if it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! What a check asks a target besides injecting: lines over a stream of their own.
+//! Commands of a check to a target besides injecting: lines over a stream of their own.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,20 +6,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::{PATIENCE, Stream};
 use crate::conformance::failure::{Failure, ensure};
 
-/// A question.
+/// A command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
-    /// Answered once the target listens, with the address.
+    /// Replied to with the address once the target listens.
     Ready,
     /// The word at `target_args`.
     Word,
     /// Drop this code: 1 if it was there.
     Forget([u8; 16]),
-    /// What was counted.
+    /// The counters.
     Counts,
-    /// What injected code has printed.
+    /// The output of injected code.
     Printed,
-    /// To end at once, as if it were killed: that is no answer.
+    /// End at once, as if killed: there is no response.
     Die,
 }
 
@@ -50,7 +50,7 @@ impl Command {
     }
 }
 
-/// What a target has counted.
+/// The counters of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counts {
     pub(crate) calls: u64,
@@ -78,7 +78,7 @@ impl Counts {
     }
 }
 
-/// The asking end.
+/// The commanding end.
 pub(crate) struct Commands {
     stream: BufReader<Stream>,
 }
@@ -89,7 +89,7 @@ impl Commands {
         Ok(Commands { stream: BufReader::new(stream) })
     }
 
-    /// Asks, and waits for the lines of the answer.
+    /// Sends a command, and waits for the lines of the response.
     pub(crate) fn ask(&mut self, command: &Command) -> Result<Vec<String>, Failure> {
         let gone = |error: std::io::Error| Failure::new(format!("the target does not answer: {error}"));
         writeln!(self.stream.get_mut(), "{}", command.to_line()).map_err(gone)?;
@@ -97,7 +97,7 @@ impl Commands {
         (0..count).map(|_| self.line().map_err(gone)).collect()
     }
 
-    /// Asks a target on another machine to die, and waits until nothing is left of it.
+    /// Tells a target on another machine to die, and waits until nothing is left of it.
     pub(crate) fn die(mut self) -> Result<(), Failure> {
         let told = writeln!(self.stream.get_mut(), "{}", Command::Die.to_line()).and_then(|()| self.line());
         let told = told.map_err(|error| Failure::new(format!("a target that was to die: {error}")))?;
@@ -105,7 +105,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Has no more questions for a target on another machine, and waits until that has ended as it should.
+    /// Ends the commands to a target on another machine, and waits until it has ended properly.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
         let told = self.stream.get_ref().finish().and_then(|()| self.line());
         let told = told.map_err(|error| Failure::new(format!("the end of a target: {error}")))?;
@@ -122,17 +122,17 @@ impl Commands {
     }
 }
 
-/// The answering end, which never waits.
+/// The responding end, which never waits.
 pub(crate) struct Questions {
     stream: Stream,
     line: Vec<u8>,
 }
 
-/// What has come.
+/// The received command.
 pub(crate) enum Asked {
     Nothing,
     Question(Command),
-    /// The one who asks is gone: that is the end.
+    /// The commanding end is gone.
     End,
 }
 
@@ -146,15 +146,15 @@ impl Questions {
         self.stream.as_fd()
     }
 
-    /// Looks for a question.
+    /// Polls for a command.
     pub(crate) fn look(&mut self) -> Result<Asked, Failure> {
-        // One question at a time is asked, so nothing comes behind its end.
+        // There is one command at a time, so nothing comes behind its end.
         let mut bytes = [0; 128];
         match self.stream.read(&mut bytes) {
             Ok(0) => return Ok(Asked::End),
             Ok(len) => self.line.extend(&bytes[..len]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Asked::Nothing),
-            // Killed with a question open.
+            // Killed with a command open.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(Asked::End),
             Err(error) => return Err(error.into()),
         }
@@ -166,7 +166,7 @@ impl Questions {
         Ok(command.map_or(Asked::Nothing, Asked::Question))
     }
 
-    /// Answers the question.
+    /// Responds to the command.
     pub(crate) fn answer(&mut self, lines: &[String]) -> Result<(), Failure> {
         let mut text = format!("{}\n", lines.len());
         for line in lines {

@@ -1,9 +1,10 @@
-//! Targets on another machine: a program there starts them for whoever asks, and this one asks. Where none can be started, the program
-//! that is asked plays them itself, in threads.
+//! Targets on another machine, started by a program there at the request of this one. If none can be started,
+//! that program plays them itself, in threads.
 //!
-//! A connection is one target. Who asks writes what it is to be, in lines, and the file that the target shows, if it shows one. The
-//! program there answers `started` or `refused: WHY`. From then on the connection is the target's, which answers questions
-//! (`commands.rs`) until there are no more; the program writes `ended: STATUS` behind its last answer.
+//! A connection is one target. The requester writes the target's role, in lines, and the file that it shows,
+//! if any. The program there responds `started` or `refused: WHY`. From then on the connection carries
+//! commands (`commands.rs`) to the target until there are no more; the program writes `ended: STATUS` behind
+//! the last response.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -27,27 +28,27 @@ use crate::conformance::subject::Subject;
 const MAX_FILE: u64 = 16 << 20;
 /// Longest line of a request, in bytes.
 const MAX_LINE: u64 = 256;
-/// How long a connection that asks for nothing is kept.
+/// Time that a connection without a request is kept.
 const IDLE: Duration = Duration::from_secs(10);
-/// What stands before the words in which a target is not given.
+/// Prefix of a refusal.
 const REFUSED: &str = "refused: ";
-/// What a target is told to have been given by.
+/// The response for a started target.
 const STARTED: &str = "started";
-/// What is told of one that ended as it should.
+/// The status of a target that ended properly.
 const PLAYED: &str = "played";
-/// How long nobody looks for a connection.
+/// Interval of the checks for a connection.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A target that somebody wants.
+/// A requested target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Wanted {
-    /// Of which subject.
+    /// Name of the subject.
     subject: String,
-    /// The TCP port where it is to listen; 0 for any.
+    /// The TCP port to listen at; 0 for any.
     port: u16,
-    /// Whether it is to have the libraries itself.
+    /// Whether it has the libraries itself.
     local: bool,
-    /// The bytes of the file that it shows; a word unless there is one.
+    /// The bytes of the file that it shows; a word without one.
     file: Option<Vec<u8>>,
 }
 
@@ -88,7 +89,7 @@ impl Wanted {
     }
 }
 
-/// Has a target started by the program that serves at `address`. `port` is where it is to listen, 0 for any.
+/// Requests a target from the program that serves at `address`. `port` is the port to listen at, 0 for any.
 pub(super) fn start(
     address: SocketAddr,
     subject: &str,
@@ -109,7 +110,7 @@ pub(super) fn start(
         let mut request = Vec::new();
         wanted.write(&mut request)?;
         stream.write_all(&request)?;
-        // Nothing else comes before the first question, so nothing is read that is not for here.
+        // Nothing else comes before the first command, so this reads only its own bytes.
         let mut answer = String::new();
         BufReader::new(&stream).take(4 * MAX_LINE).read_line(&mut answer)?;
         ensure!(answer.trim_end() == STARTED, "{}", answer.trim_end());
@@ -118,14 +119,16 @@ pub(super) fn start(
     ask().map_err(place)
 }
 
-/// Starts targets for whoever connects to `listener`, and does not return; `again` gives for a subject's name the arguments with which
-/// this program runs it ([`Subject::between_processes`](super::Subject::between_processes)), if it has such a subject.
+/// Starts targets for all peers that connect to `listener`, and does not return. `again` returns the
+/// arguments with which this program runs the subject of a name
+/// ([`Subject::between_processes`](super::Subject::between_processes)), if it has one.
 ///
-/// **Who reaches `listener` has whatever he likes run in these targets.** Nobody is asked for a key: it is for a cable that only
-/// the two machines of a test are on.
+/// **A peer that reaches `listener` can run anything in these targets.** There is no key: use it on a cable
+/// that connects only the two machines of a test.
 ///
 /// # Errors
-/// When nobody can be accepted any more. What goes wrong with one connection is told to who made it, and on standard error.
+/// When connections can no longer be accepted. Errors of one connection go to its peer, and to standard
+/// error.
 pub fn serve_targets(
     listener: &TcpListener,
     again: impl Fn(&str) -> Option<Vec<std::ffi::OsString>> + Sync,
@@ -143,14 +146,16 @@ pub fn serve_targets(
     })
 }
 
-/// Has threads of this process play targets of `subject` for whoever connects to `listener`, until `ended` says so; that is asked
-/// about every millisecond. For processes that cannot be started one by one, such as the ranks of an MPI job
-/// ([`Subject::partnered_by`]). Who asks no more has to be gone by then: targets that are still asked are waited for.
+/// Plays targets of `subject` in threads of this process for all peers that connect to `listener`, until
+/// `ended` returns `true`; it is called about every millisecond. For processes that cannot be started one by
+/// one, such as the ranks of an MPI job ([`Subject::partnered_by`]). All requesters must be gone by then: the
+/// function waits for targets in use.
 ///
-/// **Who reaches `listener` has whatever he likes run in this process.** Nobody is asked for a key.
+/// **A peer that reaches `listener` can run anything in this process.** There is no key.
 ///
 /// # Errors
-/// When nobody can be accepted any more. What goes wrong with one connection is told to who made it, and on standard error.
+/// When connections can no longer be accepted. Errors of one connection go to its peer, and to standard
+/// error.
 pub fn serve_threads(
     listener: &TcpListener,
     subject: &Subject,
@@ -175,7 +180,7 @@ pub fn serve_threads(
     })
 }
 
-/// A target that is asked for, with its folder furnished.
+/// A requested target, with its prepared folder.
 struct Order {
     subject: String,
     listen: SocketAddr,
@@ -183,11 +188,11 @@ struct Order {
 }
 
 impl Order {
-    /// Reads it from `stream`, and puts into `folder` what the target is to have.
+    /// Reads the request from `stream`, and prepares `folder`.
     fn take(stream: &TcpStream, folder: &Path) -> Result<Order, Failure> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(IDLE))?;
-        // Who asks waits for an answer before it writes more: nothing of the target's is read here.
+        // The requester waits for a response before it writes more: this reads nothing meant for the target.
         let wanted = Wanted::read(&mut BufReader::new(stream))?;
         stream.set_read_timeout(None)?;
         if wanted.local {
@@ -206,7 +211,7 @@ impl Order {
     }
 }
 
-/// Tells who asked whether there is a target now, and gives it back.
+/// Tells the requester whether there is a target now, and returns it.
 fn told<T>(begun: Result<T, Failure>, mut stream: &TcpStream) -> Result<T, Failure> {
     match &begun {
         Ok(_) => writeln!(stream, "{STARTED}")?,
@@ -219,7 +224,7 @@ fn in_a_line(failure: &Failure) -> String {
     failure.to_string().replace('\n', " ")
 }
 
-/// Starts the target that is asked for by `stream`, and sees it to its end.
+/// Starts the requested target of `stream`, and waits for its end.
 fn attend(
     mut stream: TcpStream,
     again: &impl Fn(&str) -> Option<Vec<std::ffi::OsString>>,
@@ -234,15 +239,15 @@ fn attend(
         Ok(child::give_role(&mut command, &role).spawn()?)
     };
     let mut target = told(begin(), &stream)?;
-    // Held open until then, so that the other side reads of its end when there is nothing left of it.
+    // Held open until then, so that the requester reads the end when nothing is left of the target.
     let status = target.wait()?;
     let word = if child::played(status) { PLAYED.to_owned() } else { status.to_string() };
-    // Who asked may be gone.
+    // The requester may be gone.
     drop(writeln!(stream, "ended: {word}"));
     Ok(())
 }
 
-/// Plays the target that is asked for by `stream`, to its end.
+/// Plays the requested target of `stream`, to its end.
 fn play(mut stream: TcpStream, subject: &Subject) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let begin = || -> Result<Order, Failure> {
@@ -260,7 +265,7 @@ fn play(mut stream: TcpStream, subject: &Subject) -> Result<(), Failure> {
         Ok(())
     });
     let word = played.as_ref().map_or_else(in_a_line, |()| PLAYED.to_owned());
-    // Who asked may be gone.
+    // The requester may be gone.
     drop(stream.set_nonblocking(false).and_then(|()| writeln!(stream, "ended: {word}")));
     played
 }

@@ -1,4 +1,5 @@
-//! Where targets run: in a thread of this process, in a process of their own, or on another machine. Checks cannot tell which.
+//! Hosts of targets: a thread of this process, a process of its own, or another machine. Checks cannot tell
+//! which.
 
 mod child;
 mod commands;
@@ -33,7 +34,7 @@ use stream::Stream;
 /// Longer than anything honest takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a check works on: a subject, and where its targets run.
+/// The fixture of a check: a subject, and the host of its targets.
 pub(super) struct Stage {
     subject: Subject,
     level: Level,
@@ -51,7 +52,7 @@ impl Stage {
         Ok(Stage { subject: subject.clone(), level, folder, keeps: RefCell::default(), libraries })
     }
 
-    /// How code comes to run.
+    /// The mode in which code travels.
     pub(super) fn mode(&self) -> Mode {
         self.level.mode().unwrap_or_default()
     }
@@ -60,14 +61,14 @@ impl Stage {
         &self.subject
     }
 
-    /// Starts a target, listening.
+    /// Starts a target that listens.
     pub(super) fn host(&self, args: Args) -> Result<Host<'_>, Failure> {
         let mut host = Host { stage: self, args, running: None };
         host.start(0)?;
         Ok(host)
     }
 
-    /// Asks all pairs what was done wrong. To be called when links and targets are gone.
+    /// Asks all pairs for violations. To be called when links and targets are gone.
     pub(super) fn end(self) -> Result<(), Failure> {
         let wrong: Vec<_> = self.keeps.borrow().iter().flat_map(Keep::verdict).collect();
         ensure!(wrong.is_empty(), "the transport says that core broke the contract: {}", wrong.join("; "));
@@ -87,7 +88,7 @@ impl Stage {
     }
 }
 
-/// Where a target of the subject listens on this machine: in its folder, or at a TCP port, 0 for any.
+/// The address of the subject's target on this machine: in its folder, or at a TCP port, 0 for any.
 fn address_of(subject: &Subject, folder: &Path, port: u16) -> String {
     match subject.is_over_tcp() {
         true => format!("tcp:127.0.0.1:{port}"),
@@ -95,7 +96,7 @@ fn address_of(subject: &Subject, folder: &Path, port: u16) -> String {
     }
 }
 
-/// The TCP port of a target's address; 0 where it has none.
+/// The TCP port of a target's address; 0 without one.
 fn port_of(address: &str) -> Result<u16, Failure> {
     if !address.starts_with("tcp:") {
         return Ok(0);
@@ -103,7 +104,7 @@ fn port_of(address: &str) -> Result<u16, Failure> {
     Ok(address.rsplit(':').next().unwrap_or_default().parse()?)
 }
 
-/// A target that can be asked, and ended.
+/// A target that accepts commands, and can be ended.
 pub(super) struct Host<'s> {
     stage: &'s Stage,
     args: Args,
@@ -113,7 +114,7 @@ pub(super) struct Host<'s> {
 struct Running {
     commands: Commands,
     place: Place,
-    /// Where it listens; empty until it has said so.
+    /// The address at which it listens; empty until it is known.
     address: String,
 }
 
@@ -127,7 +128,7 @@ enum Place {
 }
 
 impl Host<'_> {
-    /// Starts the target, listening at TCP port `port` if it does at one; 0 for any.
+    /// Starts the target. If it listens on TCP, at `port`; 0 for any.
     fn start(&mut self, port: u16) -> Result<(), Failure> {
         let Stage { subject, level, folder, .. } = self.stage;
         let (stream, place) = match level {
@@ -161,12 +162,12 @@ impl Host<'_> {
                 running.address = lines.concat();
                 Ok(())
             }
-            // Why it did not even start it says itself.
+            // If it did not even start, it says why itself.
             Err(failure) => Err(self.stop().err().unwrap_or(failure)),
         }
     }
 
-    /// Ends the target without a word to its sources, and starts another one at the same address.
+    /// Ends the target without telling its sources, and starts another one at the same address.
     pub(super) fn restart(&mut self) -> Result<(), Failure> {
         let port = port_of(self.running.as_ref().map_or("", |running| &running.address))?;
         match self.running.take() {
@@ -186,7 +187,7 @@ impl Host<'_> {
 
     fn stop(&mut self) -> Result<(), Failure> {
         let Some(Running { commands, place, .. }) = self.running.take() else { return Ok(()) };
-        // The end of the connection is what ends it.
+        // The end of the connection ends it.
         match place {
             Place::Elsewhere | Place::Partner => commands.end(),
             Place::Thread(thread) => {
@@ -218,29 +219,29 @@ impl Host<'_> {
         self.number(&Command::Word)
     }
 
-    /// Has the target drop code; whether it held it.
+    /// Makes the target drop code; returns whether the code was in its store.
     pub(super) fn forget(&mut self, library: &Library) -> Result<bool, Failure> {
         let id: CodeId =
             library.images().first().ok_or_else(|| Failure::new("a library without images"))?.id();
         Ok(self.number(&Command::Forget(id.0))? == 1)
     }
 
-    /// What the target has counted.
+    /// The target's counters.
     pub(super) fn counts(&mut self) -> Result<Counts, Failure> {
         Counts::parse(&self.ask(&Command::Counts)?)
     }
 
-    /// What injected code has printed since it was asked last.
+    /// The output of injected code since the last call.
     pub(super) fn printed(&mut self) -> Result<Vec<String>, Failure> {
         self.ask(&Command::Printed)
     }
 
-    /// A link to the target, over the subject's transport and no other.
+    /// A link to the target, over the subject's transport only.
     pub(super) fn link(&self) -> Result<Link, Failure> {
         self.link_with(|builder| builder)
     }
 
-    /// The same, with choices.
+    /// A link with options.
     pub(super) fn link_with(&self, choose: impl FnOnce(LinkBuilder) -> LinkBuilder) -> Result<Link, Failure> {
         let transport = self.stage.source();
         let name = transport.name().to_owned();
@@ -262,7 +263,7 @@ impl Host<'_> {
 
 impl Drop for Host<'_> {
     fn drop(&mut self) {
-        // A target that failed has been noticed by the check, which got no answers.
+        // The check has noticed a failed target, because it got no responses.
         if let Err(failure) = self.stop() {
             eprintln!("the target of {} ended: {failure}", self.stage.subject.name());
         }

@@ -1,4 +1,4 @@
-//! The target of a check: polls, sleeps, and answers what the check asks.
+//! The target of a check: polls, sleeps, and responds to commands.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
@@ -15,16 +15,17 @@ use super::commands::{Asked, Command, Counts, Questions};
 use super::{PATIENCE, Stream};
 use crate::conformance::failure::Failure;
 
-/// Bytes of a source's mailbox: small, so that it goes round often, and large enough for payloads of 64 KiB.
+/// Bytes of a source's mailbox: small, so that it wraps often, and large enough for payloads of 64 KiB.
 pub(crate) const MAILBOX: usize = 256 << 10;
-/// Longest payload that is taken, in bytes: less than unless set, because slow devices take seconds for that.
+/// Longest accepted payload, in bytes: less than the default, because slow devices take seconds for that.
 pub(crate) const MAX_PAYLOAD: usize = 16 << 20;
-/// Room for code, in bytes: a target touches all of it before anything else, which takes a slow machine longer than many a check.
+/// Size of the arena, in bytes: a target touches all of it first, which takes a slow machine longer than many
+/// a check.
 const CODE_ROOM: usize = 1 << 20;
-/// Polls that ran something between two looks for a question.
+/// Polls that ran something between two checks for commands.
 const BUSY: u32 = 512;
 
-/// What `target_args` points to.
+/// The data at `target_args`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Args {
     /// A word, 0 at first.
@@ -33,10 +34,10 @@ pub(crate) enum Args {
     File(PathBuf),
 }
 
-/// Folder of the libraries that a target has itself, in its own; not there in other modes than local.
+/// Folder of the libraries that a target has itself, inside its own; only in mode local.
 const LOCAL: &str = "local";
 
-/// Puts libraries where a target whose folder this is finds those that it is to have itself.
+/// Puts libraries into the folder of a target that is to have them itself.
 pub(super) fn give(folder: &Path, files: &[(String, Vec<u8>)]) -> Result<(), Failure> {
     let local = folder.join(LOCAL);
     std::fs::create_dir(&local)?;
@@ -46,7 +47,7 @@ pub(super) fn give(folder: &Path, files: &[(String, Vec<u8>)]) -> Result<(), Fai
     Ok(())
 }
 
-/// The libraries that were given to a target whose folder this is.
+/// The libraries in the folder of a target.
 fn given(folder: &Path) -> Result<Vec<Library>, Failure> {
     let local = folder.join(LOCAL);
     if !local.exists() {
@@ -59,7 +60,8 @@ fn given(folder: &Path) -> Result<Vec<Library>, Failure> {
     Ok(libraries)
 }
 
-/// The key of targets that listen at TCP addresses, and no secret: who reaches one of these has been let in before.
+/// The key of targets that listen at TCP addresses. It is no secret: a peer that reaches one has been
+/// admitted before.
 pub(super) fn key() -> Key {
     Key::from_bytes(*b"for a cable between two machines")
 }
@@ -85,7 +87,7 @@ pub(super) fn serve(
             .max_payload(MAX_PAYLOAD)
             .code_room(CODE_ROOM)
             .meeting_limit(PATIENCE)
-            // A cable between emulated machines that others keep busy carries less than a MiB in a second.
+            // A cable between busy emulated machines carries less than a MiB in a second.
             .stall_limit(PATIENCE);
         local.iter().fold(target, |target, library| target.local(library))
     };
@@ -152,14 +154,14 @@ fn answer<'a>(
         }
         Command::Printed => PRINTED.take(),
         Command::Die => {
-            // As somebody else would: nothing is closed or said before.
+            // Like a kill from outside: nothing is closed or sent before.
             let _ = kill_process(getpid(), Signal::KILL);
             Vec::new()
         }
     }
 }
 
-/// Sleeps as a program does that has other things to wait for too: here, questions.
+/// Sleeps like a program that also waits for other events: here, commands.
 fn sleep(target: &mut Target<'_>, questions: &Questions) -> Result<(), Failure> {
     let slept = match target.arm()? {
         None => Ok(0),
@@ -173,18 +175,19 @@ fn sleep(target: &mut Target<'_>, questions: &Questions) -> Result<(), Failure> 
     };
     target.disarm();
     match slept {
-        // Does what the system has to tell, now rather than after many polls.
+        // Handles system events now rather than after many polls.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(target.wait(Duration::ZERO).map(|_| ())?),
         Err(error) => Err(error.into()),
     }
 }
 
 thread_local! {
-    /// What code has printed that was injected into this thread's target.
+    /// The output of code that was injected into this thread's target.
     static PRINTED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Stands for printf with hello's four arguments: those are passed in registers whether a function is variadic or not.
+/// Stands for printf with hello's four arguments: they travel in registers whether or not a function is
+/// variadic.
 unsafe extern "C" fn printf(
     format: *const c_char,
     len: c_int,

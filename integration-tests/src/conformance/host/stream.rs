@@ -1,4 +1,4 @@
-//! What a check asks a target by: a connected socket, of whichever family.
+//! The stream for commands: a connected socket of any family.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,22 +11,22 @@ use rustix::io::ioctl_fionbio;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{Shutdown, shutdown};
 
-/// A connected stream socket. Clones of its descriptor share whether it waits.
+/// A connected stream socket. Clones of its descriptor share its blocking mode.
 #[derive(Debug)]
 pub(crate) struct Stream(File);
 
 impl Stream {
-    /// Whether reading and writing return at once where they would wait.
+    /// Sets whether reads and writes return at once instead of waiting.
     pub(super) fn set_nonblocking(&self, at_once: bool) -> io::Result<()> {
         Ok(ioctl_fionbio(&self.0, at_once)?)
     }
 
-    /// How long reading may wait.
+    /// Sets the longest wait of a read.
     pub(super) fn set_read_timeout(&self, longest: Duration) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, Some(longest))?)
     }
 
-    /// Has the other side read the end, and still takes what that writes.
+    /// Ends writing; the other side can still write.
     pub(super) fn finish(&self) -> io::Result<()> {
         Ok(shutdown(&self.0, Shutdown::Write)?)
     }

@@ -1,4 +1,4 @@
-//! Calls that wait for answers: several in flight, replies of every length, several sources.
+//! Calls with replies: several in flight, replies of every length, several sources.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use crate::conformance::libraries::Libraries;
 use crate::conformance::pattern;
 
 const SIZES: [usize; 16] = [0, 1, 8, 31, 32, 33, 39, 40, 41, 63, 64, 65, 127, 1000, 4096, 20_000];
-/// Lengths of replies up to the largest that is asked of every transport.
+/// Lengths of replies up to the largest that every transport must support.
 const REPLIES: [usize; 14] = [0, 1, 8, 39, 40, 41, 63, 64, 65, 4095, 4096, 30_000, 65_535, 65_536];
 /// Calls in flight at once.
 const IN_FLIGHT: u64 = 64;
-/// How often so many are.
+/// Number of such rounds.
 const ROUNDS: u64 = 8;
 /// Calls of each of several sources.
 const EACH: u64 = 50;
 
-/// Asks `fill` for `len` bytes of a frame's pattern.
+/// Arguments for `fill`: `len` bytes of a frame's pattern.
 pub(super) fn fill_args(len: usize, seed: u64, number: u64) -> [u8; 24] {
     let mut args = [0; 24];
     for (room, word) in args.chunks_exact_mut(8).zip([len as u64, seed, number]) {
@@ -36,7 +36,8 @@ pub(super) fn same(found: &[u8], due: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Many calls in flight; answers are taken in any order, by waiting and by polling; some calls are given up.
+/// Many calls in flight. Outcomes are taken in any order, by waiting and by polling; some calls are
+/// abandoned.
 pub(in crate::conformance) fn calls(stage: &Stage) -> Counted {
     let host = stage.host(Args::Word)?;
     let link = host.link()?;
@@ -65,7 +66,7 @@ pub(in crate::conformance) fn calls(stage: &Stage) -> Counted {
     Ok(answered)
 }
 
-/// Polls until the answer is there.
+/// Polls until the reply has come.
 fn poll(mut call: Pending<'_>) -> Result<Vec<u8>, Failure> {
     let begun = Instant::now();
     loop {
@@ -96,7 +97,7 @@ pub(in crate::conformance) fn replies(stage: &Stage) -> Counted {
     Ok(right)
 }
 
-/// Four sources at once, each in a thread of its own; then one that is gone, and the others go on.
+/// Four sources at once, each in a thread of its own; then one goes, and the others continue.
 pub(in crate::conformance) fn sources(stage: &Stage) -> Counted {
     let mut host = stage.host(Args::Word)?;
     let links: Vec<Link> = (0..4).map(|_| host.link()).collect::<Result<_, _>>()?;
@@ -131,7 +132,7 @@ pub(in crate::conformance) fn sources(stage: &Stage) -> Counted {
     Ok(answered + 1)
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(super) fn wait_for(
     host: &mut Host<'_>,
     what: &str,

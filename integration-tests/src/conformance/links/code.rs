@@ -1,4 +1,4 @@
-//! Code that a target no longer has: dropped, or gone with an earlier run of it.
+//! Code that a target no longer has: dropped, or gone with an earlier run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use crate::conformance::host::{Args, PATIENCE, Stage};
 use crate::conformance::libraries::Libraries;
 use crate::conformance::pattern;
 
-/// How often code is lost.
+/// Number of times that code is lost.
 const LOSSES: u64 = 8;
 
-/// Code is dropped with calls of it in flight: they wait for it, in their order, and all run.
+/// Drops code with calls of it in flight: they wait for it, in order, and all run.
 pub(in crate::conformance) fn lost_code(stage: &Stage) -> Counted {
     let mode = stage.mode();
     let mut host = stage.host(Args::Word)?;
@@ -28,10 +28,10 @@ pub(in crate::conformance) fn lost_code(stage: &Stage) -> Counted {
         let mut calls = Vec::new();
         for call in 0..20 {
             if call == 10 {
-                // Whatever has arrived by now has run, the rest finds nothing.
+                // Calls that have arrived by now have run; the rest finds no code.
                 let held = host.forget(witness)? && host.forget(echo)?;
-                // What a target has itself comes back to nobody's store once it is dropped from it.
-                // In place it holds none.
+                // Libraries that a target has itself do not return to the store once dropped from it. In
+                // place it stores none.
                 let holds = matches!(mode, Mode::Cached | Mode::Always);
                 ensure!(held || loss == 0 || !holds, "the target did not hold the code");
             }
@@ -54,7 +54,8 @@ pub(in crate::conformance) fn lost_code(stage: &Stage) -> Counted {
     Ok(number)
 }
 
-/// Code of `functions` travelled in as many frames as the mode says. (What was lost is sent beside the frames.)
+/// Checks that code of `functions` travelled in as many frames as the mode requires. (Lost code is sent
+/// beside the frames.)
 pub(super) fn travelled(link: &Link, functions: u64, mode: Mode) -> Result<(), Failure> {
     let stats = link.stats();
     let due = match mode {

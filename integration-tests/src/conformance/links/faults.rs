@@ -1,4 +1,5 @@
-//! Links over transports that break the contract: whoever is at fault loses the link, in bounded time, and nobody else.
+//! Links over transports that break the contract: the peer at fault loses its link, in bounded time, and no
+//! other peer does.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::conformance::libraries::{Libraries, libraries};
 use crate::conformance::pattern;
 use crate::fakes::{FakeOneSided, Rule};
 
-/// How long a target of these tests waits for the rest of a frame.
+/// Time that a target of these tests waits for the rest of a frame.
 const STALL: Duration = Duration::from_millis(300);
 
 struct Place {
@@ -114,7 +115,7 @@ fn a_target_whose_transport_breaks_ends_its_links_and_tells() {
     place.echo(&link, 1).unwrap();
     let call = link.inject(&place.libraries.echo, b"in flight").unwrap();
     handle.kill();
-    // It may have been answered before.
+    // The reply may have come before.
     assert!(matches!(call.wait(PATIENCE), Ok(_) | Err(Error::PeerGone { .. })));
     let error = (0..100_000).find_map(|number| place.echo(&link, number).err()).unwrap();
     assert!(matches!(error, Error::PeerGone { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! Payloads that the mailbox is too small for.
+//! Payloads too long for the mailbox.
 
 use farjump::Error;
 use farjump_core::transport::InboxKind;
@@ -7,15 +7,15 @@ use super::volume::witness_args;
 use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::host::{Args, MAILBOX, MAX_PAYLOAD, PATIENCE, Stage};
 
-/// Beside the payload a frame has less than this, in bytes, with the code of `witness`.
+/// Upper bound of the bytes of a frame beside its payload, with the code of `witness`.
 const AROUND: usize = 16 << 10;
 /// Longest frame that is tried, in bytes.
 const LONGEST_TRIED: usize = 8 << 20;
 /// Seed of the patterns.
 const SEED: u64 = 47;
 
-/// They go through a bigger one, or are delivered alone, in their order among small ones. What is too long for the path is
-/// refused here, and the link goes on.
+/// Sends them through a large mailbox, or as single messages, in order among small ones. A payload too long
+/// for the path is refused here, and the link stays usable.
 pub(in crate::conformance) fn large(stage: &Stage) -> Counted {
     let mut host = stage.host(Args::Word)?;
     let link = host.link()?;

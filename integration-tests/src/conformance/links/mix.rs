@@ -1,4 +1,4 @@
-//! Everything at once, as a seed has it: calls of all kinds in flight, one-way frames, flushes, lost code, refusals.
+//! Everything at once, by a seed: calls of all kinds in flight, one-way calls, flushes, lost code, refusals.
 
 use farjump::{Error, Link, Pending};
 
@@ -13,7 +13,7 @@ use crate::conformance::pattern;
 const IN_FLIGHT: usize = 40;
 const SEED: u64 = 51;
 
-/// What a call has to end with.
+/// The expected outcome of a call.
 #[derive(Debug)]
 enum Due {
     Bytes(Vec<u8>),
@@ -79,7 +79,7 @@ impl<'l> Mix<'l> {
                 Ok(())
             }
             65..75 => {
-                // Some share a frame, and some are too long for that or of another length.
+                // Some share a frame; some are too long for that or of another length.
                 let mut batch = self.link.batch();
                 let len = 16 + self.dice.usize(0..300);
                 for number in 0..self.dice.usize(1..60) {
@@ -126,7 +126,7 @@ impl<'l> Mix<'l> {
         if self.in_flight.len() > IN_FLIGHT { self.take() } else { Ok(()) }
     }
 
-    /// Takes the answer to any call.
+    /// Takes the outcome of any call.
     fn take(&mut self) -> Result<(), Failure> {
         if self.in_flight.is_empty() {
             return Ok(());
@@ -139,7 +139,7 @@ impl<'l> Mix<'l> {
             (Err(Error::Panicked { message, .. }), Due::Panic(due)) if message == due => Ok(()),
             (Err(Error::Refused { .. }), Due::Refusal) => Ok(()),
             (ended, due) => {
-                // Long replies say nothing that their lengths do not.
+                // Long replies add nothing to their lengths.
                 let ended = ended.map(|reply| reply.len());
                 Err(Failure::new(format!("in step {} {due:.60?} was due: {ended:?}", self.step)))
             }

@@ -17,7 +17,7 @@ use super::host::Stage;
 /// One check.
 pub(super) type Check = (&'static str, fn(&Stage) -> Counted);
 
-/// All of them: the columns.
+/// All checks: the columns.
 pub(super) const CHECKS: [Check; 12] = [
     ("samples", samples::samples),
     ("calls", calls::calls),

@@ -1,4 +1,4 @@
-//! Refusals reach the source, say why, and spoil nothing.
+//! Refusals reach the source, say why, and harm nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::host::{Args, MAX_PAYLOAD, PATIENCE, Stage};
 use crate::conformance::libraries::Libraries;
 
-/// Room for replies, in bytes.
+/// Size of the reply mailbox, in bytes.
 const ROOM: usize = 16 << 10;
 /// Rounds.
 const ROUNDS: u64 = 3;
@@ -29,7 +29,7 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
     };
     let (mut refused, mut seen) = (0, 0);
     for round in 0..ROUNDS {
-        // In flight together: each answer finds its own call.
+        // In flight together: each reply finds its own call.
         let before = link.inject(echo, b"before")?;
         let unresolved = link.inject(missing, b"")?;
         let panicked = link.inject(panics, b"on purpose")?;
@@ -54,7 +54,7 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
         refused += 2;
         seen += 3;
 
-        // Nobody waits for these: the handler and the next flush tell.
+        // One-way: the handler and the next flush report them.
         link.send(missing, b"")?;
         link.send(panics, b"unasked")?;
         let flushed = link.flush(PATIENCE);
@@ -68,15 +68,16 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
         refused += 2;
         seen += 2;
 
-        // Once, and not last: a slow device takes seconds to carry it to where it is refused.
+        // Once, and not last: a slow device takes seconds to carry it to the place where it is refused.
         if round != 1 {
             continue;
         }
         let huge = link.inject(echo, &vec![0; MAX_PAYLOAD + 1]).and_then(|call| call.wait(PATIENCE));
         match huge {
-            // A bigger mailbox was asked for, or the frame delivered, and the target counts that it made or ran none.
+            // A large mailbox was requested, or the frame delivered, and the target counts that it made or
+            // ran none.
             Err(Error::Refused { cause: RefusalCause::TooLarge, .. }) => refused += 1,
-            // No frame of the transport is so long, or the target said when it was met how much it takes.
+            // No frame of the transport is so long, or the target stated its limit in the handshake.
             Err(Error::TooLarge { .. } | Error::OverLimit { what: "payload", .. }) => {}
             other => ensure!(false, "a payload over the limit gives {other:?}"),
         }

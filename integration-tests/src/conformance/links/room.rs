@@ -1,4 +1,4 @@
-//! Replies that nobody takes: they hold up their own link, and no other.
+//! Replies that nothing takes: they block their own link, and no other.
 
 use farjump_core::transport::InboxKind;
 
@@ -7,11 +7,11 @@ use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::host::{Args, PATIENCE, Stage};
 use crate::conformance::pattern;
 
-/// Room for replies, in bytes.
+/// Size of the reply mailbox, in bytes.
 const ROOM: usize = 64 << 10;
 /// Length of one reply.
 const REPLY: usize = 12_000;
-/// How many are asked for: far more than there is room for.
+/// Number of calls: far more replies than fit.
 const CALLS: u64 = 40;
 /// Calls on another link meanwhile.
 const OTHERS: u64 = 20;
@@ -29,7 +29,7 @@ pub(in crate::conformance) fn unread(stage: &Stage) -> Counted {
         same(&other.inject(&stage.libraries.echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
     }
     let ran = host.counts()?.calls - OTHERS;
-    // A mailbox is all the room there is. (Where sending waits for room, replies are taken in the meantime.)
+    // A mailbox is the only space. (A source that waits for credit takes replies meanwhile.)
     ensure!(ran < CALLS || !one_sided, "{ran} replies of {REPLY} bytes went into {ROOM} bytes of room");
     for (number, call) in (0..).zip(calls) {
         same(&call.wait(PATIENCE)?, &pattern::bytes(REPLY, 21, number))?;

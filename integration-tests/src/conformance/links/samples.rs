@@ -1,4 +1,4 @@
-//! farjump's samples, each against an answer computed here in another way.
+//! farjump's samples, each against a result computed here in another way.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::code::travelled;
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::host::{Args, PATIENCE, Stage};
 
-/// Bytes taken of this program, which is as good a file as any.
+/// Bytes of this program that serve as the file.
 const FILE: usize = 200_001;
 
 pub(in crate::conformance) fn samples(stage: &Stage) -> Counted {
@@ -58,13 +58,13 @@ fn counter(stage: &Stage) -> Counted {
 fn hello(stage: &Stage) -> Counted {
     let mut host = stage.host(Args::Word)?;
     if stage.mode() == Mode::InPlace {
-        // It has statics, which have no place in a mailbox.
+        // It has statics, which do not fit a mailbox.
         let refused = host.link()?.inject(&stage.libraries.hello, b"world").map(drop);
         ensure!(matches!(refused, Err(Error::NotInPlace { .. })), "hello in place gives {refused:?}");
         return Ok(1);
     }
     let (one, other) = (host.link()?, host.link()?);
-    // The statics are the target's: both links go on with the same count.
+    // The statics are the target's: both links continue the same count.
     for (link, name, call_number) in [(&one, "world", 1_u64), (&other, "", 2), (&one, "again", 3)] {
         let reply = call(link, &stage.libraries.hello, name.as_bytes())?;
         ensure!(reply == call_number.to_le_bytes(), "call {call_number} of hello replied {reply:?}");
@@ -104,7 +104,7 @@ fn of_file(link: &Link, stage: &Stage, contents: &[u8]) -> Counted {
     Ok(right + 1)
 }
 
-/// Bit by bit, most significant power first, as the polynomial's definition has it.
+/// Bit by bit, most significant power first, as in the polynomial's definition.
 fn crc32_by_definition(bytes: &[u8]) -> u32 {
     let mut rest = !0_u32;
     for byte in bytes {
@@ -120,7 +120,7 @@ fn crc32_by_definition(bytes: &[u8]) -> u32 {
 mod tests {
     #[test]
     fn the_crc_to_compare_with_is_that_of_ieee_802_3() {
-        // The check value that catalogues of CRCs give for this one.
+        // The check value in catalogues of CRCs.
         assert_eq!(super::crc32_by_definition(b"123456789"), 0xcbf4_3926);
     }
 }

@@ -1,10 +1,10 @@
-//! Streams of frames for which nobody waits: in order, each once, each whole.
+//! Streams of one-way calls: in order, exactly once, each whole.
 
 use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::host::{Args, PATIENCE, Stage};
 use crate::conformance::pattern;
 
-/// Arguments of `witness`: number, seed and pattern, of `len` bytes in all, at least 16.
+/// Arguments of `witness`: number, seed and pattern, `len` bytes in total, at least 16.
 pub(super) fn witness_args(seed: u64, number: u64, len: usize) -> Vec<u8> {
     let mut args = Vec::new();
     write_witness_args(&mut args, seed, number, len);
@@ -24,7 +24,7 @@ fn write_witness_args(args: &mut Vec<u8>, seed: u64, number: u64, len: usize) {
     args.truncate(len.max(16));
 }
 
-/// A flush waits for all that was sent before it, with and without anything sent.
+/// A flush waits for everything sent before it, with and without anything sent.
 pub(in crate::conformance) fn flush(stage: &Stage) -> Counted {
     let mut host = stage.host(Args::Word)?;
     let link = host.link()?;
