@@ -1,12 +1,13 @@
-//! What proves farjump from outside: transports that are only there for tests, and what runs over them.
+//! The tests of farjump from outside: transports that exist only for tests, and the suites that run over
+//! them.
 //!
 //! | module | about |
 //! |---|---|
-//! | [`conformance`] | what every transport has to stand: one suite, for any transport |
-//! | [`fakes`] | a transport of each family, inside one process, that does its worst within the contract |
-//! | [`middleware`] | transports that wrap a transport: to trace, to count, to go wrong on purpose |
-//! | [`pair`] | two connected ends in one process |
-//! | `strangers` | programs that safe code must not be able to be: documentation alone |
+//! | [`conformance`] | the requirements for every transport: one suite |
+//! | [`fakes`] | a transport of each family, in one process, as bad as the contract allows |
+//! | [`middleware`] | transports around a transport: to trace, to count, to inject faults |
+//! | [`pair`] | two connected endpoints in one process |
+//! | `strangers` | programs that safe code must not be able to be: documentation only |
 
 pub mod conformance;
 pub mod fakes;

@@ -1,4 +1,4 @@
-//! Two connected ends in one process, without a control connection in between.
+//! Two connected endpoints in one process, without a control connection.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use farjump_core::transport::{
     TransportError,
 };
 
-/// How long the two may take to reach each other, in milliseconds.
+/// Time that the two may take to connect, in milliseconds.
 const DEADLINE_MS: u32 = 10_000;
 
-/// What the streams are for backends that ask for one.
+/// The streams for backends that request one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Streams {
     /// TCP over loopback, with a secret.
@@ -25,10 +25,10 @@ pub enum Streams {
 }
 
 impl Streams {
-    /// The two ends of a new one: the source's, then the target's.
+    /// Makes a stream, and returns its two ends: the source's, then the target's.
     ///
     /// # Errors
-    /// When the system gives no sockets.
+    /// When the system has no sockets.
     pub fn pair(self) -> io::Result<[Stream; 2]> {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Relaxed).to_le_bytes();
@@ -60,10 +60,11 @@ impl Streams {
     }
 }
 
-/// Opens an end of `left` and one of `right`, and connects them to each other. `left` is the source, where they differ.
+/// Opens an endpoint of `left` and one of `right`, and connects them to each other. `left` is the source,
+/// where that matters.
 ///
 /// # Errors
-/// Whatever opening or connecting says; what was opened is closed again.
+/// Those of opening and connecting; open endpoints are closed again.
 pub fn connect(
     left: &mut dyn Transport,
     right: &mut dyn Transport,
@@ -72,10 +73,10 @@ pub fn connect(
     connect_over(Streams::default(), left, right, request)
 }
 
-/// The same, with such a stream where they ask for one.
+/// [`connect`] with such a stream for backends that request one.
 ///
 /// # Errors
-/// As [`connect`].
+/// Those of [`connect`].
 pub fn connect_over(
     streams: Streams,
     left: &mut dyn Transport,
@@ -87,17 +88,17 @@ pub fn connect_over(
     let (mut to_left, mut to_right) = (handed_over(&*left)?, handed_over(&*right)?);
     if streamed {
         let [source, target] = streams.pair().map_err(|error| failed(&format!("a stream: {error}")))?;
-        // An end is given its own side of the stream, with what the other told.
+        // An endpoint gets its own side of the stream, with the other's address.
         (to_right.stream, to_left.stream) = (Some(source), Some(target));
     }
-    // Both must be open while either is reached: an address is good as long as its opening.
+    // Both must be open while either connects: an address is valid as long as its unconnected endpoint.
     Ok((left.connect(to_right, DEADLINE_MS)?, right.connect(to_left, DEADLINE_MS)?))
 }
 
 /// The address of `opening` as it comes out of a control connection: with descriptors of its own.
 ///
 /// # Errors
-/// When the system gives no more descriptors.
+/// When the system has no more descriptors.
 pub fn handed_over(opening: &dyn Opening) -> Result<Address, TransportError> {
     opening.address().try_to_owned().map_err(|error| failed(&format!("copying a descriptor: {error}")))
 }

@@ -1,7 +1,8 @@
-//! What safe code cannot do. Each hole is a program that must not compile, for the reason that its error code names, beside
-//! a twin that differs in that one thing and does compile: so it is the hole that is shut, and not the way to it.
+//! Programs that safe code must not be able to be. Each must not compile, for the reason that its error code
+//! names. Beside it is a variant that differs only in that point and compiles, which shows that the reason is
+//! the right one.
 //!
-//! # A transport whose messages are anywhere
+//! # A transport with messages at arbitrary addresses
 //! Core follows the pointers that `Messages` returns.
 //! ```compile_fail,E0200
 //! # use std::ptr::NonNull;
@@ -33,8 +34,8 @@
 //! }
 //! ```
 //!
-//! # Closing a file of somebody else's
-//! An address that is given to `Opening::connect` owns its descriptors, and a number makes none.
+//! # Closing another owner's file
+//! An address passed to `Opening::connect` owns its descriptors, and a number makes none.
 //! ```compile_fail,E0308
 //! #![forbid(unsafe_code)]
 //! # use std::os::fd::{AsRawFd, OwnedFd};
@@ -49,7 +50,7 @@
 //! let file = std::fs::File::open("/dev/null").unwrap();
 //! let address = Address { bytes: Vec::new(), descriptors: vec![OwnedFd::from(file)], stream: None };
 //! ```
-//! An address that an opening tells borrows them, and none of them outlives the opening.
+//! The address of an unconnected endpoint borrows them, and none of them outlives it.
 //! ```compile_fail,E0505
 //! # use farjump_core::transport::{OpenRequest, Transport};
 //! # use farjump_transports::shm::Shm;
@@ -67,7 +68,7 @@
 //! drop(end);
 //! ```
 //!
-//! # A slice of a file that others may write
+//! # A slice of a file that other processes may write
 //! ```compile_fail,E0599
 //! # use farjump::Data;
 //! let bytes: &[u8] = Data::empty().bytes();
@@ -78,7 +79,7 @@
 //! let len: usize = Data::empty().copy_to(0, &mut copy);
 //! ```
 //!
-//! # Running any bytes
+//! # Running arbitrary bytes
 //! ```compile_fail,E0133
 //! # use farjump::Executor;
 //! # use farjump::buffer::{AlignedBuffer, FrameRunner};
@@ -97,7 +98,7 @@
 //! let ran = unsafe { runner.run(&mut executor, &mut AlignedBuffer::new(4096)) }.unwrap();
 //! ```
 //!
-//! # Naming any address as a function
+//! # Exporting an arbitrary address as a function
 //! ```compile_fail,E0133
 //! # use farjump_loader::Exports;
 //! let mut exports = Exports::new();
@@ -119,7 +120,7 @@
 //! ```
 //!
 //! # Running the constructors of a file
-//! To open a library is safe, and runs nothing of it.
+//! Opening a library is safe, and runs none of its code.
 //! ```
 //! #![forbid(unsafe_code)]
 //! # use farjump::Library;

@@ -1,5 +1,5 @@
-//! The conformance suite over everything that farjump has: a test for each subject, named after it.
-//! `cargo run -p farjump-integration-tests --bin conformance` prints the whole as a matrix.
+//! The conformance suite over everything that farjump has: a test for each subject, named after it. `cargo
+//! run -p farjump-integration-tests --bin conformance` prints the whole as a matrix.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use farjump_integration_tests::conformance::{Candidate, candidate, names, run};
 use farjump_namespaces::{DEVICE, Namespaces, Side};
 
-/// Words, one a line, by which the targets of a test's subject are started in another network namespace.
+/// Words, one a line, that start the targets of a test's subject in another network namespace.
 const LAUNCHER: &str = "CONFORMANCE_TEST_LAUNCHER";
 
 /// Arguments with which this test program runs one test.
@@ -43,8 +43,8 @@ fn program() -> PathBuf {
     std::env::current_exe().expect("a test has a program")
 }
 
-/// Runs the test `test` in a process of its own that `command` starts, where UCX has these transports alone: it reads its
-/// settings once. Returns whether it was not skipped.
+/// Runs the test `test` in a process of its own that `command` starts, with only these UCX transports: UCX
+/// reads its settings once. Returns whether it was not skipped.
 fn conforms_over(transports: &str, test: &str, mut command: Command) -> bool {
     command.args(only(test)).env("UCX_TLS", transports).stdin(Stdio::null());
     if transports.contains("tcp") {
@@ -67,7 +67,7 @@ fn conforms_between_namespaces(test: &str) {
     };
     let mut command = namespaces.command(Side::Left, program());
     command.env(LAUNCHER, namespaces.launcher(Side::Right).join("\n")).env("UCX_NET_DEVICES", DEVICE);
-    // By shared memory UCX would reach across.
+    // UCX would use shared memory across them.
     if conforms_over("tcp,self", test, command) {
         for side in [Side::Left, Side::Right] {
             let bytes = namespaces.received(side).unwrap();
@@ -76,7 +76,7 @@ fn conforms_between_namespaces(test: &str) {
     }
 }
 
-/// A program that is killed when this is dropped; what it started ends with it.
+/// A program that is killed when this is dropped; its own processes end with it.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -87,14 +87,14 @@ impl Drop for Killed {
     }
 }
 
-/// Has `command`, which runs the program of the suite, use UCX's sockets alone and only the links of one mode.
+/// Makes `command`, which runs the suite's program, use only UCX's sockets and the links of one mode.
 fn settled(mut command: Command) -> Command {
     command.env("UCX_TLS", "tcp,self").env("CONFORMANCE_UCX_TCP", "yes");
     command.env("CONFORMANCE_PARTS", "cached").stdin(Stdio::null());
     command
 }
 
-/// Has the program of the suite start targets for others at `listen`, as one that `run` starts. Returns it and where it listens.
+/// Starts the suite's program by `run` to serve targets at `listen`. Returns it and its address.
 fn serving(run: Command, listen: &str) -> (Killed, String) {
     let mut command = settled(run);
     command.args(["--serve", listen]).stdout(Stdio::piped());
@@ -106,7 +106,7 @@ fn serving(run: Command, listen: &str) -> (Killed, String) {
     (serving, address.to_owned())
 }
 
-/// Puts `subject` to the test by targets that are started at `address`. Returns whether it was not skipped.
+/// Tests `subject` with targets that are started at `address`. Returns whether it was not skipped.
 fn conforms_at(run: Command, address: &str, subject: &str) -> bool {
     let output = settled(run).args(["--at", address, subject]).output().expect("the suite's program starts");
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! Memory that two ends of a fake share, read and written in a way that both may do at once.
+//! Memory that two endpoints of a fake share, which both can read and write at once.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bytes on the heap, zeroed at first.
 ///
-/// Every access from here is atomic, so that a reader of the other end that is as careful sees old or new bytes and never
-/// anything else.
+/// Every access here is atomic, so a reader of the other endpoint that is as careful sees old or new bytes
+/// and never anything else.
 pub(super) struct Block {
     allocation: NonNull<u8>,
     layout: Layout,
@@ -17,22 +17,22 @@ pub(super) struct Block {
 
 // SAFETY: a block owns its bytes and is not tied to the thread that allocated them.
 unsafe impl Send for Block {}
-// SAFETY: through a shared reference the bytes are touched by atomic operations alone.
+// SAFETY: only atomic operations touch the bytes through a shared reference.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// `len` bytes aligned to `align`, which is a power of two from 8 on. `None` when there is no memory for them.
+    /// Allocates `len` bytes aligned to `align`, a power of two from 8 on. `None` without memory.
     pub(super) fn zeroed(len: usize, align: usize) -> Option<Block> {
         Self::new(len, align, 0)
     }
 
-    /// The same, aligned to `align` and to no more than that.
+    /// Allocates `len` bytes aligned to exactly `align`, not better.
     pub(super) fn zeroed_no_better(len: usize, align: usize) -> Option<Block> {
         Self::new(len, align, align)
     }
 
     fn new(len: usize, align: usize, skew: usize) -> Option<Block> {
-        // Whole words, and at least one, so that no allocation is empty.
+        // Whole words, at least one, so that no allocation is empty.
         let size = len.checked_next_multiple_of(8)?.max(8).checked_add(skew)?;
         let layout = Layout::from_size_align(size, (align + skew).max(8)).ok()?;
         // SAFETY: the size is not 0.
@@ -50,7 +50,7 @@ impl Block {
         self.len
     }
 
-    /// Copies `bytes` to `at`, each whole aligned word of them in one piece. Panics outside the block.
+    /// Copies `bytes` to `at`, each whole aligned word in one piece. Panics outside the block.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         let head = bytes.len().min(at.next_multiple_of(8) - at);
         let (head, rest) = bytes.split_at(head);
@@ -60,7 +60,8 @@ impl Block {
         }
         let mut at = at + head.len();
         for word in words {
-            // Pairs with an acquire load of the other end: who sees this word sees all that was written before it.
+            // Pairs with an acquire load of the other endpoint: a reader of this word sees everything written
+            // before it.
             self.word(at).store(u64::from_ne_bytes(*word), Ordering::Release);
             at += 8;
         }
@@ -69,7 +70,7 @@ impl Block {
         }
     }
 
-    /// A copy of the first `len` bytes. Panics outside the block.
+    /// Copies the first `len` bytes. Panics outside the block.
     pub(super) fn read(&self, len: usize) -> Vec<u8> {
         let words = len - len % 8;
         let mut bytes = Vec::with_capacity(len);
@@ -82,13 +83,14 @@ impl Block {
 
     fn byte(&self, at: usize) -> &AtomicU8 {
         assert!(at < self.len, "byte {at} of a block of {}", self.len);
-        // SAFETY: inside the allocation, which lives as long as the reference, and only touched atomically from here.
+        // SAFETY: inside the allocation, which lives as long as the reference, and touched only atomically.
         unsafe { AtomicU8::from_ptr(self.start.add(at).as_ptr()) }
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "word {at} of a block of {}", self.len);
-        // SAFETY: inside the allocation, which lives as long as the reference, and aligned as the start and `at` are.
+        // SAFETY: inside the allocation, which lives as long as the reference, and aligned as the start and
+        // `at` are.
         unsafe { AtomicU64::from_ptr(self.start.add(at).cast().as_ptr()) }
     }
 }

@@ -1,5 +1,5 @@
-//! What one end of the one-sided fake has put and the other does not see yet: split, held and reordered by a seed, as far
-//! as the rule allows.
+//! Simulated wire of the one-sided fake: puts that the other endpoint does not see yet, split, held and
+//! reordered by a seed, as far as the rule allows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -19,16 +19,16 @@ pub(super) struct Flight {
     rule: Rule,
     generator: fastrand::Rng,
     to: Arc<End>,
-    /// In the order in which they were put, so epochs ascend.
+    /// In put order, so epochs ascend.
     pieces: VecDeque<Piece>,
     /// Pieces left of each put in flight.
     puts: BTreeMap<u64, usize>,
     /// Puts with a completion that is not yet counted, oldest first.
     completions: VecDeque<u64>,
     next_put: u64,
-    /// Fences so far, of those that had something to order.
+    /// Number of fences that had something to order.
     epoch: u64,
-    /// This process's own memory, as a device would see it.
+    /// This process's memory, as a device would see it.
     memory: File,
     shared: Arc<Shared>,
 }
@@ -38,12 +38,12 @@ struct Piece {
     epoch: u64,
     at: usize,
     bytes: Vec<u8>,
-    /// Where the bytes came from, if they are to stay as they are there.
+    /// Address of the bytes, if they must stay unchanged there.
     source: Option<u64>,
     frame: u64,
 }
 
-/// What is put: bytes that stay where they are, or a word that is copied.
+/// The contents of a put: bytes that stay in place, or a word that is copied.
 pub(super) enum Load<'a> {
     Bytes { bytes: &'a [u8], completion: bool },
     Word(u64),
@@ -65,12 +65,12 @@ impl Flight {
         }
     }
 
-    /// Puts of which not every piece is delivered.
+    /// Puts that are not completely delivered.
     pub(super) fn puts(&self) -> usize {
         self.puts.len()
     }
 
-    /// Takes a put on its way. It lies inside the region.
+    /// Starts a put. It lies inside the region.
     pub(super) fn put(&mut self, at: usize, load: Load<'_>, frame: u64) {
         let put = self.next_put;
         self.next_put += 1;
@@ -105,14 +105,14 @@ impl Flight {
         }
     }
 
-    /// Orders what was put before what will be.
+    /// Orders earlier puts before later ones.
     pub(super) fn fence(&mut self) {
         if self.pieces.back().is_some_and(|piece| piece.epoch == self.epoch) {
             self.epoch += 1;
         }
     }
 
-    /// Delivers a few pieces, or none: as many as a call gets done by the way.
+    /// Delivers a few pieces, or none, like a call that makes some progress.
     pub(super) fn work(&mut self) {
         let pieces = self.generator.usize(0..=3);
         self.deliver(pieces);
@@ -145,16 +145,16 @@ impl Flight {
     fn count_completions(&mut self) {
         while self.completions.front().is_some_and(|put| !self.puts.contains_key(put)) {
             self.completions.pop_front();
-            // Pairs with the acquire load in `completions`: who sees the count sees the bytes.
+            // Pairs with the acquire load in `completions`: a reader of the count sees the bytes.
             self.to.completions.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Whether the bytes are still what they were when they were put. They are read through the kernel, so that memory
-    /// that was freed is found and not touched.
+    /// Checks that the bytes are unchanged since the put. Reads them through the kernel, to detect freed
+    /// memory without touching it.
     ///
-    /// Under `Checked` a receiver may rightly take a frame before all of it came, where what was there already happens to
-    /// be the same, and return credit: then nothing can be said.
+    /// Under `Checked` a receiver may take a frame before all of it has arrived, if the old contents happen
+    /// to be equal, and return credit: then nothing can be checked.
     fn check_source(&self, piece: &Piece) {
         let Some(source) = piece.source else { return };
         let mut now = vec![0; piece.bytes.len()];
@@ -164,8 +164,8 @@ impl Flight {
         }
     }
 
-    /// Where a put of `len` bytes to `at` is cut: ascending, with 0 and `len`; in between only multiples of 8 in the
-    /// region. Nothing for nothing: the 0 alone.
+    /// Offsets at which a put of `len` bytes to `at` is cut: ascending, with 0 and `len`; in between only
+    /// multiples of 8 in the region. For no bytes only the 0.
     fn cuts(&mut self, at: usize, len: usize) -> Vec<usize> {
         let first = at.next_multiple_of(8) - at;
         let inner = len.saturating_sub(first + 1) / 8 + 1;

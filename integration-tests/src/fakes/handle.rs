@@ -1,4 +1,4 @@
-//! What a test holds of a fake: to move what is in flight, and to ask what went wrong.
+//! A test's handle of a fake: moves bytes in flight, and reports violations.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::{Violation, lock};
 
-/// Something in flight from one end to another.
+/// The pieces in flight from one endpoint to another.
 pub(super) trait InFlight: Send + Sync {
-    /// Delivers up to `pieces`; returns how many it did.
+    /// Delivers up to `pieces`; returns the number delivered.
     fn deliver(&self, pieces: usize) -> usize;
     /// Pieces that are not delivered.
     fn pending(&self) -> usize;
 }
 
-/// What a fake, its ends and its handles share.
+/// The state shared by a fake, its endpoints and its handles.
 #[derive(Default)]
 pub(super) struct Shared {
     violations: Mutex<Vec<Violation>>,
@@ -38,13 +38,13 @@ impl Shared {
     }
 }
 
-/// A hand on all that the ends of one fake transport send. Clones are the same hand.
+/// A handle of everything that the endpoints of one fake transport send. Clones are the same handle.
 #[derive(Clone)]
 pub struct FakeHandle(pub(super) Arc<Shared>);
 
 impl FakeHandle {
-    /// Delivers up to `pieces` pieces (whole messages in the two-sided fake) of what each end has in flight, in the order
-    /// that the seed gives. Returns how many were delivered: 0 when nothing was in flight.
+    /// Delivers up to `pieces` pieces (whole messages in the two-sided fake) that each endpoint has in
+    /// flight, in the seed's order. Returns the number delivered: 0 if nothing was in flight.
     pub fn pump(&self, pieces: usize) -> usize {
         self.0.flights().iter().map(|flight| flight.deliver(pieces)).sum()
     }
@@ -54,8 +54,8 @@ impl FakeHandle {
         self.0.flights().iter().map(|flight| flight.pending()).sum()
     }
 
-    /// Starts a thread that delivers piece by piece, until the value returned is dropped. What the seed decides stays
-    /// decided, but when it happens becomes a matter of the scheduler's.
+    /// Starts a thread that delivers piece by piece until the returned value is dropped. The seed still
+    /// decides the order; the scheduler decides the time.
     pub fn pump_in_background(&self) -> Background {
         let stop = Arc::new(AtomicBool::new(false));
         let (handle, stopped) = (self.clone(), stop.clone());
@@ -71,12 +71,12 @@ impl FakeHandle {
         Background { stop, thread: Some(thread) }
     }
 
-    /// What the users of this fake's ends did wrong so far, oldest first.
+    /// The violations of this fake's users so far, oldest first.
     pub fn violations(&self) -> Vec<Violation> {
         lock(&self.0.violations).clone()
     }
 
-    /// Panics with a list of what was done wrong, if anything was.
+    /// Panics with a list of the violations, if there are any.
     #[track_caller]
     pub fn assert_clean(&self) {
         let violations = self.violations();
@@ -85,7 +85,7 @@ impl FakeHandle {
     }
 }
 
-/// A thread that delivers what is in flight. Dropping it ends the thread and waits for its end.
+/// A thread that delivers pieces in flight. Dropping it ends the thread and waits for its end.
 pub struct Background {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -95,7 +95,7 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread's was printed when it happened.
+            // A panic of the thread was printed when it happened.
             let _ = thread.join();
         }
     }

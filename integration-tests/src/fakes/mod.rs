@@ -1,13 +1,13 @@
 //! Fake transports: one of each family, inside one process, driven by a seed.
 //!
-//! A fake does whatever the contract allows and hardware seldom does: it splits and reorders writes up to the next fence,
-//! delays them, is full at awkward moments, aligns messages no better than it says. And it watches core from the backend's
-//! side: what breaks the contract is recorded as a [`Violation`], to be asserted empty at the end of a test with
+//! A fake does what the contract allows and hardware seldom does: it splits and reorders writes up to the
+//! next fence, delays them, is full at awkward moments, and aligns messages no better than it states. It also
+//! watches core: violations of the contract are recorded ([`Violation`]), and a test ends with
 //! [`FakeHandle::assert_clean`].
 //!
-//! Nothing moves by itself. Each call of a sender (and of a receiver, where the family has one) delivers a few pieces;
-//! [`FakeHandle::pump`] delivers as many as the test wants, and [`FakeHandle::pump_in_background`] starts a thread that
-//! does so, like an adapter that works without being asked.
+//! Nothing moves by itself. Each call of a sender (and of a two-sided receiver) delivers a few pieces.
+//! [`FakeHandle::pump`] delivers more, and [`FakeHandle::pump_in_background`] starts a thread for that, like
+//! an adapter.
 
 mod block;
 mod flight;
@@ -24,7 +24,7 @@ pub use violation::Violation;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks; what a thread that panicked left behind is good enough for a test that has failed already.
+/// Locks the mutex. The state after a panicked thread is good enough for a test that has failed already.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! `FakeOneSided`: writes into the memory of another end in this process, as badly ordered as an arrival rule allows.
+//! `FakeOneSided`: writes into the memory of another endpoint in this process, as badly ordered as an arrival
+//! rule allows.
 
 use std::fs::File;
 use std::ptr::NonNull;
@@ -19,28 +20,28 @@ use super::{Violation, lock};
 const NAME: &str = "fake-one-sided";
 const PAGE: usize = 4096;
 const WORD: usize = 8;
-/// Puts in flight before the next is refused for want of room, unless said otherwise.
+/// Default number of puts in flight before the next one is refused as full.
 const QUEUE: usize = 32;
 
 static ENDS: Registry<End> = Registry::new(*b"fakeput1");
 
-/// What the fake promises about the order of writes, and no more than that.
+/// The fake's guarantee about the order of writes, and no more than that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Rule {
-    /// The peer's memory is mapped, for plain stores. Puts, where they are used nevertheless, are as under `Fenced`.
+    /// The peer's memory is mapped, for plain stores. Puts are ordered as under `Fenced`.
     Stores,
     /// One write after the other, the bytes of each in ascending order, a few at a time.
     InOrder,
     /// Pieces of all puts up to a fence in any order, and none of a later put before the fence.
     Fenced,
-    /// As `Fenced`; and completions are counted, in the order of the puts, when all pieces of a put are there.
+    /// As `Fenced`; and completions are counted, in put order, when all pieces of a put have arrived.
     WriteImm,
-    /// As `Fenced`: any order whatever, for a user that never fences.
+    /// As `Fenced`: any order, for a user that never fences.
     Checked,
 }
 
 impl Rule {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Rule; 5] = [Rule::Stores, Rule::InOrder, Rule::Fenced, Rule::WriteImm, Rule::Checked];
 
     /// The arrival rules that such a path offers.
@@ -55,14 +56,15 @@ impl Rule {
     }
 }
 
-/// A one-sided transport whose ends are in one process.
+/// A one-sided transport whose endpoints are in one process.
 ///
-/// It is like the least agreeable hardware that keeps the contract: [`Rule`] says what order can be relied on; the bytes of
-/// a put are read when they are moved, not when they are put; at most a few puts fit in flight; nothing wakes a sleeper,
-/// the death of the peer is never noticed, what is in flight when the sender's end is dropped is lost.
+/// It behaves like the least agreeable hardware that keeps the contract. [`Rule`] states the reliable order.
+/// The bytes of a put are read when they are moved, not when they are put. Only a few puts fit in flight.
+/// Nothing wakes a sleeper, the death of the peer is never noticed, and pieces in flight are lost when the
+/// sender's endpoint is dropped.
 ///
-/// Pieces move by a few with each `put`, `put_with_completion` and `progress` of the sender, with each look at the
-/// completions by the receiver, and as [`FakeHandle`] is asked to.
+/// A few pieces move with each `put`, `put_with_completion` and `progress` of the sender, with each read of
+/// the completions by the receiver, and at calls of [`FakeHandle`].
 pub struct FakeOneSided {
     rule: Rule,
     seed: u64,
@@ -73,27 +75,27 @@ pub struct FakeOneSided {
 }
 
 impl FakeOneSided {
-    /// A transport by this rule; the seed decides how its ends split, reorder and delay.
+    /// Makes a transport with this rule. The seed decides how its endpoints split, reorder and delay.
     pub fn new(rule: Rule, seed: u64) -> Self {
         let shared = Arc::default();
         FakeOneSided { rule, seed, queue: QUEUE, max_frame: 1 << 24, opened: 0, shared }
     }
 
-    /// With room for so many puts in flight, at least one; 32 unless said otherwise.
+    /// Sets the number of puts in flight, at least one; 32 by default.
     #[must_use]
     pub fn with_queue(mut self, puts: usize) -> Self {
         self.queue = puts.max(1);
         self
     }
 
-    /// With puts of at most so many bytes; 16 MiB unless said otherwise.
+    /// Sets the longest put in bytes; 16 MiB by default.
     #[must_use]
     pub fn with_max_frame(mut self, bytes: usize) -> Self {
         self.max_frame = bytes;
         self
     }
 
-    /// A hand on what its ends do.
+    /// A handle of its endpoints' traffic.
     pub fn handle(&self) -> FakeHandle {
         FakeHandle(self.shared.clone())
     }
@@ -142,13 +144,13 @@ impl Transport for FakeOneSided {
     }
 }
 
-/// What the other end of a link reaches of one.
+/// The part of an endpoint that its peer reaches.
 pub(super) struct End {
     pub(super) region: Block,
     pub(super) completions: AtomicU64,
-    /// What the peer, once it has connected, has in flight to here.
+    /// The peer's pieces in flight to here, once it has connected.
     inbound: Mutex<Option<Weak<Mutex<Flight>>>>,
-    /// The local half was dropped.
+    /// Whether the local half was dropped.
     closed: AtomicBool,
 }
 
@@ -190,8 +192,8 @@ impl Opening for FakeOpening {
 
 struct FakeLocal(Arc<End>);
 
-// SAFETY: the block is page-aligned and zeroed when made, does not move, and lives as long as the `End` held here; the
-// flight of the one peer that connected is all that writes to it besides core.
+// SAFETY: the block is page-aligned and zeroed when made, does not move, and lives as long as the `End` held
+// here. Only the one connected peer writes to it besides core.
 unsafe impl LocalMemory for FakeLocal {
     fn base(&self) -> NonNull<u8> {
         self.0.region.start()
@@ -261,7 +263,8 @@ impl Load<'_> {
     }
 }
 
-// SAFETY: what `mapped` returns is the peer's block, page-aligned and unmoving, which the `End` held here keeps alive.
+// SAFETY: `mapped` returns the peer's block, page-aligned and unmoving, which the `End` held here keeps
+// alive.
 unsafe impl RemoteMemory for FakeRemote {
     fn len(&self) -> usize {
         self.to.region.len()

@@ -1,4 +1,4 @@
-//! How two ends in one process find each other: by a number, which is all that an address says.
+//! The registry by which two endpoints in one process find each other: an address is a number.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use farjump_core::transport::{Address, Cause, LocalAddress};
 
 use super::lock;
 
-/// The ends of one family that are alive in this process.
+/// The live endpoints of one family in this process.
 pub(super) struct Registry<T> {
     /// First eight bytes of an address: the family and the version of its address.
     kind: [u8; 8],
@@ -21,7 +21,7 @@ impl<T> Registry<T> {
         Registry { kind, ends: Mutex::new(BTreeMap::new()), next: AtomicU64::new(1) }
     }
 
-    /// Enters an end, for as long as somebody holds it.
+    /// Enters an endpoint, for as long as it is held.
     pub(super) fn enter(&self, end: T) -> (u64, Arc<T>) {
         let (number, end) = (self.next.fetch_add(1, Relaxed), Arc::new(end));
         let mut ends = lock(&self.ends);
@@ -36,7 +36,7 @@ impl<T> Registry<T> {
         LocalAddress { bytes, descriptors: Vec::new() }
     }
 
-    /// The end with this address, which is untrusted.
+    /// The endpoint with this address, which is untrusted.
     pub(super) fn find(&self, address: &Address) -> Result<Arc<T>, Cause> {
         let number = address
             .bytes

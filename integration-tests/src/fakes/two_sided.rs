@@ -1,4 +1,4 @@
-//! `FakeTwoSided`: whole messages to another end in this process, through a queue that is often full.
+//! `FakeTwoSided`: whole messages to another endpoint in this process, through a queue that is often full.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -17,24 +17,24 @@ use super::registry::Registry;
 use super::{Violation, lock};
 
 const NAME: &str = "fake-two-sided";
-/// Messages under way before the next is refused for want of room, unless said otherwise.
+/// Default number of messages under way before the next one is refused as full.
 const QUEUE: usize = 16;
-/// What room that is lent for writing holds: nothing that may be taken for zeros.
+/// Contents of a lent buffer: nothing that could pass for zeros.
 const LENT: u8 = 0xa5;
-/// What a message is overwritten with when it is released.
+/// Value with which a released message is overwritten.
 const RELEASED: u8 = 0xdd;
 
 static ENDS: Registry<End> = Registry::new(*b"fakemsg1");
 
-/// A two-sided transport whose ends are in one process.
+/// A two-sided transport whose endpoints are in one process.
 ///
-/// Messages come in order, each once, at addresses aligned to what the capabilities say and to no more. A queue of a few
-/// messages is the only room; now and then a commit is told to come again though there is room. What a receiver has
-/// released is overwritten. The end of the peer is noticed: sending fails at once, receiving when all that had come is
-/// handed over. Nothing wakes a sleeper.
+/// Messages arrive in order, exactly once, at addresses aligned exactly as the capabilities state. A queue of
+/// a few messages is the only buffer; now and then a commit is refused although there is space. Released
+/// messages are overwritten. The end of the peer is noticed: sending fails at once, receiving after the last
+/// arrived message. Nothing wakes a sleeper.
 ///
-/// Messages move by a few with each `commit` and `progress` of the sender, with each `poll` of the receiver, and as
-/// [`FakeHandle`] is asked to.
+/// A few messages move with each `commit` and `progress` of the sender, with each `poll` of the receiver, and
+/// at calls of [`FakeHandle`].
 pub struct FakeTwoSided {
     seed: u64,
     queue: usize,
@@ -45,34 +45,34 @@ pub struct FakeTwoSided {
 }
 
 impl FakeTwoSided {
-    /// A transport whose seed decides when messages come and when commits are refused.
+    /// Makes a transport whose seed decides when messages arrive and when commits are refused.
     pub fn new(seed: u64) -> Self {
         let shared = Arc::default();
         FakeTwoSided { seed, queue: QUEUE, alignment: LINE, max_frame: 1 << 20, opened: 0, shared }
     }
 
-    /// With room for so many messages under way, at least one; 16 unless said otherwise.
+    /// Sets the number of messages under way, at least one; 16 by default.
     #[must_use]
     pub fn with_queue(mut self, messages: usize) -> Self {
         self.queue = messages.max(1);
         self
     }
 
-    /// With messages of at most so many bytes; 1 MiB unless said otherwise.
+    /// Sets the longest message in bytes; 1 MiB by default.
     #[must_use]
     pub fn with_max_frame(mut self, bytes: usize) -> Self {
         self.max_frame = bytes;
         self
     }
 
-    /// With messages aligned to so many bytes, rounded up to a power of two from 64 to 4096; 64 unless said otherwise.
+    /// Sets the alignment of messages, rounded up to a power of two from 64 to 4096; 64 by default.
     #[must_use]
     pub fn with_alignment(mut self, bytes: usize) -> Self {
         self.alignment = bytes.clamp(LINE, 4096).next_power_of_two();
         self
     }
 
-    /// A hand on what its ends do.
+    /// A handle of its endpoints' traffic.
     pub fn handle(&self) -> FakeHandle {
         FakeHandle(self.shared.clone())
     }
@@ -115,24 +115,24 @@ impl Transport for FakeTwoSided {
 
 struct End {
     inbox: Arc<Mutex<Inbox>>,
-    /// Nobody will look into the inbox any more.
+    /// Whether the inbox is read no more.
     closed: AtomicBool,
 }
 
-/// Messages to one end.
+/// Messages to one endpoint.
 struct Inbox {
     generator: fastrand::Rng,
     under_way: VecDeque<Message>,
     delivered: VecDeque<Message>,
     connected: bool,
-    /// Of the sender, once it is connected.
+    /// The sender's, once it is connected.
     shared: Arc<Shared>,
 }
 
 struct Message {
     block: Block,
     len: usize,
-    /// What it held when it was committed.
+    /// Its contents when it was committed.
     committed: Vec<u8>,
     frame: u64,
 }
@@ -142,7 +142,7 @@ impl Inbox {
         self.under_way.len() + self.delivered.len()
     }
 
-    /// Delivers a few messages, or none: as many as a call gets done by the way.
+    /// Delivers a few messages, or none, like a call that makes some progress.
     fn work(&mut self) {
         let messages = self.generator.usize(0..=2);
         self.deliver(messages);
@@ -173,7 +173,7 @@ impl InFlight for Mutex<Inbox> {
 
 struct FakeOpening {
     number: u64,
-    /// There until it is connected.
+    /// Present until it is connected.
     end: Option<Arc<End>>,
     queue: usize,
     alignment: usize,
@@ -230,11 +230,11 @@ struct FakeMessages {
     alignment: usize,
     max_frame: usize,
     room: Option<Block>,
-    /// The message that `poll` handed out.
+    /// The message that `poll` returned.
     held: Option<Message>,
-    /// The one before, kept so that who still looks at it sees that it was released.
+    /// The message before, kept so that a late reader sees that it was released.
     released: Option<Block>,
-    /// An error that ends the link was returned.
+    /// Whether an error that ends the link was returned.
     failed: bool,
     shared: Arc<Shared>,
 }
@@ -245,7 +245,7 @@ impl FakeMessages {
         TransportError::new(NAME, operation, cause)
     }
 
-    /// What has to hold before anything is sent.
+    /// Checks the conditions of sending.
     fn may_send(&mut self) -> Result<(), TransportError> {
         if self.failed {
             self.shared.record(Violation::UsedAfterError);
@@ -257,8 +257,9 @@ impl FakeMessages {
     }
 }
 
-// SAFETY: rooms and messages are blocks of this value's own, on a line at least and of the length that was asked for or is
-// told. A room stays until `commit` takes it or the next `reserve` replaces it, a message until the one after it is released.
+// SAFETY: buffers and messages are blocks of this value's own, at least line-aligned and of the requested or
+// returned length. A buffer stays until `commit` takes it or the next `reserve` replaces it, a message until
+// the one after it is released.
 unsafe impl Messages for FakeMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.may_send()?;
@@ -313,7 +314,7 @@ unsafe impl Messages for FakeMessages {
 
     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
         if self.held.is_none() {
-            // Asked before the inbox is looked into: what the peer sent before it closed is there then.
+            // Read before the inbox: the peer's messages from before it closed are there then.
             let closed = self.peer.closed.load(std::sync::atomic::Ordering::Acquire);
             let own = self.own.clone();
             let mut inbox = lock(&own.inbox);

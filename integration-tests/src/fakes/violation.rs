@@ -1,25 +1,25 @@
-//! Ways in which a user of a transport can break the contract, as a backend notices them.
+//! Violations of the transport contract by its user, as a backend notices them.
 
-/// Something that core did and the contract forbids.
+/// A violation of the contract by core.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A put that is not inside the peer's region: core has to check before it calls.
+    /// A put outside the peer's region: core must check before it calls.
     #[error("put of {len} bytes at {offset}, outside the peer's region of {region} bytes")]
     PutOutside {
-        /// Where.
+        /// Its offset.
         offset: usize,
-        /// How many bytes.
+        /// Its length in bytes.
         len: usize,
         /// Length of the region.
         region: usize,
     },
-    /// A put of more than the path can move in one operation.
+    /// A put longer than the path's largest operation.
     #[error("put of {len} bytes at {offset}, over the path's limit of {max}")]
     PutTooLong {
-        /// Where.
+        /// Its offset.
         offset: usize,
-        /// How many bytes.
+        /// Its length in bytes.
         len: usize,
         /// [`farjump_core::transport::Capabilities::max_frame`].
         max: usize,
@@ -27,13 +27,13 @@ pub enum Violation {
     /// A word that is not aligned to 8 bytes.
     #[error("word put at {offset}, which is not a multiple of 8")]
     WordUnaligned {
-        /// Where.
+        /// Its offset.
         offset: usize,
     },
     /// A write with completion on a path that does not list the rule.
     #[error("put with completion at {offset}, on a path that does not offer write-imm")]
     CompletionNotOffered {
-        /// Where.
+        /// Its offset.
         offset: usize,
     },
     /// The bytes of a put were changed or freed while the backend still had to read them.
@@ -41,18 +41,18 @@ pub enum Violation {
         "bytes put at {offset} changed before they were moved (frame at {frame}): no credit was returned for them"
     )]
     BytesChanged {
-        /// Where in the region.
+        /// Their offset in the region.
         offset: usize,
-        /// The frame that they belong to.
+        /// Their frame.
         frame: u64,
     },
-    /// A put after this end's own region was dropped: half an endpoint was kept.
+    /// A put after this endpoint's own region was dropped: half an endpoint was kept.
     #[error("put at {offset} after this end was closed")]
     PutAfterClose {
-        /// Where.
+        /// Its offset.
         offset: usize,
     },
-    /// A message was sent for which no room was reserved.
+    /// A message was sent without a reserved buffer.
     #[error("message {frame} committed without a reserved room")]
     CommitWithoutReserve {
         /// Its running number.
@@ -65,7 +65,7 @@ pub enum Violation {
         frame: u64,
         /// Its length.
         len: usize,
-        /// Room reserved.
+        /// Bytes reserved.
         reserved: usize,
     },
     /// A message that is not whole lines.
@@ -76,13 +76,13 @@ pub enum Violation {
         /// Its length.
         len: usize,
     },
-    /// The room was written after it had been given back by committing it.
+    /// The buffer was written after its commit.
     #[error("message {frame} was written to after it was committed")]
     WrittenAfterCommit {
         /// Its running number.
         frame: u64,
     },
-    /// The end was used for sending after it had failed for good.
+    /// The endpoint was used for sending after a final error.
     #[error("used for sending after an error that ended the link")]
     UsedAfterError,
 }

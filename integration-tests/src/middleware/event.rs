@@ -1,21 +1,21 @@
-//! What an observer of a transport is told: one event for each operation that was carried out or failed.
+//! The events that an observer of a transport gets: one for each operation that succeeded or failed.
 
 use std::fmt;
 
 use farjump_core::transport::TransportError;
 
-/// One operation of one end of a link, after it was tried. Its `Display` is one line for people:
-/// `shm#0 put 120 bytes at 4104, frame at 0`, and `: failed: there is no room now` behind it where it failed.
+/// One operation of one endpoint of a link, after it was tried. Its `Display` is one line for people: `shm#0
+/// put 120 bytes at 4104, frame at 0`, and `: failed: there is no room now` behind it after a failure.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Event<'a> {
     /// Name of the transport.
     pub transport: &'a str,
-    /// Which end: how many ends this wrapper had opened before.
+    /// Number of the endpoint: endpoints that this wrapper had opened before.
     pub link: u64,
-    /// What was done.
+    /// The operation.
     pub action: Action<'a>,
-    /// Why it was not, where it failed.
+    /// The error of a failed operation.
     pub failure: Option<&'a TransportError>,
 }
 
@@ -40,28 +40,28 @@ impl fmt::Display for Event<'_> {
     }
 }
 
-/// An operation with its arguments. Lengths and offsets are in bytes, offsets count from the start of the peer's region,
-/// `frame` is the position (two-sided: the running number) that the caller gave.
+/// An operation with its arguments. Lengths and offsets are in bytes; offsets count from the start of the
+/// peer's region. `frame` is the caller's position (two-sided: running number).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Action<'a> {
-    /// An end was asked for.
+    /// Opening an endpoint.
     Open {
-        /// Length of the local region asked for.
+        /// Requested length of the local region.
         region_len: usize,
-        /// Largest frame that this side receives.
+        /// Largest frame that this endpoint accepts.
         max_frame: usize,
     },
-    /// The peer's address was used.
+    /// Connecting to the peer's address.
     Connect {
         /// Length of the address.
         address_len: usize,
-        /// Descriptors that came with it.
+        /// Descriptors in it.
         descriptors: usize,
     },
     /// Bytes for the peer's region.
     Put {
-        /// Where they go.
+        /// Their offset.
         offset: usize,
         /// The bytes.
         bytes: &'a [u8],
@@ -70,7 +70,7 @@ pub enum Action<'a> {
     },
     /// One word for the peer's region.
     PutWord {
-        /// Where it goes.
+        /// Its offset.
         offset: usize,
         /// The word.
         word: u64,
@@ -79,56 +79,56 @@ pub enum Action<'a> {
     },
     /// Bytes for the peer's region, and a completion there.
     PutWithCompletion {
-        /// Where they go.
+        /// Their offset.
         offset: usize,
         /// The bytes.
         bytes: &'a [u8],
         /// The frame.
         frame: u64,
     },
-    /// Order was asked for between earlier and later puts.
+    /// A fence between earlier and later puts.
     Fence,
-    /// The backend was let work. [`super::Trace`] tells only of those that failed.
+    /// Progress. [`super::Trace`] reports only failures.
     Progress,
-    /// The peer's sleeper was woken.
+    /// Waking the peer's sleeper.
     Ring,
-    /// Completions arrived since they were asked for last.
+    /// Completions that have arrived since the last event.
     Completions {
-        /// All of them since the link was made.
+        /// Their total since the link was made.
         count: u64,
     },
-    /// Room for a message was asked for.
+    /// Reserving a buffer for a message.
     Reserve {
         /// Its length.
         len: usize,
     },
-    /// A message was sent.
+    /// Sending a message.
     Commit {
         /// Its length.
         len: usize,
         /// Its running number.
         frame: u64,
     },
-    /// A message was handed over, for the first time.
+    /// Returning a message for the first time.
     Deliver {
-        /// Its length; 0 where looking for one failed.
+        /// Its length; 0 if polling failed.
         len: usize,
     },
-    /// A message was given back.
+    /// Releasing a message.
     Release,
-    /// Sleep was prepared.
+    /// Preparing to sleep.
     Arm {
-        /// Whether the descriptor will tell.
+        /// Whether the descriptor reports every event.
         promised: bool,
     },
-    /// The sleeper woke.
+    /// Waking up.
     Disarm,
-    /// The end is gone.
+    /// The end of the endpoint.
     Close,
 }
 
 impl Action<'_> {
-    /// Which operation it is, without its arguments.
+    /// The operation without its arguments.
     pub fn step(&self) -> Step {
         match self {
             Action::Open { .. } => Step::Open,
@@ -150,7 +150,8 @@ impl Action<'_> {
         }
     }
 
-    /// Bytes that the operation moves between the peers: of puts, words, messages sent and delivered; 0 for the rest.
+    /// Bytes that the operation moves between the peers: of puts, words, messages sent and delivered; 0 for
+    /// other operations.
     pub fn bytes_moved(&self) -> usize {
         match self {
             Action::Put { bytes, .. } | Action::PutWithCompletion { bytes, .. } => bytes.len(),
@@ -212,13 +213,13 @@ pub enum Step {
     Progress,
     /// [`farjump_core::transport::RemoteMemory::ring`]
     Ring,
-    /// [`farjump_core::transport::LocalMemory::completions`], where it told of new ones
+    /// [`farjump_core::transport::LocalMemory::completions`], if it reported new ones
     Completions,
     /// [`farjump_core::transport::Messages::reserve`]
     Reserve,
     /// [`farjump_core::transport::Messages::commit`]
     Commit,
-    /// [`farjump_core::transport::Messages::poll`], where it handed over a message that it had not before
+    /// [`farjump_core::transport::Messages::poll`], if it returned a new message
     Deliver,
     /// [`farjump_core::transport::Messages::release`] of a message delivered
     Release,
@@ -226,12 +227,12 @@ pub enum Step {
     Arm,
     /// [`farjump_core::transport::LocalMemory::after_sleep`], [`farjump_core::transport::Messages::disarm`]
     Disarm,
-    /// The end of an end
+    /// The end of an endpoint
     Close,
 }
 
 impl Step {
-    /// All of them, in the order of their numbers.
+    /// All steps, in the order of their numbers.
     pub const ALL: [Step; 16] = [
         Step::Open,
         Step::Connect,

@@ -8,11 +8,11 @@ use super::event::{Event, Step};
 use super::observer::{Mapping, Observed};
 use farjump_core::transport::{Capabilities, OpenRequest, Opening, Transport, TransportError};
 
-/// A transport that counts what is done with it; read the counts through [`Metered::meter`].
+/// A transport that counts its operations; [`Metered::meter`] reads the counts.
 ///
-/// It leaves the mapping of the peer's region where it is: under the arrival rule `stores` frames are plain stores that
-/// pass no trait, and only opening, connecting, progress, ringing, sleeping and closing are counted. Progress is counted
-/// each time; polls that found nothing are not counted at all.
+/// It keeps the mapping of the peer's region: under the arrival rule `stores` frames are plain stores that
+/// call no trait, and only opening, connecting, progress, wake-ups, sleeping and closing are counted. Each
+/// progress is counted; polls that find nothing are not.
 pub struct Metered {
     observed: Observed,
     meter: Meter,
@@ -27,7 +27,7 @@ impl Metered {
         Metered { observed: Observed::new(inner, Mapping::Shown, sink), meter }
     }
 
-    /// The counts of all ends that this transport makes, at any time and from any thread.
+    /// The counts of all endpoints of this transport, at any time and from any thread.
     pub fn meter(&self) -> Meter {
         self.meter.clone()
     }
@@ -47,8 +47,8 @@ impl Transport for Metered {
     }
 }
 
-/// The counts of one [`Metered`] transport. Clones look at the same counts. Its `Display` names those that are not zero:
-/// `open 1, put 12 (1440 bytes, 3 refused for want of room)`.
+/// The counts of one [`Metered`] transport. Clones read the same counts. Its `Display` names those that are
+/// not zero: `open 1, put 12 (1440 bytes, 3 refused for want of room)`.
 #[derive(Clone)]
 pub struct Meter(Arc<[Cell; Step::ALL.len()]>);
 
@@ -60,25 +60,25 @@ struct Cell {
     failed: AtomicU64,
 }
 
-/// What was counted of one kind of operation. The four were read one after the other: while others work they need not
-/// fit together.
+/// The counts of one kind of operation. The four are read one after the other: under concurrent use they need
+/// not match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
     /// Operations that succeeded.
     pub done: u64,
     /// Bytes that those moved between the peers; see [`super::Action::bytes_moved`].
     pub bytes: u64,
-    /// Operations refused because there was no room; the caller tries these again.
+    /// Operations refused as full; the caller retries these.
     pub full: u64,
     /// Operations that failed for another cause.
     pub failed: u64,
 }
 
 impl Meter {
-    /// What was counted of `step` so far.
+    /// The counts of `step` so far.
     pub fn count(&self, step: Step) -> Count {
         let cell = &self.0[step as usize];
-        // Statistics: nothing is concluded from one count about another, or about memory.
+        // Statistics: no conclusion is drawn from one count about another, or about memory.
         Count {
             done: cell.done.load(Relaxed),
             bytes: cell.bytes.load(Relaxed),

@@ -1,4 +1,4 @@
-//! A transport whose every operation is told to a sink: what [`super::Trace`] and [`super::Metered`] are made of.
+//! A transport that reports every operation to a sink: the base of [`super::Trace`] and [`super::Metered`].
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use farjump_core::transport::{
     OpenRequest, Opening, RemoteMemory, Route, Transport, TransportError,
 };
 
-/// Who is told. Called on the thread that works with the end, in the middle of its work.
+/// The observer. Called on the thread that uses the endpoint, during the operation.
 pub(super) type Sink = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// Whether the peer's region stays reachable by plain stores, which no sink sees.
@@ -61,7 +61,7 @@ impl Transport for Observed {
     }
 }
 
-/// One end. Whoever drops the last reference tells of its end.
+/// One endpoint. The drop of the last reference reports its end.
 struct Link {
     name: String,
     number: u64,
@@ -74,7 +74,7 @@ impl Link {
         (self.sink)(&Event::new(&self.name, self.number, action, failure));
     }
 
-    /// Tells of `action`, which had this result, and hands the result on.
+    /// Reports `action` with this result, and returns the result.
     fn told<T>(&self, action: Action<'_>, result: Result<T, TransportError>) -> Result<T, TransportError> {
         self.tell(action, result.as_ref().err());
         result
@@ -87,7 +87,7 @@ impl Drop for Link {
     }
 }
 
-// In each of these `inner` stands before `link`, so that the end is told of after it came.
+// In each of these `inner` stands before `link`, so that the end is reported after it happened.
 
 struct ObservedOpening {
     inner: Box<dyn Opening>,
@@ -123,7 +123,8 @@ struct ObservedRemote {
     link: Arc<Link>,
 }
 
-// SAFETY: the pointer and the length are those of `inner`, which keeps the promise and lives as long as this value.
+// SAFETY: the pointer and the length are those of `inner`, which keeps the contract and lives as long as this
+// value.
 unsafe impl RemoteMemory for ObservedRemote {
     fn len(&self) -> usize {
         self.inner.len()
@@ -176,12 +177,13 @@ unsafe impl RemoteMemory for ObservedRemote {
 
 struct ObservedLocal {
     inner: Box<dyn LocalMemory>,
-    /// Completions that were told of.
+    /// Completions that were reported.
     completions: u64,
     link: Arc<Link>,
 }
 
-// SAFETY: the pointers and the length are those of `inner`, which keeps the promise and lives as long as this value.
+// SAFETY: the pointers and the length are those of `inner`, which keeps the contract and lives as long as
+// this value.
 unsafe impl LocalMemory for ObservedLocal {
     fn base(&self) -> NonNull<u8> {
         self.inner.base()
@@ -221,12 +223,13 @@ unsafe impl LocalMemory for ObservedLocal {
 
 struct ObservedMessages {
     inner: Box<dyn Messages>,
-    /// The message that [`Messages::poll`] returns was told of.
+    /// Whether the message that [`Messages::poll`] returns was reported.
     handed_over: bool,
     link: Arc<Link>,
 }
 
-// SAFETY: rooms and messages are those of `inner`, which keeps the promise, and are given back when `inner` gets them back.
+// SAFETY: buffers and messages are those of `inner`, which keeps the contract, and are returned when `inner`
+// gets them back.
 unsafe impl Messages for ObservedMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.link.told(Action::Reserve { len }, self.inner.reserve(len))

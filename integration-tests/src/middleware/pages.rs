@@ -1,4 +1,5 @@
-//! Memory for a message, aligned to 4096 bytes as strictly as any transport's: where middleware keeps what it holds back.
+//! Memory for a message that middleware holds back, aligned to 4096 bytes, the strictest alignment of any
+//! transport.
 
 use std::ptr::NonNull;
 
@@ -21,34 +22,36 @@ impl Pages {
         self.len
     }
 
-    /// Makes it shorter; longer it does not get.
+    /// Shortens it; does not lengthen it.
     pub(super) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// The first byte, for a caller that writes the room itself: valid for `len` bytes as long as this value, and while
-    /// no slice of it is taken.
+    /// The first byte, for a caller that writes the bytes itself: valid for `len` bytes as long as this
+    /// value, and while no slice of it is taken.
     pub(super) fn start(&mut self) -> NonNull<u8> {
         NonNull::from(self.pages.as_mut_slice()).cast()
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the vector owns at least `len` bytes (`zeroed`, and `truncate` only shortens), all initialised, and `Page`
-        // is nothing but bytes; borrowed from `self`, so nobody writes them meanwhile.
+        // SAFETY: the vector owns at least `len` bytes (`zeroed`, and `truncate` only shortens), all
+        // initialised, and `Page` is only bytes; borrowed from `self`, so nothing writes them meanwhile.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, borrowed from `self` for writing.
+        // SAFETY: the vector owns at least `len` initialised bytes, as in `bytes`; borrowed from `self` for
+        // writing.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
     }
 
     /// Copies all bytes to `room`.
     ///
     /// # Safety
-    /// `room` is valid for writes of `len` bytes, and none of them is ours.
+    /// `room` must be valid for writes of `len` bytes, and must not overlap this value.
     pub(super) unsafe fn copy_to(&self, room: NonNull<u8>) {
-        // SAFETY: the source is `len` bytes of ours, the destination by the caller's promise.
+        // SAFETY: the source is this value's `len` bytes, and the caller keeps the destination valid (see
+        // Safety).
         unsafe { std::ptr::copy_nonoverlapping(self.bytes().as_ptr(), room.as_ptr(), self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! `Trace`: every operation of a transport, handed to a sink.
+//! `Trace`: every operation of a transport, passed to a sink.
 
 use std::sync::Arc;
 
@@ -6,19 +6,20 @@ use super::event::{Event, Step};
 use super::observer::{Mapping, Observed};
 use farjump_core::transport::{Capabilities, OpenRequest, Opening, Transport, TransportError};
 
-/// A transport that hands each operation to a sink, as an [`Event`] that displays as one line.
+/// A transport that passes each operation to a sink, as an [`Event`] that displays as one line.
 ///
-/// The sink is called on the thread that works with the end, after the operation: what it prints comes in the order in
-/// which things were done on that thread. It should not wait. Operations that found nothing are left out: progress that
+/// The sink is called on the thread that uses the endpoint, after the operation: its output has the order of
+/// operations on that thread. It should not wait. Operations without result are left out: progress that
 /// succeeded, a poll without a message, completions that did not grow.
 ///
-/// # What it costs
-/// Plain stores pass no trait, so the mapping of the peer's region is hidden, and with it the arrival rule `stores`: the
-/// inner transport's `put`, `fence` and `put_word` carry the bytes, a call each, and the signal becomes a write of its own.
-/// [`super::Metered`] hides nothing, and sees no stores.
+/// # Costs
+/// Plain stores call no trait, so the mapping of the peer's region is hidden, and with it the arrival rule
+/// `stores`. The inner transport's `put`, `fence` and `put_word` carry the bytes, a call each, and the signal
+/// becomes a write of its own. [`super::Metered`] hides nothing, and sees no stores.
 ///
 /// ```
-/// # use farjump_core::{middleware::Trace, transport::Transport};
+/// # use farjump_core::transport::Transport;
+/// # use farjump_integration_tests::middleware::Trace;
 /// fn traced(inner: Box<dyn Transport>) -> Trace {
 ///     Trace::new(inner, |event| eprintln!("{event}"))
 /// }
@@ -26,7 +27,7 @@ use farjump_core::transport::{Capabilities, OpenRequest, Opening, Transport, Tra
 pub struct Trace(Observed);
 
 impl Trace {
-    /// Wraps `inner`; `sink` is told of every operation of every end that it makes.
+    /// Wraps `inner`; `sink` gets every operation of every endpoint.
     pub fn new(inner: Box<dyn Transport>, sink: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         let worth_telling = move |event: &Event<'_>| {
             if event.action.step() != Step::Progress || event.failure.is_some() {
@@ -46,11 +47,11 @@ impl Transport for Trace {
         self.0.capabilities()
     }
 
-    /// As the inner transport.
+    /// Opens an endpoint of the inner transport.
     ///
     /// # Errors
-    /// [`Unsupported`](farjump_core::transport::Cause::Unsupported) over a transport whose only arrival rule is `stores`; else
-    /// those of the inner.
+    /// [`Unsupported`](farjump_core::transport::Cause::Unsupported) over a transport whose only arrival rule
+    /// is `stores`; else those of the inner transport.
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
         self.0.open(request)
     }

@@ -1,7 +1,8 @@
-//! Links over UCX and over `tcp` between two network namespaces whose cable is pulled out while calls are under way.
+//! Links over UCX and over `tcp` between two network namespaces. The cable is pulled out while calls are
+//! under way.
 //!
-//! A target and a source are processes of their own, one in each namespace (`player.rs`, `roles.rs`). The target stands still
-//! while the source injects, so that nothing is answered before the cable is gone, on whichever side.
+//! Target and source are processes of their own, one in each namespace (`player.rs`, `roles.rs`). The target
+//! is stopped while the source injects, so that no reply comes before the cable is out, on either side.
 
 mod player;
 mod roles;
@@ -11,15 +12,15 @@ use tempfile::tempdir;
 
 use player::Player;
 
-/// The only transport of UCX's that goes by cable.
+/// The only UCX transport that uses the cable.
 const UCX_AM: &str = "ucx-am";
-/// farjump's own, which goes where the control connection goes.
+/// farjump's own transport, which takes the path of the control connection.
 const TCP: &str = "tcp";
-/// Where the source is, and where the target.
+/// The sides of source and target.
 const SOURCE: Side = Side::Left;
 const TARGET: Side = Side::Right;
 
-/// The name of the test that this is in, as its binary knows it.
+/// The name of the surrounding test, as its binary knows it.
 macro_rules! this_test {
     () => {{
         fn here() {}
@@ -28,7 +29,7 @@ macro_rules! this_test {
     }};
 }
 
-/// How two sides meet.
+/// The kind of the control connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Meeting {
     /// Over the cable, with a key.
@@ -37,8 +38,8 @@ enum Meeting {
     Unix,
 }
 
-/// Pulls the cable at `side` between a source and a target over `transport` that have met by `meeting`, and plugs it in again.
-/// `test` is the name of the test that calls this.
+/// Pulls the cable at `side` between a connected source and target over `transport`, and plugs it in again.
+/// `test` is the name of the calling test.
 fn pull(test: &str, transport: &str, meeting: Meeting, side: Side) {
     if roles::plays(transport) {
         return;

@@ -1,4 +1,4 @@
-//! Processes behind the cable: this program again, told what to do line by line.
+//! Helper processes behind the cable: this program again, controlled line by line.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::roles::{MARK, ROLE};
 
-/// A process in one of the namespaces. It is killed when the value goes, and ends by itself after a while.
+/// A helper process in one of the namespaces. It is killed when the value is dropped, and ends by itself
+/// after a while.
 pub(crate) struct Player {
     child: Child,
     orders: Option<ChildStdin>,
@@ -25,7 +26,7 @@ impl Player {
         command
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
             .env(ROLE, role.join("\n"))
-            // By shared memory UCX would reach across, and it takes all of a machine's networks for one.
+            // UCX would use shared memory across them, and it takes all of a machine's networks for one.
             .env("UCX_TLS", "tcp,self")
             .env("UCX_NET_DEVICES", DEVICE)
             .stdin(Stdio::piped())
@@ -35,14 +36,14 @@ impl Player {
         Player { child, orders, said: BufReader::new(said) }
     }
 
-    /// Waits until it says something that begins with `words`, and returns the rest. Its own watchdog sees to it that it ends
+    /// Waits for a message that begins with `words`, and returns the rest. Its own watchdog ends it
     /// otherwise.
     pub(crate) fn hear(&mut self, words: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "it ended and did not say {words:?}");
-            // The rest is what the test harness prints around it.
+            // The rest is the output of the test harness.
             if let Some(rest) =
                 line.split_once(MARK).and_then(|(_, said)| said.trim_end().strip_prefix(words))
             {
@@ -55,7 +56,7 @@ impl Player {
         writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
     }
 
-    /// Has it stand still, and waits until it does.
+    /// Stops it, and waits until it has stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let status = format!("/proc/{}/status", self.child.id());
@@ -64,7 +65,7 @@ impl Player {
         }
     }
 
-    /// Has it go on.
+    /// Continues it.
     pub(crate) fn go_on(&self) {
         self.signal(Signal::CONT);
     }
@@ -73,7 +74,7 @@ impl Player {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Has no more orders for it, and waits for its end, which is a good one.
+    /// Ends the orders, and waits for a successful end.
     pub(crate) fn end(mut self) {
         self.orders = None;
         let status = self.child.wait().unwrap();
@@ -83,7 +84,7 @@ impl Player {
 
 impl Drop for Player {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is what is wanted.
+        // Both fail if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

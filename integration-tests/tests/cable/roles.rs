@@ -1,4 +1,4 @@
-//! What the processes behind the cable do.
+//! The roles of the processes behind the cable.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,28 +8,28 @@ use farjump::build::{Options, build};
 use farjump::{Error, Key, Library, Link, LinkBuilder, Target};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// What a process of this program is to play: a role and an address, one a line.
+/// The role of a process of this program: a role and an address, one a line.
 pub(crate) const ROLE: &str = "CABLE_ROLE";
-/// Before what it says.
+/// Prefix of its messages.
 pub(crate) const MARK: char = '@';
 
 /// Longer than anything honest takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A wait that no test should ever see the end of.
+/// A wait whose timeout no test should see.
 const FOREVER: Duration = Duration::from_secs(3600);
-/// Deadline of what cannot come.
+/// Deadline of events that cannot come.
 const SHORT: Duration = Duration::from_millis(500);
-/// How long a machine may be silent.
+/// Time that a machine may be silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Of both sides.
+/// The key of both sides.
 const KEY: [u8; 32] = [7; 32];
-/// Payloads of the calls that are under way: in a line, in one packet, in several, and fetched by the target.
+/// Payloads of the calls under way: in a line, in one packet, in several, and fetched by the target.
 const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
 
-/// Plays the role that this process was started for, if it was for one.
+/// Plays the role that this process was started for, if any.
 pub(crate) fn plays(transport: &str) -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
-    // Also where it is stopped at that moment.
+    // Also if it is stopped at that moment.
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     std::thread::spawn(|| {
         std::thread::sleep(3 * PATIENCE);
@@ -140,7 +140,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Sends until there is no room for more, short frames and long ones, which is told in time.
+    /// Sends short and long frames until there is no credit, which is reported in time.
     fn fill(&self, link: &Link) {
         for len in LENGTHS {
             let payload = vec![3; len];
@@ -153,7 +153,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// It failed because the target's machine was silent, and says so.
+    /// Asserts that it failed because the target's machine was silent, and says so.
     fn silent<T>(&self, tried: Result<T, Error>) {
         match tried {
             Err(Error::PeerGone { peer, why }) => {
@@ -165,7 +165,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// It failed by its deadline, and says with whom.
+    /// Asserts that it failed by its deadline, and names the peer.
     fn late<T>(&self, tried: Result<T, Error>) {
         match tried {
             Err(Error::Timeout { what }) => assert!(what.contains(self.address), "{what}"),

@@ -1,4 +1,4 @@
-//! Orders of arrival that once lost something, each by itself.
+//! Orders of arrival that once lost a frame, each by itself.
 
 use farjump_core::channel::SendError;
 use farjump_core::mailbox::CONTROL_LEN;
@@ -19,8 +19,8 @@ fn a_skip_that_the_backend_cannot_take_yet_goes_before_the_frame_behind_it() {
         assert!(pair.right.take().is_some());
         pair.right.channel.progress(true).unwrap();
         pair.settle();
-        // About 1000 bytes to the end, and a frame that does not fit there but at the start: a skip is due, and there is
-        // room in the ring for both, but none in the queue.
+        // About 1000 bytes to the end, and a frame that fits only at the start: a skip is due. The ring has
+        // space for both, but the queue has none.
         let payload = pattern(1, 1_500);
         pair.left.wire.lock().unwrap().capacity = 0;
         for _ in 0..2 {
@@ -52,7 +52,7 @@ fn an_older_credit_that_arrives_late_does_not_stay() {
 fn bytes_of_a_checked_frame_that_land_late_do_not_spoil_the_next_lap() {
     let mut pair = Pair::new(ArrivalRules::CHECKED, false, 4096);
     let len = largest(ArrivalRules::CHECKED, 4096);
-    // Zeroes into memory that is zero: the frame reads whole as soon as header and trailer are there.
+    // Zeroes into zeroed memory: the frame reads whole as soon as header and trailer have arrived.
     pair.left.send(0, &vec![0; len]).unwrap();
     let mut pieces = 0;
     let frame = loop {
@@ -86,7 +86,7 @@ fn bytes_of_a_checked_frame_that_land_late_do_not_spoil_the_next_lap() {
 fn a_signal_without_all_of_its_frame_is_partial_and_never_a_frame() {
     for (rule, line_whole) in RULES {
         if matches!(rule, ArrivalRules::STORES | ArrivalRules::FENCED) {
-            // There the signal cannot come first.
+            // Here the signal cannot come first.
             continue;
         }
         let mut pair = Pair::new(rule, line_whole, 4096);
@@ -95,7 +95,7 @@ fn a_signal_without_all_of_its_frame_is_partial_and_never_a_frame() {
             pair.left.send(token, &payload).unwrap();
             let mut partial = 0;
             while !pair.left.wire.lock().unwrap().is_idle() {
-                // The smallest piece that there is, from the front.
+                // The smallest possible piece, from the front.
                 pair.left.wire.lock().unwrap().deliver(&mut |_| 0);
                 partial += u32::from(pair.right.is_partial());
                 if let Some(frame) = pair.right.look() {

@@ -1,4 +1,4 @@
-//! Peers, and suppliers of payload, that lie: what is not a frame of this position is never taken for one.
+//! Lying peers and suppliers of payload: bytes that are no frame of this position never pass for one.
 
 use farjump_core::channel::{Armed, Glance, Polled, SendError};
 use farjump_core::frame::{Flags, FrameError, Header, Kind};
@@ -21,8 +21,8 @@ fn forged(signal: u64, trailer: u64, flags: u8) -> [u8; 64] {
     line
 }
 
-/// Every line of every payload pretends to be a frame, with each signal that went by; then the ring comes round, and the
-/// frames that are due start on those lines.
+/// Every line of every payload imitates a frame, with each signal seen so far. Then the ring wraps, and the
+/// next frames start on those lines.
 #[test]
 fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passes() {
     for (rule, line_whole) in RULES {
@@ -48,7 +48,7 @@ fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passe
                 .collect();
             pair.left.send(round, &payload).unwrap();
             pair.settle();
-            // What the supplier can see in the ring: all of it.
+            // The supplier's view of the ring: all of it.
             let ring = pair.right.pages.read(CONTROL_LEN, RING);
             seen.extend(ring.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).take(8));
             seen.push(pair.right.pages.read_word(CONTROL_LEN + (round as usize * 1856) % RING));
@@ -67,13 +67,13 @@ fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passe
     }
 }
 
-/// The tests above could pass because their forgeries are no frames at all. They are, but for the key.
+/// The tests above could pass because their forgeries are no frames at all. They are, except for the key.
 #[test]
 fn a_forgery_made_with_the_key_passes_so_that_the_key_is_what_keeps_the_others_out() {
     for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
         let mut pair = Pair::new(rule, line_whole, RING);
         let mut payload = forged(pair.right.key.header(RING as u64 + 64), 0, 3).to_vec();
-        // Shorter frames lie apart; these two are as long as the ring.
+        // Shorter frames are placed apart; these two are as long as the ring.
         payload.resize(256, 0);
         pair.left.send_packed(0, &payload).unwrap();
         pair.left.send_packed(1, &pattern(1, RING - 384)).unwrap();
@@ -114,7 +114,7 @@ fn the_whole_ring_of_any_earlier_lap_holds_no_frame() {
     }
 }
 
-/// The trailer of an earlier lap at the very place, under the right header signal.
+/// The trailer of an earlier lap at this place, under the right header signal.
 #[test]
 fn a_frame_with_this_positions_signal_and_an_earlier_trailer_is_partial() {
     let mut pair = Pair::new(ArrivalRules::IN_ORDER, true, RING);
@@ -127,7 +127,7 @@ fn a_frame_with_this_positions_signal_and_an_earlier_trailer_is_partial() {
     assert!(pair.right.take().is_some());
     pair.right.channel.progress(true).unwrap();
     pair.settle();
-    // Header and all of the body of lap 1, but the trailer of lap 0.
+    // Header and body of lap 1, with the trailer of lap 0.
     let trailer = pair.right.pages.read_word(CONTROL_LEN + RING - 8);
     assert_eq!(trailer, key.trailer(0));
     round(&mut pair, 1);
@@ -140,8 +140,8 @@ fn a_frame_with_this_positions_signal_and_an_earlier_trailer_is_partial() {
     assert_eq!(pair.right.take(), Some((1, pattern(1, RING - 72))));
 }
 
-/// Where lines are not placed whole, a header may still be what lay there before: payload of an earlier lap, which somebody
-/// made look like a header.
+/// Without whole lines, a header may still be the old contents: payload of an earlier lap that imitates a
+/// header.
 #[test]
 fn payload_of_an_earlier_lap_under_this_positions_signal_is_no_header() {
     for (rule, line_whole) in RULES {
@@ -200,7 +200,7 @@ fn a_lying_return_line_gives_no_room_and_takes_none() {
         pair.settle();
         let line = if pair.left.channel.in_flight() == Some(15 * 64) { 64 } else { 128 };
         assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}");
-        // Beyond what was sent, backwards, and nonsense.
+        // Beyond the sent bytes, backwards, and nonsense.
         for told in [20 * line + 1, 20 * line + 4096, u64::MAX, 1 << 63, 4 * line, 1, 0] {
             pair.left.pages.write_word(0, told);
             assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}: {told} was believed");
@@ -286,7 +286,7 @@ fn what_was_not_reserved_last_cannot_be_committed() {
         for _ in 0..2 {
             let again = pair.left.channel.commit(&plan, &room, 100);
             assert!(matches!(again, Err(SendError::Failed(_))), "{rule:?}: {again:?}");
-            // Nor with another reserved meanwhile.
+            // Nor after another reservation.
             pair.settle();
             pair.left.channel.reserve(&plan, 3_000).unwrap();
         }
@@ -295,7 +295,7 @@ fn what_was_not_reserved_last_cannot_be_committed() {
     }
 }
 
-/// A frame that waits for something stays in the mailbox, where its sender can write another over it.
+/// A held frame stays in the mailbox, where its sender can overwrite it.
 #[test]
 fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_over_it() {
     for (rule, line_whole) in RULES {
@@ -313,7 +313,7 @@ fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_ove
             over(Kind::Call, 64, 8, 9),
             over(Kind::Calls, 1024, 900, 9),
             over(Kind::Switch, 64, 0, 0),
-            // The way to sleep passes skips.
+            // Falling asleep passes skips.
             over(Kind::Skip, RING as u32, 0, 0),
             over(Kind::Reply, u32::MAX, u32::MAX, u16::MAX),
         ] {

@@ -1,4 +1,5 @@
-//! The two-sided family: whole messages, of which none may be lost, repeated, overtaken or other than one frame.
+//! The two-sided family: whole messages, none of which may be lost, repeated, overtaken or anything but one
+//! frame.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use proptest::prelude::*;
 use super::peers::{key, pattern, plan, terms};
 
 const LIMIT: usize = 8_192;
-/// What room holds before it is written.
+/// Contents of a buffer before it is written.
 const STALE: u8 = 0xee;
 
 /// One message, on lines of its own.
@@ -23,7 +24,7 @@ struct Message {
     len: usize,
 }
 
-// SAFETY: memory that this value owns.
+// SAFETY: the value owns the memory.
 unsafe impl Send for Message {}
 
 impl Message {
@@ -53,11 +54,11 @@ impl Drop for Message {
     }
 }
 
-/// What is on its way one way, and what the test does to it.
+/// The messages in one direction, and the test's interference.
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<Message>,
-    /// So many calls from now on say `Full`.
+    /// This many calls from now on return `Full`.
     full_reserves: u32,
     full_commits: u32,
 }
@@ -76,7 +77,8 @@ fn full(operation: Operation) -> TransportError {
     TransportError::new("queue", operation, Cause::Full)
 }
 
-// SAFETY: room and messages are allocations of this value's own, aligned to 64, which it keeps until core gives them back.
+// SAFETY: buffers and messages are allocations of this value's own, aligned to 64, which it keeps until core
+// returns them.
 unsafe impl Messages for End {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.room = None;
@@ -85,7 +87,7 @@ unsafe impl Messages for End {
             out.full_reserves -= 1;
             return Err(full(Operation::Send));
         }
-        // Another message's bytes, maybe of another link.
+        // Bytes of another message, maybe of another link.
         Ok(self.room.insert(Message::of(&vec![STALE; len])).base)
     }
 
@@ -144,8 +146,8 @@ fn take(channel: &mut Channel) -> Option<(u32, Vec<u8>)> {
     Some((frame.header().token, payload))
 }
 
-/// What the receiver says after `change` was done to a line with three messages of 1, 100 and 200 bytes of payload, the first
-/// of which is taken before.
+/// The receiver's error after `change` was applied to a line with three messages of 1, 100 and 200 bytes of
+/// payload. The first of them is taken before.
 fn refusal(change: impl FnOnce(&mut VecDeque<Message>)) -> FrameError {
     let (mut left, mut right, line) = pair();
     for (token, len) in [(0, 1), (1, 100), (2, 200)] {
@@ -192,7 +194,7 @@ proptest! {
                     let payload = pattern(sent, len);
                     // SAFETY: `reserve` lends at least `len` bytes.
                     unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), room.payload.as_ptr(), len) };
-                    // Full leaves the room as it is: committing again sends what was written.
+                    // After "full" the buffer is unchanged: committing again sends its contents.
                     while let Err(error) = left.commit(&plan(Kind::Call, sent), &room, len) {
                         prop_assert!(matches!(error, SendError::Full), "{}", error);
                     }
@@ -260,7 +262,7 @@ fn messages_over_the_limits_are_refused_on_both_sides() {
     send(&mut left, 0, LIMIT - 64).unwrap();
     assert!(take(&mut right).is_some());
     send(&mut left, 1, 100).unwrap();
-    // As long as it says, and longer than agreed.
+    // As long as it states, and longer than agreed.
     let mut queue = line.0.lock().unwrap();
     changed(&mut queue.messages, |bytes| {
         bytes.resize(LIMIT + 64, 0);
@@ -299,9 +301,9 @@ fn what_room_held_before_does_not_travel() {
                 left.send_bytes(&Plan { kind, align_log2, code, ..call }, &payload).unwrap();
             }
         }
-        // More room than is used.
+        // More space than is used.
         let room = left.reserve(&call, len + 100).unwrap();
-        // SAFETY: `reserve` lends so many bytes.
+        // SAFETY: `reserve` lends at least `len` bytes.
         unsafe { room.payload.write_bytes(0, len) };
         left.commit(&call, &room, len).unwrap();
     }
@@ -340,9 +342,9 @@ fn room_of_another_channel_at_the_same_position_is_not_written() {
     let (mut other, mut taker, _) = pair();
     let plan = plan(Kind::Call, 0);
     let foreign = other.reserve(&plan, 100).unwrap();
-    // SAFETY: `reserve` lends so many bytes.
+    // SAFETY: `reserve` lends 100 bytes.
     unsafe { foreign.payload.write_bytes(0x55, 100) };
-    // Less of it, so that there is a rest to clear: without room of its own, and with some.
+    // Less of it, so that there is a rest to clear: without a buffer of its own, and with one.
     assert!(matches!(left.commit(&plan, &foreign, 50), Err(SendError::Failed(_))));
     left.reserve(&plan, 100).unwrap();
     left.commit(&plan, &foreign, 50).unwrap();

@@ -11,7 +11,7 @@ use farjump_core::transport::{ArrivalRules, Endpoint};
 
 use super::wire::{Bell, Local, Pages, Remote, Wire, wire};
 
-/// Every rule of the one-sided family, with lines placed whole and not.
+/// Every rule of the one-sided family, with and without whole lines.
 pub(crate) const RULES: [(ArrivalRules, bool); 6] = [
     (ArrivalRules::STORES, true),
     (ArrivalRules::FENCED, false),
@@ -21,16 +21,16 @@ pub(crate) const RULES: [(ArrivalRules, bool); 6] = [
     (ArrivalRules::CHECKED, false),
 ];
 
-/// One end, and what a test may do to it.
+/// One endpoint, and the test's access to it.
 pub(crate) struct Peer {
     pub(crate) channel: Channel,
-    /// What this side has put and the other does not yet see.
+    /// This peer's puts that the other does not see yet.
     pub(crate) wire: Arc<Mutex<Wire>>,
-    /// The region that the other side writes.
+    /// The region that the other peer writes.
     pub(crate) pages: Arc<Pages>,
-    /// What wakes this side.
+    /// The doorbell of this peer.
     pub(crate) bell: Arc<Bell>,
-    /// Key of the frames that this side receives.
+    /// Key of the frames that this peer receives.
     pub(crate) key: LinkKey,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn plan(kind: Kind, token: u32) -> Plan<'static> {
     Plan { kind, wants_reply: true, alone: false, index: 1, token, align_log2: 0, code: None }
 }
 
-/// Bytes that tell one payload from another, and one place in it from the next.
+/// Bytes that differ between any two payloads, and between neighbouring offsets.
 pub(crate) fn pattern(number: u32, len: usize) -> Vec<u8> {
     let mut state = u64::from(number) << 32 | len as u64;
     (0..len)
@@ -63,12 +63,12 @@ pub(crate) fn pattern(number: u32, len: usize) -> Vec<u8> {
 }
 
 impl Pair {
-    /// Rings of `ring` bytes both ways under `rule`.
+    /// Rings of `ring` bytes in both directions under `rule`.
     pub(crate) fn new(rule: ArrivalRules, line_whole: bool, ring: usize) -> Pair {
         Pair::limited(rule, line_whole, ring, usize::MAX)
     }
 
-    /// Two peers that take frames of up to `limit` bytes.
+    /// Two peers that accept frames of up to `limit` bytes.
     pub(crate) fn limited(rule: ArrivalRules, line_whole: bool, ring: usize, limit: usize) -> Pair {
         let len = region_len(ring);
         let pages = [Pages::new(len), Pages::new(len)];
@@ -107,7 +107,7 @@ impl Pair {
         if left { &mut self.left } else { &mut self.right }
     }
 
-    /// Lets everything land that is under way, and everything that this sets off.
+    /// Lets everything under way arrive, and everything that it causes.
     pub(crate) fn settle(&mut self) {
         for _ in 0..8 {
             for peer in [&mut self.left, &mut self.right] {
@@ -132,11 +132,11 @@ pub(crate) fn terms(rule: ArrivalRules, line_whole: bool, region: usize) -> Term
 }
 
 impl Peer {
-    /// Sends a frame that is no longer than its contents need, also where [`Peer::send`] leaves room behind it.
+    /// Sends a frame of minimal length, also where [`Peer::send`] leaves space behind it.
     pub(crate) fn send_packed(&mut self, token: u32, payload: &[u8]) -> Result<(), SendError> {
         let plan = plan(Kind::Call, token);
         let room = self.channel.reserve(&plan, payload.len())?;
-        // SAFETY: so many bytes were reserved.
+        // SAFETY: `reserve` lends at least `payload.len()` bytes.
         unsafe { room.payload.as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
         self.channel.commit(&plan, &room, payload.len())
     }
@@ -145,7 +145,7 @@ impl Peer {
         self.channel.send_bytes(&plan(Kind::Call, token), payload)
     }
 
-    /// Token and payload of the frame that is there, which stays.
+    /// Token and payload of the present frame, which stays.
     pub(crate) fn look(&mut self) -> Option<(u32, Vec<u8>)> {
         match self.channel.poll().unwrap() {
             Polled::Frame(frame) => {
@@ -171,7 +171,7 @@ impl Peer {
         self.bell.rings.load(Ordering::Relaxed)
     }
 
-    /// Writes into this side's ring, as a peer that breaks the protocol does.
+    /// Writes into this peer's ring, as a peer that breaks the protocol does.
     pub(crate) fn scribble(&self, at: usize, bytes: &[u8]) {
         self.pages.write(CONTROL_LEN + at, bytes);
     }

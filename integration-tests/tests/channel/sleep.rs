@@ -1,4 +1,4 @@
-//! Going to sleep: whoever brings something rings, once, and nobody sleeps over something that is there.
+//! Going to sleep: every event sends one wake-up, and no sleeper misses one that has happened.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -48,7 +48,7 @@ fn a_frame_that_is_there_keeps_from_sleeping() {
         pair.settle();
         assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready);
         pair.settle();
-        // Awake again: frames that follow ring nobody.
+        // Awake again: later frames send no wake-up.
         pair.left.send(1, &[]).unwrap();
         pair.settle();
         assert_eq!(pair.right.rings(), 0, "{rule:?}");
@@ -77,7 +77,8 @@ fn a_sleeper_that_passes_a_skip_does_not_sleep_on() {
     let left = Arc::new(Mutex::new(left));
     let (sender, bell) = (left.clone(), right.bell.clone());
     *right.bell.before_sleep.lock().unwrap() = Some(Box::new(move || {
-        // Too long for what is left of the ring: a skip goes, and rings. The ring is one of those that the sleeper takes back.
+        // Too long for the rest of the ring: a skip is sent, and wakes the sleeper. The sleeper discards this
+        // wake-up.
         sender.lock().unwrap().channel.reserve(&plan(Kind::Call, 1), 300).unwrap();
         assert_eq!(bell.rings.swap(0, Ordering::Relaxed), 1);
     }));
@@ -97,7 +98,7 @@ fn a_sleeper_is_not_rung_for_nothing_so_that_the_next_frame_still_rings() {
         assert!(pair.right.take().is_some());
         assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
         pair.right.wire.lock().unwrap().deliver_all();
-        // A ring now could be one that the sleeper takes back before it looks, and this sleep would count as rung.
+        // The sleeper could discard a wake-up sent now before it polls, and this sleep would count as woken.
         pair.left.channel.progress(true).unwrap();
         assert_eq!(pair.right.rings(), 0, "{rule:?}: rung for nothing");
         pair.left.send(1, &[]).unwrap();
@@ -129,7 +130,7 @@ fn a_side_that_nobody_may_ring_naps() {
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
     pair.right.channel.disarm().unwrap();
 
-    // An order that cannot be promised.
+    // An order that is not guaranteed.
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     pair.right.bell.cannot_promise.store(true, Ordering::Relaxed);
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
@@ -152,7 +153,7 @@ fn a_state_that_the_backend_could_not_take_is_told_later() {
     pair.right.wire.lock().unwrap().capacity = 0;
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
     pair.right.wire.lock().unwrap().capacity = usize::MAX;
-    // What is told at last says "asleep", and the next frame rings.
+    // The state sent at last says "asleep", and the next frame sends a wake-up.
     pair.settle();
     pair.left.send(0, &[]).unwrap();
     pair.settle();
@@ -189,7 +190,7 @@ fn a_skip_passed_on_the_way_to_sleep_gives_its_room_back_before() {
     pair.left.send(0, &[]).unwrap();
     assert!(pair.right.take().is_some());
     pair.right.channel.progress(true).unwrap();
-    // As long as the ring: needs a skip, and the room of that skip.
+    // As long as the ring: needs a skip, and the credit of that skip.
     let payload = pattern(1, 4032);
     assert!(matches!(pair.left.send(1, &payload), Err(SendError::Full)));
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready);
@@ -207,7 +208,7 @@ fn a_call_for_attention_is_heard_once_awake_or_on_the_way_to_sleep() {
         assert!(!pair.right.channel.progress(true).unwrap());
         pair.left.channel.call_attention().unwrap();
         pair.left.wire.lock().unwrap().deliver_all();
-        // Arming neither swallows the call nor sleeps over it, though it takes the ring back.
+        // Arming neither loses the notice nor sleeps over it, although it discards the wake-up.
         assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready, "{rule:?}");
         assert!(pair.right.channel.progress(false).unwrap(), "{rule:?}: the call was swallowed");
         assert!(!pair.right.channel.progress(true).unwrap(), "{rule:?}: heard twice");

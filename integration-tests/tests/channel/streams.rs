@@ -1,4 +1,4 @@
-//! Whatever is sent arrives byte for byte, in order and once, however the bytes travel.
+//! Every frame arrives byte for byte, in order and exactly once, however the bytes travel.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::peers::{Pair, RULES, largest, pattern, plan};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Reserve room for `len + slack` bytes and send `len`.
+    /// Reserve `len + slack` bytes and send `len`.
     Send {
         left: bool,
         len: usize,
@@ -19,13 +19,13 @@ enum Step {
         align_log2: u8,
         code: bool,
     },
-    /// Let some pieces land of what a side has put.
+    /// Let some pieces of a peer's puts arrive.
     Deliver {
         left: bool,
         pieces: usize,
         newest_first: bool,
     },
-    /// Take what is there, checking again what is held.
+    /// Take the present frame, checking a held one again.
     Poll {
         left: bool,
     },
@@ -36,7 +36,7 @@ enum Step {
         left: bool,
         idle: bool,
     },
-    /// How many writes the backend takes before it is full.
+    /// Writes that the backend takes before it is full.
     Capacity {
         left: bool,
         writes: usize,
@@ -75,7 +75,7 @@ type Sent = (u32, Vec<u8>, Vec<u8>, Vec<u8>);
 
 struct Run {
     pair: Pair,
-    /// What each side has sent and the other not released: right's, left's.
+    /// Frames that each peer has sent and the other not released: right's, left's.
     expected: [VecDeque<Sent>; 2],
     held: [bool; 2],
     sent: u32,
@@ -95,7 +95,7 @@ impl Run {
         let room = match channel.reserve(&plan, len + slack) {
             Ok(room) => room,
             Err(SendError::Full) => return self.full += 1,
-            // With code or alignment in front it may be too long.
+            // With code or alignment before it, it may be too long.
             Err(SendError::TooLarge { len: needed, max }) => {
                 assert!(needed > max && (code || align_log2 > 6 || slack > 0), "{plan:?} {len} {slack}");
                 return;
@@ -105,7 +105,8 @@ impl Run {
         assert_eq!(room.room, len + slack);
         let place = room.payload.as_ptr();
         assert!(place.addr().is_multiple_of(1 << if align_log2 == 0 { 3 } else { align_log2 }));
-        // SAFETY: the channel lends `room` and `slack` bytes here until `commit`; what lies behind the payload means nothing.
+        // SAFETY: the channel lends `room` and `slack` bytes here until `commit`; the bytes behind the
+        // payload mean nothing.
         unsafe {
             place.write_bytes(0xdd, room.room + room.slack);
             std::ptr::copy_nonoverlapping(payload.as_ptr(), place, len);
@@ -164,7 +165,7 @@ impl Run {
                 self.poll(left);
             }
             Step::Release { left } => {
-                // What is held must still be what was sent.
+                // A held frame must still be the sent one.
                 self.poll(left);
                 self.release(left);
             }
@@ -175,7 +176,7 @@ impl Run {
         }
     }
 
-    /// Takes all that was sent and returns all credit.
+    /// Takes all sent frames and returns all credit.
     fn drain(&mut self, random: &mut impl FnMut(usize) -> usize) {
         let mut turns = 0;
         while self.expected.iter().any(|sent| !sent.is_empty())
@@ -212,7 +213,7 @@ fn run(rule: usize, ring: usize, steps: &[Step], seed: u64) {
         run.step(step, &mut random);
     }
     run.drain(&mut random);
-    // However full it was, the largest frame can go again.
+    // However full it was, the largest frame can be sent again.
     for left in [true, false] {
         let before = run.sent;
         for _ in 0..4 {
@@ -258,7 +259,7 @@ fn a_full_ring_says_so_and_goes_on_when_credit_has_come() {
             assert_eq!(sent - taken, per_lap, "{rule:?}, lap {lap}: Full before the ring was");
             assert!(matches!(pair.left.send_packed(sent, &[]), Err(SendError::Full)));
             assert_eq!(pair.left.channel.in_flight(), Some(4096));
-            // One frame less than a quarter gives no credit by itself, a quarter does.
+            // One frame less than a quarter returns no credit by itself, a quarter does.
             for turn in 0..per_lap / 4 {
                 assert!(matches!(pair.left.send_packed(sent, &[]), Err(SendError::Full)), "turn {turn}");
                 assert_eq!(pair.right.take(), Some((taken, pattern(taken, 32))));
@@ -285,7 +286,7 @@ fn a_frame_of_exactly_the_ring_fits_wherever_the_ring_stands_and_a_longer_one_ne
                 pair.left.send(token, &vec![0; largest + 1]),
                 Err(SendError::TooLarge { len: 4160, max: 4096 })
             ));
-            // Moves on by a line, then all of it: skips of every length.
+            // Advances by a line, then by everything: skips of every length.
             for payload in [pattern(token, 1), pattern(token, largest)] {
                 let mut turns = 0;
                 while pair.left.send(token, &payload).is_err() {

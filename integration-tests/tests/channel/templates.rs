@@ -1,4 +1,4 @@
-//! Frames that bring or name the same code again and again.
+//! Frame templates and header prediction: frames that bring or name the same code again and again.
 
 use farjump_core::channel::{Channel, Polled, Reserved};
 use farjump_core::frame::{CodePart, Header, Kind, Plan, PlanCode};
@@ -17,12 +17,12 @@ fn named(kind: Kind, image: &[u8], token: u32) -> Plan<'_> {
 
 fn finish(channel: &mut Channel, plan: &Plan<'_>, room: &Reserved, payload: &[u8]) {
     assert!(room.room >= payload.len());
-    // SAFETY: so many bytes were reserved.
+    // SAFETY: `reserve` lends at least `payload.len()` bytes.
     unsafe { room.payload.as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
     channel.commit(plan, room, payload.len()).unwrap();
 }
 
-/// All that is to be seen of the frame that is held, but for its length: header, code, payload, image and name.
+/// Everything visible of the held frame, except its length: header, code, payload, image and name.
 type Seen = (Header, Option<CodePart>, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn seen(channel: &Channel, header: Header) -> Seen {
@@ -55,7 +55,7 @@ fn a_stamped_frame_says_what_the_one_that_was_reserved_does() {
             assert_eq!(stamp.image_len(), first.code.unwrap().image.len());
             let expected = poll(&mut pair.right.channel);
             pair.right.channel.progress(true).unwrap();
-            // At the ring's end there may be no room.
+            // At the ring's end there may be no space.
             let Some(room) = pair.left.channel.reserve_stamped(&stamp, payload.len() + 8) else { continue };
             finish(&mut pair.left.channel, &Plan { code: None, ..again }, &room, &payload);
             assert_eq!(poll(&mut pair.right.channel), expected, "{kind:?}, {len}");
@@ -117,7 +117,7 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
         for token in 2..200 {
             let again = Plan { token, wants_reply: token % 2 == 0, alone: token % 3 == 0, ..code };
             send(&mut pair, &again, &[5; 8]);
-            // Before it there may be a skip, at the ring's end.
+            // At the ring's end a skip may precede it.
             let found = pair.right.channel.repeats(&template);
             let found = found.map(|frame| seen(&pair.right.channel, frame.header()));
             let expected = poll(&mut pair.right.channel);
@@ -144,7 +144,7 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
             pair.right.channel.release().unwrap();
             pair.right.channel.progress(true).unwrap();
         }
-        // What it does not say in words may differ: the caller looks at name and image.
+        // Name and image, which the words do not cover, may differ: the caller compares them.
         send(&mut pair, &Plan { code: Some(PlanCode { image: &[2; 40], ..part }), ..code }, &[7; 8]);
         assert!(pair.right.channel.repeats(&template).is_some());
         assert!(pair.right.channel.image_is(&[2; 40]) && !pair.right.channel.image_is(&image));

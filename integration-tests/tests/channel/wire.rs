@@ -1,5 +1,5 @@
-//! Memory of two simulated peers, and the wire that moves bytes between them: as late, as torn and as far out of order as
-//! the arrival rule allows, under the test's control.
+//! Simulated wire: the memory of two simulated peers, and the mover of bytes between them. Bytes arrive as
+//! late, as torn and as far out of order as the arrival rule allows, under the test's control.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::VecDeque;
@@ -12,15 +12,15 @@ use farjump_core::transport::{
     ArrivalRules, BorrowedFd, Cause, LocalMemory, Operation, RemoteMemory, TransportError,
 };
 
-/// A region: pages of zeroes, written through raw pointers alone.
+/// A region: pages of zeroes, written only through raw pointers.
 pub(crate) struct Pages {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: an address range that this value owns. All ends of a test run on one thread.
+// SAFETY: an address range that this value owns. All endpoints of a test run on one thread.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: an address range that this value owns. All endpoints of a test run on one thread.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -40,7 +40,7 @@ impl Pages {
     pub(crate) fn read(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= self.len);
         let mut bytes = vec![0; len];
-        // SAFETY: as in `write`.
+        // SAFETY: in range; one thread, and no reference to these bytes is alive.
         unsafe { std::ptr::copy_nonoverlapping(self.base.as_ptr().add(at), bytes.as_mut_ptr(), len) };
         bytes
     }
@@ -61,14 +61,14 @@ impl Drop for Pages {
     }
 }
 
-/// How one write may be torn, and in which order its pieces land.
+/// How one write may be torn, and the order in which its pieces arrive.
 #[derive(Clone, Copy)]
 enum Tear {
     /// Whole.
     Never,
-    /// Between these multiples of bytes, landing in ascending order.
+    /// Between these multiples of bytes, arriving in ascending order.
     Ascending(usize),
-    /// Between any two bytes, landing in any order.
+    /// Between any two bytes, arriving in any order.
     Anyhow,
 }
 
@@ -76,8 +76,8 @@ enum Tear {
 struct Flight {
     at: usize,
     bytes: Vec<u8>,
-    /// Where core keeps the bytes, which it must not change while they are under way. Not under `CHECKED`: there a frame
-    /// can read whole, and credit return, before its last write has landed.
+    /// Core's bytes, which it must not change while they are under way. Not under `CHECKED`: there a frame
+    /// can read whole, and credit return, before its last write has arrived.
     source: Option<NonNull<u8>>,
     tear: Tear,
     left: Vec<Range<usize>>,
@@ -90,7 +90,7 @@ enum Entry {
     Fence,
 }
 
-/// What one side has put and the other does not yet see.
+/// One peer's puts that the other does not see yet.
 pub(crate) struct Wire {
     to: Arc<Pages>,
     rule: ArrivalRules,
@@ -98,12 +98,13 @@ pub(crate) struct Wire {
     entries: VecDeque<Entry>,
     /// Writes taken before the next is refused as `Full`.
     pub(crate) capacity: usize,
-    /// Writes with completion, in the order of their calls: whether all their bytes have landed.
+    /// Writes with completion, in the order of their calls: whether all their bytes have arrived.
     landed: Vec<bool>,
     completions: Arc<AtomicU64>,
 }
 
-// SAFETY: `source` pointers are read only while the channel that owns the bytes is alive, on the test's thread.
+// SAFETY: `source` pointers are read only while the channel that owns the bytes is alive, on the test's
+// thread.
 unsafe impl Send for Wire {}
 
 impl Wire {
@@ -142,13 +143,13 @@ impl Wire {
         Ok(())
     }
 
-    /// Whether anything is under way.
+    /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         !self.entries.iter().any(|entry| matches!(entry, Entry::Flight(_)))
     }
 
-    /// Lets one piece land. `choose(n)` picks among `n` ways, from the oldest (0) to the newest, first the write, then
-    /// the piece, then how much of it.
+    /// Lets one piece arrive. `choose(n)` picks among `n` choices, from the oldest (0) to the newest: first
+    /// the write, then the piece, then its length.
     pub(crate) fn deliver(&mut self, choose: &mut impl FnMut(usize) -> usize) -> bool {
         while matches!(self.entries.front(), Some(Entry::Fence)) {
             self.entries.pop_front();
@@ -161,7 +162,8 @@ impl Wire {
         let index = choose(open);
         let Entry::Flight(flight) = &mut self.entries[index] else { unreachable!("fences were excluded") };
         if let Some(source) = flight.source {
-            // SAFETY: the channel that put these bytes is alive and lends them until the peer has returned credit.
+            // SAFETY: the channel that put these bytes is alive and lends them until the peer has returned
+            // credit.
             let now = unsafe { std::slice::from_raw_parts(source.as_ptr(), flight.bytes.len()) };
             assert_eq!(now, flight.bytes, "core changed bytes that were under way");
         }
@@ -200,17 +202,17 @@ impl Wire {
         true
     }
 
-    /// Lets everything land, oldest first.
+    /// Lets everything arrive, oldest first.
     pub(crate) fn deliver_all(&mut self) {
         while self.deliver(&mut |ways| ways - 1) {}
     }
 }
 
-/// What a side knows of the bell that wakes the other.
+/// A peer's view of the other's doorbell.
 #[derive(Default)]
 pub(crate) struct Bell {
     pub(crate) rings: AtomicU64,
-    /// Called between "asleep" was said and the look for a frame.
+    /// Called between saying "asleep" and the poll for a frame.
     pub(crate) before_sleep: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     pub(crate) cannot_promise: AtomicBool,
 }
@@ -303,7 +305,7 @@ unsafe impl LocalMemory for Local {
     }
 }
 
-/// A wire under `rule` that carries to `to`.
+/// Makes a wire under `rule` to `to`.
 pub(crate) fn wire(
     to: &Arc<Pages>,
     rule: ArrivalRules,

@@ -1,4 +1,4 @@
-//! `FaultInjector`: each fault does what it says, as often as it says, the same way for the same seed.
+//! `FaultInjector`: each fault has its stated effect and probability, and is the same for the same seed.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ fn faulty(rule: Rule, seed: u64, faults: Faults) -> Faulty {
 }
 
 impl Faulty {
-    /// Delivers whatever the injector has let through.
+    /// Delivers everything that the injector has let through.
     fn settle(&self) {
         while self.fake.pump(1) > 0 {}
     }
@@ -206,7 +206,7 @@ fn a_killed_link_fails_every_later_operation() {
         assert_eq!(*result.unwrap_err().cause(), Cause::PeerGone);
     }
     assert_eq!(injector.handle().count(Fault::Kill), 1);
-    // Another link of the same transport is another matter.
+    // Another link of the same transport is not affected.
     direction(&mut injector, &mut receiver).remote.put(0, &[1], 0).unwrap();
 }
 
@@ -335,8 +335,8 @@ fn messages_are_delayed_in_order_and_none_is_lost() {
     let (mut left, mut right) = two_sided(&mut injector, &mut FakeTwoSided::new(2));
     let sent: Vec<Vec<u8>> = (0..200).map(|frame| pattern(128, frame)).collect();
     let mut received = Vec::new();
-    // Messages are worked off while others are still held: with all of them sent first, every delay would be over before
-    // its message's turn.
+    // Messages are processed while others are still held: if all were sent first, every delay would be over
+    // before its message's turn.
     for turn in 0..20_000 {
         if let Some(message) = sent.get(turn) {
             send(&mut *left, message, turn as u64);

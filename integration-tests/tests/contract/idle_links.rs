@@ -1,4 +1,4 @@
-//! What a target asks of a transport while its links bring nothing.
+//! The work that a target asks of a transport while its links are idle.
 
 use std::path::Path;
 use std::thread;
@@ -47,7 +47,7 @@ fn links_that_bring_nothing_are_not_polled_and_one_that_does_is_noticed() {
         while target.poll().unwrap() == 0 {}
         assert_eq!(*pending.wait(PATIENCE).unwrap(), *b"");
     }
-    // Until the target knows of each link that it brings nothing.
+    // Until the target treats each link as idle.
     (0..20_000).for_each(|_| assert_eq!(target.poll().unwrap(), 0));
     let polls = || meter.count(Step::Progress).done;
     let before = polls();

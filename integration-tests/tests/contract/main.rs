@@ -1,4 +1,4 @@
-//! The fakes and the middleware, held against the transport contract itself, without a channel above.
+//! The fakes and the middleware against the transport contract itself, without a channel above.
 
 mod fault_injector;
 mod idle_links;
@@ -25,7 +25,7 @@ fn connect(left: &mut dyn Transport, right: &mut dyn Transport) -> (Endpoint, En
     pair::connect(left, right, &request()).unwrap()
 }
 
-/// One direction of a one-sided link, the other ends kept alive beside it.
+/// One direction of a one-sided link. The other endpoints are kept alive beside it.
 struct Direction {
     remote: Box<dyn RemoteMemory>,
     local: Box<dyn LocalMemory>,
@@ -50,7 +50,8 @@ impl Direction {
     /// The receiver's bytes at `at`.
     fn see(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= self.local.len());
-        // SAFETY: `LocalMemory` promises these bytes, checked to lie inside, and they are read atomically here.
+        // SAFETY: `LocalMemory` guarantees these bytes, checked to lie inside, and they are read atomically
+        // here.
         let byte = |at| unsafe { AtomicU8::from_ptr(self.local.base().add(at).as_ptr()) };
         (at..at + len).map(|at| byte(at).load(Ordering::Acquire)).collect()
     }
@@ -60,7 +61,7 @@ impl Direction {
     }
 }
 
-/// Puts, with progress for as long as there is no room.
+/// Puts, making progress while the queue is full.
 fn put(remote: &mut dyn RemoteMemory, offset: usize, bytes: &[u8], frame: u64) {
     patiently(remote, |remote| remote.put(offset, bytes, frame));
 }
@@ -78,7 +79,7 @@ fn patiently(
     panic!("there was never room");
 }
 
-/// Bytes of which none is zero and that differ for each `frame`, so that what has not arrived is seen.
+/// Bytes without zeros that differ for each `frame`, to show missing ones.
 fn pattern(len: usize, frame: u64) -> Vec<u8> {
     (0..len).map(|at| ((at as u64 * 7 + frame * 31) % 251) as u8 + 1).collect()
 }
@@ -90,7 +91,7 @@ fn two_sided(left: &mut dyn Transport, right: &mut dyn Transport) -> (Box<dyn Me
     }
 }
 
-/// Sends one message, with progress for as long as there is no room.
+/// Sends one message, making progress while the queue is full.
 fn send(messages: &mut dyn Messages, bytes: &[u8], frame: u64) {
     try_send(messages, bytes, frame).unwrap();
 }
@@ -122,7 +123,7 @@ fn commit(messages: &mut dyn Messages, len: usize, frame: u64) -> Result<(), Tra
     panic!("the commit was never taken");
 }
 
-/// The next message, given back at once; `None` if none came within many looks.
+/// The next message, released at once; `None` if none came within many polls.
 fn receive(messages: &mut dyn Messages) -> Result<Option<Vec<u8>>, TransportError> {
     for _ in 0..1000 {
         if let Some((start, len)) = messages.poll()? {

@@ -1,4 +1,4 @@
-//! `Metered` counts what is done, and hides nothing.
+//! `Metered` counts operations, and hides nothing.
 
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
@@ -53,7 +53,8 @@ fn the_mapping_stays_and_stores_are_not_counted() {
     let meter = metered.meter();
     let link = direction(&mut metered, &mut FakeOneSided::new(Rule::Stores, 2));
     let mapped = link.remote.mapped().expect("the mapping is hidden");
-    // SAFETY: `RemoteMemory` promises the mapping, and the peer of this test only looks at it atomically, afterwards.
+    // SAFETY: `RemoteMemory` guarantees the mapping, and the peer of this test only reads it atomically,
+    // afterwards.
     unsafe { mapped.cast::<u64>().write(5) };
     assert_eq!(link.word(0), 5);
     assert_eq!(meter.to_string(), "open 1, connect 1");

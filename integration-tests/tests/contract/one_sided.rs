@@ -1,4 +1,4 @@
-//! What `FakeOneSided` promises by each rule, what it does not, and what misuse it notices.
+//! The guarantees of `FakeOneSided` under each rule, their limits, and the misuse that it notices.
 
 use farjump_core::transport::{Address, Cause, Transport};
 use farjump_integration_tests::fakes::{FakeOneSided, Rule, Violation};
@@ -15,7 +15,7 @@ fn fake(rule: Rule, seed: u64) -> (FakeOneSided, Direction) {
     (sender, link)
 }
 
-/// Which bytes from 0 on have arrived, of bytes that are not zero.
+/// The bytes from 0 on that have arrived, of bytes that are not zero.
 fn arrived(link: &Direction, len: usize) -> Vec<bool> {
     link.see(0, len).into_iter().map(|byte| byte != 0).collect()
 }
@@ -210,10 +210,10 @@ fn puts_at_the_edges_of_the_region() {
 #[test]
 fn bytes_changed_or_freed_before_they_were_moved_are_noticed() {
     for freed in [false, true] {
-        // A seed by which the put leaves something in flight.
+        // A seed with which the put leaves something in flight.
         let noticed = (0..SEEDS).any(|seed| {
             let (sender, mut link) = fake(Rule::Fenced, seed);
-            // So large that the allocator unmaps it when it is freed (mallopt(3): never kept from 32 MiB on).
+            // So large that the allocator unmaps it when freed (mallopt(3): never kept from 32 MiB on).
             let mut bytes = vec![0; 40 << 20];
             let part = &mut bytes[..4096];
             part.copy_from_slice(&pattern(4096, 1));

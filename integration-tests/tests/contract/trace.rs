@@ -1,4 +1,4 @@
-//! `Trace` tells of each operation, in order, and carries the bytes.
+//! `Trace` reports each operation, in order, and carries the bytes.
 
 use std::sync::{Arc, Mutex};
 
@@ -69,7 +69,7 @@ fn two_sided_operations_are_told_line_by_line() {
     let (mut trace, lines) = traced(FakeTwoSided::new(1));
     let mut peer = FakeTwoSided::new(3);
     let (mut left, mut right) = two_sided(&mut trace, &mut peer);
-    // A commit that is refused is told too, and comes again: here only those that were taken.
+    // A refused commit is reported too, and repeated: here only those that were taken.
     send(&mut *left, &pattern(128, 0), 7);
     lines.lock().unwrap().retain(|line| !line.contains("no room"));
     send(&mut *right, &pattern(64, 0), 0);
@@ -107,7 +107,7 @@ fn mapped_memory_is_hidden_and_its_bytes_go_by_puts() {
     assert_eq!(link.see(4096, 64), bytes);
 }
 
-/// A transport that can do nothing but store.
+/// A transport that supports only stores.
 struct OnlyStores(FakeOneSided);
 
 impl Transport for OnlyStores {

@@ -1,4 +1,4 @@
-//! What `FakeTwoSided` promises, and what misuse it notices.
+//! The guarantees of `FakeTwoSided`, and the misuse that it notices.
 
 use farjump_core::transport::{Address, Cause, Transport};
 use farjump_integration_tests::fakes::{FakeTwoSided, Violation};
@@ -77,7 +77,7 @@ fn room_holds_no_zeros_and_a_message_released_is_gone() {
     send(&mut *left, &pattern(64, 0), 0);
     let (start, _) = (0..1000).find_map(|_| right.poll().unwrap()).unwrap();
     right.release();
-    // SAFETY: the fake keeps the memory of the last message released, to be looked at by who should not.
+    // SAFETY: the fake keeps the memory of the last released message, for exactly such readers.
     assert_eq!(unsafe { start.cast::<[u8; 8]>().read() }, [0xdd; 8]);
 }
 
@@ -102,7 +102,7 @@ fn the_end_of_the_peer_fails_sending_at_once_and_receiving_after_the_last_messag
 
 #[test]
 fn messages_that_the_peer_can_no_longer_take_are_reported_with_their_number() {
-    // A seed by which the commit leaves the message under way.
+    // A seed with which the commit leaves the message under way.
     let reported = (0..50).any(|seed| {
         let mut fake = FakeTwoSided::new(seed);
         let (mut left, right) = two_sided(&mut fake, &mut FakeTwoSided::new(seed));

@@ -13,7 +13,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
 };
 
-/// Largest frame in bytes: what the default send buffer of a socket takes several of.
+/// Largest frame in bytes: the default send buffer of a socket fits several of them.
 const LARGEST: usize = 64 * 1024;
 
 pub(crate) struct Datagrams;
@@ -39,9 +39,9 @@ impl Transport for Datagrams {
 }
 
 struct DatagramsOpening {
-    /// What this side receives from.
+    /// The socket that this endpoint receives from.
     inbox: OwnedFd,
-    /// What the peer sends into.
+    /// The socket that the peer sends into.
     entrance: OwnedFd,
 }
 
@@ -71,16 +71,16 @@ impl Opening for DatagramsOpening {
 struct Post {
     inbox: OwnedFd,
     entrance: OwnedFd,
-    /// Lent by `reserve`.
+    /// The buffer that `reserve` lends.
     room: Room,
-    /// Lent by `poll`.
+    /// The buffer that `poll` lends.
     message: Room,
     /// Length of the message in it.
     held: Option<usize>,
 }
 
-// SAFETY: both rooms are vectors of lines that live as long as the value and are as long as the longest message, so what is
-// lent stays; `poll` leaves the message alone until it is released. No other process has them.
+// SAFETY: both buffers are vectors of lines that live as long as the value and fit the longest message, so a
+// lent buffer stays; `poll` leaves the message alone until it is released. No other process has them.
 unsafe impl Messages for Post {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > LARGEST {
@@ -105,7 +105,7 @@ unsafe impl Messages for Post {
 
     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
         if self.held.is_none() {
-            // With TRUNC the length is that of the whole message, also of one that is too long for the room.
+            // With TRUNC the length is that of the whole message, even if it is too long for the buffer.
             let received = recv(&self.inbox, self.message.bytes(), RecvFlags::DONTWAIT | RecvFlags::TRUNC);
             self.held = match received {
                 Ok((_, len)) if len > LARGEST => {
@@ -150,7 +150,7 @@ impl Room {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: lines are bytes without gaps, and all of them are borrowed with `self`.
+        // SAFETY: lines are bytes without padding, and all of them are borrowed with `self`.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), LARGEST) }
     }
 }

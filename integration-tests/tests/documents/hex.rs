@@ -1,13 +1,13 @@
 //! Blocks of bytes in documents.
 //!
-//! A block is fenced and marked `hex NAME`. Each line has an offset, a bar, the bytes in hexadecimal, a bar, and words for
-//! people.
+//! A block is fenced and marked `hex NAME`. Each line has an offset, a bar, the bytes in hexadecimal, a bar,
+//! and words for people.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// A document, by its path from the root of the repository.
+/// Reads a document, by its path from the root of the repository.
 pub(crate) fn read(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -30,7 +30,7 @@ fn block(document: &str, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Fails, with the block as it should be, unless the block `name` of `document` is these bytes.
+/// Fails, showing the correct block, unless the block `name` of `document` has these bytes.
 pub(crate) fn assert_block(document: &str, name: &str, bytes: &[u8]) {
     let shown = bytes.chunks(8).enumerate().fold(String::new(), |mut text, (index, chunk)| {
         let _ = write!(text, "{:02x} |", index * 8);

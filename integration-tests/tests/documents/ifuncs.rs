@@ -1,4 +1,4 @@
-//! The functions in `docs/writing-ifuncs.md` build, and the mistakes in it give the messages in it.
+//! The functions in `docs/writing-ifuncs.md` build, and its mistakes give its messages.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::hex;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A fenced block of the guide, and the first block of text that follows it, as one line.
+/// A fenced block of the guide, and the first block of text behind it, as one line.
 struct Block {
     marks: String,
     code: String,
@@ -21,7 +21,7 @@ struct Block {
 fn blocks(language: &str) -> Vec<Block> {
     let guide = hex::read("docs/writing-ifuncs.md");
     let parts: Vec<_> = guide.split("```").collect();
-    // Odd parts are what stands between fences.
+    // Odd parts are those between fences.
     let fenced: Vec<_> = parts.iter().skip(1).step_by(2).filter_map(|part| part.split_once('\n')).collect();
     let language = |marks: &str| marks.split(' ').next() == Some(language);
     let found = fenced.iter().enumerate().filter(|(_, (marks, _))| language(marks));
@@ -49,7 +49,7 @@ fn build_block(code: &str, suffix: &str, folder: &Path) -> Result<BuildReport, B
     build(&Options { inputs: vec![source], output, ..Options::default() })
 }
 
-/// Fails with all messages that are not as in the guide.
+/// Fails with all messages that differ from the guide.
 fn assert_messages(blocks: Vec<Block>, message_of: impl Fn(&str) -> String) {
     let mut differing = String::new();
     for block in blocks {
@@ -96,7 +96,7 @@ fn each_mistake_at_run_time_gives_the_message_in_the_guide() {
     assert!(wrong.len() >= 4);
     assert_messages(wrong, |code| {
         let built = build_block(code, "c", folder.path()).unwrap().library;
-        // SAFETY: what these do wrong in this process is noticed (the canary) or said.
+        // SAFETY: the mistakes in this process are noticed (the canary) or reported.
         let library = unsafe { Library::load(built) }.unwrap();
         let answer = link.inject(&library, b"abc").and_then(|call| call.wait(PATIENCE));
         answer.expect_err(code).to_string()

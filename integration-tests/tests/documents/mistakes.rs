@@ -11,16 +11,16 @@ use crate::hex;
 const MAIN: &str = "FARJUMP_IFUNC void t_main(void *payload, size_t size, void *args)\n";
 const SILENT: &str = "(void)payload; (void)size; (void)args;";
 
-/// A mistake, by its row, and how it is made.
+/// A mistake, by its row, and the way to make it.
 struct Mistake {
     row: &'static str,
-    /// Source file, whose name says the language.
+    /// Source file, whose name shows the language.
     file: &'static str,
     code: String,
     flags: &'static [&'static str],
-    /// Compiled by gcc to this object or library first, with these flags and not with farjump's.
+    /// Compiled first by gcc to this object or library, with these flags instead of farjump's.
     object: Option<&'static str>,
-    /// NAME that is asked for.
+    /// Requested NAME.
     name: &'static str,
 }
 
@@ -102,7 +102,7 @@ fn mistakes() -> Vec<Mistake> {
     ]
 }
 
-/// Makes the mistake, and returns what `build` says, as one line without the folder.
+/// Makes the mistake, and returns the message of `build`, as one line without the folder.
 fn message(mistake: &Mistake) -> String {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let source = folder.path().join(mistake.file);
@@ -127,7 +127,7 @@ fn message(mistake: &Mistake) -> String {
     build(&options).expect_err(mistake.row).to_string().replace(&place, "").replace('\n', " ")
 }
 
-/// Mistake and message of each row of the table; one that ends with `…` is the beginning of the message.
+/// Mistake and message of each row of the table; a message that ends with `…` is only the beginning.
 fn rows() -> BTreeMap<String, String> {
     let guide = hex::read("docs/writing-ifuncs.md");
     let (_, table) = guide.split_once("| mistake | message |\n|---|---|\n").expect("the guide has the table");

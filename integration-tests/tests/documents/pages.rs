@@ -65,7 +65,8 @@ impl Region {
         Region::map(memfd, len)
     }
 
-    /// Nothing that the peer says is believed: neither that it sent a memfd, nor its length, nor that this will stay so.
+    /// Maps the peer's memory. Trusts nothing that the peer claims: neither that it sent a memfd, nor its
+    /// length, nor that the length stays.
     fn of_peer(memfd: OwnedFd, len: u64) -> Result<Region, Cause> {
         let wrong = |what: &str| Cause::Address(format!("its memory {what}"));
         let seals = fcntl_get_seals(&memfd).map_err(|_| wrong("is no memfd"))?;
@@ -85,8 +86,8 @@ impl Region {
 
 struct PagesLocal(Region);
 
-// SAFETY: the mapping lasts as long as the value, starts on a page, is readable and writable, and its memfd is sealed
-// against shrinking. A new memfd is zero, and only the peer is handed it.
+// SAFETY: the mapping lasts as long as the value, starts on a page, is readable and writable, and its memfd
+// is sealed against shrinking. A new memfd is zero, and only the peer gets it.
 unsafe impl LocalMemory for PagesLocal {
     fn base(&self) -> NonNull<u8> {
         NonNull::new(self.0.map.as_mut_ptr()).expect("nothing is mapped at address 0")
@@ -100,7 +101,7 @@ unsafe impl LocalMemory for PagesLocal {
 struct PagesRemote(Region);
 
 impl PagesRemote {
-    /// Where `len` bytes at `offset` are, if they are all inside.
+    /// The address of `len` bytes at `offset`, if they are all inside.
     fn at(&self, offset: usize, len: usize, frame: u64) -> Result<*mut u8, TransportError> {
         let region = self.0.map.len();
         if offset.checked_add(len).is_none_or(|end| end > region) {
@@ -111,7 +112,7 @@ impl PagesRemote {
     }
 }
 
-// SAFETY: `mapped` is not implemented, so nothing is promised about it.
+// SAFETY: `mapped` is not implemented, so nothing is guaranteed about it.
 unsafe impl RemoteMemory for PagesRemote {
     fn len(&self) -> usize {
         self.0.map.len()
@@ -119,17 +120,18 @@ unsafe impl RemoteMemory for PagesRemote {
 
     fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
         let to = self.at(offset, bytes.len(), frame)?;
-        // SAFETY: `at` found all of it inside the mapping, which no slice of this process overlaps. The peer looks at
-        // these bytes only behind a word that `put_word` stores later.
+        // SAFETY: `at` found all of it inside the mapping, which no slice of this process overlaps. The peer
+        // polls these bytes only behind a word that `put_word` stores later.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
 
     fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
         let to = self.at(offset, size_of::<u64>(), frame)?;
-        // SAFETY: inside the mapping, and aligned: core puts words at multiples of 8. Both sides use atomics for them.
+        // SAFETY: inside the mapping, and aligned: core puts words at multiples of 8. Both peers use atomics
+        // for them.
         let to = unsafe { AtomicU64::from_ptr(to.cast()) };
-        // Pairs with the acquire load by which the peer's core looks for it.
+        // Pairs with the acquire load by which the peer's core polls for it.
         to.store(word.to_le(), Ordering::Release);
         Ok(())
     }

@@ -21,7 +21,7 @@ fn key() -> LinkKey {
     LinkKey::from_bytes(std::array::from_fn(|index| index as u8))
 }
 
-/// The frame that `plan` makes at `position`, at an address that is a multiple of 4096.
+/// The frame of `plan` at `position`, at an address that is a multiple of 4096.
 fn frame(plan: &Plan<'_>, payload: &[u8], position: u64) -> Vec<u8> {
     let layout = plan.layout(0, payload.len(), Trailer::Never);
     let header = plan.header(&layout, payload.len());
@@ -131,7 +131,8 @@ fn the_first_bytes_on_a_control_connection_are_as_documented() {
     hex::assert_block(&hex::read(DOCUMENT), "hello", &bytes);
 }
 
-/// The end `side` of a stream of `tcp`. Its peer's processor has no instructions for AES, so what is sealed is the same on all machines.
+/// The endpoint `side` of a `tcp` stream. Its peer's processor has no AES instructions, so the encrypted
+/// bytes are the same on all machines.
 fn end(side: Side, socket: UnixStream, is_sealed: bool) -> Box<dyn Post> {
     let open = || Tcp::new().open(&OpenRequest::new(4 << 20, 1 << 20)).unwrap();
     let mut bytes = open().address().bytes;
@@ -145,12 +146,12 @@ fn end(side: Side, socket: UnixStream, is_sealed: bool) -> Box<dyn Post> {
     }
 }
 
-/// What a source writes that sends `message`, which a target takes then.
+/// The bytes that a source writes to send `message`, which a target then takes.
 fn records(message: &[u8], is_sealed: bool) -> Vec<u8> {
     let (own, mut between) = UnixStream::pair().unwrap();
     let mut source = end(Side::Source, own, is_sealed);
     let room = source.reserve(message.len()).unwrap();
-    // SAFETY: `reserve` lends so many bytes.
+    // SAFETY: `reserve` lends `message.len()` bytes.
     unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), message.len()) }.copy_from_slice(message);
     source.commit(message.len(), 0).unwrap();
     drop(source);
@@ -160,7 +161,7 @@ fn records(message: &[u8], is_sealed: bool) -> Vec<u8> {
     let mut target = end(Side::Target, own, is_sealed);
     between.write_all(&bytes).unwrap();
     let (start, len) = target.poll().unwrap().expect("it is whole");
-    // SAFETY: `poll` lends so many bytes until `release`.
+    // SAFETY: `poll` lends `len` bytes until `release`.
     assert!(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) } == message);
     target.release();
     bytes
@@ -172,7 +173,7 @@ fn the_records_are_as_documented_and_are_taken() {
     let message: Vec<u8> = (0..64).collect();
     hex::assert_block(&document, "record", &records(&message, false));
     hex::assert_block(&document, "record-sealed", &records(&message, true));
-    // The records of a long message: the first head, and what lies between the first body and the second.
+    // The records of a long message: the first head, and the bytes between the first body and the second.
     let message = vec![0; 16_384 + 64];
     let clear = records(&message, false);
     let heads = [&clear[..16], &clear[16 + 16_384..][..16]].concat();

@@ -27,7 +27,8 @@ fn echo(folder: &Path) -> Library {
     Library::open(output).unwrap()
 }
 
-/// Calls over a backend, both ends of which are in this process but meet over a socket as two processes would.
+/// Makes calls over a backend. Both endpoints are in this process but connect over a socket, like two
+/// processes.
 fn carries_calls(make: impl Fn() -> Box<dyn Transport>, largest: usize) {
     let folder = tempfile::tempdir().unwrap();
     let echo = echo(folder.path());
@@ -46,14 +47,14 @@ fn carries_calls(make: impl Fn() -> Box<dyn Transport>, largest: usize) {
         let reply = link.inject(&echo, &sent).unwrap().wait(PATIENCE).unwrap();
         assert_eq!(&reply[..], &sent[..], "round {round}");
     }
-    // The link says so, or the target, which makes no mailbox for it.
+    // The link reports it, or the target, which makes no mailbox for it.
     let too_long = vec![0; (64 << 20) + 1];
     assert!(matches!(
         link.inject(&echo, &too_long).unwrap_err(),
         Error::TooLarge { .. } | Error::Refused { cause: RefusalCause::TooLarge, .. }
     ));
 
-    // One that sleeps is woken, or wakes.
+    // A sleeping one is woken, or wakes.
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(&link.inject(&echo, b"still there?").unwrap().wait(PATIENCE).unwrap()[..], b"still there?");
     target.stop().unwrap();

@@ -1,4 +1,4 @@
-//! `FaultInjector`: a transport that goes wrong on purpose, the same way each time for the same seed.
+//! `FaultInjector`: a transport with injected faults, the same for the same seed.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,35 +18,37 @@ use odds::Dice;
 use one_sided::FaultyRemote;
 use two_sided::FaultyMessages;
 
-/// What can be made to go wrong. One-sided, it happens to puts (and where it says so to words, which carry signals and
-/// credits); two-sided, to messages.
+/// A kind of fault. One-sided, it affects puts (and, where stated, words, which carry signals and credit);
+/// two-sided, messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Fault {
-    /// A put, word or message is held for a while ([`Faults::hold`]). What is ordered behind it (by a fence; every later
-    /// message) waits with it. **Within the contract**: nothing may go wrong by it.
+    /// A put, word or message is held for a while ([`Faults::hold`]). Operations ordered behind it (by a
+    /// fence; every later message) wait with it. **Within the contract**: it must do no harm.
     Delay,
-    /// Only the beginning of a put or of a message is sent. A message keeps at least one line, and whole lines.
+    /// Only the beginning of a put or message is sent. A message keeps at least one line, and whole lines.
     Truncate,
-    /// The last word of a put comes later than the rest ([`Faults::hold`]), and later than what is behind a fence: a trailer
-    /// that is not there yet, or never. A message goes with its last word zeroed.
+    /// The last word of a put comes later than the rest ([`Faults::hold`]), also later than puts behind a
+    /// fence: a trailer that is late or never comes. The last word of a message is zeroed.
     HoldLastWord,
     /// One bit of a put, word or message is wrong.
     FlipBit,
-    /// The last word of a put, and whatever follows it, fences notwithstanding, goes ahead of the rest of the put, which
-    /// comes later ([`Faults::hold`]): the signal before the body. A message is overtaken by those behind it.
+    /// The last word of a put, and everything behind it, despite fences, overtakes the rest of the put, which
+    /// comes later ([`Faults::hold`]): the signal before the body. Later messages overtake a message.
     Overtake,
-    /// The link breaks: this and every later operation on it fails with [`Cause::PeerGone`], and what was held is lost.
+    /// The link breaks: this and every later operation on it fails with [`Cause::PeerGone`], and held
+    /// operations are lost.
     Kill,
 }
 
 impl Fault {
-    /// All of them, in the order in which they are drawn: of several that hit one operation the first is injected.
+    /// All faults, in the order in which they are drawn: of several that hit one operation the first is
+    /// injected.
     pub const ALL: [Fault; 6] =
         [Fault::Delay, Fault::Truncate, Fault::HoldLastWord, Fault::FlipBit, Fault::Overtake, Fault::Kill];
 }
 
-/// A probability, in thousandths: how many operations of a thousand are hit. Over 1000 is as 1000.
+/// A probability in thousandths: affected operations of a thousand. Values over 1000 count as 1000.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PerMille(pub u16);
 
@@ -57,40 +59,40 @@ impl PerMille {
     pub const ALWAYS: PerMille = PerMille(1000);
 }
 
-/// For how long something is held back.
+/// The time for which something is held back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hold {
-    /// For so many calls of the sender's `progress`.
+    /// For this many calls of the sender's `progress`.
     Turns(u32),
     /// As long as the link lasts.
     Forever,
 }
 
-/// Which faults are injected, how often, and into what. The probabilities are each operation's own.
+/// The faults to inject: kinds, probabilities and limits. Probabilities apply to each operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {
-    /// How often [`Fault::Delay`].
+    /// Probability of [`Fault::Delay`].
     pub delay: PerMille,
-    /// How often [`Fault::Truncate`].
+    /// Probability of [`Fault::Truncate`].
     pub truncate: PerMille,
-    /// How often [`Fault::HoldLastWord`].
+    /// Probability of [`Fault::HoldLastWord`].
     pub hold_last_word: PerMille,
-    /// How often [`Fault::FlipBit`].
+    /// Probability of [`Fault::FlipBit`].
     pub flip_bit: PerMille,
-    /// How often [`Fault::Overtake`].
+    /// Probability of [`Fault::Overtake`].
     pub overtake: PerMille,
-    /// How often [`Fault::Kill`].
+    /// Probability of [`Fault::Kill`].
     pub kill: PerMille,
-    /// How long what is held back is held.
+    /// The time for which held operations are held.
     pub hold: Hold,
-    /// Operations at the start of each link to which nothing happens.
+    /// Operations at the start of each link without faults.
     pub spare: u64,
     /// Most faults injected into one link.
     pub limit: u64,
 }
 
 impl Faults {
-    /// None at all; to be completed: `Faults { delay: PerMille(50), ..Faults::NONE }`.
+    /// No faults; a base for others: `Faults { delay: PerMille(50), ..Faults::NONE }`.
     pub const NONE: Faults = Faults {
         delay: PerMille::NEVER,
         truncate: PerMille::NEVER,
@@ -103,7 +105,7 @@ impl Faults {
         limit: u64::MAX,
     };
 
-    /// How often `fault` is injected.
+    /// The probability of `fault`.
     pub fn odds(&self, fault: Fault) -> PerMille {
         match fault {
             Fault::Delay => self.delay,
@@ -115,7 +117,7 @@ impl Faults {
         }
     }
 
-    /// Whether a write may come in pieces or changed, so that not even a line is sure to be whole.
+    /// Whether a write may arrive in pieces or changed, so that not even a line is sure to be whole.
     fn tear(&self) -> bool {
         [Fault::Truncate, Fault::HoldLastWord, Fault::FlipBit, Fault::Overtake]
             .into_iter()
@@ -129,21 +131,22 @@ impl Default for Faults {
     }
 }
 
-/// A transport that injects [`Faults`] into what this side sends; what it receives is the other side's to spoil.
+/// A transport that injects [`Faults`] into the frames that this side sends. The other side's frames are
+/// unchanged.
 ///
-/// The same seed, faults and sequence of puts and messages give the same faults; how often `progress` is called in between
-/// decides only when what is held comes.
+/// The same seed, faults and sequence of puts and messages give the same faults. Calls of `progress` in
+/// between only decide when held operations are sent.
 ///
-/// # What it offers
-/// The mapping of the peer's region is hidden, and with it the rule `stores`. The other rules of the inner transport stay
-/// offered, **although some faults break them**: so a test can show that a receiver is told nonsense by a transport that
-/// lies. Where the receiver is to notice, leave only the rule that can, with [`FaultInjector::offering`]:
-/// [`ArrivalRules::CHECKED`] alone notices every torn or changed frame. Lines are not said to be placed whole when a
-/// fault could tear them.
+/// # Arrival rules
+/// The mapping of the peer's region is hidden, and with it the rule `stores`. The other rules of the inner
+/// transport stay offered, **although some faults break them**: so a test can show that a receiver gets wrong
+/// frames from a transport that lies. For a receiver that must notice, [`FaultInjector::offering`] leaves
+/// only a rule that can: [`ArrivalRules::CHECKED`] alone notices every torn or changed frame. Lines are not
+/// claimed to be whole if a fault could tear them.
 ///
-/// # What it costs
-/// What is held or changed is copied, and copies are kept until the peer must have consumed them; at most about a region's
-/// length. Every message is copied twice.
+/// # Costs
+/// Held or changed operations are copied, and copies are kept until the peer must have consumed them; at most
+/// about a region's length. Every message is copied twice.
 pub struct FaultInjector {
     inner: Box<dyn Transport>,
     seed: u64,
@@ -159,14 +162,14 @@ impl FaultInjector {
         FaultInjector { inner, seed, faults, offered: ArrivalRules::all(), record: Arc::default(), opened: 0 }
     }
 
-    /// Offers at most `rules`, of those that the inner transport has.
+    /// Offers at most `rules` of the inner transport's rules.
     #[must_use]
     pub fn offering(mut self, rules: ArrivalRules) -> Self {
         self.offered = rules;
         self
     }
 
-    /// What tells of the faults injected so far, and can break the links, from any thread.
+    /// A handle that counts the injected faults, and can break the links, from any thread.
     pub fn handle(&self) -> FaultHandle {
         FaultHandle(self.record.clone())
     }
@@ -184,11 +187,11 @@ impl Transport for FaultInjector {
         capabilities
     }
 
-    /// As the inner transport.
+    /// Opens an endpoint of the inner transport.
     ///
     /// # Errors
-    /// [`Cause::Unsupported`] where hiding the mapping, or [`FaultInjector::offering`], leaves no arrival rule; else those
-    /// of the inner.
+    /// [`Cause::Unsupported`] if hiding the mapping, or [`FaultInjector::offering`], leaves no arrival rule;
+    /// else those of the inner transport.
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
         let capabilities = self.capabilities();
         require_a_rule(self.inner.name(), &capabilities)?;
@@ -199,7 +202,8 @@ impl Transport for FaultInjector {
             broken: AtomicBool::new(false),
             holding: AtomicBool::new(false),
         });
-        // Another seed for each link, so that not all of them fail alike; the odd factor keeps them apart.
+        // A different seed for each link, so that they fail differently; the odd factor keeps the seeds
+        // apart.
         let seed = self.seed ^ self.opened.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.opened += 1;
         let dice = Dice::new(seed, self.faults, link);
@@ -207,23 +211,23 @@ impl Transport for FaultInjector {
     }
 }
 
-/// The faults injected by one [`FaultInjector`], counted. Clones look at the same counts.
+/// The counts of the faults injected by one [`FaultInjector`]. Clones read the same counts.
 #[derive(Clone)]
 pub struct FaultHandle(Arc<Record>);
 
 impl FaultHandle {
-    /// How often `fault` was injected, over all links.
+    /// Number of injections of `fault`, over all links.
     pub fn count(&self, fault: Fault) -> u64 {
         self.0.counts[fault as usize].load(Relaxed)
     }
 
-    /// How many faults of all kinds were injected.
+    /// Number of injected faults of all kinds.
     pub fn total(&self) -> u64 {
         Fault::ALL.into_iter().map(|fault| self.count(fault)).sum()
     }
 
-    /// Breaks every link of the injector, those to come too: each of their operations fails with [`Cause::PeerGone`] from
-    /// now on. Counted as no fault.
+    /// Breaks every link of the injector, also future ones: each of their operations fails with
+    /// [`Cause::PeerGone`] from now on. Does not count as a fault.
     pub fn kill(&self) {
         self.0.killed.store(true, Relaxed);
     }
@@ -235,24 +239,26 @@ impl std::fmt::Debug for FaultHandle {
     }
 }
 
-/// What an injector and its handles share. Counts and a switch: no memory is published through them, so their order
-/// against other memory does not matter.
+/// The state shared by an injector and its handles. Counts and a switch: no memory is published through them,
+/// so their order does not matter.
 #[derive(Default)]
 struct Record {
     counts: [AtomicU64; Fault::ALL.len()],
     killed: AtomicBool,
 }
 
-/// What the two directions of one end share.
+/// The state shared by the two directions of one endpoint.
 struct Link {
     name: String,
     record: Arc<Record>,
     broken: AtomicBool,
-    /// The sending side holds something that only its `progress` sends.
+    /// Whether the sender holds an operation that only its `progress` sends.
     holding: AtomicBool,
 }
 
 impl Link {
+    /// Checks that the link is not broken.
+    ///
     /// # Errors
     /// [`Cause::PeerGone`] once the link was broken.
     fn check(&self, operation: Operation) -> Result<(), TransportError> {
@@ -300,13 +306,14 @@ impl Opening for FaultyOpening {
     }
 }
 
-/// The receiving side: as it is, until the link breaks.
+/// The receiving side: unchanged until the link breaks.
 struct FaultyLocal {
     inner: Box<dyn LocalMemory>,
     link: Arc<Link>,
 }
 
-// SAFETY: the pointers and the length are those of `inner`, which keeps the promise and lives as long as this value.
+// SAFETY: the pointers and the length are those of `inner`, which keeps the contract and lives as long as
+// this value.
 unsafe impl LocalMemory for FaultyLocal {
     fn base(&self) -> NonNull<u8> {
         self.inner.base()
@@ -331,7 +338,8 @@ unsafe impl LocalMemory for FaultyLocal {
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
         self.link.check(Operation::Wake)?;
-        // While this end holds something back it has to come back and make progress, so it must not sleep without end.
+        // This endpoint must return to make progress while it holds an operation, so it must not sleep
+        // without a limit.
         Ok(self.inner.before_sleep()? && !self.link.holding.load(Relaxed))
     }
 

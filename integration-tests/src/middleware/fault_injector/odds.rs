@@ -1,11 +1,11 @@
-//! Which operation is hit by which fault: decided by a seeded generator, operation by operation.
+//! The choice of operations and faults, by a seeded generator.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Fault, Faults, Hold, Link};
 
-/// One link's luck.
+/// The generator of one link.
 pub(super) struct Dice {
     generator: fastrand::Rng,
     faults: Faults,
@@ -14,7 +14,7 @@ pub(super) struct Dice {
     link: Arc<Link>,
 }
 
-/// `progress` calls that something still waits; this many means for ever.
+/// Remaining `progress` calls of a wait; this value means for ever.
 pub(super) const FOREVER: u64 = u64::MAX;
 
 impl Dice {
@@ -26,11 +26,12 @@ impl Dice {
         &self.link
     }
 
-    /// The fault that hits the next operation, of those that `possible` allows for it, and counts it.
+    /// Draws the fault for the next operation, among those that `possible` allows, and counts it.
     pub(super) fn draw(&mut self, possible: impl Fn(Fault) -> bool) -> Option<Fault> {
         self.operations += 1;
         let mut drawn = None;
-        // Every fault is rolled for, hit or not, so that the numbers drawn for an operation do not depend on the odds.
+        // Every fault is drawn for, hit or not, so that the numbers drawn for an operation do not depend on
+        // the odds.
         for fault in Fault::ALL {
             let hit = self.generator.u16(0..1000) < self.faults.odds(fault).0;
             if hit && drawn.is_none() && possible(fault) {
@@ -51,7 +52,7 @@ impl Dice {
         self.generator.usize(0..end)
     }
 
-    /// How many `progress` calls what is held back now waits.
+    /// Number of `progress` calls that an operation held now waits.
     pub(super) fn turns(&self) -> u64 {
         match self.faults.hold {
             Hold::Turns(turns) => u64::from(turns),

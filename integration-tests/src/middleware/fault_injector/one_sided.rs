@@ -1,4 +1,4 @@
-//! Faults in what is put into the peer's region.
+//! Faults in puts into the peer's region.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use super::odds::{Dice, FOREVER};
 use super::{Fault, Link};
 use farjump_core::transport::{Cause, Operation, RemoteMemory, Route, TransportError};
 
-/// Operations held before the next is refused for want of room.
+/// Operations held before the next one is refused as full.
 const QUEUE: usize = 64;
 /// Length of a word, in bytes.
 const WORD: usize = 8;
@@ -18,14 +18,14 @@ pub(super) struct FaultyRemote {
     inner: Box<dyn RemoteMemory>,
     dice: Dice,
     link: Arc<Link>,
-    /// What is not yet given to `inner`, oldest first.
+    /// Operations not yet passed to `inner`, oldest first.
     queue: VecDeque<Entry>,
-    /// Copies that `inner` was given, each with the latest position known then. The contract lets it read them until the
-    /// peer has returned credit, which it has for all that lies a region's length back.
+    /// Copies passed to `inner`, each with the latest position known then. The contract lets it read them
+    /// until the peer has returned credit. It has returned credit for everything a region's length back.
     lent: VecDeque<(u64, Vec<u8>)>,
     /// Latest position of a frame put.
     latest: u64,
-    /// The peer is to be rung once the writes before the ring are given to `inner`.
+    /// Whether the peer must be woken once the writes before the wake-up are passed to `inner`.
     owes_ring: bool,
 }
 
@@ -38,9 +38,9 @@ struct Write<'a> {
     offset: usize,
     data: Data<'a>,
     frame: u64,
-    /// `progress` calls that it still waits.
+    /// Remaining `progress` calls of its wait.
     wait: u64,
-    /// Later fences wait for it. False of what comes too late on purpose.
+    /// Whether later fences wait for it. `false` for intentionally late ones.
     ordered: bool,
 }
 
@@ -85,8 +85,8 @@ impl FaultyRemote {
         }
     }
 
-    /// Whether one more operation of `len` bytes can be taken. Refused before the dice are thrown, so that trying again
-    /// draws no second fault.
+    /// Checks that one more operation of `len` bytes can be taken. Before the draw, so that a retry draws no
+    /// second fault.
     fn admit(&mut self, offset: usize, len: usize, frame: u64) -> Result<(), TransportError> {
         self.link.check(Operation::Put)?;
         let region = self.inner.len();
@@ -115,7 +115,7 @@ impl FaultyRemote {
         }
         let fault = self.dice.draw(|fault| match fault {
             Fault::Truncate | Fault::FlipBit => !bytes.is_empty(),
-            // There must be a last word, and a rest that is not it.
+            // There must be a last word, and a rest.
             Fault::HoldLastWord | Fault::Overtake => bytes.len() >= 2 * WORD,
             Fault::Delay | Fault::Kill => true,
         });
@@ -160,7 +160,7 @@ impl FaultyRemote {
         self.link.kill(operation, frame)
     }
 
-    /// Gives a write to the inner transport now, or queues it.
+    /// Passes a write to the inner transport now, or queues it.
     fn submit(&mut self, write: Write<'_>) -> Result<(), TransportError> {
         if write.wait == FOREVER && !write.ordered {
             return Ok(());
@@ -176,8 +176,8 @@ impl FaultyRemote {
         self.flush()
     }
 
-    /// Gives the inner transport what may go: whatever waits no longer, up to the first fence that an ordered write still
-    /// waits before.
+    /// Passes operations to the inner transport that wait no longer, up to the first fence for which an
+    /// ordered write still waits.
     fn flush(&mut self) -> Result<(), TransportError> {
         let mut at = 0;
         let mut fence_waits = false;

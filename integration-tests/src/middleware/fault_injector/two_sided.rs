@@ -10,7 +10,7 @@ use crate::middleware::pages::Pages;
 use farjump_core::frame::LINE;
 use farjump_core::transport::{BorrowedFd, Cause, Messages, Operation, Route, TransportError};
 
-/// Messages held before room for the next is refused.
+/// Messages held before the next buffer is refused.
 const QUEUE: usize = 64;
 /// Length of a word, in bytes.
 const WORD: usize = 8;
@@ -20,20 +20,20 @@ pub(super) struct FaultyMessages {
     dice: Dice,
     link: Arc<Link>,
     max_frame: usize,
-    /// The room reserved and not committed.
+    /// The buffer reserved and not committed.
     room: Option<Pages>,
-    /// What is not yet given to `inner`, oldest first.
+    /// Messages not yet passed to `inner`, oldest first.
     queue: VecDeque<Message>,
-    /// Copied into room of `inner`, which could not yet take it: length and running number.
+    /// Length and running number of a message copied into a buffer of `inner`, which could not yet take it.
     copied: Option<(usize, u64)>,
 }
 
 struct Message {
     pages: Pages,
     frame: u64,
-    /// `progress` calls that it still waits.
+    /// Remaining `progress` calls of its wait.
     wait: u64,
-    /// Later ones wait for it.
+    /// Whether later ones wait for it.
     ordered: bool,
 }
 
@@ -47,7 +47,7 @@ impl FaultyMessages {
         TransportError::new(self.link.name.as_str(), operation, cause)
     }
 
-    /// Gives the inner transport what may go: whatever waits no longer, up to the first that later ones wait for.
+    /// Passes messages to the inner transport that wait no longer, up to the first that later ones wait for.
     fn flush(&mut self) -> Result<(), TransportError> {
         let mut at = 0;
         loop {
@@ -68,7 +68,8 @@ impl FaultyMessages {
             }
             let len = message.pages.len();
             match self.inner.reserve(len) {
-                // SAFETY: the room is `len` bytes lent by the inner transport until its commit, and no memory of ours.
+                // SAFETY: the buffer is `len` bytes lent by the inner transport until its commit, separate
+                // from this value's memory.
                 Ok(room) => unsafe { message.pages.copy_to(room) },
                 Err(error) if error.is_full() => return Ok(()),
                 Err(error) => return Err(error.with_frame(message.frame)),
@@ -79,8 +80,8 @@ impl FaultyMessages {
     }
 }
 
-// SAFETY: messages are those of `inner`, which keeps the promise. Room is pages of this value's own, which stay until
-// `commit` takes them, the next `reserve` replaces them or the value ends.
+// SAFETY: messages are those of `inner`, which keeps the contract. Buffers are pages of this value's own,
+// which stay until `commit` takes them, the next `reserve` replaces them or the value ends.
 unsafe impl Messages for FaultyMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         self.link.check(Operation::Send)?;
@@ -164,7 +165,8 @@ unsafe impl Messages for FaultyMessages {
 
     fn arm(&mut self) -> Result<bool, TransportError> {
         self.link.check(Operation::Wake)?;
-        // While something is held back this end has to come back and make progress, so it must not sleep without end.
+        // This endpoint must return to make progress while it holds a message, so it must not sleep without a
+        // limit.
         Ok(self.inner.arm()? && self.queue.is_empty() && self.copied.is_none())
     }
 
