@@ -9,17 +9,17 @@ use crate::demo::{Demo, target::DemoTarget};
 use crate::doctor::Doctor;
 use crate::environment::VARIABLES;
 use crate::export::Export;
-use crate::failure::EXIT_CODES;
 use crate::inject::Inject;
 #[cfg(feature = "build")]
 use crate::inspect::Inspect;
 use crate::key::Key;
-#[cfg(feature = "build")]
-use crate::perf::{Perf, PerfOther};
 use crate::serve::Serve;
 use crate::stats::Stats;
 use crate::store::Store;
 use crate::transports::Transports;
+#[cfg(feature = "build")]
+use farjump_benches::perf::{Perf, PerfOther};
+use farjump_benches::program::failure::EXIT_CODES;
 
 /// Injects functions into other processes
 ///

@@ -6,9 +6,9 @@ use clap::Args;
 use farjump::build::Options;
 use farjump::inspect::inspect;
 
-use crate::failure::Failure;
 use crate::inspect::show;
-use crate::output;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::output;
 
 /// Make an ifunc library
 ///

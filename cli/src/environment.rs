@@ -3,7 +3,7 @@
 use std::env;
 use std::io::Write;
 
-use crate::output;
+use farjump_benches::program::output;
 
 /// The variables that mean something, as the long help shows them.
 pub(crate) const VARIABLES: &str = "\

@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::Failure;
-use crate::link_options::KeyFile;
-use crate::output;
 use crate::store::admin;
-use crate::units::parse_duration;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::KeyFile;
+use farjump_benches::program::output;
+use farjump_benches::program::units::parse_duration;
 
 /// Give a running target a library to link against
 ///

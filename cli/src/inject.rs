@@ -11,12 +11,12 @@ use clap::Args;
 use farjump::{Link, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
-use crate::output;
-use crate::routines;
 use crate::transports::link_path;
-use crate::units::{median, microseconds, parse_duration, show_count, show_duration};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
+use farjump_benches::program::output;
+use farjump_benches::program::routines;
+use farjump_benches::program::units::{median, microseconds, parse_duration, show_count, show_duration};
 
 /// How long the target's report of its linking may be behind the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);

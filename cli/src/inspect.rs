@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use farjump::inspect::{Report, inspect, symbols};
 
-use crate::failure::Failure;
-use crate::output;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::output;
 
 /// Show what an ifunc library carries
 ///

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use farjump::{Error, Key as Secret, Keys, Rights};
 
-use crate::failure::Failure;
-use crate::output;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::output;
 
 /// Make a key for meeting over TCP
 ///

@@ -22,12 +22,10 @@ use std::process::ExitCode;
 use clap::Parser;
 #[cfg(feature = "build")]
 use farjump_benches::perf;
-#[cfg(feature = "build")]
-use farjump_benches::program::{bundled_ifuncs, workspace};
-use farjump_benches::program::{failure, link_options, output, procfs, routines, units};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::output;
 
 use arguments::{Arguments, Command};
-use failure::Failure;
 
 fn main() -> ExitCode {
     #[cfg(feature = "ucx")]

@@ -6,11 +6,11 @@ use clap::Args;
 use farjump::admin::{SourceFigures, TargetStats};
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
-use crate::link_options::KeyFile;
-use crate::output;
 use crate::store::{admin, images};
-use crate::units::{microseconds, parse_duration, show_count, show_duration};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::KeyFile;
+use farjump_benches::program::output;
+use farjump_benches::program::units::{microseconds, parse_duration, show_count, show_duration};
 
 /// What is said of a target that allows UCX's TCP.
 const UCX_TCP_WARNING: &str =

@@ -7,10 +7,10 @@ use farjump::CodeId;
 use farjump::admin::{Admin, Dropped, HeldCode, StoreListing};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::link_options::KeyFile;
-use crate::output;
-use crate::units::{microseconds, parse_duration, show_ago, show_count, show_duration};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::KeyFile;
+use farjump_benches::program::output;
+use farjump_benches::program::units::{microseconds, parse_duration, show_ago, show_count, show_duration};
 
 /// Show the code that a target holds, or drop it
 ///

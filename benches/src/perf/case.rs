@@ -6,7 +6,8 @@ use farjump::Mode;
 
 use super::baselines::memcpy::Copy;
 use super::ifuncs::Code;
-use super::options::{Against, Cpus};
+use super::machine::Cpus;
+use super::metric::Against;
 use super::perftest::Program;
 use super::place::{TCP, TCP_CLEAR};
 use super::work::Function;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
+use super::machine::Cpus;
 use super::machine::pin;
-use super::options::Cpus;
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
 

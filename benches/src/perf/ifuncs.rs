@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use farjump::Library;
 
-use super::options::{Metric, Perf};
+use super::metric::Metric;
+use super::options::Perf;
 use super::remote_target::Nonce;
 use super::work::Function;
 use super::{first_call, image};

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use farjump::{Library, Mode};
 
 use super::ifuncs::{self, Code};
-use super::options::{Against, Metric, Perf};
+use super::metric::{Against, Metric};
 use super::payload_size::{Sizes, parse_sizes, show_size};
-use super::report::Row;
+use super::row::Row;
 use crate::program::bundled_ifuncs::Source;
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
@@ -30,27 +30,6 @@ pub(super) fn parse_images(text: &str) -> Result<Sizes, String> {
         Some(wrong) => Err(format!("`{wrong}`: images have from 64 bytes to 1M")),
         None => Ok(images),
     }
-}
-
-/// Refuses what has nothing to do with the length of an image.
-pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
-    if arguments.image.is_none() {
-        return Ok(());
-    }
-    if !matches!(arguments.metric, Metric::Latency | Metric::Rate) {
-        let metric = arguments.metric.name();
-        return Err(Failure::new(format!("--image is for latency and rate, not for {metric}: leave it out")));
-    }
-    match arguments.modes.contains(&Mode::Local) {
-        true => Err(Failure::new("in mode local no code travels: leave it or --image out")),
-        false => Ok(()),
-    }
-}
-
-/// What images are compared with unless something else is asked for: where there are other modes, mode cached.
-pub(super) fn usual(arguments: &Perf) -> Option<Against> {
-    let others = arguments.modes.iter().any(|mode| *mode != Mode::Cached);
-    (arguments.image.is_some() && others).then_some(Against::Cached)
 }
 
 /// Builds `counter`, whose source and library are given, in images of these lengths.

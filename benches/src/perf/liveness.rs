@@ -10,8 +10,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::program::failure::Failure;
 
-/// How long one message may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long connecting may take: both sides touch each page of a mailbox, of which 1 GiB has many.
+pub(super) const CONNECTING: Duration = Duration::from_secs(60);
+/// Longest sleep at a stretch: as long as a target's.
+pub(super) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// How long one call or message may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Looks between looks at the clock and at the other process.
 const LOOKS: u32 = 1 << 14;
 

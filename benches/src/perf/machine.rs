@@ -1,12 +1,12 @@
 //! The machine: its processors, which of them are used, and how far apart they are.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
-use super::options::{AskedCpus, Cpus};
 use crate::program::failure::Failure;
 use crate::program::procfs::{numbers, read};
 
@@ -55,6 +55,49 @@ fn ucx_version() -> Option<String> {
 #[cfg(not(feature = "ucx"))]
 fn ucx_version() -> Option<String> {
     None
+}
+
+/// The processors of source and target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Cpus {
+    pub(super) source: usize,
+    pub(super) target: usize,
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "source on {}, target on {}", self.source, self.target)
+    }
+}
+
+/// The processors that were asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct AskedCpus {
+    pub(super) source: usize,
+    /// `None` if there was one number: the target is elsewhere.
+    pub(super) target: Option<usize>,
+}
+
+/// Reads the numbers of one or two processors.
+///
+/// # Errors
+/// A sentence for people.
+pub(super) fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
+    let number = |text: &str| {
+        text.parse().map_err(|_| {
+            format!(
+                "`{text}`: write the numbers of two processors, for example 0,1, or with --peer that of one"
+            )
+        })
+    };
+    let Some((source, target)) = text.split_once(',') else {
+        return Ok(AskedCpus { source: number(text)?, target: None });
+    };
+    let (source, target) = (number(source)?, number(target)?);
+    if source == target {
+        return Err("source and target each poll, and need a processor each: name two".to_owned());
+    }
+    Ok(AskedCpus { source, target: Some(target) })
 }
 
 /// How far apart two processors are.
@@ -180,6 +223,15 @@ mod tests {
         for error in [choose(Some(two)).map(|cpus| cpus.source), choose_one(Some(one))] {
             let text = error.expect_err("there is no such processor").to_string();
             assert!(text.contains("processor 1023") && text.contains(&first.to_string()), "{text}");
+        }
+    }
+
+    #[test]
+    fn processors_are_two_numbers_that_differ_or_one() {
+        assert_eq!(parse_cpus("3,0"), Ok(AskedCpus { source: 3, target: Some(0) }));
+        assert_eq!(parse_cpus("3"), Ok(AskedCpus { source: 3, target: None }));
+        for wrong in ["", "1,", "1,1", "0,1,2", "a,b", "-1,2"] {
+            assert!(parse_cpus(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::child::Pair;
 use super::child_protocol::Order;
 use super::counterpart::Playing;
 use super::liveness::Watch;
-use super::options::Metric;
+use super::metric::Metric;
 use super::role::Source;
 use super::shared_memory::Memory;
 use super::statistics::{Round, median_call};

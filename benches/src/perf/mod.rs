@@ -8,6 +8,7 @@
 mod across;
 mod baselines;
 mod case;
+mod checks;
 mod child;
 mod child_main;
 mod child_protocol;
@@ -20,6 +21,7 @@ mod image;
 mod liveness;
 mod machine;
 mod measurement;
+mod metric;
 mod options;
 mod payload_size;
 mod perftest;
@@ -31,8 +33,10 @@ mod rdma_posts;
 mod remote_target;
 mod report;
 mod role;
+mod row;
 mod run;
 mod scaling;
+mod setting;
 mod shared_memory;
 mod statistics;
 mod ucx_perftest;
@@ -42,25 +46,21 @@ mod work;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use clap::ValueEnum;
-use farjump::Mode;
 use farjump_transports::make_with;
 use rustix::stdio::dup2_stdout;
 
 use crate::program::failure::Failure;
 use crate::program::output;
 use crate::program::workspace::Stage;
-use across::Across;
-use baselines::ring::Layout;
 pub use child_main::run as run_other;
-use child_protocol::{Set, Subject};
 use ifuncs::Libraries;
 use machine::Machine;
-use options::{Against, Cpus, Metric};
+use metric::Metric;
 pub use options::{Perf, PerfOther};
 use plot::Plot;
 use report::Report;
 use run::Bench;
+use setting::Setting;
 
 /// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
 ///
@@ -71,10 +71,7 @@ use run::Bench;
 /// This process is the program `farjump`: it starts its own file again, as `farjump build` and `farjump perf-other`. The
 /// libraries that the command line names, of functions and of UCX, are loaded.
 pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
-    check_ucx(arguments)?;
-    image::check(arguments)?;
-    work::check(arguments)?;
-    let against = references_of(arguments)?;
+    let against = checks::references_of(arguments)?;
     arguments.plot.as_ref().map_or(Ok(()), Plot::check)?;
     let aside = Aside::put()?;
     let transports = transports_of(arguments)?;
@@ -83,7 +80,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
         None => machine::choose(arguments.cpus).map(|cpus| (cpus.source, Some(cpus)))?,
     };
     let stage = Stage::set("perf")?;
-    let modes = modes_of(arguments, &against);
+    let modes = checks::modes_of(arguments, &against);
     place::draw_key(stage.folder(), &transports)?;
     let libraries = Libraries::build(arguments, modes.len(), &stage)?;
     let machine = Machine::look(source, cpus.map(|cpus| cpus.target), arguments.peer.clone());
@@ -113,39 +110,15 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     let printed = report.print(arguments);
     // Of a run that failed at its beginning there is nothing to draw, and what failed says why.
     let plotted = match &arguments.plot {
-        Some(plot) if ended.is_ok() || !report.rows.is_empty() => plot.write(&report, arguments.rounds),
+        Some(plot) if ended.is_ok() || !report.rows.is_empty() => {
+            report.as_json().and_then(|report| plot.write(&report, arguments.rounds))
+        }
         _ => Ok(()),
     };
     if let (Err(_), Err(also)) = (&ended, &plotted) {
         output::note(format_args!("error: {also}"));
     }
     ended.and(printed).and(plotted)
-}
-
-/// What a run is made of, whatever it measures.
-struct Setting<'a> {
-    options: &'a Perf,
-    stage: &'a Stage,
-    cpus: Cpus,
-    /// Names, each once.
-    transports: &'a [String],
-    libraries: &'a Libraries,
-}
-
-impl Setting<'_> {
-    /// What a process on processor `cpu` is told that has the other side of these subjects.
-    fn set(&self, subjects: &[Subject], cpu: usize, layout: Layout) -> Set {
-        Set {
-            subjects: subjects.to_vec(),
-            cpu,
-            ring: self.options.ring(),
-            sleeps: self.options.target_sleeps,
-            layout,
-            folder: self.stage.folder().to_owned(),
-            host: Across::host(self.options.across.as_ref()).to_owned(),
-            counter: self.libraries.counter.clone(),
-        }
-    }
 }
 
 /// Standard output, while standard error is in its place: UCX writes there what it has to say, and that is no part of a report.
@@ -171,144 +144,6 @@ impl Aside {
 
 fn cannot_put(error: io::Error) -> Failure {
     Failure::new(format!("standard output cannot be kept from what UCX says: {error}"))
-}
-
-/// # Errors
-/// When a UCX was named and cannot be used: measuring another one instead would say nothing of it.
-#[cfg(feature = "ucx")]
-fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
-    match &arguments.ucx_library {
-        Some(_) => baselines::ucx::version().map(drop).map_err(|why| Failure::new(format!("--ucx: {why}"))),
-        None => Ok(()),
-    }
-}
-
-/// # Errors
-/// When a UCX was named.
-#[cfg(not(feature = "ucx"))]
-fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
-    match &arguments.ucx_library {
-        Some(_) => Err(Failure::new("--ucx: this program was built without UCX: build with --features ucx")),
-        None => Ok(()),
-    }
-}
-
-/// The references asked for, each once, or the usual one.
-fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
-    let metric = arguments.metric;
-    let mut against = Vec::new();
-    match arguments.peer {
-        Some(_) => remote_target::check(arguments)?,
-        None if arguments.ucx.tcp => {
-            return Err(Failure::new(
-                "--ucx-tcp is for targets elsewhere: name one with --peer; UCX's TCP is measured here by --against ucx-am-tcp",
-            ));
-        }
-        None if arguments.clear.clear => {
-            return Err(Failure::new(
-                "--clear is for targets elsewhere: name one with --peer; what is clear is measured here by --transports tcp-clear",
-            ));
-        }
-        None => {}
-    }
-    for reference in &arguments.against {
-        check_reference(metric, *reference)?;
-        if !against.contains(reference) {
-            against.push(*reference);
-        }
-    }
-    if metric == Metric::FirstCall && arguments.modes.contains(&Mode::Local) {
-        return Err(Failure::new(
-            "in mode local no code comes to the target: first-call has nothing to measure",
-        ));
-    }
-    if matches!(metric, Metric::Scaling | Metric::WakeUp | Metric::Idle) && arguments.modes != [Mode::Cached]
-    {
-        return Err(Failure::new(format!("{} is measured in mode cached: leave --mode out", metric.name())));
-    }
-    if against.is_empty() {
-        // With a target elsewhere there is none but farjump itself.
-        let usual = || match arguments.peer {
-            None => perftest::usual(metric, &arguments.transports),
-            Some(_) => Vec::new(),
-        };
-        against.extend(image::usual(arguments).map_or_else(usual, |usual| vec![usual]));
-    }
-    check_slot(arguments, &against)?;
-    check_sleep(arguments)?;
-    Ok(against)
-}
-
-/// The modes asked for, each once, and cached where that is a reference.
-fn modes_of(arguments: &Perf, against: &[Against]) -> Vec<Mode> {
-    let mut modes = Vec::new();
-    let reference = against.contains(&Against::Cached).then_some(Mode::Cached);
-    for mode in arguments.modes.iter().copied().chain(reference) {
-        if !modes.contains(&mode) {
-            modes.push(mode);
-        }
-    }
-    modes
-}
-
-/// # Errors
-/// When slots were asked for, and nothing that is measured has a ring for them.
-fn check_slot(arguments: &Perf, against: &[Against]) -> Result<(), Failure> {
-    let metric = arguments.metric;
-    if arguments.slot.is_none() {
-        return Ok(());
-    }
-    if !matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth) {
-        return Err(Failure::new(format!(
-            "--slot is for latency, rate and bandwidth: for {} there is no ring, leave it out",
-            metric.name()
-        )));
-    }
-    match against.iter().any(|against| against.has_slots()) {
-        true => Ok(()),
-        false => Err(Failure::new(
-            "--slot is for the rings of raw, ucx-stores and ucx-put: name one of them with --against",
-        )),
-    }
-}
-
-/// # Errors
-/// When the target is to sleep in what has no such target, or is about sleeping itself.
-fn check_sleep(arguments: &Perf) -> Result<(), Failure> {
-    let metric = arguments.metric;
-    match !arguments.target_sleeps || matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth) {
-        true => Ok(()),
-        false => Err(Failure::new(format!(
-            "--target-sleeps is for latency, rate and bandwidth: leave it out for {}",
-            metric.name()
-        ))),
-    }
-}
-
-/// # Errors
-/// When this is no reference for that metric.
-fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
-    let only_for = reference.only_for();
-    if let Some(program) = perftest::Program::of(reference) {
-        return program.check(metric);
-    }
-    if only_for.contains(&metric) || reference.measures().contains(&metric) {
-        return Ok(());
-    }
-    let (metric_name, name) = (metric.name(), reference.name());
-    let measured = [only_for, reference.measures()].concat();
-    if !measured.is_empty() {
-        let others = measured.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" and ");
-        return Err(Failure::new(format!(
-            "{name} is the reference for {others}, not for {metric_name}: leave it out"
-        )));
-    }
-    let own = Against::value_variants().iter().filter(|against| against.only_for().contains(&metric));
-    let own = own.map(|against| against.name()).collect::<Vec<_>>().join(" and ");
-    match own.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(format!("{metric_name} has no reference but {own}: leave {name} out"))),
-    }
 }
 
 /// The transports asked for, each once.

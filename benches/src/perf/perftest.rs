@@ -4,7 +4,8 @@
 use std::env;
 
 use super::external_tool::{Tool, free_port};
-use super::options::{Against, Cpus, Metric};
+use super::machine::Cpus;
+use super::metric::{Against, Metric};
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
 

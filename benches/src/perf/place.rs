@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
 
-use super::baselines::injection::{CONNECTING, PATIENCE};
+use super::liveness::{CONNECTING, PATIENCE};
 use crate::program::failure::Failure;
 
 /// The transport whose frames travel on a stream.

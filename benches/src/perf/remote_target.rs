@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use farjump::{Library, Link, Mode, WaitPolicy};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::baselines::injection::PATIENCE;
 use super::ifuncs::Libraries;
+use super::liveness::PATIENCE;
 use super::liveness::Watch;
-use super::options::{Against, Metric, Perf};
+use super::metric::{Against, Metric};
+use super::options::Perf;
 use super::place;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;

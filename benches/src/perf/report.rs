@@ -7,9 +7,8 @@ use serde::Serialize;
 use super::image;
 use super::machine::{Machine, State};
 use super::options::Perf;
-use super::payload_size::show_size;
+use super::row::{Row, right_aligned};
 use super::scaling::table;
-use super::statistics::Series;
 use crate::program::failure::Failure;
 use crate::program::output;
 
@@ -38,73 +37,15 @@ impl RoundState {
     }
 }
 
-/// One figure beside one reference.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Row {
-    pub(super) metric: &'static str,
-    pub(super) unit: &'static str,
-    /// `farjump`, or the reference that is itself held against another.
-    pub(super) subject: &'static str,
-    pub(super) transport: Option<String>,
-    pub(super) mode: Option<&'static str>,
-    pub(super) arrival: Option<String>,
-    /// What its frames travel over, where the transport tells.
-    pub(super) lane: Option<String>,
-    /// Bytes of payload.
-    pub(super) size: usize,
-    pub(super) iterations: u32,
-    pub(super) median: Option<f64>,
-    pub(super) p50: Option<f64>,
-    pub(super) p99: Option<f64>,
-    pub(super) p999: Option<f64>,
-    pub(super) max: Option<f64>,
-    /// `None` where there is nothing to compare with.
-    pub(super) reference: Option<&'static str>,
-    pub(super) reference_lane: Option<String>,
-    pub(super) reference_median: Option<f64>,
-    pub(super) reference_p99: Option<f64>,
-    pub(super) ratio: Option<f64>,
-    pub(super) ratio_min: Option<f64>,
-    pub(super) ratio_max: Option<f64>,
-    /// Of the machine, in the median of the rounds.
-    pub(super) state: Option<State>,
-    /// Whether a reference and `ucx_perftest` are within 15 % of each other.
-    pub(super) agrees: Option<bool>,
-    /// Why there are no figures.
-    pub(super) missing: Option<String>,
-    /// Messages that farjump was given at a time; `None` where they are called one by one, and for other subjects.
-    pub(super) batch: Option<u32>,
-    /// Bytes of the image of what was called, as it is sent, where its length was asked for.
-    pub(super) image: Option<usize>,
-    /// The function that works.
-    pub(super) function: Option<&'static str>,
-    /// Sources that were connected.
-    pub(super) sources: Option<u32>,
-    /// Processor time of the target for each message, in nanoseconds.
-    pub(super) cpu_ns_target: Option<f64>,
-    /// The same of all sources together.
-    pub(super) cpu_ns_source: Option<f64>,
-    /// Memory that the target has for one more source, in bytes, without that of both.
-    pub(super) peer_bytes: Option<u64>,
-    /// Memory of both, the target's and that source's.
-    pub(super) mailbox_bytes: Option<u64>,
-    /// How often a second the target went to sleep.
-    pub(super) sleeps: Option<f64>,
-    /// Lists of work requests that the source gave RDMA devices for each message, over transports that do.
-    pub(super) posts: Option<f64>,
-    /// Work requests in them.
-    pub(super) requests: Option<f64>,
-    /// Completions that the source took for what it had posted, for each message.
-    pub(super) completions: Option<f64>,
-    /// Bytes of mailbox and rings.
-    pub(super) ring: Option<usize>,
-    /// Bytes of a slot of the rings that have such.
-    pub(super) slot: Option<usize>,
-    /// Whether farjump's target slept where nothing came.
-    pub(super) target_sleeps: Option<bool>,
-}
-
 impl Report {
+    /// Returns the report as `--json` prints it.
+    ///
+    /// # Errors
+    /// A figure has no form in JSON.
+    pub(super) fn as_json(&self) -> Result<serde_json::Value, Failure> {
+        serde_json::to_value(self).map_err(|error| Failure::new(format!("the rows cannot be drawn: {error}")))
+    }
+
     /// Prints it as asked for.
     pub(super) fn print(&self, options: &Perf) -> Result<(), Failure> {
         let failed =
@@ -187,142 +128,5 @@ impl Report {
             text.push('\n');
         }
         text
-    }
-}
-
-impl Row {
-    /// The figures of one thing, beside a reference's if there is one. What they are of is left open.
-    pub(super) fn beside(own: &Series, reference: Option<&Series>) -> Row {
-        let ratio = reference.and_then(|reference| own.ratio(reference));
-        let (single, single_of_reference) = (own.percentiles(), reference.and_then(Series::percentiles));
-        Row {
-            median: own.median(),
-            p50: single.map(|single| single.p50),
-            p99: single.map(|single| single.p99),
-            p999: single.map(|single| single.p999),
-            max: single.map(|single| single.max),
-            reference_median: reference.and_then(Series::median),
-            reference_p99: single_of_reference.map(|single| single.p99),
-            ratio: ratio.map(|ratio| ratio.median),
-            ratio_min: ratio.map(|ratio| ratio.min),
-            ratio_max: ratio.map(|ratio| ratio.max),
-            ..Row::default()
-        }
-    }
-
-    fn cells(&self) -> [String; 14] {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        [
-            self.subject.to_owned(),
-            self.function.unwrap_or_default().to_owned(),
-            text(&self.transport),
-            self.mode.unwrap_or_default().to_owned(),
-            self.image.map(show_size).unwrap_or_default(),
-            text(&self.arrival),
-            show_size(self.size),
-            self.median.map(show).unwrap_or_default(),
-            self.p99.map(show).unwrap_or_default(),
-            self.shown_reference(),
-            self.reference_median.map(show).unwrap_or_default(),
-            self.shown_ratio(),
-            self.spread(),
-            self.state.map(|state| state.name().to_owned()).unwrap_or_default(),
-        ]
-    }
-
-    pub(super) fn shown_reference(&self) -> String {
-        match &self.reference_lane {
-            Some(lane) => format!("{} ({lane})", self.reference.unwrap_or_default()),
-            None => self.reference.unwrap_or_default().to_owned(),
-        }
-    }
-
-    pub(super) fn shown_ratio(&self) -> String {
-        self.ratio.map(|ratio| format!("{ratio:.3}")).unwrap_or_default()
-    }
-
-    /// The smallest and the largest ratio.
-    pub(super) fn spread(&self) -> String {
-        match (self.ratio_min, self.ratio_max) {
-            (Some(min), Some(max)) => format!("{min:.2}..{max:.2}"),
-            _ => String::new(),
-        }
-    }
-
-    /// What the source gave a device for each message, in a line.
-    fn what_was_posted(&self) -> Option<String> {
-        let (posts, requests, completions) = (self.posts?, self.requests?, self.completions?);
-        Some(format!(
-            "{}, {} B: {} work requests in {} posts, and {} completions, for each message\n",
-            self.what(),
-            self.size,
-            show(requests),
-            show(posts),
-            show(completions)
-        ))
-    }
-
-    /// The side of the row that has no figure.
-    fn what_is_missing(&self) -> String {
-        match self.median {
-            None => self.what(),
-            Some(_) => self.reference.unwrap_or_default().to_owned(),
-        }
-    }
-
-    /// What the row is of.
-    fn what(&self) -> String {
-        match (&self.transport, self.mode) {
-            (Some(transport), Some(mode)) => format!("{transport}, {mode}"),
-            _ => self.subject.to_owned(),
-        }
-    }
-}
-
-/// Four figures of a number.
-pub(super) fn show(figure: f64) -> String {
-    let digits = match figure.abs() {
-        number if number >= 1000.0 => 0,
-        number if number >= 100.0 => 1,
-        number if number >= 10.0 => 2,
-        number if number >= 1.0 => 3,
-        _ => 4,
-    };
-    format!("{figure:.digits$}")
-}
-
-/// A table in which these columns end where they end in the rows above, without those that nothing is in but their head.
-pub(super) fn right_aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]], right: &[usize]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; COLUMNS] = std::array::from_fn(width);
-    let bare: Vec<_> =
-        (0..COLUMNS).filter(|column| rows.iter().skip(1).all(|row| row[*column].is_empty())).collect();
-    let padded = |row: &[String; COLUMNS]| {
-        let cell = |column: usize| {
-            let width = widths[column];
-            match right.contains(&column) {
-                true => format!("{:>width$}", row[column]),
-                false => row[column].clone(),
-            }
-        };
-        (0..COLUMNS).filter(|column| !bare.contains(column)).map(cell).collect::<Vec<_>>()
-    };
-    output::table(&rows.iter().map(padded).collect::<Vec<_>>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_have_four_digits_whatever_their_size() {
-        let shown = [0.0621, 1.2345, 12.345, 123.45, 12345.6].map(show);
-        assert_eq!(shown, ["0.0621", "1.234", "12.35", "123.5", "12346"]);
-    }
-
-    #[test]
-    fn numbers_end_and_words_begin_in_one_column() {
-        let rows = [["a", "x", "1"], ["long", "", "100"]].map(|row| row.map(String::from));
-        assert_eq!(right_aligned(&rows, &[2]), "a       1\nlong  100\n", "and there is nothing in x");
     }
 }

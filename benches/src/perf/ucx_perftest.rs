@@ -4,7 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::external_tool::{Tool, free_port};
-use super::options::{Cpus, Metric};
+use super::machine::Cpus;
+use super::metric::Metric;
 use super::ports;
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;

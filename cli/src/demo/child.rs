@@ -9,8 +9,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::Demo;
-use crate::failure::Failure;
-use crate::workspace::{Stage, this_program_by};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::workspace::{Stage, this_program_by};
 
 /// How long the target may take to start, and then to go on sending the file.
 const PATIENCE: Duration = Duration::from_secs(20);

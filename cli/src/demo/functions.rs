@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::units::show_count;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::units::show_count;
 
 /// One function.
 pub(super) struct Function {

@@ -13,13 +13,13 @@ use clap::Args;
 use farjump::{Library, Link};
 use serde_json::{Value, json};
 
-use crate::bundled_ifuncs::{self, Source};
-use crate::failure::Failure;
-use crate::link_options::{KeyFile, UcxTcp};
-use crate::output;
-use crate::units::{median, microseconds, show_duration};
-use crate::workspace::Stage;
 use child::DemoTarget;
+use farjump_benches::program::bundled_ifuncs::{self, Source};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::{KeyFile, UcxTcp};
+use farjump_benches::program::output;
+use farjump_benches::program::units::{median, microseconds, show_duration};
+use farjump_benches::program::workspace::Stage;
 use functions::{Answer, Function};
 
 /// Most later calls of a function, and how long they may take in all: the first of the two ends them.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use clap::Args;
 use farjump::{Data, Stopper, Target};
 
-use crate::failure::Failure;
-use crate::link_options::{KeyFile, UcxTcp};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::{KeyFile, UcxTcp};
 
 /// How long a function that is running may go on when the demo has ended.
 const GRACE: Duration = Duration::from_secs(2);

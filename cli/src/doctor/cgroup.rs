@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::procfs::read;
+use farjump_benches::program::procfs::read;
 
 /// Groups lie in groups; deeper than this is no machine's.
 const DEEPEST: usize = 32;

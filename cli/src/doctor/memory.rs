@@ -6,8 +6,8 @@ use farjump_transports::memlock;
 use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs};
 
 use super::finding::{Finding, Verdict};
-use crate::procfs::{chosen, field, read};
-use crate::units::show_limit;
+use farjump_benches::program::procfs::{chosen, field, read};
+use farjump_benches::program::units::show_limit;
 
 /// What is mapped to see whether it works, in bytes: the room of a few hundred images.
 const TRIED: usize = 1 << 20;

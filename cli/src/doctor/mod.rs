@@ -21,8 +21,8 @@ use std::fmt::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::output;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::output;
 use finding::{Finding, Verdict, overall};
 
 /// Say what on this machine would make farjump slow or impossible

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cgroup;
 use super::finding::{Finding, Verdict};
-use crate::procfs::{field, numbers, read};
+use farjump_benches::program::procfs::{field, numbers, read};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";

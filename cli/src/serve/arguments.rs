@@ -6,8 +6,8 @@ use clap::Args;
 use farjump::{Mode, Rights, WaitPolicy};
 
 use super::limits::{Codes, parse_limit};
-use crate::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
-use crate::units::{parse_bytes, parse_mailbox};
+use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
+use farjump_benches::program::units::{parse_bytes, parse_mailbox};
 
 /// Be a target: run what is injected
 ///

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use farjump::{CodeId, TargetBuilder};
 
 use super::Serve;
-use crate::units::parse_bytes;
+use farjump_benches::program::units::parse_bytes;
 
 /// What `--allow-code` names: one identity, or those in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,11 +11,11 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::failure::Failure;
-use crate::link_options::KeyFile;
-use crate::output;
 use arguments::Peer;
 pub(crate) use arguments::Serve;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::KeyFile;
+use farjump_benches::program::output;
 use limits::limit;
 
 /// Serves.

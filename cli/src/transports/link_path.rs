@@ -4,9 +4,9 @@ use farjump::{ArrivalRules, Link, Path, Rights};
 use serde_json::{Value, json};
 
 use super::Transports;
-use crate::failure::Failure;
-use crate::output;
-use crate::units::show_limit;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::output;
+use farjump_benches::program::units::show_limit;
 
 /// Connects, and shows.
 pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {

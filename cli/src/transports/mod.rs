@@ -12,10 +12,10 @@ use farjump::{ArrivalRules, BackendInfo};
 use farjump_transports::available_with;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::link_options::{Clear, KeyFile, UcxTcp};
-use crate::output;
-use crate::units::{parse_duration, show_limit};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
+use farjump_benches::program::output;
+use farjump_benches::program::units::{parse_duration, show_limit};
 
 /// Show the paths that frames can take
 ///

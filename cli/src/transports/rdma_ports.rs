@@ -6,7 +6,7 @@ use farjump::core::transport::OpenRequest;
 use farjump_transports::verbs::{self, PortReport};
 use serde_json::{Value, json};
 
-use crate::output;
+use farjump_benches::program::output;
 
 /// A mailbox of `farjump serve`, in bytes: so much memory is tried.
 const MAILBOX: usize = 4 << 20;

@@ -7,7 +7,7 @@ use crate::perf::baselines::{self, Half, Joined};
 use crate::perf::child::Pair;
 use crate::perf::child_protocol::{Offer, Subject};
 use crate::perf::ifuncs::Code;
-use crate::perf::options::Against;
+use crate::perf::metric::Against;
 use crate::perf::work::{Task, Way};
 use crate::program::failure::Failure;
 

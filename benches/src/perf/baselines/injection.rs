@@ -6,18 +6,14 @@ use std::time::{Duration, Instant};
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
 use crate::perf::child_protocol::Set;
-use crate::perf::liveness::Watch;
+use crate::perf::liveness::{CONNECTING, PATIENCE, Watch};
 use crate::perf::place;
 use crate::perf::role::{Other, Source, look_and_count};
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// How long a call may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a target sleeps before it sees whether to go on.
 const NAP: Duration = Duration::from_millis(20);
-/// How long connecting may take: both sides touch each page of a mailbox, of which 1 GiB has many.
-pub(crate) const CONNECTING: Duration = Duration::from_secs(60);
 
 /// The source's side: a link that never sleeps.
 pub(crate) struct Calls<'a> {

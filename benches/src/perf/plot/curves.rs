@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::perf::report::Report;
 use crate::program::failure::Failure;
 
 /// A picture's content.
@@ -92,15 +91,14 @@ impl Picture {
     ///
     /// # Errors
     /// When nothing has figures.
-    pub(super) fn of(report: &Report, rounds: u32) -> Result<Picture, Failure> {
-        let value = serde_json::to_value(report).map_err(|error| cannot_read(&error))?;
-        let rows = value["rows"].as_array().into_iter().flatten();
+    pub(super) fn of(report: &Value, rounds: u32) -> Result<Picture, Failure> {
+        let rows = report["rows"].as_array().into_iter().flatten();
         let cells: Result<Vec<Cells>, _> = rows.map(Cells::deserialize).collect();
         let panels = panels(&cells.map_err(|error| cannot_read(&error))?);
         if panels.is_empty() {
             return Err(Failure::new("there is nothing to draw: no row has figures"));
         }
-        Ok(Picture { notes: notes(&value, rounds), panels })
+        Ok(Picture { notes: notes(report, rounds), panels })
     }
 }
 

@@ -16,16 +16,16 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::Setting;
 use super::baselines::Joined;
 use super::baselines::connect::{Sides, join};
 use super::baselines::ring::Layout;
 use super::child::Pair;
 use super::child_protocol::Subject;
 use super::measurement::{self, LINE_SIZE, Measurement, STATE_CALLS};
-use super::options::Metric;
+use super::metric::Metric;
 use super::progress::progress;
 use super::report::{Report, RoundState};
+use super::setting::Setting;
 use crate::program::failure::Failure;
 use row::{About, Figures, Step};
 pub(super) use sender::Caller;

@@ -5,8 +5,8 @@ use farjump::Mode;
 use super::rss::Resident;
 use super::sources::Streamed;
 use crate::perf::machine::State;
-use crate::perf::options::Against;
-use crate::perf::report::Row;
+use crate::perf::metric::Against;
+use crate::perf::row::Row;
 use crate::perf::statistics::{Round, Series, median};
 use crate::program::failure::Failure;
 

@@ -5,9 +5,9 @@ use std::slice;
 
 use farjump::{Library, Link, WaitPolicy};
 
-use crate::perf::baselines::injection::PATIENCE;
 use crate::perf::child_protocol::{Sent, Set};
 use crate::perf::clock;
+use crate::perf::liveness::PATIENCE;
 use crate::perf::place;
 use crate::program::failure::Failure;
 

@@ -9,14 +9,15 @@ use farjump::{Library, Link};
 
 use super::rss::Resident;
 use super::sender::{connect, send_in_turn};
-use crate::perf::Setting;
-use crate::perf::baselines::injection::{Calls, PATIENCE};
+use crate::perf::baselines::injection::Calls;
 use crate::perf::baselines::ring::Layout;
 use crate::perf::child::Pair;
 use crate::perf::child_protocol::{Order, Played};
+use crate::perf::liveness::PATIENCE;
 use crate::perf::measurement::{Measurement, round_trips};
-use crate::perf::options::Metric;
+use crate::perf::metric::Metric;
 use crate::perf::place;
+use crate::perf::setting::Setting;
 use crate::perf::statistics::{Round, median};
 use crate::program::failure::Failure;
 

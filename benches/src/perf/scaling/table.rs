@@ -1,7 +1,7 @@
 //! The table of rows that differ by how many sources there are.
 
 use crate::perf::payload_size::show_size;
-use crate::perf::report::{Row, right_aligned, show};
+use crate::perf::row::{Row, right_aligned, show};
 
 const HEADS: [&str; 15] = [
     "",

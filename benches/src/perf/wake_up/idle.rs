@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::source::Waker;
 use super::{Line, add_rows};
-use crate::perf::Setting;
 use crate::perf::clock;
-use crate::perf::options::Metric;
+use crate::perf::metric::Metric;
 use crate::perf::progress::progress;
-use crate::perf::report::{Report, Row};
+use crate::perf::report::Report;
+use crate::perf::row::Row;
+use crate::perf::setting::Setting;
 use crate::perf::statistics::{Round, Series, median};
 use crate::program::failure::Failure;
 

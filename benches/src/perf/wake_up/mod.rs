@@ -12,10 +12,8 @@ use std::time::{Duration, Instant};
 
 use farjump::{Library, Mode};
 
-use super::Setting;
 use super::baselines::Joined;
 use super::baselines::connect::{Sides, join};
-use super::baselines::injection::PATIENCE;
 use super::baselines::ring::Layout;
 use super::child::Pair;
 use super::child_protocol::Subject;
@@ -23,14 +21,14 @@ use super::clock;
 use super::ifuncs;
 use super::machine::State;
 use super::measurement::{self, LINE_SIZE, STATE_CALLS};
-use super::options::{Against, Metric};
+use super::metric::{Against, Metric};
 use super::progress::progress;
-use super::report::{Report, RoundState, Row};
+use super::report::{Report, RoundState};
+use super::row::Row;
+use super::setting::Setting;
 use super::statistics::{Round, Series, median};
 use crate::program::bundled_ifuncs::Source;
 use crate::program::failure::Failure;
-#[cfg(feature = "ucx")]
-pub(super) use sleeper::LONGEST;
 pub(super) use sleeper::sleep;
 use source::Waker;
 

@@ -6,24 +6,20 @@ use std::ffi::c_void;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use rustix::thread::futex;
 
-use crate::perf::baselines::injection::CONNECTING;
 #[cfg(feature = "ucx")]
 use crate::perf::baselines::ucx;
 use crate::perf::child_protocol::{Answer, Offer, Order, Set, Sleeper, Talk};
 use crate::perf::clock;
+use crate::perf::liveness::{CONNECTING, LONGEST_SLEEP};
 use crate::perf::place;
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
-
-/// Longest sleep at a stretch: as long as a target's.
-pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// Says what it offers, then sleeps and wakes until it is told to end. Whether it was told to; otherwise the source's process is
 /// gone.
@@ -111,7 +107,7 @@ extern "C" fn perf_ran(stamp: *mut c_void) {
 
 fn sleep_on_futex(memory: &Memory, over: &AtomicBool) -> Result<(), Failure> {
     let mut seen = 0;
-    let longest = Timespec { tv_sec: LONGEST.as_secs() as i64, tv_nsec: 0 };
+    let longest = Timespec { tv_sec: LONGEST_SLEEP.as_secs() as i64, tv_nsec: 0 };
     while !over.load(Ordering::Relaxed) {
         match futex::wait(memory.bell(), futex::Flags::empty(), seen, Some(&longest)) {
             Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}

@@ -3,15 +3,16 @@
 use farjump::{Library, Link};
 
 use super::sleeper::ring;
-use crate::perf::Setting;
 use crate::perf::baselines::injection::connect;
 use crate::perf::baselines::ring::Layout;
 #[cfg(feature = "ucx")]
 use crate::perf::baselines::ucx;
 use crate::perf::child::Pair;
 use crate::perf::child_protocol::Sleeper;
-use crate::perf::options::Against;
+use crate::perf::liveness::PATIENCE;
+use crate::perf::metric::Against;
 use crate::perf::place;
+use crate::perf::setting::Setting;
 use crate::program::failure::Failure;
 
 /// A process that sleeps, and what wakes it.
@@ -55,7 +56,7 @@ impl<'a> Waker<'a> {
         while links.len() < sources {
             let link = connect(setting.stage.folder(), &socket, transport)?;
             // The target gets the code.
-            link.inject(library, &[])?.wait(super::PATIENCE)?;
+            link.inject(library, &[])?.wait(PATIENCE)?;
             links.push(link);
         }
         Ok(Waker::new("farjump", Some(transport), sources, Way::Links(links), pair, setting))

@@ -21,8 +21,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::options::{Against, Metric, Perf};
-use crate::program::failure::Failure;
+use super::metric::Against;
 pub(super) use data::store_len;
 pub(super) use functions::{Function, Functions, parse_functions};
 
@@ -72,39 +71,5 @@ impl Task {
     #[cfg(feature = "ucx")]
     pub(super) fn longest_message(&self) -> usize {
         functions::longest_message(self.longest)
-    }
-}
-
-/// Refuses what is not for this metric, or for this metric alone.
-pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
-    let refused = |why: String| Err(Failure::new(why));
-    if arguments.metric != Metric::Work {
-        let name = arguments.metric.name();
-        if arguments.functions.is_some() {
-            return refused(format!("--functions is for work, not for {name}: leave it out"));
-        }
-        if let Some(against) =
-            arguments.against.iter().find(|against| matches!(against, Against::Fetch | Against::RawFetch))
-        {
-            return refused(format!(
-                "{} is a reference for work, not for {name}: leave it out",
-                against.name()
-            ));
-        }
-        return Ok(());
-    }
-    if let Some(against) =
-        arguments.against.iter().find(|against| Way::of(**against).is_none() && **against != Against::Cached)
-    {
-        return refused(format!(
-            "{} does no work: the references for work are ucx-am, fetch, raw-fetch and cached",
-            against.name()
-        ));
-    }
-    match arguments.sizes.0.iter().find(|size| **size == 0 || **size % 8 != 0) {
-        Some(size) => {
-            refused(format!("{size} B: the sizes of work are multiples of 8 bytes, for sum has keys of 8"))
-        }
-        None => Ok(()),
     }
 }

@@ -22,9 +22,8 @@ use super::lanes::lanes;
 use super::requests::Requests;
 use crate::perf::child_protocol::Offer;
 use crate::perf::clock;
-use crate::perf::liveness::Watch;
+use crate::perf::liveness::{LONGEST_SLEEP, Watch};
 use crate::perf::shared_memory::Memory;
-use crate::perf::wake_up::LONGEST;
 use crate::program::failure::Failure;
 
 /// The number of our messages.
@@ -97,7 +96,7 @@ impl<'a> Waiting<'a> {
 
     /// Sleeps, and serves what wakes it, until it is stopped.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
-        let longest = Timespec { tv_sec: LONGEST.as_secs() as i64, tv_nsec: 0 };
+        let longest = Timespec { tv_sec: LONGEST_SLEEP.as_secs() as i64, tv_nsec: 0 };
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(WORKER) }; 2];
         loop {

@@ -1,0 +1,208 @@
+//! Checks of the command line that clap cannot make, and the defaults that depend on several options.
+
+use clap::ValueEnum;
+use farjump::Mode;
+
+#[cfg(feature = "ucx")]
+use super::baselines::ucx;
+use super::metric::{Against, Metric};
+use super::options::Perf;
+use super::work::Way;
+use super::{perftest, remote_target};
+use crate::program::failure::Failure;
+
+/// # Errors
+/// When a UCX was named and cannot be used: measuring another one instead would say nothing of it.
+#[cfg(feature = "ucx")]
+fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
+    match &arguments.ucx_library {
+        Some(_) => ucx::version().map(drop).map_err(|why| Failure::new(format!("--ucx: {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// # Errors
+/// When a UCX was named.
+#[cfg(not(feature = "ucx"))]
+fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
+    match &arguments.ucx_library {
+        Some(_) => Err(Failure::new("--ucx: this program was built without UCX: build with --features ucx")),
+        None => Ok(()),
+    }
+}
+
+/// The references asked for, each once, or the usual one.
+pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
+    check_ucx(arguments)?;
+    check_image(arguments)?;
+    check_work(arguments)?;
+    let metric = arguments.metric;
+    let mut against = Vec::new();
+    match arguments.peer {
+        Some(_) => remote_target::check(arguments)?,
+        None if arguments.ucx.tcp => {
+            return Err(Failure::new(
+                "--ucx-tcp is for targets elsewhere: name one with --peer; UCX's TCP is measured here by --against ucx-am-tcp",
+            ));
+        }
+        None if arguments.clear.clear => {
+            return Err(Failure::new(
+                "--clear is for targets elsewhere: name one with --peer; what is clear is measured here by --transports tcp-clear",
+            ));
+        }
+        None => {}
+    }
+    for reference in &arguments.against {
+        check_reference(metric, *reference)?;
+        if !against.contains(reference) {
+            against.push(*reference);
+        }
+    }
+    if metric == Metric::FirstCall && arguments.modes.contains(&Mode::Local) {
+        return Err(Failure::new(
+            "in mode local no code comes to the target: first-call has nothing to measure",
+        ));
+    }
+    if matches!(metric, Metric::Scaling | Metric::WakeUp | Metric::Idle) && arguments.modes != [Mode::Cached]
+    {
+        return Err(Failure::new(format!("{} is measured in mode cached: leave --mode out", metric.name())));
+    }
+    if against.is_empty() {
+        // With a target elsewhere there is none but farjump itself.
+        let usual = || match arguments.peer {
+            None => perftest::usual(metric, &arguments.transports),
+            Some(_) => Vec::new(),
+        };
+        against.extend(usual_of_images(arguments).map_or_else(usual, |usual| vec![usual]));
+    }
+    check_slot(arguments, &against)?;
+    check_sleep(arguments)?;
+    Ok(against)
+}
+
+/// The modes asked for, each once, and cached where that is a reference.
+pub(super) fn modes_of(arguments: &Perf, against: &[Against]) -> Vec<Mode> {
+    let mut modes = Vec::new();
+    let reference = against.contains(&Against::Cached).then_some(Mode::Cached);
+    for mode in arguments.modes.iter().copied().chain(reference) {
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+    }
+    modes
+}
+
+/// # Errors
+/// When slots were asked for, and nothing that is measured has a ring for them.
+fn check_slot(arguments: &Perf, against: &[Against]) -> Result<(), Failure> {
+    let metric = arguments.metric;
+    if arguments.slot.is_none() {
+        return Ok(());
+    }
+    if !matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth) {
+        return Err(Failure::new(format!(
+            "--slot is for latency, rate and bandwidth: for {} there is no ring, leave it out",
+            metric.name()
+        )));
+    }
+    match against.iter().any(|against| against.has_slots()) {
+        true => Ok(()),
+        false => Err(Failure::new(
+            "--slot is for the rings of raw, ucx-stores and ucx-put: name one of them with --against",
+        )),
+    }
+}
+
+/// # Errors
+/// When the target is to sleep in what has no such target, or is about sleeping itself.
+fn check_sleep(arguments: &Perf) -> Result<(), Failure> {
+    let metric = arguments.metric;
+    match !arguments.target_sleeps || matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth) {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "--target-sleeps is for latency, rate and bandwidth: leave it out for {}",
+            metric.name()
+        ))),
+    }
+}
+
+/// # Errors
+/// When this is no reference for that metric.
+fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
+    let only_for = reference.only_for();
+    if let Some(program) = perftest::Program::of(reference) {
+        return program.check(metric);
+    }
+    if only_for.contains(&metric) || reference.measures().contains(&metric) {
+        return Ok(());
+    }
+    let (metric_name, name) = (metric.name(), reference.name());
+    let measured = [only_for, reference.measures()].concat();
+    if !measured.is_empty() {
+        let others = measured.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" and ");
+        return Err(Failure::new(format!(
+            "{name} is the reference for {others}, not for {metric_name}: leave it out"
+        )));
+    }
+    let own = Against::value_variants().iter().filter(|against| against.only_for().contains(&metric));
+    let own = own.map(|against| against.name()).collect::<Vec<_>>().join(" and ");
+    match own.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("{metric_name} has no reference but {own}: leave {name} out"))),
+    }
+}
+
+/// Refuses what is not for this metric, or for this metric alone.
+fn check_work(arguments: &Perf) -> Result<(), Failure> {
+    let refused = |why: String| Err(Failure::new(why));
+    if arguments.metric != Metric::Work {
+        let name = arguments.metric.name();
+        if arguments.functions.is_some() {
+            return refused(format!("--functions is for work, not for {name}: leave it out"));
+        }
+        if let Some(against) =
+            arguments.against.iter().find(|against| matches!(against, Against::Fetch | Against::RawFetch))
+        {
+            return refused(format!(
+                "{} is a reference for work, not for {name}: leave it out",
+                against.name()
+            ));
+        }
+        return Ok(());
+    }
+    if let Some(against) =
+        arguments.against.iter().find(|against| Way::of(**against).is_none() && **against != Against::Cached)
+    {
+        return refused(format!(
+            "{} does no work: the references for work are ucx-am, fetch, raw-fetch and cached",
+            against.name()
+        ));
+    }
+    match arguments.sizes.0.iter().find(|size| **size == 0 || **size % 8 != 0) {
+        Some(size) => {
+            refused(format!("{size} B: the sizes of work are multiples of 8 bytes, for sum has keys of 8"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses what has nothing to do with the length of an image.
+fn check_image(arguments: &Perf) -> Result<(), Failure> {
+    if arguments.image.is_none() {
+        return Ok(());
+    }
+    if !matches!(arguments.metric, Metric::Latency | Metric::Rate) {
+        let metric = arguments.metric.name();
+        return Err(Failure::new(format!("--image is for latency and rate, not for {metric}: leave it out")));
+    }
+    match arguments.modes.contains(&Mode::Local) {
+        true => Err(Failure::new("in mode local no code travels: leave it or --image out")),
+        false => Ok(()),
+    }
+}
+
+/// What images are compared with unless something else is asked for: where there are other modes, mode cached.
+fn usual_of_images(arguments: &Perf) -> Option<Against> {
+    let others = arguments.modes.iter().any(|mode| *mode != Mode::Cached);
+    (arguments.image.is_some() && others).then_some(Against::Cached)
+}

@@ -1,0 +1,156 @@
+//! Metrics, and the baselines that each can be compared with.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Metric {
+    Latency,
+    Rate,
+    Bandwidth,
+    FirstCall,
+    Work,
+    Scaling,
+    WakeUp,
+    Idle,
+}
+
+impl Metric {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Metric::Latency => "latency",
+            Metric::Rate => "rate",
+            Metric::Bandwidth => "bandwidth",
+            Metric::FirstCall => "first-call",
+            Metric::Work => "work",
+            Metric::Scaling => "scaling",
+            Metric::WakeUp => "wake-up",
+            Metric::Idle => "idle",
+        }
+    }
+
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Metric::Latency | Metric::FirstCall | Metric::WakeUp | Metric::Work => "us",
+            Metric::Scaling => "us and million/s",
+            Metric::Idle => "ms/s",
+            Metric::Rate => "million/s",
+            Metric::Bandwidth => "MB/s",
+        }
+    }
+
+    /// Whether messages follow each other without waiting for answers.
+    pub(super) fn streams(self) -> bool {
+        matches!(self, Metric::Rate | Metric::Bandwidth)
+    }
+
+    /// What is compared with unless something else is asked for.
+    pub(super) fn usual(self) -> Against {
+        match self {
+            Metric::Latency | Metric::Rate => Against::Raw,
+            Metric::Bandwidth => Against::Memcpy,
+            Metric::FirstCall => Against::Dlopen,
+            Metric::Work => Against::UcxAm,
+            Metric::Scaling => Against::Alone,
+            Metric::WakeUp | Metric::Idle => Against::Futex,
+        }
+    }
+}
+
+/// A reference.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Against {
+    Raw,
+    Memcpy,
+    Stream,
+    StreamSealed,
+    UcxAm,
+    UcxAmTcp,
+    UcxStores,
+    UcxPut,
+    Perftest,
+    Dlopen,
+    Cached,
+    Clear,
+    Single,
+    Fetch,
+    RawFetch,
+    Alone,
+    Futex,
+    UcxWait,
+    Iceoryx2,
+    // As the programs are called.
+    #[value(name = "ib_write_lat")]
+    #[serde(rename = "ib_write_lat")]
+    IbWriteLat,
+    #[value(name = "ib_send_lat")]
+    #[serde(rename = "ib_send_lat")]
+    IbSendLat,
+    #[value(name = "ib_write_bw")]
+    #[serde(rename = "ib_write_bw")]
+    IbWriteBw,
+}
+
+impl Against {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Against::Raw => "raw",
+            Against::Memcpy => "memcpy",
+            Against::Stream => "stream",
+            Against::StreamSealed => "stream-sealed",
+            Against::UcxAm => "ucx-am",
+            Against::UcxAmTcp => "ucx-am-tcp",
+            Against::UcxStores => "ucx-stores",
+            Against::UcxPut => "ucx-put",
+            Against::Perftest => "perftest",
+            Against::Dlopen => "dlopen",
+            Against::Cached => "cached",
+            Against::Clear => "clear",
+            Against::Single => "single",
+            Against::Fetch => "fetch",
+            Against::RawFetch => "raw-fetch",
+            Against::Alone => "alone",
+            Against::Futex => "futex",
+            Against::UcxWait => "ucx-wait",
+            Against::Iceoryx2 => "iceoryx2",
+            Against::IbWriteLat => "ib_write_lat",
+            Against::IbSendLat => "ib_send_lat",
+            Against::IbWriteBw => "ib_write_bw",
+        }
+    }
+
+    /// The metrics that this is a reference for and no other is, or that nothing else can be a reference for; empty where it
+    /// is one for all others.
+    pub(super) fn only_for(self) -> &'static [Metric] {
+        match self {
+            Against::Dlopen => &[Metric::FirstCall],
+            Against::Alone => &[Metric::Scaling],
+            Against::Futex | Against::UcxWait => &[Metric::WakeUp, Metric::Idle],
+            _ => &[],
+        }
+    }
+
+    /// The metrics that this can be a reference for, beside others; empty where it can be one for all that have no others.
+    pub(super) fn measures(self) -> &'static [Metric] {
+        match self {
+            Against::Stream | Against::StreamSealed | Against::UcxAmTcp | Against::Clear => {
+                &[Metric::Latency, Metric::Rate, Metric::Bandwidth]
+            }
+            Against::Single => &[Metric::Rate, Metric::Bandwidth],
+            _ => &[],
+        }
+    }
+
+    /// Whether it is farjump itself.
+    pub(super) fn is_farjump(self) -> bool {
+        matches!(self, Against::Cached | Against::Clear | Against::Single)
+    }
+
+    /// Whether its messages lie in a ring that may have slots of one length.
+    pub(super) fn has_slots(self) -> bool {
+        matches!(self, Against::Raw | Against::UcxStores | Against::UcxPut)
+    }
+}

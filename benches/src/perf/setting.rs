@@ -1,0 +1,35 @@
+//! The parts of a run that every metric needs.
+
+use super::across::Across;
+use super::baselines::ring::Layout;
+use super::child_protocol::{Set, Subject};
+use super::ifuncs::Libraries;
+use super::machine::Cpus;
+use super::options::Perf;
+use crate::program::workspace::Stage;
+
+/// What a run is made of, whatever it measures.
+pub(super) struct Setting<'a> {
+    pub(super) options: &'a Perf,
+    pub(super) stage: &'a Stage,
+    pub(super) cpus: Cpus,
+    /// Names, each once.
+    pub(super) transports: &'a [String],
+    pub(super) libraries: &'a Libraries,
+}
+
+impl Setting<'_> {
+    /// What a process on processor `cpu` is told that has the other side of these subjects.
+    pub(super) fn set(&self, subjects: &[Subject], cpu: usize, layout: Layout) -> Set {
+        Set {
+            subjects: subjects.to_vec(),
+            cpu,
+            ring: self.options.ring(),
+            sleeps: self.options.target_sleeps,
+            layout,
+            folder: self.stage.folder().to_owned(),
+            host: Across::host(self.options.across.as_ref()).to_owned(),
+            counter: self.libraries.counter.clone(),
+        }
+    }
+}
