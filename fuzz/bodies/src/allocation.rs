@@ -1,16 +1,17 @@
-//! Memory that a thread has allocated, counted: so that a promise about memory can be asserted.
+//! The memory allocated by a thread, counted: for assertions about bounded memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
 
 thread_local! {
-    // Neither needs a destructor, so an allocation at any time of a thread's life may use them.
+    // Neither needs a destructor, so allocations may use them at any time of a thread's life.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counting. A program in which memory is to be bounded names it as its `#[global_allocator]`.
+/// The system's allocator, with counting. Programs that assert bounded memory name it as their
+/// `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counting;
 
@@ -20,31 +21,33 @@ fn count(bytes: isize) {
     PEAK.set(PEAK.get().max(live));
 }
 
-// SAFETY: everything is the system allocator's doing; the counters touch no memory of its.
+// SAFETY: the system allocator does everything; the counters touch none of its memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller meets the same conditions for this call.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: the caller's promise is passed on: `at` came from the methods here, and so from the system.
+        // SAFETY: the caller meets the same conditions for this call: `at` came from the methods here, and so
+        // from the system.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both may be there while bytes move from one to the other.
+        // Both may exist while bytes move from one to the other.
         count(size as isize);
         count(-(layout.size() as isize));
-        // SAFETY: the caller's promise is passed on: `at` came from the methods here, and so from the system.
+        // SAFETY: the caller meets the same conditions for this call: `at` came from the methods here, and so
+        // from the system.
         unsafe { System.realloc(at, layout, size) }
     }
 }
 
-/// Runs `act`, and returns the most bytes that this thread held at once beyond what it held before. 0 in a program without
-/// [`Counting`], see [`is_counting`].
+/// Runs `act`, and returns the most bytes that this thread held at once beyond those before. 0 in a program
+/// without [`Counting`], see [`is_counting`].
 pub fn most_at_once<T>(act: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);
@@ -52,7 +55,7 @@ pub fn most_at_once<T>(act: impl FnOnce() -> T) -> (T, usize) {
     (result, (PEAK.get() - before).max(0) as usize)
 }
 
-/// Bytes that this thread has allocated and not freed; less than 0 where it has freed what others allocated.
+/// Bytes that this thread has allocated and not freed; negative if it has freed memory of other threads.
 pub fn live() -> isize {
     LIVE.get()
 }

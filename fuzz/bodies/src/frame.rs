@@ -1,7 +1,7 @@
 //! The body for frames.
 //!
-//! Its input: the line of the page at which the frame starts (a byte, modulo 64), the largest frame taken (a byte, in lines;
-//! 255: any), then the frame.
+//! Its input: the line of the page at which the frame starts (a byte, modulo 64), the largest accepted frame
+//! (a byte, in lines; 255: any), then the frame.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use farjump_core::frame::{
 
 use crate::assert_words;
 
-/// What a frame names and carries, apart from where in the frame that lies.
+/// The names and contents of a frame, without their locations.
 #[derive(PartialEq, Eq, Debug)]
 struct Contents<'a> {
     kind: Kind,
@@ -45,7 +45,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Reads a frame both ways: as a whole in memory, and field by field as a mailbox does, trailers included.
+/// Reads a frame in both ways: as a whole in memory, and field by field like a mailbox, trailers included.
 pub fn frame(data: &[u8]) {
     let [line, lines, frame @ ..] = data else { return };
     let base = usize::from(line % 64) * LINE;
@@ -69,7 +69,7 @@ pub fn frame(data: &[u8]) {
         check_messages(&header, view.payload());
     }
 
-    // The same parts at the same places, and something else between them.
+    // The same parts at the same offsets, and other bytes between them.
     let mut again = vec![0x5a; frame.len()];
     put(&mut again, 0, &frame[..8]);
     put_words(&mut again, 8, &header.to_words());
@@ -85,7 +85,7 @@ pub fn frame(data: &[u8]) {
     lay_out_again(&view, base);
 }
 
-/// Messages that are taken lie in the payload, one behind the other.
+/// Checks that accepted messages lie in the payload, one behind the other.
 fn check_messages(header: &Header, payload: &[u8]) {
     match Messages::of(header, || word(payload, 0)) {
         Ok(Messages { len, count }) => {
@@ -99,7 +99,7 @@ fn check_messages(header: &Header, payload: &[u8]) {
     }
 }
 
-/// What was read, laid out as a sender would, reads the same. A sender's names are text.
+/// Checks that a frame laid out by a sender with the read contents reads the same. A sender's names are text.
 fn lay_out_again(view: &FrameView<'_>, base: usize) {
     let contents = Contents::of(view);
     let Ok(name) = std::str::from_utf8(contents.name.unwrap_or_default()) else { return };
@@ -128,7 +128,7 @@ fn lay_out_again(view: &FrameView<'_>, base: usize) {
     assert_eq!(Contents::of(&read), contents);
 }
 
-/// As a mailbox reads: the words of the header, in a ring that goes on for as long as the input does.
+/// Reads like a mailbox: the words of the header, in a ring as long as the input.
 fn check_header(frame: &[u8], base: usize, limit: usize) {
     if frame.len() < LINE {
         return;
@@ -152,7 +152,7 @@ fn check_header(frame: &[u8], base: usize, limit: usize) {
     }
 }
 
-/// Header, name, image, payload and trailer follow each other and end where the frame does.
+/// Checks that header, name, image, payload and trailer follow each other and end where the frame ends.
 fn assert_apart(header: &Header, parts: &Parts, base: usize) {
     let (payload, len) = (u64::from(parts.payload), u64::from(header.frame_len));
     let mut ranges: Vec<Range<u64>> = Vec::new();

@@ -5,15 +5,15 @@ use farjump_loader::code_id;
 
 use crate::assert_words;
 
-/// Longest span 2 that is placed, in bytes: a few bytes of an image may ask for a gigabyte of zeroes.
+/// Longest span 2 that is placed, in bytes: a few bytes of an image may request a gigabyte of zeroes.
 const MOST_STATICS: usize = 1 << 20;
-/// Bytes on either side of each span that nobody may write.
+/// Bytes on either side of each span that must not be written.
 const GUARD: usize = 64;
 const UNTOUCHED: u8 = 0xa5;
-/// Where the code would run.
+/// Address at which the code would run.
 const ADDRESS: u64 = 0x7f00_0000_0000;
 
-/// Reads an image, makes it anew from its parts, and places it.
+/// Reads an image, encodes it again from its parts, and places it.
 pub fn image(data: &[u8]) {
     let view = match ImageView::new_checked(data) {
         Ok(view) => view,
@@ -69,7 +69,7 @@ fn place(view: &ImageView<'_>, parts: &ImageParts<'_>) {
             assert!(room2[GUARD..room2.len() - GUARD] == span2, "span 2 is not what was asked for");
         }
     }
-    // Room of another length is refused before anything is written.
+    // Space of another length is refused before anything is written.
     room1.push(UNTOUCHED);
     room1.fill(UNTOUCHED);
     assert!(matches!(
@@ -88,7 +88,7 @@ fn room<'a>(room1: &'a mut [u8], room2: &'a mut [u8]) -> Room<'a> {
     Room { span1: &mut room1[GUARD..end1], span2: &mut room2[GUARD..end2], address: ADDRESS }
 }
 
-/// Both spans as they should be: what travelled, zeroes behind the data, and each site what it asks for.
+/// The expected spans: the bytes that travelled, zeroes behind the data, and each site patched.
 fn expected(view: &ImageView<'_>, parts: &ImageParts<'_>) -> (Vec<u8>, Vec<u8>) {
     let (mut span1, mut span2) = (view.span1().to_vec(), view.data().to_vec());
     span2.resize(view.span2_len(), 0);

@@ -9,10 +9,10 @@ use rustix::fs::{Mode, fchmod};
 
 use crate::{assert_words, file_of};
 
-/// Most digits in a row in what is said of a file: those of a line's number, or of a descriptor's.
+/// Most digits in a row in a message about a file: those of a line's number, or of a descriptor's.
 const MOST_DIGITS: usize = 8;
 
-/// Reads the keys, as a target does when it starts.
+/// Reads the keys, as a starting target does.
 pub fn keys(data: &[u8]) {
     let file = file_of(data);
     fchmod(&file, Mode::RUSR | Mode::WUSR).expect("the file is this process's");

@@ -1,18 +1,8 @@
-//! What is fuzzed of farjump: everything that reads bytes which somebody else made.
+//! The fuzzed parts of farjump: everything that reads bytes from other processes.
 //!
-//! | body | takes | what is asserted, besides that nothing panics |
-//! |---|---|---|
-//! | [`frame`] | a frame, as a two-sided transport delivers it | parts that are accepted lie inside, apart and aligned; put together again they read the same |
-//! | [`image`] | an image, as it travels | an image that is accepted has one encoding and so one code id; placing it writes its spans and nothing else |
-//! | [`meeting`] | what a process that connects sends | memory stays bounded; a message that is accepted reads the same when it is sent on |
-//! | [`records`] | what is done to the records of an honest end of `tcp`, on their way | messages come whole and in order, or the link ends; memory stays bounded |
-//! | [`inspect`] | an ifunc library, as a file | whatever is wrong is said in words; a report is fit for a terminal |
-//! | [`library`] | an ifunc library, as a source opens it | its images are whole, and named by their code ids |
-//! | [`keys`] | a file of keys | there are no more than may be, no two alike; no digit of a key is in what is said of the file |
-//!
-//! Each is a function of bytes that panics if a promise is broken. The binaries of cargo-fuzz in the folder above call them,
-//! and so do this package's tests, over the kept corpus and over what [`Mutator`] makes of it.
-//! `fuzz/README.md` says how to run both.
+//! A body is a function of bytes that panics if a guarantee is broken. The binaries of cargo-fuzz in the
+//! folder above call them, and so do this package's tests, over the kept corpus and over mutations of it by
+//! [`Mutator`]. `fuzz/README.md` says how to run both.
 
 #![deny(missing_docs)]
 
@@ -40,10 +30,21 @@ pub use meeting::meeting;
 pub use mutate::Mutator;
 pub use records::records;
 
-/// A body: it panics if `data` breaks a promise.
+/// A body: panics if `data` breaks a guarantee.
 pub type Body = fn(&[u8]);
 
-/// Every body by the name of its target, which is that of its folder in the corpus too.
+/// Every body by the name of its target, which is also that of its folder in the corpus. Besides the absence
+/// of panics they assert:
+///
+/// | body | input | assertions |
+/// |---|---|---|
+/// | [`frame`] | a frame of a two-sided transport | accepted parts lie inside, apart and aligned; reassembled they read the same |
+/// | [`image`] | an image, as it travels | an accepted image has one encoding and code id; placing writes only its spans |
+/// | [`meeting`] | bytes of a connecting process | memory stays bounded; an accepted message reads the same when sent on |
+/// | [`records`] | changes to records of an honest `tcp` endpoint | whole messages in order, or an end; bounded memory |
+/// | [`inspect`] | an ifunc library, as a file | errors are described in words; a report is fit for a terminal |
+/// | [`library`] | an ifunc library, as a source opens it | its images are whole, and have their code ids |
+/// | [`keys`] | a file of keys | not too many, no two alike; messages contain no digit of a key |
 pub const BODIES: [(&str, Body); 7] = [
     ("frame", frame),
     ("image", image),
@@ -54,7 +55,7 @@ pub const BODIES: [(&str, Body); 7] = [
     ("keys", keys),
 ];
 
-/// An error's words are there, and cannot write to a terminal what they like.
+/// Checks that an error has words, and no control characters for a terminal.
 fn assert_words(error: &dyn std::error::Error) {
     let words = error.to_string();
     assert!(!words.trim().is_empty(), "{error:?} says nothing");

@@ -1,4 +1,4 @@
-//! The body for libraries, as a source opens them: nothing of the file runs. Its input is a file.
+//! The body for libraries, as a source opens them: none of the file's code runs. Its input is a file.
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use farjump_loader::{Library, code_id};
 
 use crate::{assert_words, file_of};
 
-/// Opens a library, and looks at what a source would send of it.
+/// Opens a library, and reads the parts that a source would send.
 pub fn library(data: &[u8]) {
     let file = file_of(data);
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));

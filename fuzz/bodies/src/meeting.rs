@@ -1,7 +1,7 @@
-//! The body for meetings.
+//! The body for handshakes.
 //!
-//! Its input: how many bytes come at a time (a byte; 0: all), then what a process that connects sends. Descriptors do not
-//! travel in bytes: inputs can only claim them.
+//! Its input: the number of bytes that arrive at a time (a byte; 0: all), then the bytes of a connecting
+//! process. Descriptors do not travel in bytes: inputs can only claim them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,16 +17,16 @@ use farjump_transports::tcp::Tcp;
 use crate::allocation::most_at_once;
 use crate::assert_words;
 
-/// Most bytes that taking one message may hold at once, whatever came: the longest body of a meeting, in a buffer that grows
-/// by doubling, and what it decodes to.
+/// Most bytes held at once while taking one message, whatever arrives: the longest body of a handshake, in a
+/// buffer that grows by doubling, and its decoded form.
 const MOST_MEMORY: usize = 256 * 1024;
-/// Most steps of a source that are taken.
+/// Most steps taken by a source.
 const MOST_STEPS: usize = 64;
-/// Most bytes written before the other side reads: a socket holds more.
+/// Most bytes written before the other side reads: fewer than fit a socket.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
-/// Takes the messages one by one; then has a target meet the process that sends them. Then the bytes are the steps of a source with a
-/// stream.
+/// Takes the messages one by one; then makes a target perform the handshake with the process that sends them.
+/// Then takes the bytes as steps of a source with a stream.
 pub fn meeting(data: &[u8]) {
     let [pace, sent @ ..] = data else { return };
     let pace = if *pace == 0 { MOST_AT_ONCE } else { usize::from(*pace) };
@@ -35,7 +35,7 @@ pub fn meeting(data: &[u8]) {
     join(sent);
 }
 
-/// A connection, and what listens at its other end.
+/// A connection, and the control connection at its other end.
 fn connection() -> (UnixStream, Control) {
     let (peer, own) = UnixStream::pair().expect("a pair of sockets");
     (peer, Control::from_stream(own).expect("a connection to this process"))
@@ -65,7 +65,7 @@ fn take(sent: &[u8], pace: usize) {
     }
 }
 
-/// A message that was taken can be sent, and is taken as the same.
+/// Checks that an accepted message can be sent, and is read as the same.
 fn send_on(message: &Message) {
     let (peer, mut control) = connection();
     let mut sender = Control::from_stream(peer).expect("a connection to this process");
@@ -75,9 +75,9 @@ fn send_on(message: &Message) {
     assert!(descriptors.is_empty());
 }
 
-/// A source whose link has a stream: each byte of `script` is a step of it, so that control connection and streams come in any order, in
-/// pieces, wrongly, and more than once. A link is made exactly when `Ready` and a stream with the token have come, the one after
-/// `Welcome` and neither wrongly.
+/// A source whose link has a stream. Each byte of `script` is a step of it, so that control connection and
+/// streams come in any order, in pieces, wrongly, and more than once. A link is made exactly when `Ready` and
+/// a stream with the token have come, both after `Welcome` and neither wrongly.
 fn join(script: &[u8]) {
     let (source, target) = connection();
     let mut source = Control::from_stream(source).expect("a connection to this process");
@@ -102,7 +102,8 @@ fn join(script: &[u8]) {
                 drop(source.send(&Message::Ready { end: end.clone(), stream: Some(answer) }, &[]));
                 ready = true;
             }
-            // A stream: with the token or almost, whole or in two pieces, and with more behind it.
+            // A stream: with the right or almost right token, whole or in two pieces, and with more behind
+            // it.
             2..=4 => {
                 let (mut stream, control) = connection();
                 let mut opening = [0; OPENING_LEN + 1];
@@ -157,7 +158,8 @@ fn join(script: &[u8]) {
     assert!(!(ready && joined), "no link of all that it takes");
 }
 
-/// No bytes make a link: that takes descriptors. The sender is told why, and nothing of it is left.
+/// Checks that no bytes make a link, which requires descriptors. The sender gets the reason, and nothing of
+/// it is left.
 fn arrive(sent: &[u8], pace: usize) {
     let (mut peer, control) = connection();
     let mut transports: [Box<dyn Transport>; 1] = [Box::new(Shm::new())];
@@ -172,7 +174,7 @@ fn arrive(sent: &[u8], pace: usize) {
                 assert!(asker.advance().expect("the socket has room"), "a short answer is not sent");
                 break;
             }
-            // No meeting awaits it.
+            // No handshake awaits it.
             Ok(Progress::Stream(_)) => break,
             Ok(Progress::Met(met)) => panic!("{met:?} without a descriptor"),
             Err(error) => {
@@ -186,7 +188,7 @@ fn arrive(sent: &[u8], pace: usize) {
     let mut answer = Vec::new();
     match peer.read_to_end(&mut answer) {
         Ok(_) => {}
-        // What the target had not read when it closed.
+        // Bytes that the target had not read when it closed.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         Err(error) => panic!("reading what the target said: {error}"),
     }

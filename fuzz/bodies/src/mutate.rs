@@ -1,4 +1,4 @@
-//! A mutator for the tests that run without a fuzzer: seeded, so that what fails can be made to fail again.
+//! A seeded mutator for tests without a fuzzer: failures can be reproduced.
 
 use fastrand::Rng;
 
@@ -6,12 +6,12 @@ use fastrand::Rng;
 const EDGES: [u64; 16] =
     [0, 1, 7, 8, 24, 63, 64, 65, 0xff, 0x100, 4096, 0xffff, 1 << 30, 1 << 31, u32::MAX as u64 - 63, u64::MAX];
 
-/// Spoils bytes in the ways in which peers are wrong: bits, numbers, lengths, fields that changed places.
+/// Spoils bytes in the ways of faulty peers: bits, numbers, lengths, swapped fields.
 #[derive(Clone, Debug)]
 pub struct Mutator(Rng);
 
 impl Mutator {
-    /// A mutator that does the same again for the same seed.
+    /// Makes a mutator that repeats itself for the same seed.
     pub fn new(seed: u64) -> Mutator {
         Mutator(Rng::with_seed(seed))
     }
@@ -21,8 +21,8 @@ impl Mutator {
         self.0.usize(..end)
     }
 
-    /// Changes `bytes` in one to four places, half of them among the first `head`. Their number may change too, but stays
-    /// at most `most`.
+    /// Changes `bytes` at one to four offsets, half of them among the first `head`. Their number may change
+    /// too, but stays at most `most`.
     pub fn mutate(&mut self, bytes: &mut Vec<u8>, head: usize, most: usize) {
         for _ in 0..self.0.usize(1..=4) {
             let within = if self.0.bool() { head.min(bytes.len()) } else { bytes.len() };
@@ -31,7 +31,7 @@ impl Mutator {
         }
     }
 
-    /// As [`Mutator::mutate`], and keeps the number of bytes.
+    /// [`Mutator::mutate`] that keeps the number of bytes.
     pub fn mutate_in_place(&mut self, bytes: &mut [u8], head: usize) {
         for _ in 0..self.0.usize(1..=4) {
             let within = if self.0.bool() { head.min(bytes.len()) } else { bytes.len() };
@@ -43,12 +43,12 @@ impl Mutator {
         match self.0.usize(..10) {
             0 => bytes.truncate(self.0.usize(..=bytes.len())),
             1 => {
-                // Some more, of one value.
+                // Additional bytes, all of one value.
                 let (more, value) = (self.0.usize(1..=64), self.0.u8(..));
                 bytes.resize(bytes.len() + more, value);
             }
             2 if within > 0 => {
-                // A part once more, or a part taken out.
+                // A part repeated, or removed.
                 let at = self.0.usize(..within);
                 let len = self.0.usize(1..=(bytes.len() - at).min(64));
                 if self.0.bool() {
@@ -62,7 +62,7 @@ impl Mutator {
         }
     }
 
-    /// Changes something among the first `within` bytes.
+    /// Changes some of the first `within` bytes.
     fn overwrite(&mut self, bytes: &mut [u8], within: usize) {
         if within == 0 {
             return;
@@ -72,7 +72,7 @@ impl Mutator {
             0 => bytes[at] ^= 1 << self.0.u8(..8),
             1 => bytes[at] = self.0.u8(..),
             2 => {
-                // A number where numbers are: at a multiple of its width.
+                // A number at a usual location: at a multiple of its width.
                 let width = 1 << self.0.usize(..4);
                 let at = at / width * width;
                 let Some(place) = bytes.get_mut(at..at + width) else { return };
@@ -83,7 +83,7 @@ impl Mutator {
                 place.copy_from_slice(&number.to_le_bytes()[..width]);
             }
             _ => {
-                // Two fields change places.
+                // Two fields swapped.
                 let width = 1 << self.0.usize(1..4);
                 let (one, other) = (at / width, self.0.usize(..within) / width);
                 for byte in 0..width {

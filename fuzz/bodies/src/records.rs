@@ -1,7 +1,8 @@
-//! The body for records: what comes over the stream of `tcp`.
+//! The body for records: the bytes on a `tcp` stream.
 //!
-//! An honest end sends messages, and something between the two ends does what it likes with the bytes. Its input: how records are
-//! protected and how large the window is (a byte), how many bytes come at a time (a byte; 0: all), then steps of two bytes each.
+//! An honest endpoint sends messages, and a middleman between the two endpoints changes the bytes at will.
+//! Its input: protection of records and size of the window (a byte), number of bytes that arrive at a time (a
+//! byte; 0: all), then steps of two bytes each.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -17,26 +18,26 @@ use farjump_transports::tcp::Tcp;
 use crate::allocation::{live, most_at_once};
 use crate::assert_words;
 
-/// Most steps that are taken.
+/// Most steps taken.
 const MOST_STEPS: usize = 160;
-/// Longest frame that either end takes.
+/// Longest frame that either endpoint accepts.
 const MAX_FRAME: usize = 80 << 10;
-/// Windows of the end under test.
+/// Windows of the endpoint under test.
 const WINDOWS: [usize; 4] = [4096, 16 << 10, 64 << 10, 256 << 10];
-/// Window of the honest end. Few answers fill it.
+/// Window of the honest endpoint. A few replies fill it.
 const HONEST: usize = 8192;
 /// Lengths of messages.
 const LENGTHS: [usize; 8] = [64, 64, 128, 4096, 16 << 10, (16 << 10) + 64, 33 << 10, MAX_FRAME];
-/// Memory beside that for messages: a few buffers, and tables of them.
+/// Memory besides that for messages: a few buffers, and tables of them.
 const BESIDES: usize = 256 << 10;
-/// Looks in a row that may find nothing although bytes are there.
+/// Polls in a row that may find nothing although bytes are there.
 const MOST_LOOKS: usize = 1 << 14;
 /// Bytes of a clear record's head.
 const HEAD: usize = 16;
 /// Bytes of a message in a record.
 const BODY: usize = 16 << 10;
 
-/// What comes between two ends, and the ends.
+/// The middleman, and the endpoints.
 pub fn records(data: &[u8]) {
     let [terms, pace, steps @ ..] = data else { return };
     let seal = [Seal::Clear, Seal::Aes, Seal::ChaCha, Seal::Clear][usize::from(terms % 4)];
@@ -49,7 +50,7 @@ pub fn records(data: &[u8]) {
     between.end();
 }
 
-/// How records are protected.
+/// The protection of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seal {
     Clear,
@@ -57,7 +58,8 @@ enum Seal {
     ChaCha,
 }
 
-/// The end `side` of a link with this window and that of its peer, on a socket, and the other side of the socket.
+/// The endpoint `side` of a link with this window and its peer's, on a socket, and the other side of the
+/// socket.
 fn end(seal: Seal, side: Side, window: usize, peers: usize) -> (Box<dyn Messages>, UnixStream) {
     let (own, other) = UnixStream::pair().expect("a pair of sockets");
     other.set_nonblocking(true).expect("a socket that does not block");
@@ -65,7 +67,7 @@ fn end(seal: Seal, side: Side, window: usize, peers: usize) -> (Box<dyn Messages
     let peer = Tcp::new().open(&OpenRequest::new(peers, MAX_FRAME)).expect("an end");
     let mut bytes = peer.address().bytes;
     if seal == Seal::ChaCha {
-        // Its processor has no instructions for AES.
+        // Its processor has no AES instructions.
         bytes[1] = 0;
     }
     let secret = (seal != Seal::Clear).then(|| Secret::from_bytes([9; Secret::LEN]));
@@ -77,7 +79,7 @@ fn end(seal: Seal, side: Side, window: usize, peers: usize) -> (Box<dyn Messages
     }
 }
 
-/// A message that was lent, and what was in it when it was.
+/// A lent message, and its contents at that time.
 struct Lent {
     start: NonNull<u8>,
     len: usize,
@@ -91,32 +93,32 @@ struct Between {
     honest: Box<dyn Messages>,
     /// The other side of its socket.
     tap: UnixStream,
-    /// The end under test.
+    /// The endpoint under test.
     own: Box<dyn Messages>,
     /// The other side of its socket.
     line: UnixStream,
-    /// All that the honest end has sent.
+    /// Everything that the honest endpoint has sent.
     said: Vec<u8>,
-    /// Its messages: their bytes, and where in `said` each ends.
+    /// Its messages: their bytes, and their ends in `said`.
     sent: Vec<(Vec<u8>, usize)>,
-    /// What is to go on to the end under test.
+    /// Bytes to pass on to the endpoint under test.
     queue: VecDeque<u8>,
-    /// What went on.
+    /// Bytes passed on.
     passed: Vec<u8>,
-    /// What a reader of clear records makes of that.
+    /// A reader of the clear records among these.
     reader: Reader,
-    /// What the end under test has sent, for the honest one.
+    /// Bytes sent by the endpoint under test, for the honest one.
     back: VecDeque<u8>,
     /// Bytes of messages that it has sent.
     answered: u32,
-    /// A message of it that the honest end is due to get.
+    /// Messages of it that the honest endpoint should still get.
     answers: u32,
     lent: Option<Lent>,
     taken: Vec<Vec<u8>>,
     ended: Option<TransportError>,
     cut: bool,
     honest_ended: bool,
-    /// Bytes that the end under test holds, beyond those before.
+    /// Bytes held by the endpoint under test, beyond those before.
     held: isize,
 }
 
@@ -162,7 +164,7 @@ impl Between {
             6 => self.answer(LENGTHS[some % LENGTHS.len()]),
             7 => self.bring_back(),
             8 => {
-                // A bit of what waits, near its beginning more often than not.
+                // A bit of the waiting bytes, usually near their beginning.
                 let at = if arg.is_multiple_of(2) { some / 8 } else { some * 67 };
                 if let Some(byte) = self.queue.get_mut(at) {
                     *byte ^= 1 << (arg % 8);
@@ -170,7 +172,7 @@ impl Between {
             }
             9 => drop(self.queue.drain(..some.min(self.queue.len()))),
             10 => {
-                // What went on already, once more.
+                // Repeats bytes that were passed on.
                 let from = self.passed.len() - some.min(self.passed.len());
                 let again = self.passed[from..].to_vec();
                 self.insert(&again);
@@ -180,7 +182,7 @@ impl Between {
             13 => self.insert(&vec![arg; some % 40]),
             14 if some % 8 == 0 => self.shut(),
             14 => {
-                // Where records come in the wrong order.
+                // Puts records into the wrong order.
                 let turned = some.min(self.queue.len());
                 self.queue.rotate_left(turned);
             }
@@ -199,7 +201,7 @@ impl Between {
         }
     }
 
-    /// The honest end sends a message, if it has room.
+    /// Makes the honest endpoint send a message, if it has credit.
     fn send(&mut self, len: usize) {
         if self.honest_ended {
             return;
@@ -207,7 +209,7 @@ impl Between {
         let Ok(room) = self.honest.reserve(len) else { return self.hear() };
         let number = self.sent.len();
         let bytes: Vec<u8> = (0..len).map(|at| (number * 31 + at / 5) as u8).collect();
-        // SAFETY: `reserve` lends so many bytes.
+        // SAFETY: `reserve` lends `len` bytes.
         unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), len) }.copy_from_slice(&bytes);
         if self.honest.commit(len, number as u64).is_err() {
             return self.hear();
@@ -218,7 +220,7 @@ impl Between {
         }
     }
 
-    /// Takes what the honest end has to send.
+    /// Takes the bytes that the honest endpoint sends.
     fn hear(&mut self) {
         loop {
             let heard = drain(&mut self.tap);
@@ -239,7 +241,8 @@ impl Between {
         }
     }
 
-    /// Up to `most` bytes of what waits go on, as far as the socket takes them. The end looks as they come.
+    /// Passes up to `most` waiting bytes on, as far as the socket takes them. The endpoint polls as they
+    /// arrive.
     fn pass(&mut self, most: usize) {
         let mut left = most.min(self.queue.len());
         let mut looks = 0;
@@ -250,7 +253,7 @@ impl Between {
             let written = match self.line.write(part) {
                 Ok(written) => written,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // It has closed its socket: not before it is dropped.
+                // It closes its socket only when dropped.
                 Err(error) => panic!("the end under test takes nothing: {error}"),
             };
             let part: Vec<u8> = self.queue.drain(..written).collect();
@@ -264,8 +267,8 @@ impl Between {
         }
     }
 
-    /// The end under test looks for a message. One is lent until it is released. Returns whether there is none, and
-    /// none is under way.
+    /// Polls the endpoint under test for a message. One is lent until its release. Returns whether there is
+    /// none, and none is under way.
     fn look(&mut self) -> bool {
         if self.ended.is_some() {
             return true;
@@ -279,7 +282,7 @@ impl Between {
                     start.addr().get().is_multiple_of(64) && len <= MAX_FRAME,
                     "{len} bytes at {start:?}"
                 );
-                // SAFETY: `poll` lends so many bytes until `release`.
+                // SAFETY: `poll` lends `len` bytes until `release`.
                 let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
                 match &self.lent {
                     Some(lent) => assert!(lent.start == start && lent.len == len, "another before a release"),
@@ -302,7 +305,7 @@ impl Between {
         }
     }
 
-    /// Gives the message that is lent back.
+    /// Releases the lent message.
     fn release(&mut self) {
         let Some(Lent { start, len, bytes }) = self.lent.take() else { return };
         // SAFETY: lent by `poll`, and not released yet.
@@ -313,19 +316,19 @@ impl Between {
         self.taken.push(bytes);
     }
 
-    /// The end under test sends a message, if it has room. Where it has none it takes what comes.
+    /// Makes the endpoint under test send a message, if it has credit. Without credit it receives.
     fn answer(&mut self, len: usize) {
         let own = &mut self.own;
         let (sent, held) = measured(self.held, self.window, || {
             let room = own.reserve(len)?;
-            // SAFETY: `reserve` lends so many bytes.
+            // SAFETY: `reserve` lends `len` bytes.
             unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), len) }.fill(len as u8);
             own.commit(len, 1)
         });
         self.held = held;
         match sent {
             Ok(()) => {
-                // What nothing takes any more is not sent, and no error yet.
+                // A message to a closed socket is not sent, and no error yet.
                 self.answered = self.answered.wrapping_add(len as u32);
                 self.answers += 1;
             }
@@ -334,7 +337,7 @@ impl Between {
         self.back.extend(drain(&mut self.line));
     }
 
-    /// What the end under test has sent comes to the honest one.
+    /// Passes the bytes of the endpoint under test to the honest one.
     fn bring_back(&mut self) {
         self.back.extend(drain(&mut self.line));
         while !self.honest_ended && !self.back.is_empty() {
@@ -348,7 +351,7 @@ impl Between {
             loop {
                 match self.honest.poll() {
                     Ok(Some((start, len))) => {
-                        // SAFETY: `poll` lends so many bytes until `release`.
+                        // SAFETY: `poll` lends `len` bytes until `release`.
                         let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
                         assert!(bytes.iter().all(|byte| *byte == len as u8), "an answer was changed");
                         self.honest.release();
@@ -368,13 +371,13 @@ impl Between {
         self.hear();
     }
 
-    /// The stream ends here.
+    /// Ends the stream here.
     fn shut(&mut self) {
         self.cut = true;
         self.line.shutdown(Shutdown::Write).expect("a socket that is shut down");
     }
 
-    /// How much of what went on is what the honest end has sent.
+    /// Length of the passed bytes that are as the honest endpoint sent them.
     fn common(&self) -> usize {
         self.passed.iter().zip(&self.said).take_while(|(one, other)| one == other).count()
     }
@@ -384,7 +387,7 @@ impl Between {
         self.common() == self.passed.len()
     }
 
-    /// All that waits goes on and is taken. Returns where nothing more comes.
+    /// Passes all waiting bytes on until they are taken, or nothing more arrives.
     fn finish(&mut self) {
         let mut looks = 0;
         loop {
@@ -411,12 +414,12 @@ impl Between {
                 self.bring_back();
             }
             assert!(self.cut || (self.ended.is_none() && !self.honest_ended), "an honest link ended");
-            // What the honest end said meanwhile.
+            // Bytes that the honest endpoint sent meanwhile.
             self.finish();
         }
         self.compare();
         if self.sealed && !self.is_honest() && !self.cut {
-            // As much as any head can have promised: none of it opens.
+            // As many as any head can have announced: none of them decrypts.
             self.queue = vec![0; 2 * MAX_FRAME].into();
             self.finish();
             assert!(self.ended.is_some(), "a sealed stream goes on although it was changed");
@@ -436,12 +439,12 @@ impl Between {
             let whole = at == 0 || sent.iter().any(|(_, end)| *end == at);
             assert!(!whole || *error.cause() == Cause::PeerGone, "{error}");
         }
-        // Ends with something to send wait for who reads it.
+        // Endpoints with bytes to send wait for their reader.
         drop((tap, line));
         drop((honest, own));
     }
 
-    /// What was taken is what is due.
+    /// Compares the taken messages with the expected ones.
     fn compare(&mut self) {
         let common = self.common();
         if self.sealed {
@@ -463,19 +466,19 @@ impl Between {
     }
 }
 
-/// Does what the end under test does, and adds what it holds then to `held`. It never holds more than its window and
-/// the longest frame need.
+/// Runs an operation of the endpoint under test, and adds the bytes that it holds then to `held`. It never
+/// holds more than its window and the longest frame need.
 fn measured<T>(held: isize, window: usize, act: impl FnOnce() -> T) -> (T, isize) {
     let before = live();
     let (result, most) = most_at_once(act);
     let most = held + most as isize;
-    // 64 bytes have a head and a tag beside them, and a buffer is full where no whole record has a place.
+    // 64 bytes have a head and a tag beside them, and a buffer is full when no whole record fits.
     let bound = 4 * window + 2 * MAX_FRAME + BESIDES;
     assert!(most <= bound as isize, "it holds {most} bytes, and its window is {window}");
     (result, held + live() - before)
 }
 
-/// All that is there.
+/// Reads all bytes that are there.
 fn drain(stream: &mut UnixStream) -> Vec<u8> {
     let mut bytes = vec![0; 64 << 10];
     let mut have = 0;
@@ -501,7 +504,7 @@ fn credit(consumed: u32, odd: u8) -> [u8; HEAD] {
     head(0, 0, u16::from(odd % 2) << 1, if odd.is_multiple_of(16) { consumed } else { 0 })
 }
 
-/// A clear message of `len` bytes, most often a right one.
+/// A clear message of `len` bytes, usually a right one.
 fn message(consumed: u32, len: usize, odd: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut done = 0;
@@ -530,20 +533,20 @@ fn head(message: u32, body: u16, flags: u16, consumed: u32) -> [u8; HEAD] {
     head
 }
 
-/// Clear records as `docs/protocol.md` says, read without looking at the code that is tested.
+/// Clear records by `docs/protocol.md`, read independently of the tested code.
 struct Reader {
     window: usize,
     bytes: Vec<u8>,
-    /// The message that has begun: its length, and what came of it.
+    /// The message that has begun: its length, and the bytes so far.
     begun: Option<(usize, Vec<u8>)>,
     messages: Vec<Vec<u8>>,
-    /// Bytes of all of them, those to come of the last one included.
+    /// Bytes of all messages, including the missing ones of the last.
     total: usize,
-    /// What was last said to be consumed.
+    /// The last stated consumed position.
     consumed: u32,
-    /// A head came that must not.
+    /// Whether a forbidden head came.
     lie: bool,
-    /// Something came that ends the link, or that does so at another pace.
+    /// Whether something came that ends the link, or may end it at another pace.
     may_end: bool,
 }
 
@@ -561,7 +564,7 @@ impl Reader {
         }
     }
 
-    /// Reads on. The receiver has sent `answered` bytes of messages.
+    /// Reads more bytes. The receiver has sent `answered` bytes of messages.
     fn read(&mut self, bytes: &[u8], answered: u32) {
         self.bytes.extend(bytes);
         let mut at = 0;
@@ -582,7 +585,7 @@ impl Reader {
                 break;
             }
             if done == 0 {
-                // Whether there is room for it depends on what was told before.
+                // Earlier statements decide whether there is credit for it.
                 self.may_end |= self.total != 0 && self.total + len > self.window;
             }
             let Some(body) = self.bytes.get(at + HEAD..at + HEAD + body) else { break };

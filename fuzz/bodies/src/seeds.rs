@@ -1,7 +1,8 @@
-//! What the kept corpus begins with: real frames, images, meetings and libraries, made by what makes them elsewhere,
-//! and files of keys.
+//! The seeds of the kept corpus: real frames, images, handshakes and libraries, made by the code that makes
+//! them elsewhere, and files of keys.
 //!
-//! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares what is there with them.
+//! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares the files there
+//! with them.
 
 use farjump_control::{Control, End, Limits, MeetRefusal, Message, Question, RefusalCause};
 use farjump_core::frame::{Kind, LINE, Messages, Plan, PlanCode, Trailer};
@@ -25,7 +26,7 @@ pub fn seeds() -> [(&'static str, Vec<Seed>); 7] {
     ]
 }
 
-/// Files of keys: one as bytes, one as a line, several with names and rights, and as many as may be.
+/// Files of keys: one as bytes, one as a line, several with names and rights, and one with the maximum.
 fn files_of_keys() -> Vec<Seed> {
     let digits = |byte: u8| format!("{byte:02x}").repeat(32);
     let several = format!(
@@ -133,7 +134,7 @@ fn frames() -> Vec<Seed> {
     ]
 }
 
-/// The frame of `plan` at a line of a page, as the body wants it. Its signal is zero.
+/// The frame of `plan` at a line of a page, in the body's format. Its signal is zero.
 fn frame(line: u8, lines: u8, plan: &Plan<'_>, payload: &[u8], trailer: Trailer) -> Vec<u8> {
     let layout = plan.layout(usize::from(line) * LINE, payload.len(), trailer);
     let mut bytes = vec![0; layout.frame_len];
@@ -142,7 +143,7 @@ fn frame(line: u8, lines: u8, plan: &Plan<'_>, payload: &[u8], trailer: Trailer)
     [&[line, lines][..], &bytes].concat()
 }
 
-/// What both sides say when they meet, and every other message once.
+/// The messages of both sides in a handshake, and every other message once.
 fn meetings() -> Vec<Seed> {
     let end = End {
         transport: "shm".into(),
@@ -192,14 +193,15 @@ fn meetings() -> Vec<Seed> {
         ("question", sent(0, &[Message::Ask(Question::Drop { id })])),
         ("two-questions", sent(0, &[Message::Ask(Question::Store), Message::Ask(Question::Stats)])),
         ("answer", sent(0, &[Message::Answer { bytes: vec![1, 1, 0] }])),
-        // Steps of a source with a stream: hello, and then the stream and the source's end in either order, or more streams.
+        // Steps of a source with a stream: hello, and then the stream and the source's endpoint in either
+        // order, or more streams.
         ("stream-first", vec![0, 0, 2, 1]),
         ("stream-last", vec![0, 0, 1, 2]),
         ("streams-again", vec![0, 0, 3 | 18 << 3, 4 | 20 << 3, 2, 2, 9, 2]),
     ]
 }
 
-/// What a process that sends `messages` writes, as the body wants it.
+/// The bytes of a process that sends `messages`, in the body's format.
 fn sent(pace: u8, messages: &[Message]) -> Vec<u8> {
     use std::io::Read;
     let (mut reader, own) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
@@ -213,14 +215,14 @@ fn sent(pace: u8, messages: &[Message]) -> Vec<u8> {
     bytes
 }
 
-/// What is done to records: how they are protected, how they come, and steps of two bytes.
+/// Changes to records: their protection, their arrival, and steps of two bytes.
 fn records() -> Vec<Seed> {
-    // Messages of all lengths go on as they are, and are answered.
+    // Messages of all lengths pass unchanged, and are replied to.
     let honest = |len: u8| [[0, len], [2, 0], [4, 0], [5, 0], [6, len], [7, 0]].concat();
     let all = (0..8).flat_map(honest).collect::<Vec<_>>();
     let script = |terms: u8, pace: u8, steps: &[u8]| [&[terms, pace][..], steps].concat();
     let many = [0, 0].repeat(40);
-    // The end under test has sent more than the peer took, so that it takes what comes while it holds a message.
+    // The endpoint under test has sent more than its peer took, so it receives while it holds a message.
     let held =
         [&many[..], &[0, 3, 2, 0, 4, 0], &[6, 7].repeat(16), &[2, 0, 15, 2, 15, 3, 4, 0, 5, 0]].concat();
     let padded = [12, 1, 11, 255, 2, 0, 6, 7].repeat(38);
@@ -246,7 +248,8 @@ fn records() -> Vec<Seed> {
     ]
 }
 
-/// Libraries: as little of a file as `farjump inspect` and sources read, with images for one machine and for two.
+/// Libraries: the minimal files that `farjump inspect` and sources accept, with images for one machine and
+/// for two.
 fn libraries() -> Vec<Seed> {
     let (one, two) = (sites(), all());
     let sizes = Sizes { text: 4, rodata: 12, got: 24, data: 20, bss: 28 };
@@ -257,7 +260,8 @@ fn libraries() -> Vec<Seed> {
     ]
 }
 
-/// A shared library with a table of dynamic symbols, and a section and a segment for the bundle; no code (System V gABI, chapters 4 and 5).
+/// A shared library with a table of dynamic symbols, and a section and a segment for the bundle; no code
+/// (System V gABI, chapters 4 and 5).
 fn library(name: &str, images: Vec<BundleImage<'_>>) -> Vec<u8> {
     const ADDRESS: u64 = 0x1000;
     const SECTIONS: [&str; 5] = ["", ".dynsym", ".dynstr", ".farjump", ".shstrtab"];
@@ -284,7 +288,8 @@ fn library(name: &str, images: Vec<BundleImage<'_>>) -> Vec<u8> {
     let mut file = vec![0; 64 + 56];
     let mut bundle_at = 0;
     let mut headers = vec![0; 64];
-    // sh_type, sh_flags, sh_addr, sh_link, sh_info, sh_entsize: symbols (their names are section 2), names, bytes, names.
+    // sh_type, sh_flags, sh_addr, sh_link, sh_info, sh_entsize: symbols (their names are section 2), names,
+    // bytes, names.
     let sections = [
         (11_u32, 2_u64, 0, 2_u32, 1_u32, 24_u64, &dynsym),
         (3, 2, 0, 0, 0, 0, &names),
@@ -311,7 +316,7 @@ fn library(name: &str, images: Vec<BundleImage<'_>>) -> Vec<u8> {
     file[64..72].copy_from_slice(&[1_u32, 4].map(u32::to_le_bytes).concat());
     let words = [bundle_at, ADDRESS, ADDRESS, len, len, 8];
     file[72..120].copy_from_slice(&words.map(u64::to_le_bytes).concat());
-    // 64 bits, little-endian; a shared library for x86-64; where its segment and its sections are.
+    // 64 bits, little-endian; a shared library for x86-64; the offsets of its segment and its sections.
     file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
     file[20] = 1;
     file[32] = 64;

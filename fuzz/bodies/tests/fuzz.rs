@@ -1,4 +1,4 @@
-//! The bodies over the kept corpus, and over what a seeded mutator makes of it.
+//! The bodies over the kept corpus, and over mutations of it by a seeded mutator.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,9 +15,9 @@ use farjump_loader::{Library, inspect as inspector};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Names the seed of the mutator: a number. Another one for each run unless it is set.
+/// The variable with the mutator's seed, a number. By default another one for each run.
 const SEED: &str = "FARJUMP_FUZZ_SEED";
-/// How many mutated inputs each body gets: a number.
+/// The variable with the number of mutated inputs for each body.
 const RUNS: &str = "FARJUMP_FUZZ_RUNS";
 /// Longest mutated input, in bytes.
 const MOST: usize = 16 * 1024;
@@ -48,8 +48,8 @@ fn body(target: &str) -> Body {
     BODIES.iter().find(|(name, _)| *name == target).expect("a body of that name").1
 }
 
-/// Gives the body of `target` what it keeps, and `runs` mutations of that. A seed, and the number of mutations before it, tell
-/// which input fails.
+/// Passes the kept inputs of `target`, and `runs` mutations of them, to its body. A seed, and the number of
+/// mutations before it, identify a failing input.
 fn fuzz(target: &str, runs: u64) {
     assert!(is_counting(), "memory is not counted");
     let (kept, body) = (corpus(target), body(target));
@@ -125,17 +125,18 @@ fn the_seeds_are_taken() {
                 _ => Keys::read(&path).map(drop).map_err(|error| error.to_string()),
             };
             fs::remove_file(&path).unwrap();
-            // They are for one machine.
+            // The seeds are for one machine.
             assert!(taken.is_ok() || (target != "keys" && cfg!(not(target_arch = "x86_64"))), "{taken:?}");
         }
     }
 }
 
-/// What a message decodes to can be far larger than its bytes: an empty string is a byte there, and 24 in memory.
+/// A decoded message can be far larger than its bytes: an empty string is one byte there, and 24 in memory.
 #[test]
 fn the_largest_hellos_take_bounded_memory() {
     assert!(is_counting(), "memory is not counted");
-    // Hello from machine 62, pid 1: no name and more transports than bytes, each without a name; or a name as long as can be.
+    // Hello from machine 62, pid 1: no name and more transports than bytes, each without a name; or a name of
+    // maximal length.
     let hellos = [&[0, 62, 1, 0, 0xff, 0xff, 0x03][..], &[0, 62, 1, 0xf9, 0xff, 0x03]];
     for (hello, body_len) in hellos.into_iter().flat_map(|hello| [(hello, 20), (hello, 64 * 1024_u32)]) {
         let mut sent = [&[0][..], b"FARJUMP\0\x04\0\0\0", &body_len.to_le_bytes(), &[0; 4], hello].concat();

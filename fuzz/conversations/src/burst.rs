@@ -1,4 +1,4 @@
-//! More at once than a target takes in a turn of it: whoever is beside that keeps its turns.
+//! More at once than a target takes in one of its turns: other peers keep their turns.
 
 use std::time::Duration;
 
@@ -10,17 +10,18 @@ use crate::functions::functions;
 use crate::hostile::Hostile;
 use crate::step::Signal;
 
-/// Most messages of one source that a target takes each time that it is polled, and each time that it waits.
+/// Most messages of one source that a target takes in each poll, and in each wait.
 const MESSAGES: u64 = 8;
-/// Most bytes that a look at a mailbox computes a checksum of.
+/// Most bytes that one poll of a mailbox checksums.
 const SUMMED: u64 = 16 << 10;
-/// Messages that come at once.
+/// Messages that arrive at once.
 const SENT: u64 = 100;
-/// How often the target is polled.
+/// Number of polls of the target.
 const POLLS: u64 = 12;
 
 impl Hostile<'_> {
-    /// Sends a hundred messages, each of which has an answer, and leaves a frame behind that is torn; `false` without a link.
+    /// Sends a hundred messages, each of which gets a response, and leaves a torn frame behind; `false`
+    /// without a link.
     fn burst(&mut self, seed: u64) -> bool {
         let (Some(control), Some(link)) = (&mut self.control, &mut self.link) else { return false };
         let function = &functions()[0];
@@ -47,7 +48,7 @@ impl Hostile<'_> {
         link.wire.channel().call_attention().is_ok()
     }
 
-    /// How many of the messages of a burst have been answered since this was asked last.
+    /// Number of messages of a burst that got a response since the last call.
     fn answers(&mut self) -> u64 {
         let Some(control) = &mut self.control else { return 0 };
         let mut answers = 0;
@@ -58,11 +59,11 @@ impl Hostile<'_> {
     }
 }
 
-/// Lets a burst come over a link that was just made, and polls the target. Returns how many of its messages were taken, and how many
-/// bytes checksums were computed of.
+/// Sends a burst over a new link, and polls the target. Returns the number of its messages that were taken,
+/// and the number of bytes checksummed.
 ///
 /// # Panics
-/// When the target does more in a turn than it says.
+/// When the target does more in a turn than it states.
 pub fn bounded(target: &mut Target<'_>, hostile: &mut Hostile<'_>, seed: u64) -> (u64, u64) {
     if !hostile.burst(seed) {
         return (0, 0);
@@ -72,7 +73,7 @@ pub fn bounded(target: &mut Target<'_>, hostile: &mut Hostile<'_>, seed: u64) ->
         let (before, sources) = (target.stats(), target.sources() as u64);
         target.poll().expect("the target works");
         let after = target.stats();
-        // A look at each mailbox, and one more behind each frame that it held.
+        // One poll of each mailbox, and one more behind each frame in it.
         let (done, frames) = (after.summed - before.summed, after.frames - before.frames);
         let most = SUMMED * (sources + 2 * frames);
         assert!(
@@ -81,7 +82,7 @@ pub fn bounded(target: &mut Target<'_>, hostile: &mut Hostile<'_>, seed: u64) ->
         );
         target.wait(Duration::ZERO).expect("the target waits");
         (taken, summed) = (taken + hostile.answers(), summed + done);
-        // Over TCP answers may come late.
+        // Over TCP responses may come late.
         let most = 2 * MESSAGES * polls;
         assert!(
             taken <= most,

@@ -1,4 +1,4 @@
-//! Descriptors of every kind, to be passed where others are expected.
+//! Descriptors of every kind, to pass in place of others.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,10 +13,10 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
 
-/// Descriptors that may be passed, and what has to stay open for as long as they matter.
+/// Descriptors to pass, and those that must stay open with them.
 #[derive(Debug, Default)]
 pub struct Odd {
-    /// To be passed.
+    /// Descriptors to pass.
     pub passed: Vec<OwnedFd>,
     /// Other ends, which stay here.
     pub kept: Vec<OwnedFd>,
@@ -34,7 +34,7 @@ impl Odd {
         odd
     }
 
-    /// What is to be passed, borrowed.
+    /// The descriptors to pass, borrowed.
     pub fn borrowed(&self) -> Vec<BorrowedFd<'_>> {
         self.passed.iter().map(AsFd::as_fd).collect()
     }
@@ -51,7 +51,7 @@ impl Odd {
             7 => eventfd(rng.u32(..3), EventfdFlags::NONBLOCK).ok(),
             8 => eventfd(0, if MAY_BLOCK { EventfdFlags::empty() } else { EventfdFlags::NONBLOCK }).ok(),
             9 => self.pair(rng.bool()),
-            // Seldom: where the other side is done with it first, it is this side that waits.
+            // Seldom: if the other side closes it first, this side waits.
             10 if rng.u8(..4) == 0 => self.lingering(),
             11 => File::open("/dev/null").ok().map(OwnedFd::from),
             12 => File::open("/proc/self").ok().map(OwnedFd::from),
@@ -65,7 +65,7 @@ impl Odd {
         self.passed.extend(descriptor);
     }
 
-    /// A socket whose queue is full, or is not.
+    /// A socket with a full or an empty queue.
     fn pair(&mut self, full: bool) -> Option<OwnedFd> {
         let (one, other) = UnixStream::pair().ok()?;
         one.set_nonblocking(true).ok()?;
@@ -79,7 +79,7 @@ impl Odd {
         Some(one.into())
     }
 
-    /// A socket that waits, when it is closed, until what it has sent is read, which nobody does.
+    /// A socket whose close waits until its bytes are read, which never happens.
     fn lingering(&mut self) -> Option<OwnedFd> {
         let listener = TcpListener::bind("127.0.0.1:0").ok()?;
         let stream = TcpStream::connect(listener.local_addr().ok()?).ok()?;
@@ -95,18 +95,18 @@ impl Odd {
     }
 }
 
-/// How long closing may take, in seconds.
+/// Time that closing may take, in seconds.
 const LINGER: u64 = 20;
 
-/// Whether descriptors are passed whose reading or writing blocks, and made so while they are used.
+/// Whether descriptors whose reads or writes block are passed, also made blocking during use.
 pub const MAY_BLOCK: bool = true;
-/// Whether descriptors are passed whose closing blocks.
+/// Whether descriptors whose close blocks are passed.
 pub const MAY_LINGER: bool = true;
 
 fn memory(len: u64, allocated: bool, seals: SealFlags) -> Option<OwnedFd> {
     let name = CString::new("farjump").ok()?;
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
-    // Sums of what peers say are not to fill this machine's memory.
+    // Lengths claimed by peers must not fill this machine's memory.
     let len = len.min(1 << 24);
     ftruncate(&file, len).ok()?;
     if allocated && len > 0 {

@@ -1,4 +1,4 @@
-//! The functions that conversations are about, built once for each process.
+//! The functions of conversations, built once for each process.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,12 +11,12 @@ use farjump_loader::code_id;
 use fastrand::Rng;
 use tempfile::TempDir;
 
-/// Those that hostile ends send. Each does no harm, whatever its payload is.
+/// Those that hostile ends send. Each is harmless, whatever its payload.
 pub const NAMES: [&str; 9] =
     ["echo", "tally", "pure", "aligned", "talker", "onward", "bulky", "lookup", "system"];
-/// Where in [`NAMES`] the one is that asks for its payload at whole pages.
+/// Index in [`NAMES`] of the function that requests its payload at whole pages.
 pub const ALIGNED: usize = 3;
-/// The one without statics.
+/// Index in [`NAMES`] of the function without statics.
 pub const PURE: usize = 2;
 
 /// A function, as its author built it.
@@ -36,7 +36,7 @@ impl Function {
         self.library.images()[0].bytes()
     }
 
-    /// What identifies it.
+    /// Its code id.
     pub fn id(&self) -> CodeId {
         self.library.images()[0].id()
     }
@@ -69,11 +69,11 @@ pub fn honest() -> &'static Function {
     functions().last().expect("it is the last")
 }
 
-/// An image that does nothing, in one of many ways: lengths, alignments, sites and names by the seed. If it is `spoilt`, it may
-/// be none.
+/// An image that does nothing, in one of many ways: lengths, alignments, sites and names by the seed. If
+/// `spoilt`, it may be no image.
 pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {
     let mut rng = Rng::with_seed(seed);
-    // Wherever it begins it returns.
+    // It returns from wherever it begins.
     let text = 8 * rng.usize(1..24);
     let mut span1 = vec![0xc3; text];
     let sites = rng.usize(..6);
@@ -120,14 +120,14 @@ pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {
     }
     let mut other = image.clone();
     Mutator::new(seed).mutate(&mut other, 64, 1 << 16);
-    // What is an image after all is run: it must be as harmless as the first.
+    // Bytes that are an image after all run: they must be as harmless as the first.
     match ImageView::new_checked(&other) {
         Ok(_) => image,
         Err(_) => other,
     }
 }
 
-/// The identity of an image.
+/// The code id of an image.
 pub fn id_of(image: &[u8]) -> CodeId {
     code_id(image)
 }

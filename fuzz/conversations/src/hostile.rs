@@ -1,4 +1,4 @@
-//! A hostile source: carries out steps, with messages, frames and descriptors of its own making.
+//! A hostile source: executes steps, with messages, frames and descriptors of its own making.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,23 +21,23 @@ use crate::streams::Streams;
 use crate::ways::Opened;
 use crate::wire::{Came, Wire};
 
-/// How long an answer of the target is waited for, in turns of it.
+/// Turns of the target in which a response must come.
 const TURNS: usize = 400;
 
-/// A source that keeps to no rule.
+/// A source that keeps no rule.
 pub struct Hostile<'s> {
     settings: &'s Settings,
     pub(crate) address: PeerAddress,
-    /// What it connects with, in turn: one for each key.
+    /// Its keys, used in turn.
     pub(crate) tcps: Vec<TcpOptions>,
     transport: Box<dyn Transport>,
     pub(crate) control: Option<Control>,
     pub(crate) link: Option<Linked>,
-    /// What has to stay open.
+    /// Descriptors that must stay open.
     kept: Vec<OwnedFd>,
     /// Memory whose connection is closed.
     memories: Vec<Linked>,
-    /// What gives the transport its stream, where it has one.
+    /// The transport's source of streams, if it has one.
     pub(crate) opened: Opened,
     /// Tokens of links that were made or begun, oldest first.
     pub(crate) tokens: Vec<[u8; Stream::TOKEN]>,
@@ -47,10 +47,10 @@ pub struct Hostile<'s> {
     pub links: u64,
 }
 
-/// What there is once both have met.
+/// The state after a handshake.
 pub(crate) struct Linked {
     pub(crate) wire: Wire,
-    /// The stream that its frames travel on, if they do.
+    /// The stream that its frames travel on, if any.
     pub(crate) stream: Option<OwnedFd>,
     bigger: Option<Wire>,
     pub(crate) epoch: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Linked {
 }
 
 impl<'s> Hostile<'s> {
-    /// One that has not connected yet.
+    /// Makes one that has not connected yet.
     pub fn new(
         settings: &'s Settings,
         address: PeerAddress,
@@ -88,12 +88,12 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Connects, and meets as far as the step says. `turn` gives the target a turn.
+    /// Connects, and performs the handshake as far as the step says. `turn` gives the target a turn.
     pub fn connect(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) {
         self.part(Parting::Drop);
         self.tcps.rotate_left(1);
         let deadline = Instant::now() + Duration::from_secs(10);
-        // A target that is full, or closing, does not listen to everybody.
+        // A target that is full or closing does not accept every connection.
         let Ok(control) = Control::connect_with(&self.address, &self.tcps[0], deadline) else { return };
         self.control = Some(control);
         if let Some(linked) = self.meet(meeting, turn) {
@@ -185,7 +185,7 @@ impl<'s> Hostile<'s> {
             match await_message(control, turn)?.0 {
                 Message::Go => break,
                 Message::Refuse { .. } | Message::Closing { .. } => return None,
-                // What it takes, and what may be done there.
+                // Its limits and rights.
                 _ => {}
             }
         }
@@ -207,7 +207,7 @@ impl<'s> Hostile<'s> {
         self.link.is_some() && self.control.is_some()
     }
 
-    /// Reads what has come, of both kinds.
+    /// Reads arrived messages and frames.
     pub fn listen(&mut self) {
         let Some(control) = &mut self.control else { return };
         for _ in 0..64 {
@@ -298,7 +298,7 @@ impl<'s> Hostile<'s> {
 
     /// Changes bytes of the mailbox, or of both.
     pub fn rewrite(&mut self, seed: u64, waiting: bool) {
-        // What runs in place is whatever lies there.
+        // Code in place runs whatever bytes are there.
         if self.settings.in_place {
             return;
         }
@@ -314,7 +314,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Writes a return line.
+    /// Writes a credit line.
     pub fn write_return_line(&mut self, seed: u64) {
         let Some(link) = &mut self.link else { return };
         link.wire.write_return_line(seed);
@@ -326,7 +326,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Says something on the control connection.
+    /// Sends a message on the control connection.
     pub fn say(&mut self, saying: Saying) {
         let Some(control) = &mut self.control else { return };
         let needed = self.link.as_ref().and_then(|link| link.needed);
@@ -369,7 +369,7 @@ impl<'s> Hostile<'s> {
                 spoken::write(control, &bytes, &[]);
             }
             Saying::Often(kind, times) => {
-                // What asks for mailboxes and what answers nothing come in numbers.
+                // Requests for mailboxes, and messages without a response, come in numbers.
                 let message = match kind % 4 {
                     0 => Message::Enlarge { frame: u64::MAX, payload: 1 },
                     1 => Message::NoCode { id: echo.id().0 },
@@ -385,7 +385,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Takes the offer of a bigger mailbox, or something like it.
+    /// Accepts the offer of a large mailbox, or something like it.
     fn accept(&mut self, odd: Option<u64>) {
         let (Some(control), Some(link)) = (&mut self.control, &mut self.link) else { return };
         let request = OpenRequest::new(region_len(4096), 4096);
@@ -405,7 +405,7 @@ impl<'s> Hostile<'s> {
         link.bigger = joined.ok().and_then(Wire::new);
     }
 
-    /// Sends a message with descriptors of any kind beside it.
+    /// Sends a message with descriptors of any kind.
     pub fn say_with(&mut self, kind: u8, seed: u64) {
         let Some(control) = &mut self.control else { return };
         if !control.carries_descriptors() {
@@ -423,7 +423,7 @@ impl<'s> Hostile<'s> {
         self.kept.extend(odd.kept);
     }
 
-    /// Does something to the descriptors that were passed between both.
+    /// Changes the descriptors that were passed between both.
     pub fn tamper(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed);
         if self.kept.is_empty() {
@@ -438,7 +438,7 @@ impl<'s> Hostile<'s> {
                 let _ = rustix::fs::fcntl_add_seals(descriptor, rustix::fs::SealFlags::SEAL);
             }
             2 => {
-                // Reads or rings the doorbell of the other side.
+                // Reads the doorbell of the other side, or wakes it.
                 let mut bytes = [0; 8];
                 if !is_blocking(descriptor) {
                     let _ = rustix::io::read(descriptor, &mut bytes);
@@ -452,7 +452,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// What asks properly, from another connection, and waits for the answer; `true` if one came.
+    /// Makes a proper admin request over another connection, and waits for the response; `true` if one came.
     pub fn question(&self, kind: u8) -> impl FnOnce() -> Result<bool, String> + Send + 'static {
         let function = &functions()[usize::from(kind / 8) % NAMES.len()];
         let question = match kind % 6 {
@@ -474,7 +474,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Asks in some other way, and goes.
+    /// Makes an admin request in some other way, and leaves.
     pub fn odd_ask(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -500,7 +500,7 @@ impl<'s> Hostile<'s> {
             }
             _ => drop(control.send(&ask, &[])),
         }
-        // It stays for the rest of the conversation, or goes without the answer.
+        // It stays for the rest of the conversation, or leaves without the response.
         if rng.bool()
             && let Ok(descriptor) = control.as_fd().try_clone_to_owned()
         {
@@ -508,7 +508,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Goes.
+    /// Leaves.
     pub fn part(&mut self, parting: Parting) {
         match parting {
             Parting::Half => {
@@ -535,7 +535,7 @@ fn is_blocking(descriptor: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
-/// The next message, for which the target gets some turns.
+/// The next message; the target gets some turns for it.
 pub(crate) fn await_message(
     control: &mut Control,
     turn: &mut dyn FnMut(),
@@ -550,7 +550,7 @@ pub(crate) fn await_message(
     None
 }
 
-/// An end of which something is changed.
+/// An endpoint's address with a change.
 pub(crate) fn changed(mut end: End, seed: u64) -> End {
     let mut rng = Rng::with_seed(seed);
     match rng.u8(..8) {
@@ -572,7 +572,7 @@ pub(crate) fn changed(mut end: End, seed: u64) -> End {
     end
 }
 
-/// What a function gets. No eight bytes of it look like an address.
+/// The payload of a function. No eight bytes of it look like an address.
 fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
     let mut rng = Rng::with_seed(step.seed);
     let mut bytes: Vec<u8> = (0..step.len).map(|_| rng.u8(0x40..0x60)).collect();
@@ -601,10 +601,10 @@ fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Nothing of the target's memory is in what it sends.
+/// Checks that the target's frames contain none of its memory.
 fn check(came: &Came, settings: &Settings) {
     let header = &came.header;
-    // Where code runs in place its sites are patched in the mailbox: what lies there may come back.
+    // The sites of code in place are patched in the mailbox: those bytes may come back.
     if header.kind != Kind::Reply || settings.in_place {
         return;
     }

@@ -1,8 +1,9 @@
 //! The stateful fuzzer: whole conversations with a target, and with a source, made from a seed.
 //!
-//! A conversation is a list of typed steps ([`step::Step`]), most of them such as honest sources and targets take, some changed. A hostile
-//! end carries them out with messages, frames, descriptors and memory of its own making. Beside it an honest link calls a function that
-//! nobody else calls: it loses no call, and none runs twice. What is asserted besides is said in `fuzz/README.md`.
+//! A conversation is a list of typed steps ([`step::Step`]), most of them like those of honest sources and
+//! targets, some changed. A hostile end executes them with messages, frames, descriptors and memory of its
+//! own making. Beside it an honest link calls a function that no other link calls: it loses no call, and none
+//! runs twice. `fuzz/README.md` lists the other assertions.
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! A hostile target, and a source that works with it: every wait of the source ends in its time.
+//! A hostile target, and a source that uses it: every wait of the source ends in time.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,63 +25,63 @@ use crate::step::{Meeting, Signal, Way, any_meeting};
 use crate::ways::transport;
 use crate::wire::Wire;
 
-/// How long the source waits for each thing.
+/// Timeout of each wait of the source.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long connecting may take.
+/// Timeout of connecting.
 const CONNECTING: Duration = Duration::from_millis(300);
-/// How much longer than it was told a source may take, on a machine that has other things to do.
+/// Time beyond its timeout that a source may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// What the hostile target does next.
+/// The next action of the hostile target.
 #[derive(Clone, Copy, Debug)]
 pub enum Turn {
-    /// Answers all that has come, as it should.
+    /// Replies to everything properly.
     Answers,
-    /// Answers the last call, or another, with something.
+    /// Replies to the last call, or another, with something.
     Replies(u64),
     /// Sends a frame of a kind that targets do not send.
     Frame(u64),
     /// Refuses the last call, or another.
     Refuses(u64),
-    /// Asks for code that the source has, or for other code.
+    /// Requests code that the source has, or other code.
     Needs(u64),
-    /// Says something.
+    /// Sends a message.
     Says(u8),
-    /// Says something, changed.
+    /// Sends a changed message.
     Spoilt(u8, u64),
-    /// Says something with descriptors.
+    /// Sends a message with descriptors.
     SaysWith(u8, u64),
     /// Sends bytes.
     Bytes(u64),
-    /// Offers a bigger mailbox, or something like it, and says `Go` when an end comes.
+    /// Offers a large mailbox, or something like it, and sends `Go` when an endpoint address comes.
     Offers(u64),
     /// Writes over the source's mailbox.
     Rewrites(u64),
-    /// Writes a return line.
+    /// Writes a credit line.
     Returns(u64),
     /// Waits.
     Pauses(u8),
-    /// Ends the link. The next source is met.
+    /// Ends the link. The next source is accepted.
     Parts,
-    /// Says that it closes.
+    /// Announces that it closes.
     Closes,
 }
 
 /// A conversation with a source.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// How both reach each other.
+    /// The path between both.
     pub way: Way,
-    /// How sources are met, one after the other.
+    /// The handshakes with sources, one after the other.
     pub meetings: Vec<Meeting>,
-    /// What the hostile target does.
+    /// The actions of the hostile target.
     pub turns: Vec<Turn>,
-    /// What the source does.
+    /// The actions of the source.
     pub acts: Vec<u8>,
 }
 
 impl Scene {
-    /// What the seed says.
+    /// Makes a conversation by the seed.
     pub fn new(rng: &mut Rng) -> Scene {
         let meeting = |rng: &mut Rng| if rng.u8(..3) == 0 { any_meeting(rng) } else { Meeting::Proper };
         Scene {
@@ -117,10 +117,10 @@ fn turn(rng: &mut Rng) -> Turn {
     }
 }
 
-/// Carries it out. Returns how many acts of the source went well, and how many did not.
+/// Executes it. Returns how many actions of the source succeeded, and how many failed.
 ///
 /// # Panics
-/// When something does not hold that is promised.
+/// When a guarantee is broken.
 pub fn talk_to_source(seed: u64, scene: &Scene) -> (u64, u64) {
     let folder = TempDir::new().expect("a folder");
     let key = (scene.way.is_tcp() && !seed.is_multiple_of(3)).then(|| Key::from_bytes([seed as u8; 32]));
@@ -135,7 +135,7 @@ pub fn talk_to_source(seed: u64, scene: &Scene) -> (u64, u64) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let source = scope.spawn(|| {
-            // Also when this panics the other side ends.
+            // Ends the other side also when this one panics.
             let _over = Over(&over);
             Source { address, key, scene, seed, link: None, well: 0, ill: 0 }.acts()
         });
@@ -198,7 +198,7 @@ impl Source<'_> {
         }
     }
 
-    /// Does something that takes so long at most.
+    /// Runs an action that may take at most `most`.
     fn timed<T>(
         &mut self,
         what: &str,
@@ -297,7 +297,7 @@ struct Liar<'s> {
     wire: Option<Wire>,
     bigger: Option<Wire>,
     offered: Option<SecondEnd>,
-    /// Calls whose answer is due: token and payload.
+    /// Calls that wait for a reply: token and payload.
     due: Vec<(u32, Vec<u8>)>,
     last: u32,
     kept: Vec<OwnedFd>,
@@ -336,7 +336,7 @@ impl<'s> Liar<'s> {
         }
     }
 
-    /// Meets whoever has connected. `false` if nobody has.
+    /// Performs the handshake with a connected source. `false` if there is none.
     fn meets(&mut self) -> bool {
         let Ok(Some(control)) = self.listener.accept() else { return false };
         (self.wire, self.bigger, self.offered) = (None, None, None);
@@ -414,7 +414,7 @@ impl<'s> Liar<'s> {
         Some(())
     }
 
-    /// Takes what has come.
+    /// Takes arrived messages and frames.
     fn listens(&mut self) {
         let Some(control) = &mut self.control else { return };
         loop {

@@ -12,7 +12,7 @@ use farjump_core::image::CodeId;
 use farjump_fuzz::Mutator;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// A message of some kind, whole and with nothing in it that anybody waits for.
+/// A message of some kind, whole and unexpected by any peer.
 pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
     let text = String::from("by the fuzzer");
     let end = End {
@@ -49,18 +49,18 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
     }
 }
 
-/// The share of the stream's secret that a Welcome brings, which is followed by one byte alone.
+/// The share of the stream's secret in a Welcome; only one byte follows it.
 pub fn share_of(message: &Message) -> [u8; Share::LEN] {
     let bytes = bytes_of(message);
     let from = bytes.len().saturating_sub(Share::LEN + 1);
     bytes[from..].first_chunk().copied().unwrap_or([0; Share::LEN])
 }
 
-/// A message as it travels, without the prefix.
+/// A message as it travels, without the preamble.
 pub fn bytes_of(message: &Message) -> Vec<u8> {
     let (mut reader, own) = UnixStream::pair().expect("a pair of sockets");
     let mut control = Control::from_stream(own).expect("a connection to this process");
-    // What is too long for a connection that has not met is nothing here.
+    // A message too long for a connection before the handshake is replaced.
     if control.send(message, &[]).is_err() || control.wants_write() {
         return vec![0; 8];
     }
@@ -70,14 +70,15 @@ pub fn bytes_of(message: &Message) -> Vec<u8> {
     bytes.split_off(PREFIX_LEN)
 }
 
-/// The same, changed.
+/// The bytes of a changed message.
 pub fn spoilt(message: &Message, seed: u64) -> Vec<u8> {
     let mut bytes = bytes_of(message);
     Mutator::new(seed).mutate(&mut bytes, 64, 1 << 16);
     bytes
 }
 
-/// Writes bytes past everything, with descriptors beside the first. What does not fit is not written.
+/// Writes bytes directly to the socket, with descriptors beside the first. Bytes that do not fit are not
+/// written.
 pub fn write(control: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -85,11 +86,11 @@ pub fn write(control: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) 
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors[..descriptors.len().min(16)]));
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    // A socket that is full or closed is as good as any.
+    // A full or closed socket is as good as any.
     let _ = sendmsg(control.as_fd(), &[IoSlice::new(bytes)], &mut ancillary, flags);
 }
 
-/// The head of a message with a body of `len` bytes and so many descriptors.
+/// The head of a message with a body of `len` bytes and `descriptors` descriptors.
 pub fn head(len: usize, descriptors: usize) -> [u8; 8] {
     let [a, b, c, d] = (len as u32).to_le_bytes();
     [a, b, c, d, descriptors as u8, 0, 0, 0]

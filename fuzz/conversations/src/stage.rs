@@ -1,4 +1,4 @@
-//! A target, an honest link beside the hostile source, and what is asserted of them.
+//! A target, an honest link beside the hostile source, and the assertions about them.
 
 use std::fs;
 use std::fs::Permissions;
@@ -15,17 +15,19 @@ use crate::hostile::Hostile;
 use crate::step::{Meeting, Parting, Settings, Step, Way};
 use crate::ways::transport;
 
-/// How long anything may take that an honest source waits for: much longer than it takes on a machine that does nothing else.
+/// Timeout of an honest source: much longer than anything takes on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the rest of a frame may take, and a meeting.
+/// Timeouts of the rest of a frame, and of a handshake.
 const LIMITS: (Duration, Duration) = (Duration::from_millis(15), Duration::from_millis(400));
-/// How long the rest of a frame may take where an honest one comes in pieces too, whose sender may have to wait for a processor.
+/// Timeout of the rest of a frame where honest frames come in pieces too, and their sender may wait for a
+/// processor.
 const STALL: Duration = Duration::from_secs(10);
-/// Most descriptors that a conversation has open at once, those of the hostile end and those that it passed included.
+/// Most descriptors that a conversation has open at once, including those of the hostile end and those that
+/// it passed.
 const MOST_OPEN: usize = 256;
-/// Most bytes of shared memory that it has mapped at once, at both ends.
+/// Most bytes of shared memory mapped at once, at both ends.
 const MOST_SHARED: u64 = 64 << 20;
-/// What a target says that has as many sources as it takes.
+/// Words of a target that has its maximum of sources.
 const FULL: &str = "has as many";
 
 extern "C" fn twice(value: u64) -> u64 {
@@ -36,7 +38,7 @@ static VERSION: u64 = 7;
 
 /// The target under test.
 enum Victim {
-    /// In this thread: it runs when it is polled.
+    /// In this thread: it runs when polled.
     Here(Box<Target<'static>>),
     /// On a thread of its own.
     There(TargetThread),
@@ -55,36 +57,36 @@ impl Victim {
     }
 }
 
-/// What this process has open and mapped.
+/// The open descriptors and mappings of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holdings {
     /// Descriptors.
     pub descriptors: usize,
-    /// Bytes of shared memory that is mapped.
+    /// Bytes of mapped shared memory.
     pub shared: u64,
 }
 
 impl Holdings {
-    /// What the descriptors are, for whoever looks for one that is left.
+    /// The kinds of the descriptors, to find one that is left.
     pub fn open() -> Vec<String> {
         let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string())).collect()
     }
 
-    /// Whether there is no more of anything than `before`.
+    /// Whether nothing exceeds `before`.
     pub fn is_within(self, before: Holdings) -> bool {
         self.descriptors <= before.descriptors && self.shared <= before.shared
     }
 
-    /// As the system says.
+    /// The present numbers of the system.
     pub fn now() -> Holdings {
-        // The file of a library that was brought stays open, as the library stays loaded.
+        // The file of an exported library stays open, as the library stays loaded.
         let descriptors = Holdings::open().iter().filter(|open| !open.contains("farjump-export")).count();
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let shared = maps.lines().filter_map(|line| {
             let mut fields = line.split(' ');
             let (start, end) = fields.next()?.split_once('-')?;
-            // Libraries that were brought are mapped privately, and stay.
+            // Exported libraries are mapped privately, and stay.
             fields.next().filter(|rights| rights.ends_with('s'))?;
             Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
         });
@@ -92,7 +94,7 @@ impl Holdings {
     }
 }
 
-/// Everything that takes part.
+/// All participants.
 struct Stage<'s> {
     settings: &'s Settings,
     victim: Option<Victim>,
@@ -101,22 +103,22 @@ struct Stage<'s> {
     key: Option<Key>,
     link: Option<Link>,
     seed: u64,
-    /// Calls of the honest function that were sent, and surely run.
+    /// Calls of the honest function that were sent, and must run.
     sent: u64,
-    /// Whether some are lost with a link that ended for a reason of its own.
+    /// Calls that may be lost with a link that ended for a reason of its own.
     unsure: u64,
-    /// What there was before it.
+    /// The holdings before it.
     before: Holdings,
     outcome: Outcome,
     _folder: TempDir,
 }
 
-/// What a conversation came to.
+/// The result of a conversation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Links that the hostile source made.
     pub links: u64,
-    /// Those of them that have a stream.
+    /// Those with a stream.
     pub streams: u64,
     /// Replies that it got.
     pub replies: u64,
@@ -128,20 +130,21 @@ pub struct Outcome {
     pub honest: u64,
     /// Images that the target placed.
     pub placed: u64,
-    /// Questions that it answered.
+    /// Admin requests that it responded to.
     pub answers: u64,
     /// Messages of bursts that it took.
     pub taken: u64,
-    /// Bytes of bursts that it computed checksums of.
+    /// Bytes of bursts that it checksummed.
     pub summed: u64,
     /// Refusals by cause: each is a bit.
     pub causes: u64,
-    /// Most descriptors that were open after a step, and most bytes of shared memory, beyond those before the conversation.
+    /// Most open descriptors after a step, and most bytes of shared memory, beyond those before the
+    /// conversation.
     pub most: (usize, u64),
 }
 
 impl Outcome {
-    /// That of several conversations.
+    /// The sum of two results.
     #[must_use]
     pub fn and(self, other: Outcome) -> Outcome {
         Outcome {
@@ -161,10 +164,10 @@ impl Outcome {
     }
 }
 
-/// Carries out a conversation with a target.
+/// Executes a conversation with a target.
 ///
 /// # Panics
-/// When something does not hold that is promised.
+/// When a guarantee is broken.
 pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome {
     let mut stage = Stage::new(seed, settings);
     let address = stage.address.parse().expect("an address");
@@ -183,7 +186,7 @@ pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome
     }
     stage.turn();
     hostile.listen();
-    // It stays while the honest link is asked for the last time, and goes then.
+    // It stays during the honest link's last call, and then leaves.
     stage.honest_call(64);
     hostile.part(Parting::Drop);
     let (links, replies) = (hostile.links, hostile.replies);
@@ -193,12 +196,12 @@ pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome
     Outcome { links, streams, replies, ..stage.end() }
 }
 
-/// The key with further rights at this place of the file.
+/// The key with further rights at this index in the file.
 fn further_key(seed: u64, at: usize) -> Key {
     Key::from_bytes([(seed as u8).wrapping_add(at as u8 + 1); 32])
 }
 
-/// What is in the file of a key that has 32 equal bytes.
+/// The line in the file of a key with 32 equal bytes.
 fn line(byte: u8) -> String {
     format!("{byte:02x}").repeat(32)
 }
@@ -303,7 +306,7 @@ impl<'s> Stage<'s> {
         self.victim.as_mut().expect("it is there until the end").turn();
     }
 
-    /// Gives the target turns while another thread does what waits for it.
+    /// Gives the target turns while another thread waits for it.
     fn meanwhile<T: Send>(&mut self, act: impl FnOnce() -> T + Send) -> T {
         let begun = Instant::now();
         std::thread::scope(|scope| {
@@ -355,7 +358,7 @@ impl<'s> Stage<'s> {
         }
     }
 
-    /// Calls, and compares what comes back.
+    /// Calls, and compares the reply.
     fn honest_call(&mut self, len: usize) {
         let Some(link) = self.link.take() else { return };
         let args = vec![0x2a; len];
@@ -376,7 +379,7 @@ impl<'s> Stage<'s> {
     }
 
     fn refused(&mut self, error: &Error) {
-        // Code that runs in place needs no writable statics, and a place that is executable.
+        // Code that runs in place needs no writable statics, and an executable mailbox.
         panic!("a call of the honest link failed: {error}");
     }
 
@@ -508,7 +511,7 @@ impl<'s> Stage<'s> {
             Step::Stray(seed) => hostile.stray(seed),
             Step::Owner(what) => self.owner(what),
             Step::Burst(seed) => {
-                // Nothing of an older link is under way on a new one.
+                // No frame of an older link is under way on a new one.
                 let victim = self.victim.as_mut().expect("it is there until the end");
                 hostile.connect(Meeting::Proper, &mut || victim.turn());
                 if let Victim::Here(target) = victim {
@@ -521,7 +524,7 @@ impl<'s> Stage<'s> {
         }
     }
 
-    /// What all sides hold together stays bounded during the conversation too.
+    /// Checks that the holdings of all sides stay bounded during the conversation too.
     fn holds_little(&mut self, step: &Step) {
         let now = Holdings::now();
         let descriptors = now.descriptors.saturating_sub(self.before.descriptors);
@@ -535,14 +538,14 @@ impl<'s> Stage<'s> {
         self.outcome.most = (open.max(descriptors), mapped.max(shared));
     }
 
-    /// What the owner of a target does while it runs.
+    /// An action of the target's owner while it runs.
     fn owner(&mut self, what: u8) {
         let function = &functions()[usize::from(what / 8) % functions().len()];
         let Some(Victim::Here(target)) = &mut self.victim else { return };
         match what % 6 {
             0 => drop(target.forget(&function.id())),
             1 if function.name != "lookup" && function.name != "system" => {
-                // There may be no room for it.
+                // The store may be full.
                 let _ = target.set_local(&function.library);
             }
             2 if function.name != "honest" => drop(target.remove_local(function.name)),
@@ -558,7 +561,7 @@ impl<'s> Stage<'s> {
         }
     }
 
-    /// Ends all, and looks at what the target has counted.
+    /// Ends everything, and checks the target's counters.
     fn end(mut self) -> Outcome {
         self.link = None;
         let mut target = match self.victim.take() {

@@ -1,5 +1,5 @@
-//! What a conversation is made of: settings, and a list of steps. Both come from a seed; each step has what it needs to be
-//! carried out without the others, so that steps can be left out of a conversation that fails.
+//! The parts of a conversation: settings, and a list of steps. Both come from a seed. Each step can be
+//! executed without the others, so steps can be left out of a failing conversation.
 
 use farjump_control::Rights;
 use farjump_core::frame::Kind;
@@ -7,20 +7,20 @@ use fastrand::Rng;
 
 use crate::functions::NAMES;
 
-/// How the two sides reach each other.
+/// The path between the two sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// Shared memory, met over a Unix socket.
+    /// Shared memory, with a handshake over a Unix socket.
     Shared,
-    /// Shared memory without an order of stores: frames are checked.
+    /// Shared memory without ordered stores: frames are checked.
     SharedChecked,
     /// Writes that are moved in pieces, over a Unix socket, by one of the arrival rules.
     Puts(usize),
-    /// Whole messages, met over TCP with a key.
+    /// Whole messages, with a handshake over TCP with a key.
     Messages,
-    /// Writes, met over TCP with a key.
+    /// Writes, with a handshake over TCP with a key.
     PutsByTcp(usize),
-    /// `tcp`, met over TCP with a key if so, and over a Unix socket otherwise.
+    /// `tcp`, with a handshake over TCP with a key if `true`, and over a Unix socket otherwise.
     Stream(bool),
 }
 
@@ -52,26 +52,26 @@ impl Way {
     }
 }
 
-/// What a target is like.
+/// The settings of a target.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How its sources reach it.
+    /// The path to its sources.
     pub way: Way,
     /// Bytes of a mailbox.
     pub mailbox: usize,
-    /// Room for code.
+    /// Size of the arena.
     pub code_room: usize,
-    /// Most images held.
+    /// Most stored images.
     pub images: usize,
     /// Whether it may run code in place.
     pub in_place: bool,
-    /// Whether it takes only what it has itself.
+    /// Whether it accepts only its own functions.
     pub only_local: bool,
     /// Whether it has functions of its own.
     pub has_local: bool,
-    /// Lets in these of [`NAMES`] alone, and the honest one.
+    /// Accepts only these of [`NAMES`], and the honest one.
     pub allowed: Option<Vec<usize>>,
-    /// Whether what `lookup` needs is offered, and what `system` needs.
+    /// Whether the imports of `lookup` are offered, and those of `system`.
     pub offers: (bool, bool),
     /// Longest payload.
     pub max_payload: usize,
@@ -83,24 +83,25 @@ pub struct Settings {
     pub memory: Option<usize>,
     /// Most sources.
     pub sources: usize,
-    /// What its sources may do. The honest one calls and injects.
+    /// The rights of its sources. The honest one calls and injects.
     pub rights: Rights,
     /// Whether both sides have a key, over TCP.
     pub has_key: bool,
-    /// What each further key allows of a target that has several, in a file; the first key's are the [`Settings::rights`].
+    /// The rights of each further key of a target with several, in a file; the first key has
+    /// [`Settings::rights`].
     pub further_keys: Vec<Rights>,
     /// Whether it runs on a thread of its own, which sleeps.
     pub by_thread: bool,
-    /// Whether it knows a peer, to which calls may go on.
+    /// Whether it has a destination, to which calls may be forwarded.
     pub has_peer: bool,
 }
 
 impl Settings {
-    /// What the seed says.
+    /// Makes settings by the seed.
     pub fn new(rng: &mut Rng) -> Settings {
         let one_in = |rng: &mut Rng, n: u8| rng.u8(..n) == 0;
         let way = Way::any(rng);
-        // No other has a mailbox that is executable.
+        // Only these have an executable mailbox.
         let in_place = way.is_shared() && one_in(rng, 4);
         let small = one_in(rng, 3);
         let has_key = way.is_tcp() && !one_in(rng, 3);
@@ -132,31 +133,31 @@ impl Settings {
     }
 }
 
-/// Which code index a frame names.
+/// The code index that a frame names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Index {
     /// The function's own.
     Own,
     /// Another function's.
     Of(u16),
-    /// One that nothing is bound to, most likely.
+    /// Most likely an unbound one.
     Any(u16),
 }
 
-/// Which image travels, or is named.
+/// The image that travels, or is named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
     /// That of one of [`NAMES`].
     Function(usize),
-    /// One that was made up from a seed, and is an image.
+    /// One made up from a seed that is an image.
     MadeUp(u64),
-    /// One that is none.
+    /// One that is no image.
     Spoilt(u64),
-    /// That of a function, with the identity of another.
+    /// That of a function, with the code id of another.
     Mismatched(usize),
 }
 
-/// Which epoch a frame names.
+/// The epoch that a frame names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Epoch {
     /// The target's.
@@ -165,12 +166,12 @@ pub enum Epoch {
     Wrong,
 }
 
-/// A frame, as it goes into a mailbox.
+/// A frame, as it is written into a mailbox.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameStep {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The code that it is about.
+    /// Its code.
     pub code: Code,
     /// The code index.
     pub index: Index,
@@ -178,15 +179,15 @@ pub struct FrameStep {
     pub epoch: Epoch,
     /// Bytes of payload.
     pub len: usize,
-    /// Decides what the payload holds.
+    /// Decides the contents of the payload.
     pub seed: u64,
-    /// Whether an answer is wanted.
+    /// Whether a reply is wanted.
     pub wants_reply: bool,
-    /// Changes bytes of it, where the mailbox is mapped.
+    /// Changes bytes of it, if the mailbox is mapped.
     pub spoil: Option<u64>,
-    /// How many bytes of its image come, and as what the rest is claimed.
+    /// The signal that is written.
     pub signal: Signal,
-    /// Whether it goes into the bigger mailbox, with a `Switch` for it in the other.
+    /// Whether it goes into the large mailbox, with a `Switch` for it in the other.
     pub bigger: bool,
 }
 
@@ -197,30 +198,30 @@ pub enum Signal {
     Due,
     /// One of another position.
     Other(i64),
-    /// None: what follows is written over it.
+    /// None: later bytes overwrite it.
     None,
 }
 
 /// A message of the control connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Saying {
-    /// The answer that the target waits for, if it does: the code.
+    /// The code that the target waits for, if it does.
     Code,
-    /// That there is none.
+    /// That there is no such code.
     NoCode,
-    /// Code that nobody asked for, or that is another's.
+    /// Unrequested code, or another's.
     OtherCode(usize),
-    /// A bigger mailbox, for a frame and a payload of these lengths.
+    /// A request for a large mailbox, for a frame and a payload of these lengths.
     Enlarge(u64, u64),
-    /// The end of one, if there is an offer.
+    /// The endpoint address for one, if there is an offer.
     Accept,
-    /// The same, with something changed.
+    /// The same, with a change.
     OddAccept(u64),
-    /// The bigger mailbox goes back.
+    /// The release of the large mailbox.
     Shrink,
     /// The end.
     Bye,
-    /// One that only targets send, or that is not due.
+    /// One that only targets send, or at the wrong time.
     Undue(u8),
     /// A whole message, changed.
     Spoilt(u8, u64),
@@ -230,10 +231,10 @@ pub enum Saying {
     Often(u8, u16),
 }
 
-/// How the hostile end goes.
+/// The way in which the hostile end leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parting {
-    /// Without a word.
+    /// Without a message.
     Drop,
     /// With one.
     Bye,
@@ -243,67 +244,68 @@ pub enum Parting {
     KeepMemory,
 }
 
-/// Where a meeting goes wrong, if it does.
+/// The fault of a handshake, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meeting {
-    /// Nowhere.
+    /// None.
     Proper,
-    /// The end that is told of is changed.
+    /// A changed endpoint address.
     OddEnd(u64),
-    /// Descriptors of other kinds come with it.
+    /// Descriptors of other kinds.
     OddDescriptors(u64),
     /// It ends after this many messages.
     Stops(u8),
-    /// Something else comes after this many messages.
+    /// Another message after this many.
     Undue(u8, u8),
-    /// Bytes come.
+    /// Arbitrary bytes.
     Bytes(u64),
-    /// What is sent is changed.
+    /// Changed messages.
     Spoilt(u64),
-    /// Descriptors come where none may.
+    /// Descriptors where none are allowed.
     DescriptorsWithHello(u64),
-    /// The stream of the link comes late, in pieces, more than once, by another token or not at all. Nowhere, where there is none.
+    /// The stream of the link comes late, in pieces, more than once, with another token or not at all. No
+    /// fault without a stream.
     Stream(u64),
 }
 
 /// One step of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Makes a link, or tries to. The one that there was ends.
+    /// Makes a link, or tries to. The earlier one ends.
     Connect(Meeting),
     /// A frame.
     Frame(FrameStep),
-    /// Bytes of the mailbox are written over, wherever.
+    /// Overwrites bytes anywhere in the mailbox.
     Rewrite(u64),
-    /// Bytes of the oldest frame that waits, header and code of it.
+    /// Overwrites bytes of the oldest waiting frame, in its header and code part.
     RewriteWaiting(u64),
-    /// The return line.
+    /// The credit line.
     Return(u64),
     /// A message.
     Say(Saying),
     /// A message with descriptors of any kind.
     SayWith(u8, u64),
-    /// A question, asked properly.
+    /// A proper admin request.
     Ask(u8),
-    /// A question, asked in another way.
+    /// An admin request in another way.
     OddAsk(u64),
-    /// The honest link works.
+    /// An action of the honest link.
     Honest(u8),
     /// The honest link ends, and another one is made.
     HonestAgain,
-    /// The target gets so many turns.
+    /// Turns of the target.
     Turns(u8),
-    /// Time passes, in milliseconds.
+    /// A pause, in milliseconds.
     Pause(u8),
-    /// Something is done to the descriptors of shared memory.
+    /// A change to the descriptors of shared memory.
     Descriptor(u64),
-    /// Something that is no record goes on the stream of the link, or the stream ends.
+    /// Bytes that are no record on the stream of the link, or the end of the stream.
     Stray(u64),
-    /// The target's owner does something.
+    /// An action of the target's owner.
     Owner(u8),
     /// A new link, and then more messages and a longer torn frame at once than the target takes in a turn.
     Burst(u64),
-    /// It goes.
+    /// It leaves.
     Part(Parting),
 }
 
@@ -322,7 +324,7 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
             });
         }
         match rng.u8(..64) {
-            // What makes a bigger mailbox, as a whole: it is seldom made step by step.
+            // A whole large mailbox: single steps seldom make one.
             0..3 => {
                 let len = rng.u64(1000..200 << 10);
                 steps.push(Step::Say(Saying::Enlarge(len + 20_000, len)));
@@ -352,7 +354,7 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
                     }
                 }
             }
-            // A frame that has to wait for its code, and what may be done to it meanwhile.
+            // A frame that must wait for its code, and possible changes to it meanwhile.
             3..7 => {
                 let frame = FrameStep {
                     kind: Kind::CallId,

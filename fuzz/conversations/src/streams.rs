@@ -1,4 +1,5 @@
-//! The streams of the hostile source: opened in any order with the control connection, in pieces, more than once, by any token.
+//! The streams of the hostile source: opened in any order with the control connection, in pieces, more than
+//! once, with any token.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,10 +15,10 @@ use fastrand::Rng;
 use crate::hostile::{Hostile, await_message};
 use crate::step::Meeting;
 
-/// Tokens that are remembered.
+/// Remembered tokens.
 const MOST_TOKENS: usize = 8;
 
-/// What becomes of the stream of a link.
+/// The plan for the stream of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
     /// It comes before Ready.
@@ -28,13 +29,13 @@ enum Plan {
     InPieces(usize),
     /// One that is cut there comes before it.
     AfterCut(usize),
-    /// One by an older token comes before it.
+    /// One with an older token comes before it.
     AfterOld,
-    /// One by the token of a meeting that is begun beside it comes before it.
+    /// One with the token of a concurrent handshake comes before it.
     AfterOther,
-    /// Another one by its token comes behind it.
+    /// Another one with its token comes behind it.
     Twice,
-    /// Another one by its token comes once the link is made.
+    /// Another one with its token comes once the link is made.
     Again,
     /// It has a wrong bit, and is the only one.
     Wrong(usize),
@@ -62,21 +63,21 @@ impl Plan {
     }
 }
 
-/// The streams of one meeting.
+/// The streams of one handshake.
 pub(crate) struct Streams {
     plan: Plan,
-    /// What the target offered: its token and its share.
+    /// The target's offer: its token and its share.
     offer: Option<([u8; Stream::TOKEN], [u8; Share::LEN])>,
     is_sealed: bool,
-    /// The one that is to be the link's, and how much of its opening was sent.
+    /// The link's stream, and the number of sent bytes of its opening.
     own: Option<(Socket, usize)>,
-    /// What was opened besides, and stays while there is a meeting.
+    /// Other streams, which stay open during the handshake.
     kept: Vec<Socket>,
     _other: Option<Control>,
 }
 
 impl Streams {
-    /// Those of `hostile`, which was offered one, and what comes before Ready.
+    /// Makes those of `hostile`, to which one was offered, and opens those before Ready.
     pub(crate) fn new(
         hostile: &mut Hostile<'_>,
         offer: Option<StreamOffer>,
@@ -127,13 +128,13 @@ impl Streams {
         streams
     }
 
-    /// What Ready says of the stream.
+    /// The part of Ready about the stream.
     pub(crate) fn answer(&self) -> Option<StreamAnswer> {
         let share = Share::from_bytes(&[OWN_SHARE; Share::LEN]);
         self.offer.is_some().then_some(StreamAnswer { share, clear: false })
     }
 
-    /// What comes after Ready. Returns the link's stream, with a copy of it, if there is one.
+    /// Opens those after Ready. Returns the link's stream, with a copy of it, if there is one.
     pub(crate) fn take(
         &mut self,
         address: &PeerAddress,
@@ -165,7 +166,7 @@ impl Streams {
         (Some(Stream { descriptor, side: Side::Source, token, secret }), copy)
     }
 
-    /// What comes once the link is made.
+    /// Opens those after the link is made.
     pub(crate) fn again(&mut self, address: &PeerAddress) {
         if let (Plan::Again, Some((token, _))) = (self.plan, self.offer) {
             self.kept.extend(Socket::open(address).filter(|stream| stream.write(&opening(&token))));
@@ -173,7 +174,7 @@ impl Streams {
     }
 }
 
-/// What the hostile end's half of a secret is made of.
+/// The bytes of the hostile end's half of a secret.
 const OWN_SHARE: u8 = 0x77;
 
 /// The first bytes of a stream.
@@ -186,14 +187,14 @@ fn opening(token: &[u8; Stream::TOKEN]) -> [u8; OPENING_LEN] {
     bytes
 }
 
-/// A connection that is to be a stream.
+/// A connection that should become a stream.
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
 impl Socket {
-    /// One to where the target listens. It may be full.
+    /// Connects to the target's address. It may be full.
     fn open(address: &PeerAddress) -> Option<Socket> {
         match address {
             PeerAddress::Unix(path) => UnixStream::connect(path).ok().map(Socket::Unix),
@@ -204,7 +205,7 @@ impl Socket {
         }
     }
 
-    /// Whether all was sent, as it is unless the target has closed.
+    /// Whether everything was sent, as it is unless the target has closed.
     fn write(&self, bytes: &[u8]) -> bool {
         match self {
             Socket::Unix(stream) => (&*stream).write_all(bytes).is_ok(),
@@ -221,7 +222,7 @@ impl Socket {
 }
 
 impl Hostile<'_> {
-    /// Another meeting, up to its Welcome: its control connection, and its token.
+    /// Another handshake, up to its Welcome: its control connection, and its token.
     fn other(&self, turn: &mut dyn FnMut()) -> Option<(Control, [u8; Stream::TOKEN])> {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
         let mut control = Control::connect_with(&self.address, &self.tcps[0], deadline).ok()?;
@@ -234,14 +235,14 @@ impl Hostile<'_> {
         }
     }
 
-    /// Writes something that is no record into the stream, or ends that.
+    /// Writes bytes that are no record into the stream, or ends it.
     pub fn stray(&mut self, seed: u64) {
         let Some(stream) = self.link.as_ref().and_then(|link| link.stream.as_ref()) else { return };
         let mut rng = Rng::with_seed(seed);
         match rng.u8(..4) {
             0 => drop(rustix::net::shutdown(stream, rustix::net::Shutdown::Write)),
             1 => {
-                // A record that only returns credit: it opens where records are clear.
+                // A record that only returns credit: valid among clear records.
                 let mut head = [0; 16];
                 head[8..12].copy_from_slice(&rng.u32(..128).to_le_bytes());
                 head[12..].copy_from_slice(&rng.u32(..).to_le_bytes());
@@ -255,7 +256,7 @@ impl Hostile<'_> {
     }
 }
 
-/// Writes what there is room for.
+/// Writes as much as fits.
 fn write(stream: &OwnedFd, bytes: &[u8]) {
     let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
     let _ = rustix::net::send(stream.as_fd(), bytes, flags);

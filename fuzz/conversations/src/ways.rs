@@ -12,7 +12,7 @@ use farjump_transports::tcp::Tcp;
 
 use crate::step::Way;
 
-/// An end's transport. The seed decides how those move bytes that move them in pieces.
+/// Makes an endpoint's transport. The seed decides how bytes move, if they move in pieces.
 pub fn transport(way: Way, seed: u64) -> Box<dyn Transport> {
     match way {
         Way::Shared => Box::new(Shm::new()),
@@ -23,7 +23,7 @@ pub fn transport(way: Way, seed: u64) -> Box<dyn Transport> {
     }
 }
 
-/// Shared memory that offers checked frames and nothing else.
+/// Shared memory that offers only checked frames.
 struct Checked(Shm);
 
 impl Transport for Checked {
@@ -54,12 +54,12 @@ impl Opening for CheckedOpening {
     }
 }
 
-/// `tcp` at the hostile end, which opens streams itself: the next end that is connected gets this one.
+/// `tcp` at the hostile end, which opens streams itself: the next connected endpoint gets this one.
 #[derive(Clone, Default)]
 pub struct Opened(Arc<Mutex<Option<Stream>>>);
 
 impl Opened {
-    /// The stream of the next end.
+    /// Sets the stream of the next endpoint.
     pub fn set(&self, stream: Option<Stream>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }

@@ -1,4 +1,4 @@
-//! The hostile side of a pair of mailboxes: writes what it likes where it likes, and reads what comes.
+//! The hostile side of a pair of mailboxes: writes anything anywhere, and reads arrived frames.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +13,14 @@ use farjump_fuzz::Mutator;
 
 use crate::step::Signal;
 
-/// One pair of mailboxes. The peer's is written past everything where it is mapped here; elsewhere frames go through a channel,
-/// which checks nothing of what they say.
+/// One pair of mailboxes. If the peer's is mapped here it is written directly; otherwise frames go through a
+/// channel, which does not check their contents.
 pub struct Wire {
     channel: Channel,
     raw: Option<Raw>,
     trailer: Trailer,
     rule: ArrivalRules,
-    /// Largest frame that the peer takes.
+    /// Largest frame that the peer accepts.
     pub max_frame: usize,
 }
 
@@ -30,14 +30,14 @@ struct Raw {
     /// The peer's region.
     base: NonNull<u8>,
     ring: usize,
-    /// This side's region: the peer's return line.
+    /// This side's region, with the peer's credit line.
     own: NonNull<u8>,
     position: u64,
-    /// Where the frame that was written last starts.
+    /// Start of the last written frame.
     last: u64,
 }
 
-/// What came in the mailbox.
+/// A frame from the mailbox.
 #[derive(Debug)]
 pub struct Came {
     /// The header.
@@ -47,7 +47,7 @@ pub struct Came {
 }
 
 impl Wire {
-    /// One over ends that were joined; `None` if they make no channel.
+    /// Makes one from connected endpoints; `None` if they make no channel.
     pub fn new(joined: Joined) -> Option<Wire> {
         let Joined { endpoint, rule, send, receive } = joined;
         let terms = Terms {
@@ -83,7 +83,7 @@ impl Wire {
         })
     }
 
-    /// Writes a frame. `false` if there is no room for it, or the link has failed.
+    /// Writes a frame. `false` without credit, or if the link has failed.
     pub fn send(
         &mut self,
         plan: &Plan<'_>,
@@ -131,22 +131,22 @@ impl Wire {
             let mut spoilt = bytes.clone();
             Mutator::new(seed).mutate_in_place(&mut spoilt[8..], 64);
             let in_place = Kind::CallInPlace as u8;
-            // What runs in place is whatever lies there: nothing that was changed may.
+            // Code in place runs whatever bytes are there: changed bytes must not run.
             if !may_run_what_lies_there || (kind != in_place && spoilt[16] != in_place) {
                 bytes = spoilt;
             }
         }
         raw.write(&bytes, len, signal);
-        // Rings the doorbell, where the peer sleeps.
+        // Wakes a sleeping peer.
         self.channel.call_attention().is_ok()
     }
 
-    /// Bytes of the peer's mailbox where it is mapped, else 0.
+    /// Bytes of the peer's ring if it is mapped, else 0.
     pub fn ring(&self) -> usize {
         self.raw.as_ref().map_or(0, |raw| raw.ring)
     }
 
-    /// Changes words of the peer's mailbox: anywhere, or in the header of the oldest frame that waits.
+    /// Changes words of the peer's mailbox: anywhere, or in the header of the oldest waiting frame.
     pub fn rewrite(&mut self, seed: u64, waiting: bool) {
         let Some(raw) = &self.raw else { return };
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -155,7 +155,7 @@ impl Wire {
             true => consumed,
             false => raw.position,
         };
-        // A peer tells late what it has consumed: the frame that it holds may be the last.
+        // A peer returns credit late: the frame that it holds may be the last.
         let start = if rng.bool() { raw.last } else { oldest };
         for _ in 0..rng.usize(1..6) {
             let at = match waiting {
@@ -165,7 +165,7 @@ impl Wire {
             let word = match rng.u8(..4) {
                 0 => rng.u64(..),
                 1 => raw.word(CONTROL_LEN + at).load(Ordering::Relaxed) ^ 1 << rng.u8(..64),
-                // Lengths and a kind that could be.
+                // Possible lengths and kinds.
                 2 => (64 * rng.u64(1..8)) | (rng.u64(..400) << 32),
                 _ => [2, 3, 4, 6, 7, 9, 10_u64][rng.usize(..7)] | 0x36 << 8 | rng.u64(..8) << 16,
             };
@@ -173,7 +173,7 @@ impl Wire {
         }
     }
 
-    /// Turns the frame that was written last into a call of the target's own function, with the lengths of another.
+    /// Turns the last written frame into a call of the target's own function, with the lengths of another.
     pub fn rename_last(&mut self, name: &str, payload: u32) {
         let Some(raw) = &self.raw else { return };
         let at = raw.last as usize % raw.ring;
@@ -188,7 +188,7 @@ impl Wire {
         word(64).store(u64::from_le_bytes(padded), Ordering::Relaxed);
     }
 
-    /// Writes the return line.
+    /// Writes the credit line.
     pub fn write_return_line(&mut self, seed: u64) {
         let Some(raw) = &self.raw else { return };
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -199,7 +199,7 @@ impl Wire {
         raw.word(8).store(word(&mut rng), Ordering::Release);
     }
 
-    /// What has come.
+    /// Takes the arrived frames.
     pub fn poll(&mut self) -> Vec<Came> {
         let mut all = Vec::new();
         // A hostile end need not read all at once.
@@ -217,7 +217,7 @@ impl Wire {
         all
     }
 
-    /// Goes to sleep and awakes.
+    /// Goes to sleep and wakes up.
     pub fn doze(&mut self) {
         let _ = self.channel.arm();
         let _ = self.channel.disarm();
@@ -236,13 +236,14 @@ impl Raw {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= CONTROL_LEN + self.ring);
-        // SAFETY: the peer's region is mapped for as long as the channel beside this value lives, and as long as its ring says;
-        // `at` is aligned and inside. Both sides use its words by atomics.
+        // SAFETY: the peer's region is mapped as long as the channel beside this value lives, and as long as
+        // its ring says; `at` is aligned and inside. Both sides use its words by atomics.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
     fn consumed(&self) -> u64 {
-        // SAFETY: as in `word`, of this side's region, which is longer than a word.
+        // SAFETY: this side's region is mapped as long as the channel beside this value lives, and is longer
+        // than a word.
         unsafe { AtomicU64::from_ptr(self.own.as_ptr().cast()) }.load(Ordering::Acquire)
     }
 
@@ -250,7 +251,7 @@ impl Raw {
         self.position.wrapping_add(len as u64).wrapping_sub(self.consumed()) <= self.ring as u64
     }
 
-    /// Writes `bytes` where the next frame is due; the one after it is due `len` bytes behind.
+    /// Writes `bytes` at the position of the next frame; the one after it is `len` bytes further.
     fn write(&mut self, bytes: &[u8], len: usize, signal: Signal) {
         let at = self.offset();
         for (index, word) in bytes.chunks_exact(8).enumerate().skip(1) {

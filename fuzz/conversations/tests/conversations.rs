@@ -1,5 +1,5 @@
-//! Conversations from seeds, in processes of their own: one that crashes, hangs or fails is told with its seed and with the steps that
-//! it takes.
+//! Conversations from seeds, in processes of their own. The report of one that crashes, hangs or fails has
+//! its seed and its necessary steps.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -15,19 +15,20 @@ use fastrand::Rng;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The first seed: a number. Another one for each run unless it is set.
+/// The variable with the first seed, a number. By default another one for each run.
 const SEED: &str = "FARJUMP_FUZZ_SEED";
-/// How many conversations: a number.
+/// The variable with the number of conversations.
 const RUNS: &str = "FARJUMP_FUZZ_RUNS";
-/// Has conversations carried out in this process, for debuggers: a list of the steps that are left out, or nothing.
+/// The variable that runs conversations in this process, for debuggers: a list of the steps to leave out, or
+/// nothing.
 const HERE: &str = "FARJUMP_FUZZ_HERE";
-/// How long one conversation may take before it hangs. It takes some hundredths of a second.
+/// Time after which one conversation counts as hanging. It takes some hundredths of a second.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How long the last descriptors of a conversation may take to be closed.
+/// Time that the last descriptors of a conversation may take to be closed.
 const CLOSING: Duration = Duration::from_secs(10);
-/// How long finding out which steps are needed may take.
+/// Time for finding the necessary steps.
 const SHRINKING: Duration = Duration::from_secs(60);
-/// Most memory of the heap that the thread of a conversation holds at once, the hostile end's included.
+/// Most heap memory that the thread of a conversation holds at once, the hostile end's included.
 const MOST_MEMORY: usize = 32 << 20;
 
 fn number(variable: &str) -> Option<u64> {
@@ -35,7 +36,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{variable} is {value:?}: it must be a number")))
 }
 
-/// Carries out the conversation of a seed without some of its steps.
+/// Executes the conversation of a seed without some of its steps.
 fn to_target(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
     let mut rng = Rng::with_seed(seed);
     let settings = Settings::new(&mut rng);
@@ -62,7 +63,8 @@ fn to_target(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
         causes,
         ..
     } = outcome;
-    // With fewer than this for each conversation it says little of what is behind a meeting. Checksums are for one in eight.
+    // With fewer than this for each conversation it tests little behind a handshake. One in eight has
+    // checksums.
     let depth = vec![
         Figure("links", links, 1.5),
         Figure("streams", streams, 0.1),
@@ -95,10 +97,10 @@ fn to_source(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
     (told, Depth { figures: vec![Figure("well", well, 1.0), Figure("ill", ill, 1.0)], causes: 0 })
 }
 
-/// Something that was counted, and how much of it there is at least for each conversation, on average.
+/// A counter, and its least average for each conversation.
 struct Figure(&'static str, u64, f64);
 
-/// How deep a conversation went.
+/// The depth of a conversation.
 struct Depth {
     figures: Vec<Figure>,
     /// Refusals by cause: each is a bit.
@@ -115,7 +117,8 @@ impl Depth {
         self.causes |= other.causes;
     }
 
-    /// A change that has all conversations end early, such as one of how both sides meet, does not pass unseen.
+    /// Checks the depth: a change that ends all conversations early, such as one of the handshake, does not
+    /// go unnoticed.
     fn check(&self, runs: u64, causes: u32) {
         for Figure(name, sum, least) in &self.figures {
             assert!(
@@ -130,14 +133,14 @@ impl Depth {
 
 type Carry = fn(u64, &[usize], bool) -> (String, Depth);
 
-/// As the child: carries out `runs` conversations, and says on standard output how far it is.
+/// As the child: executes `runs` conversations, and prints its progress.
 fn play(carry: Carry, (enough, causes): (u64, u32), left_out: &str) {
     assert!(is_counting(), "memory is not counted");
     let (seed, runs) = (number(SEED).unwrap_or(0), number(RUNS).unwrap_or(1));
     let left_out: Vec<usize> = left_out.split(',').filter_map(|step| step.parse().ok()).collect();
-    // What is made once stays: the functions, and what the library of C keeps.
+    // Things made once stay: the functions, and memory kept by the C library.
     carry(seed, &left_out, runs == 1);
-    // What peers passed is closed by threads of its own, which are done in a moment.
+    // Other threads close the peers' descriptors, in a moment.
     std::thread::sleep(Duration::from_millis(200));
     let before = Holdings::now();
     let mut depth = Depth { figures: Vec::new(), causes: 0 };
@@ -165,10 +168,10 @@ fn play(carry: Carry, (enough, causes): (u64, u32), left_out: &str) {
     }
 }
 
-/// How a child fared.
+/// The result of a child.
 enum Fared {
     Well(Vec<String>),
-    /// The seed, and what it said last.
+    /// The seed, and its last output.
     Ill(u64, String),
 }
 
@@ -222,7 +225,7 @@ fn child(test: &str, seed: u64, runs: u64, left_out: &str) -> Fared {
     }
     let status = child.0.wait().expect("it was started");
     let all = done.len() as u64 == runs;
-    // No one conversation is to blame, and none is worth trying again.
+    // No single conversation is to blame, and none is worth repeating.
     assert!(status.success() || !all, "from {SEED}={seed}: {status}\n{}", said.join("\n"));
     match all {
         true => Fared::Well(done),
@@ -250,7 +253,7 @@ fn fuzz(test: &str, carry: Carry, runs: u64, causes: u32) {
         Fared::Well(done) => return println!("{}", done.join("\n")),
         Fared::Ill(seed, why) => (seed, why),
     };
-    // Fewer steps, as long as it goes wrong: first many at a time, then one.
+    // Fewer steps, as long as it fails: first many at a time, then one.
     let begun = Instant::now();
     let (mut left_out, mut told, mut width): (Vec<usize>, _, _) = (Vec::new(), why.clone(), 16);
     while width > 0 {

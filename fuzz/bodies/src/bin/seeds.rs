@@ -1,4 +1,4 @@
-//! Writes the seeds into `fuzz/corpus`. What else is there stays.
+//! Writes the seeds into `fuzz/corpus`. Other files there stay.
 
 use std::fs;
 use std::io;
