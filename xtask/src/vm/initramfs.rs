@@ -6,6 +6,7 @@ use std::path::Path;
 
 use cpio::newc::{self, Builder};
 
+use super::newer;
 use crate::child::Failed;
 
 /// Of the packages' files these are left out, with all below them: documentation, what converts character sets, and other
@@ -57,6 +58,20 @@ impl Archive {
         self.add("etc/nsswitch.conf", PROGRAM, b"hosts: files\npasswd: files\ngroup: files\n")?;
         self.add("etc/passwd", PROGRAM, b"root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\n")?;
         self.add("etc/group", PROGRAM, b"root:x:0:\nuser:x:1000:\n")
+    }
+
+    /// Adds the libraries of a newer UCX, in the folder `newer`.
+    pub(super) fn add_newer(&mut self, folder: &Path) -> Result<(), Failed> {
+        let (files, links) = newer::chosen(folder)?;
+        self.add_folder("newer")?;
+        self.add_folder("newer/ucx")?;
+        for (name, file) in files {
+            self.add_file(&format!("newer/{name}"), &file)?;
+        }
+        for (name, to) in links {
+            self.add(&format!("newer/{name}"), LINK, to.as_bytes())?;
+        }
+        Ok(())
     }
 
     fn add_below(&mut self, root: &Path, below: &str) -> Result<(), Failed> {

@@ -9,6 +9,7 @@ mod initramfs;
 mod kernel;
 mod log;
 mod machine;
+mod newer;
 mod table;
 
 use std::fs;
@@ -115,8 +116,16 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
             return Ok(tally);
         }
     };
+    let newer = match newer::get(&folder, interrupt)? {
+        Outcome::Here(newer) => Some(newer),
+        // What needs it says that it is skipped, and the reason is here.
+        Outcome::Missing(why) => {
+            tally.skipped.push(("virtual machines, a newer UCX".to_owned(), why));
+            None
+        }
+    };
     let job = Job::prepare(options, interrupt)?;
-    let bench = Bench { folder, userland, job, interrupt };
+    let bench = Bench { folder, userland, newer, job, interrupt };
     let mut kernels = Vec::new();
     for series in
         KERNELS.into_iter().filter(|series| options.kernel.as_deref().is_none_or(|only| only == *series))
@@ -219,6 +228,8 @@ fn succeed(run: Run<'_>, otherwise: &str) -> Result<(), Failed> {
 struct Bench<'i> {
     folder: PathBuf,
     userland: PathBuf,
+    /// A folder with the libraries of a newer UCX.
+    newer: Option<PathBuf>,
     job: Job,
     interrupt: &'i Interrupt,
 }
@@ -315,6 +326,9 @@ impl Bench<'_> {
         kernel.unpack(&parts.kernel, self.interrupt)?;
         let mut archive = Archive::create(&parts.initramfs)?;
         archive.add_userland(&self.userland)?;
+        if let Some(newer) = &self.newer {
+            archive.add_newer(newer)?;
+        }
         archive.add_bytes("init", INIT.as_bytes())?;
         let modules = kernel.modules(self.interrupt)?;
         let order: String = modules.iter().map(|module| format!("{}\n", module.name)).collect();

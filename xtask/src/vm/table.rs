@@ -27,6 +27,11 @@ unless_ucx_aborts() {
     fi
     return $status
 }
+# Runs a program over the device with a UCX that chooses lanes by the newer protocols.
+newer() {
+    [ -e /newer/libucp.so.0 ] || { echo 'skipped: there is no newer UCX'; exit 77; }
+    LD_LIBRARY_PATH=/newer over_ucx \"$@\"
+}
 # Runs a program that serves, and goes on when it listens at TCP port $1, or at the socket $1.
 serves() {
     port=$(printf ':%04X' \"$1\" 2>/dev/null || true) socket=$1
@@ -162,6 +167,24 @@ const ALONE: &[(&str, On, &str, u32)] = &[
          over_ucx farjump inject --to unix:/tmp/target --transport ucx-put --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]",
         60,
+    ),
+    (
+        "serve and inject, ucx-put over the device, with a newer UCX",
+        On::Each,
+        "newer true
+         newer serves /tmp/newer farjump serve --listen unix:/tmp/newer --transport ucx-put --data /bin/busybox
+         newer farjump inject --to unix:/tmp/newer --transport ucx-put --args busybox --repeat 20 libraries/libgrep.so >reply
+         [ -s reply ]
+         newer farjump transports --to unix:/tmp/newer --transport ucx-put >shown
+         grep 'reliable RDMA over rxe0:1 (rc_verbs)' shown
+         grep 'frames are puts that the device carries out' shown",
+        90,
+    ),
+    (
+        "conformance, ucx-put over the device, with a newer UCX",
+        On::None,
+        "BRIEF CONFORMANCE_PARTS=cached CONFORMANCE_THREADS=no; newer conformance ucx-put",
+        600,
     ),
     (
         "serve and inject, ucx-am over the device",

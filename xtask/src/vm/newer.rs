@@ -1,0 +1,119 @@
+//! A UCX that is newer than the distribution's, with RDMA: that of a wheel of PyPI. UCX's own wheels have no RDMA; nixl's have, and
+//! were made without UCX's assertions, one of which ends processes on Soft-RoCE (`docs/vm-test.md`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Outcome;
+use crate::child::{Failed, Interrupt, Run};
+
+/// The wheel, as pip takes it: nothing else than these bytes.
+const WHEEL: &str =
+    "nixl-cu12==1.5.1 --hash=sha256:341d0dfa499f941c054614252f1d8047d1380e33f29c87707372ff5ec7d3779a\n";
+/// For which Python and system, whatever this one has.
+const FOR: [&str; 6] =
+    ["--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--only-binary", ":all:"];
+/// Where its libraries are in it.
+const LIBRARIES: &str = "nixl_cu12.libs";
+/// UCX's libraries, and one that they need, by the beginnings of their names.
+const TAKEN: [&str; 5] = ["libucm-", "libucp-", "libucs-", "libuct-", "libnuma-"];
+/// How long a download may take.
+const DOWNLOAD: Duration = Duration::from_secs(10 * 60);
+
+/// The folder with its files, in `store`; or why there is none.
+///
+/// # Errors
+/// Interrupted, or the wheel cannot be unpacked.
+pub(super) fn get(store: &Path, interrupt: &Interrupt) -> Result<Outcome<PathBuf>, Failed> {
+    let folder = store.join("newer");
+    let (list, done, unpacked) = (folder.join("wheel"), folder.join("done"), folder.join("unpacked"));
+    if fs::read_to_string(&done).is_ok_and(|of| of == WHEEL) {
+        return Ok(Outcome::Here(unpacked.join(LIBRARIES)));
+    }
+    let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));
+    if folder.is_dir() {
+        fs::remove_dir_all(&folder).map_err(failed)?;
+    }
+    fs::create_dir_all(&folder).map_err(failed)?;
+    fs::write(&list, WHEEL).map_err(failed)?;
+    let python = || Run::new("python3", interrupt).limit(DOWNLOAD).quiet();
+    println!("downloading a newer UCX");
+    let ended = python()
+        .args(["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--dest"])
+        .args([&folder])
+        .args(FOR)
+        .args(["--requirement"])
+        .args([&list])
+        .run()?;
+    if !ended.status.success() {
+        let last = ended.output.lines().rfind(|line| line.starts_with("ERROR")).unwrap_or("pip does not run");
+        return Ok(Outcome::Missing(format!("pip does not download a newer UCX: {last}")));
+    }
+    let entries = fs::read_dir(&folder).map_err(failed)?;
+    let mut files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let Some(wheel) = files.find(|file| file.extension().is_some_and(|extension| extension == "whl")) else {
+        return Ok(Outcome::Missing("pip downloaded no wheel with a newer UCX".to_owned()));
+    };
+    let ended = python().args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]).run()?;
+    if !ended.status.success() {
+        return Err(Failed::Because(format!("{}: {}", wheel.display(), ended.output.trim_end())));
+    }
+    // Last, so that it is there only if all else is.
+    fs::write(&done, WHEEL).map_err(failed)?;
+    Ok(Outcome::Here(unpacked.join(LIBRARIES)))
+}
+
+/// Names of files in the machine's folder, and the files.
+type Files = Vec<(String, PathBuf)>;
+/// Names of links, and what they are to.
+type Links = Vec<(String, String)>;
+
+/// The files to take from a folder of libraries, with their names in the machine's folder; and the links, with what they are to.
+pub(super) fn chosen(folder: &Path) -> Result<(Files, Links), Failed> {
+    let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));
+    let mut files = vec![("ucx/libuct_ib.so.0.0.0".to_owned(), folder.join("ucx/libuct_ib.so.0.0.0"))];
+    let mut links = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if name.starts_with("libucp-") {
+            links.push(("libucp.so.0".to_owned(), name.clone()));
+        }
+        if name.starts_with("libibverbs-") {
+            // The system's knows the driver of Soft-RoCE.
+            links.push((name, "/usr/lib/x86_64-linux-gnu/libibverbs.so.1".to_owned()));
+        } else if TAKEN.iter().any(|begin| name.starts_with(begin)) {
+            files.push((name, entry.path()));
+        }
+    }
+    Ok((files, links))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_wheels_libraries_those_of_ucx_are_taken_and_the_systems_verbs_stand_for_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["libucp-12.so.0.0.0", "libucs-34.so.0.0.0", "libcurl-5.so.4", "libibverbs-6.so.1.14.48.0"]
+        {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let (mut files, mut links) = chosen(folder.path()).unwrap();
+        files.sort();
+        links.sort();
+        let names: Vec<_> = files.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["libucp-12.so.0.0.0", "libucs-34.so.0.0.0", "ucx/libuct_ib.so.0.0.0"]);
+        let links: Vec<_> = links.iter().map(|(name, to)| (&**name, &**to)).collect();
+        assert_eq!(
+            links,
+            [
+                ("libibverbs-6.so.1.14.48.0", "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"),
+                ("libucp.so.0", "libucp-12.so.0.0.0")
+            ]
+        );
+    }
+}
