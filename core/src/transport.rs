@@ -232,18 +232,28 @@ pub struct OpenRequest {
     /// memory as it is used, if the backend can do that. This bounds the cost of opening a region whose
     /// length a peer chose. All of it unless set.
     pub at_once: usize,
+    /// The endpoint belongs to a link that already has connected endpoints. What both sides learnt about
+    /// each other for those need not be learnt again. Both sides set it alike.
+    pub is_second: bool,
 }
 
 impl OpenRequest {
     /// A request for a region of `region_len` bytes and frames of up to `max_frame` bytes.
     pub const fn new(region_len: usize, max_frame: usize) -> Self {
-        OpenRequest { region_len, max_frame, at_once: usize::MAX }
+        OpenRequest { region_len, max_frame, at_once: usize::MAX, is_second: false }
     }
 
     /// Limits the memory that the region needs when it is opened to `bytes`.
     #[must_use]
     pub const fn at_once(mut self, bytes: usize) -> Self {
         self.at_once = bytes;
+        self
+    }
+
+    /// Marks the request as one for a second endpoint of a link.
+    #[must_use]
+    pub const fn second(mut self) -> Self {
+        self.is_second = true;
         self
     }
 }
@@ -319,8 +329,10 @@ pub trait Opening: Send {
         Ok(ArrivalRules::all())
     }
 
-    /// Connects to the peer. Bounded in time: a backend that waits for the network takes at most
-    /// `deadline_ms`.
+    /// Connects to the peer. Bounded in time: a backend that waits for the network, or for the peer's own
+    /// `connect`, takes at most `deadline_ms`. Both sides connect at the same time, so one thread must not
+    /// connect one endpoint after the other. Endpoints with [`OpenRequest::is_second`] wait for no peer,
+    /// which may be busy with frames of the first.
     ///
     /// # Errors
     /// When `peer` (untrusted) is invalid, is of another kind or version, or cannot be reached.

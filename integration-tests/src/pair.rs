@@ -92,7 +92,13 @@ pub fn connect_over(
         (to_right.stream, to_left.stream) = (Some(source), Some(target));
     }
     // Both must be open while either connects: an address is valid as long as its unconnected endpoint.
-    Ok((left.connect(to_right, DEADLINE_MS)?, right.connect(to_left, DEADLINE_MS)?))
+    // They connect at the same time, as two processes do: one may have to wait for the other.
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || right.connect(to_left, DEADLINE_MS));
+        let one = left.connect(to_right, DEADLINE_MS);
+        let other = other.join().unwrap_or_else(|_| Err(failed("the other end's thread panicked")));
+        Ok((one?, other?))
+    })
 }
 
 /// The address of `opening` as it comes out of a control connection: with descriptors of its own.

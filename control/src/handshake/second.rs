@@ -28,7 +28,7 @@ impl SecondEnd {
     /// # Errors
     /// [`Error::Transport`] when the transport cannot give so much, [`Error::System`].
     pub fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<SecondEnd, Error> {
-        OwnEnd::open(transport, request).map(SecondEnd)
+        OwnEnd::open(transport, &request.second()).map(SecondEnd)
     }
 
     /// Largest frame in bytes that is received at it: what was asked for, or less if the transport takes no more.

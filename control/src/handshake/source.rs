@@ -92,6 +92,10 @@ fn meet_once(
     chosen: &mut Option<String>,
 ) -> Result<Met, Error> {
     let names = offers(transports, address)?;
+    if let [only] = transports {
+        // UCX takes long to load. What it has to say of the machine is known before the target's time runs.
+        let _ = only.capabilities();
+    }
     let mut control = Control::connect_with(address, &options.tcp, deadline)?;
     let connect = match agree(&mut control, address, transports, names, options, deadline, chosen) {
         Ok(connect) => connect,

@@ -34,7 +34,8 @@ pub struct ArrivalOptions {
     /// The largest frame taken over a transport that delivers whole ones, which needs no mailbox for it. That of the request
     /// unless set.
     pub longest_delivered: usize,
-    /// How long the meeting may take, from connection to link. 2 s unless set.
+    /// How long the meeting may take, from the connection until both sides know each other's end. A transport whose connecting waits for
+    /// the peer has as long again for that. 2 s unless set.
     pub patience: Duration,
     /// What is taken of the source besides frames of the request's length. Everything unless set.
     pub limits: Limits,
@@ -165,8 +166,8 @@ impl Arrival {
         }
     }
 
-    /// Goes on as far as is possible without waiting; the transport's own connecting may wait, up to the deadline
-    /// ([`farjump_core::transport::Opening::connect`]). Call it when [`Arrival::as_fd`] is readable, or writable while
+    /// Goes on as far as is possible without waiting; the transport's own connecting may wait
+    /// ([`farjump_core::transport::Opening::connect`]), for [`ArrivalOptions::patience`] from its beginning. Call it when [`Arrival::as_fd`] is readable, or writable while
     /// [`Arrival::wants_write`], and at [`Arrival::deadline`]. Of `transports`, whose order does not matter, the first that
     /// the source names is used.
     ///
@@ -397,6 +398,8 @@ impl Arrival {
         }
         match std::mem::replace(&mut self.state, State::Over) {
             State::Ready { mut connect, answer } => {
+                // A source that took long to open its end has as much time to connect it as another one.
+                connect.deadline = Instant::now() + self.options.patience;
                 let awaited = self.stream.take().zip(answer);
                 connect.stream =
                     awaited.and_then(|(awaited, answer)| awaited.join(answer, control.is_sealed()));

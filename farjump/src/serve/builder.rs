@@ -386,6 +386,9 @@ impl<'a> TargetBuilder<'a> {
 
     /// How long a process that connects may take to make its link, a source to take the bigger mailbox that it asked for, and a
     /// peer to be linked to. 2 seconds unless set.
+    ///
+    /// `ucx-put` between machines connects in an exchange with the source, which may take as long again. The target does nothing else
+    /// meanwhile, so the limit also bounds how long a source that falls silent then holds up the others.
     pub fn meeting_limit(mut self, limit: Duration) -> Self {
         (self.settings.meeting_limit, self.settings.limits.patience) = (limit, limit);
         self

@@ -1,6 +1,6 @@
 //! What an end tells its peer: its worker's address, made by UCX for UCX, and what else the backend needs.
 //!
-//! Little-endian: version (`u16`, 3), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor version (`u16` each),
+//! Little-endian: version (`u16`, 4), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor version (`u16` each),
 //! checksum of settings (`u16`, `settings.rs`), zero (`u16`), CRC-32 of all else (`u32`), length of what follows (`u32`), and that: a
 //! [`Told`] in postcard's encoding.
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::place::Place;
 use super::settings::Settings;
 
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 const HEAD: usize = 20;
 /// Where the checksum lies in it.
 const SUM: std::ops::Range<usize> = 12..16;

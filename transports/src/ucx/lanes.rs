@@ -2,7 +2,8 @@
 //!
 //! UCX 1.13 answers no other question about an endpoint's lanes. What is printed is for people and not promised: nothing is
 //! refused because a line could not be read, except writes into memory that is not mapped here, which have to be known not to be
-//! emulated.
+//! emulated. UCX chooses lanes by one of two sets of rules ("protocols"), and prints them in two forms: lines with limits
+//! (1.13 to 1.15) and tables (from 1.16 on). `printed/` has texts of both, as UCX printed them.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -19,7 +20,12 @@ pub(super) struct Lanes {
     /// How long a message is that UCX sends inline, copies, and sends without a copy, each at most, in bytes; from there on
     /// the receiver fetches it.
     limits: Vec<(String, String)>,
+    /// The text has limits in lines, as the older protocols print them.
+    by_lines: bool,
 }
+
+/// The heading of the table for messages that are sent without flags.
+const MESSAGES: &str = "active message by ucp_am_send* from host memory";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Lane {
@@ -36,9 +42,9 @@ impl Lanes {
         Lanes::read(&printed(|stream| unsafe { ucx.ucp_ep_print_info(end, stream) }))
     }
 
-    /// From what UCX printed. Lines that it printed otherwise in 1.13 are passed over.
+    /// From what UCX printed. Lines of no known form are passed over.
     fn read(text: &str) -> Lanes {
-        let mut lanes = Lanes::default();
+        let mut lanes = Lanes { limits: table(text, MESSAGES), ..Lanes::default() };
         for line in text.lines() {
             let Some((name, said)) = line.trim_start_matches('#').split_once(": ") else { continue };
             let (name, said) = (name.trim(), said.trim());
@@ -54,15 +60,18 @@ impl Lanes {
                 lanes.puts.extend(index.parse::<usize>().ok());
             } else if name == "am_send" {
                 lanes.limits = ranges(said);
+                lanes.by_lines = true;
             }
         }
         lanes
     }
 
     /// Whether a lane writes memory of the peer's that is not mapped here, by its device: for UCX's shared memory, whose lanes
-    /// can only write what is mapped, and TCP, writes are emulated.
-    pub(super) fn write_natively(&self) -> bool {
-        self.puts.iter().filter_map(|index| self.lanes.get(*index)).any(|lane| !lane.is_emulating())
+    /// can only write what is mapped, and TCP, writes are emulated. `None` where the newer protocols are used, which print
+    /// nothing about puts: they are asked by a put (`asked.rs`).
+    pub(super) fn write_natively(&self) -> Option<bool> {
+        let writing = || self.puts.iter().filter_map(|index| self.lanes.get(*index));
+        self.by_lines.then(|| writing().any(|lane| !lane.is_emulating()))
     }
 
     /// Whether all of them are TCP.
@@ -83,17 +92,26 @@ impl Lanes {
 
     /// How messages travel, by their length, as a sentence; `None` where UCX does not tell.
     pub(super) fn sizes_in_words(&self) -> Option<String> {
-        let parts: Vec<_> = self
-            .limits
-            .iter()
-            .map(|(how, up_to)| match how.trim_start_matches("egr/") {
-                "short" => format!("up to {up_to} bytes go inline"),
-                "bcopy" => format!("up to {up_to} are copied by UCX"),
-                "zcopy" => format!("up to {up_to} are sent from where they lie"),
-                "rndv" => "longer ones are fetched by the receiver".to_owned(),
-                other => format!("up to {up_to} go by {other}"),
-            })
-            .collect();
+        let part = |(index, (how, up_to)): (usize, &(String, String))| {
+            let (what, is_last) = match how.trim_start_matches("egr/") {
+                "short" => ("go inline".to_owned(), false),
+                "bcopy" | "copy-in" => ("are copied by UCX".to_owned(), false),
+                "multi-frag copy-in" => ("are copied by UCX in pieces".to_owned(), false),
+                "zcopy" | "zero-copy" => ("are sent from where they lie".to_owned(), false),
+                other if other == "rndv" || other.contains("rendezvous") => {
+                    ("are fetched by the receiver".to_owned(), true)
+                }
+                other => (format!("go by {other}"), false),
+            };
+            match (index, &**up_to) {
+                (0, "any") => format!("all {what}"),
+                (_, "any") => format!("longer ones {what}"),
+                _ if is_last => format!("longer ones {what}"),
+                (0, most) => format!("up to {most} bytes {what}"),
+                (_, most) => format!("up to {most} {what}"),
+            }
+        };
+        let parts: Vec<_> = self.limits.iter().enumerate().map(part).collect();
         if parts.is_empty() { None } else { Some(format!("messages: {}", parts.join(", "))) }
     }
 }
@@ -139,6 +157,33 @@ fn ranges(said: &str) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The rows of the table with this heading: what is done (`copy-in`), up to which length. A row is
+/// `|     93..8248 | copy-in | sysv/memory |`, with lengths included, of which UCX writes some in units (`256K..inf`); the heading
+/// stands in the table's first row, alone or behind the context's name.
+fn table(text: &str, heading: &str) -> Vec<(String, String)> {
+    let cells = |line: &str| -> Option<Vec<String>> {
+        let row = line.trim_start_matches('#').trim().strip_prefix('|')?.strip_suffix('|')?;
+        Some(row.split('|').map(|cell| cell.trim().to_owned()).collect())
+    };
+    let is_heading =
+        |line: &str| cells(line).is_some_and(|cells| cells.last().is_some_and(|last| last == heading));
+    let rows = text.lines().skip_while(|line| !is_heading(line)).skip(1);
+    // A rule, of dashes, stands between the parts of a table. Behind it another heading begins another table.
+    rows.take_while(|line| line.contains('|') || line.contains("---"))
+        .take_while(|line| !line.contains("ucp_") && !line.contains("cfg#"))
+        .filter_map(cells)
+        .filter_map(|cells| match &cells[..] {
+            [range, how, _] => {
+                let most = range.split("..").last().filter(|most| {
+                    most.starts_with(|first: char| first.is_ascii_digit()) || *most == "inf"
+                })?;
+                Some((how.clone(), if most == "inf" { "any".to_owned() } else { most.to_owned() }))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
 /// What `print` writes to the stream that it is given; empty where the system has no memory for one.
 pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
     let (mut text, mut len) = (ptr::null_mut::<libc::c_char>(), 0_usize);
@@ -164,18 +209,6 @@ pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
 mod tests {
     use super::*;
 
-    const SHARED: &str = "\
-#
-# UCP endpoint 
-#
-#               peer: <no debug data>
-#                 lane[0]:  1:sysv/memory.0 md[1]           -> md[1]/sysv/sysdev[255] am am_bw#0
-#                 lane[1]:  2:posix/memory.0 md[2]          -> md[2]/posix/sysdev[255]
-#
-#                tag_send: 0..<egr/short>..93..<egr/bcopy>..8248..<rndv>..(inf)
-#                  put[0]: 0..<short>..4294967296..<bcopy>..(inf)
-#                  put[1]: 0..<short>..4294967296..<bcopy>..(inf)
-";
     const TCP: &str = "\
 #                 lane[0]:  0:tcp/lo.0 md[0]                -> md[0]/tcp/sysdev[255] am am_bw#0 wireup
 #                 am_send: 0..<egr/short>..8185..<egr/bcopy>..8249..<egr/zcopy>..20501..<rndv>..(inf)
@@ -189,7 +222,8 @@ mod tests {
     fn lanes_are_read_and_said_in_words() {
         let tcp = Lanes::read(TCP);
         assert_eq!(tcp.in_words(), "tcp over lo");
-        assert!(tcp.are_tcp() && !tcp.write_natively());
+        assert!(tcp.are_tcp());
+        assert_eq!(tcp.write_natively(), Some(false));
         assert_eq!(
             tcp.sizes_in_words().as_deref(),
             Some(
@@ -199,24 +233,127 @@ mod tests {
         );
         let rdma = Lanes::read(RDMA);
         assert_eq!(rdma.in_words(), "reliable RDMA over mlx5_0:1 (rc_verbs)");
-        assert!(rdma.write_natively() && !rdma.are_tcp());
+        assert!(!rdma.are_tcp());
+        assert_eq!(rdma.write_natively(), None, "nothing tells which protocols it has");
     }
 
     #[test]
     fn shared_memory_writes_nothing_that_is_not_mapped_though_it_says_how_it_puts() {
-        let shared = Lanes::read(SHARED);
-        assert!(!shared.write_natively() && !shared.are_tcp());
+        let shared = Lanes::read(include_str!("printed/1.13.1-shm.txt"));
+        assert_eq!(shared.write_natively(), Some(false));
+        assert!(!shared.are_tcp());
         assert_eq!(
             shared.in_words(),
             "shared memory of this machine (sysv), shared memory of this machine (posix)"
         );
     }
 
+    /// UCX's version, what it printed, the way in words, whether its lanes write natively, and how messages travel.
+    type Printed = (&'static str, &'static str, &'static str, Option<bool>, &'static str);
+
+    const OVER_SHM: &str = "shared memory of this machine (sysv), shared memory of this machine (posix)";
+    const OVER_RC: &str = "reliable RDMA over rxe0:1 (rc_verbs)";
+
+    /// Recorded: what `ucp_ep_print_info` of these versions wrote.
+    const PRINTED: [Printed; 11] = [
+        (
+            "1.13.1",
+            include_str!("printed/1.13.1-shm.txt"),
+            OVER_SHM,
+            Some(false),
+            "up to 92 bytes go inline, up to 8255 are copied by UCX, longer ones are fetched by the receiver",
+        ),
+        (
+            "1.13.1",
+            include_str!("printed/1.13.1-rc.txt"),
+            OVER_RC,
+            Some(true),
+            "up to 71 bytes go inline, up to 394324 are copied by UCX, longer ones are fetched by the receiver",
+        ),
+        (
+            "1.13.1",
+            include_str!("printed/1.13.1-tcp.txt"),
+            "tcp over lo",
+            Some(false),
+            "up to 8184 bytes go inline, up to 20552 are sent from where they lie, longer ones are fetched by the receiver",
+        ),
+        (
+            "1.14.1",
+            include_str!("printed/1.14.1-shm.txt"),
+            OVER_SHM,
+            Some(false),
+            "up to 92 bytes go inline, up to 8255 are copied by UCX, longer ones are fetched by the receiver",
+        ),
+        (
+            "1.16.0",
+            include_str!("printed/1.16.0-shm.txt"),
+            OVER_SHM,
+            None,
+            "up to 92 bytes go inline, up to 8248 are copied by UCX, up to 579040 are copied by UCX in pieces, \
+             longer ones are fetched by the receiver",
+        ),
+        (
+            "1.18.1",
+            include_str!("printed/1.18.1-shm.txt"),
+            OVER_SHM,
+            None,
+            "up to 92 bytes go inline, up to 8248 are copied by UCX, longer ones are copied by UCX in pieces",
+        ),
+        (
+            "1.18.1",
+            include_str!("printed/1.18.1-rc.txt"),
+            OVER_RC,
+            None,
+            "up to 71 bytes go inline, up to 8247 are copied by UCX, longer ones are copied by UCX in pieces",
+        ),
+        (
+            "1.20.1",
+            include_str!("printed/1.20.1-shm.txt"),
+            OVER_SHM,
+            None,
+            "up to 92 bytes go inline, up to 8248 are copied by UCX, up to 579763 are copied by UCX in pieces, \
+             longer ones are fetched by the receiver",
+        ),
+        (
+            "1.22.0",
+            include_str!("printed/1.22.0-shm.txt"),
+            OVER_SHM,
+            None,
+            "up to 92 bytes go inline, up to 8248 are copied by UCX, up to 579763 are copied by UCX in pieces, \
+             longer ones are fetched by the receiver",
+        ),
+        (
+            "1.22.0",
+            include_str!("printed/1.22.0-cma.txt"),
+            "shared memory of this machine (sysv), shared memory of this machine (posix), copies by this machine's kernel (cma)",
+            None,
+            "up to 92 bytes go inline, up to 5028 are copied by UCX, longer ones are fetched by the receiver",
+        ),
+        (
+            "1.22.0",
+            include_str!("printed/1.22.0-tcp.txt"),
+            "tcp over lo",
+            None,
+            "up to 0 bytes go inline, up to 16515 are sent from where they lie, up to 273821 are copied by UCX in pieces, \
+             longer ones are fetched by the receiver",
+        ),
+    ];
+
+    #[test]
+    fn what_each_version_prints_is_read() {
+        for (version, text, way, natively, sizes) in PRINTED {
+            let lanes = Lanes::read(text);
+            assert_eq!(lanes.in_words(), way, "{version}");
+            assert_eq!(lanes.write_natively(), natively, "{version}");
+            assert_eq!(lanes.sizes_in_words(), Some(format!("messages: {sizes}")), "{version}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_read_is_passed_over() {
         for text in ["", "nonsense", "# lane[x]: ?", "# put[9]: 0..", "# am_send: ..<..>..", "#lane[0]: /"] {
             let lanes = Lanes::read(text);
-            assert!(!lanes.write_natively(), "{text}");
+            assert!(!lanes.write_natively().unwrap_or(false), "{text}");
             assert!(!lanes.in_words().is_empty());
         }
     }

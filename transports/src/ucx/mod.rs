@@ -8,10 +8,12 @@
 
 mod address;
 pub mod am;
+mod asked;
 mod buffer;
 mod choice;
 mod context;
 mod doors;
+mod fence;
 mod inbox;
 mod lanes;
 mod locked;
@@ -21,6 +23,7 @@ mod opening;
 mod parting;
 mod peer;
 mod place;
+mod proof;
 pub mod put;
 mod region;
 mod settings;

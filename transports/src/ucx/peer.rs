@@ -5,9 +5,10 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
 use farjump_core::transport::Cause;
-use farjump_ucx_sys::{UCS_OK, Ucx, ucp_ep_h, ucp_rkey_h};
+use farjump_ucx_sys::{UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_rkey_h};
 
 use super::address::Mailbox;
+use super::asked::{self, How};
 use super::lanes::Lanes;
 use super::mappings::{self, Mappings};
 use super::place::Place;
@@ -34,7 +35,12 @@ pub(super) struct Peer {
     /// Where it begins in this process's memory, if it is mapped.
     pub(super) mapped: Option<NonNull<u8>>,
     pub(super) barriers: u16,
+    /// Why it may not be mapped, in words.
+    pub(super) apart: String,
 }
+
+/// What is put to find out how UCX puts.
+static ZEROS: [u64; 1] = [0];
 
 impl Peer {
     /// Reaches the region that `told` tells of, through `worker`. Waits for nothing.
@@ -73,21 +79,14 @@ impl Peer {
                 }
             }
             let (address, barriers) = (told.address, told.barriers);
-            let mut peer = Peer { ucx, end, key, address, len, mapped: None, barriers };
+            let mut peer = Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() };
             let mut start = ptr::null_mut();
             // SAFETY: the key was unpacked above, and there is room for the pointer.
             let mapped = unsafe { ucx.ucp_rkey_ptr(key, address, &mut start) } == UCS_OK;
             let Some(start) = NonNull::new(start.cast::<u8>()).filter(|_| mapped) else {
-                let lanes = Lanes::of(ucx, end);
-                return match lanes.write_natively() {
-                    true => Ok(peer),
-                    false => Err(Cause::System(format!(
-                        "UCX would emulate writes to the peer's memory over {}, which is slower than messages and lets whoever \
-                         is connected write anywhere in the other process: {}. Use transport tcp",
-                        lanes.in_words(),
-                        why()
-                    ))),
-                };
+                peer.apart = why();
+                peer.hear_of_emulation()?;
+                return Ok(peer);
             };
             let checked = peer.check(start, &before);
             drop(alone);
@@ -123,9 +122,60 @@ impl Peer {
         Ok(())
     }
 
+    /// Refuses the peer if UCX says already, without the peer, that it would emulate puts. That it says nothing of the kind is no
+    /// promise yet (`proof.rs`).
+    fn hear_of_emulation(&self) -> Result<(), Cause> {
+        let lanes = self.lanes();
+        match lanes.write_natively() {
+            Some(true) => return Ok(()),
+            Some(false) => return Err(self.emulated(None)),
+            None => {}
+        }
+        // SAFETY: the end is connected, a region is at least a page, and the zeros are always there.
+        let (request, how) =
+            unsafe { asked::put(self.ucx, self, ZEROS.as_ptr().cast(), size_of_val(&ZEROS)) };
+        if UCS_PTR_IS_PTR(request) {
+            // SAFETY: a request that was not freed. UCX goes on with the put as long as it has the end.
+            unsafe { self.ucx.ucp_request_free(request) };
+        }
+        match how {
+            How::Emulated(said) => Err(self.emulated(Some(&said))),
+            How::Native | How::Untold => Ok(()),
+        }
+    }
+
+    /// Why the peer is refused whose memory UCX does not write natively; `said` is what UCX calls it.
+    pub(super) fn emulated(&self, said: Option<&str>) -> Cause {
+        let said = said.map_or_else(String::new, |said| format!(" (it says: {said})"));
+        Cause::System(format!(
+            "UCX would emulate writes to the peer's memory over {}{said}, which is slower than messages and lets whoever is \
+             connected write anywhere in the other process: {}. Use transport tcp",
+            self.lanes().in_words(),
+            self.apart
+        ))
+    }
+
     /// What writes travel over.
     pub(super) fn lanes(&self) -> Lanes {
         Lanes::of(self.ucx, self.end)
+    }
+}
+
+#[cfg(test)]
+impl Peer {
+    /// One whose region is written by puts, whether it could be mapped or not.
+    pub(super) fn unmapped(worker: &Worker, told: &Mailbox) -> Result<Peer, Cause> {
+        let ucx = worker.ucx;
+        let end = worker.connect(&told.worker, || "unreachable".to_owned())?;
+        let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
+        let mut key = ptr::null_mut();
+        // SAFETY: the end is connected, the key is what this process's UCX made, with zeros behind it.
+        match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
+            UCS_OK => {}
+            status => return Err(Cause::System(words(ucx, status))),
+        }
+        let (address, len, barriers) = (told.address, told.len as usize, told.barriers);
+        Ok(Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() })
     }
 }
 

@@ -1,15 +1,19 @@
 //! `ucx-put`: frames are written into memory of the peer's that UCX allocated.
 //!
 //! Where UCX maps that memory here, on one machine, core writes it by plain stores and UCX is not called for frames at all.
-//! Elsewhere frames are puts, then a fence, then a put of the signal, and only over lanes that put natively. Doorbells are
-//! active messages without content. What is refused and why is in `docs/decisions/ucx-put.md`; the address is in `address.rs`.
+//! Elsewhere frames are puts, then a fence, then a put of the signal, and only over lanes that put natively, which both sides
+//! prove while they connect (`proof.rs`). Doorbells are active messages without content. What is refused and why is in
+//! `docs/decisions/ucx-put.md`; the address is in `address.rs`.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
@@ -17,14 +21,16 @@ use farjump_core::transport::{
     OpenRequest, Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError, WakeSource,
 };
 use farjump_ucx_sys::{
-    UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_ptr_t,
-    ucs_status_t,
+    UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_am_recv_param_t, ucp_ep_h, ucp_request_param_t,
+    ucs_status_ptr_t, ucs_status_t,
 };
 
 use super::address::{Mailbox, Told};
 use super::context::Context;
+use super::fence::{self, Fence, Flushes};
 use super::peer::Peer;
 use super::place::Place;
+use super::proof::{LONGEST, Post, Proof};
 use super::region::{PAGE, Region};
 use super::worker::{TURNS, Worker, status_of};
 use super::{moving, native};
@@ -36,7 +42,7 @@ pub const NAME: &str = "ucx-put";
 
 /// The active message that rings.
 const RING: c_uint = 1;
-/// Puts under way at most.
+/// As many puts may be under way for one more to be taken.
 const QUEUE: usize = 128;
 
 /// The backend. It holds nothing: the process has one context of UCX's for it, and all else is in the ends.
@@ -83,7 +89,7 @@ impl Transport for Put {
         if request.max_frame > max_frame {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: max_frame }));
         }
-        Ok(Box::new(PutOpening::open(request.region_len).map_err(failed)?))
+        Ok(Box::new(PutOpening::open(request).map_err(failed)?))
     }
 }
 
@@ -92,22 +98,31 @@ struct PutOpening {
     // The peer before the worker that reaches it, and the worker before the region.
     reached: Option<(Vec<u8>, Peer)>,
     worker: Worker,
+    /// What the worker's callbacks use.
+    post: Post,
     region: Region,
     /// The worker's, which is open as long as it.
     descriptor: RawFd,
     barriers: Barriers,
     address: Vec<u8>,
+    /// Another end of a link, whose first ends have proven that puts are native.
+    is_proven: bool,
 }
 
 // SAFETY: the peer belongs to the worker, which may move between threads; both are owned here.
 unsafe impl Send for PutOpening {}
 
 impl PutOpening {
-    fn open(len: usize) -> Result<PutOpening, Cause> {
+    fn open(request: &OpenRequest) -> Result<PutOpening, Cause> {
         let context = Context::for_memory().map_err(Cause::System)?;
+        // Before the worker, which goes first if anything fails.
+        let post = Post::new();
         let worker = Worker::create(context)?;
         // SAFETY: the callback uses no argument.
         unsafe { worker.handle(RING, Some(rung), ptr::null_mut())? };
+        // SAFETY: the worker goes before it in here, in `PutOpening` and in `Works`.
+        unsafe { post.listen(&worker)? };
+        let len = request.region_len;
         let region = Region::create(context, len)?;
         let barriers = Barriers::of_this_process();
         let told = Mailbox {
@@ -120,7 +135,41 @@ impl PutOpening {
         };
         let address = told.to_bytes(context.ucx.version())?;
         let descriptor = worker.descriptor()?;
-        Ok(PutOpening { reached: None, worker, region, descriptor, barriers, address })
+        let is_proven = request.is_second;
+        Ok(PutOpening { reached: None, worker, post, region, descriptor, barriers, address, is_proven })
+    }
+
+    /// Has both sides prove that the puts of this link are native, if there are any, within `deadline_ms`.
+    fn prove(&mut self, reached: Peer, theirs: &[u8], deadline_ms: u32) -> Result<Peer, TransportError> {
+        let puts = reached.mapped.is_none();
+        // The peer comes to the same, by what it has.
+        let has_part = puts || !native::ways().is_ok_and(|ways| ways.map);
+        if self.is_proven || !has_part {
+            return Ok(reached);
+        }
+        let within = Duration::from_millis(u64::from(deadline_ms));
+        // SAFETY: a region begins on a page and has at least one, and is this end's; the peer writes it, and nothing else does now.
+        let own = unsafe { AtomicU64::from_ptr(self.region.base().cast().as_ptr()) };
+        let mut proof = Proof {
+            worker: &self.worker,
+            peer: &reached,
+            post: &mut self.post,
+            own,
+            is_first: *self.address < *theirs,
+            asks: puts,
+            shows: puts,
+            until: Instant::now() + within,
+            idle: Cell::new(0),
+        };
+        match proof.run() {
+            Ok(()) => Ok(reached),
+            Err(unproven) => {
+                let cause = unproven.cause(&reached, within);
+                // SAFETY: the end is connected, and used no more.
+                unsafe { self.worker.close(reached.end) };
+                Err(error(Operation::Connect, cause))
+            }
+        }
     }
 
     /// The peer whose address has these bytes.
@@ -147,13 +196,14 @@ impl Opening for PutOpening {
         Ok(rules)
     }
 
-    fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+    fn connect(mut self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
         if !peer.descriptors.is_empty() {
             let what = "descriptors came with it, and it has none".to_owned();
             return Err(error(Operation::Connect, Cause::Address(what)));
         }
         let reached = self.reach(&peer.bytes)?;
-        let PutOpening { worker, region, descriptor, barriers: ours, .. } = *self;
+        let reached = self.prove(reached, &peer.bytes, deadline_ms)?;
+        let PutOpening { worker, post, region, descriptor, barriers: ours, .. } = *self;
         let theirs = Barriers::from_bits_truncate(reached.barriers);
         let (len, mapped) = (reached.len, reached.mapped);
         let works = Works {
@@ -161,9 +211,11 @@ impl Opening for PutOpening {
             sending: VecDeque::new(),
             owes_ring: false,
             ringing: ptr::null_mut(),
+            fence: Fence::new(),
             next_word: 0,
             peer: reached,
             worker,
+            _post: post,
             words: None,
         };
         let works = Arc::new(Mutex::new(works));
@@ -202,10 +254,14 @@ struct Works {
     owes_ring: bool,
     /// The request of the ring that was sent last.
     ringing: *mut c_void,
+    /// The fence, where it is a flush.
+    fence: Fence,
     next_word: usize,
     // Dropped in this order.
     peer: Peer,
     worker: Worker,
+    /// What the worker's callbacks use.
+    _post: Post,
     /// Words that are being put, once any was. One is used again after `QUEUE` others, when it is done; what is not done goes on until
     /// the worker is gone.
     words: Option<Box<[u64; QUEUE]>>,
@@ -223,10 +279,15 @@ impl Works {
         // SAFETY: UCX looks at the fields that the mask names: none.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         let Peer { end, key, address, .. } = self.peer;
-        // SAFETY: the end is connected, the caller has checked that all of it lies in the region, and keeps the bytes.
-        let sent =
-            unsafe { self.ucx.ucp_put_nbx(end, from.cast(), len, address + offset as u64, key, &params) };
-        self.sent(sent, frame)
+        self.fence.note_put();
+        // Of longer ones UCX was not asked whether it emulates them.
+        for piece in (0..len).step_by(LONGEST) {
+            let (at, rest) = (address + (offset + piece) as u64, LONGEST.min(len - piece));
+            // SAFETY: the end is connected, the caller has checked that all of it lies in the region, and keeps the bytes.
+            let sent = unsafe { self.ucx.ucp_put_nbx(end, from.add(piece).cast(), rest, at, key, &params) };
+            self.sent(sent, frame)?;
+        }
+        Ok(())
     }
 
     fn sent(&mut self, sent: ucs_status_ptr_t, frame: u64) -> Result<(), Cause> {
@@ -268,6 +329,19 @@ impl Works {
             self.send_ring().map_err(|cause| error(Operation::Wake, cause))?;
         }
         Ok(moved)
+    }
+
+    /// Has what is put from now on land behind what was put before. `false` if that is not so yet: to be called again.
+    fn pass_fence(&mut self) -> Result<bool, Cause> {
+        if fence::waits(self.ucx.version()) {
+            let mut flushes = EndFlushes { worker: &self.worker, end: self.peer.end };
+            return self.fence.is_passed(&mut flushes, TURNS);
+        }
+        // SAFETY: the worker is there.
+        match unsafe { self.ucx.ucp_worker_fence(self.worker.handle) } {
+            UCS_OK => Ok(true),
+            status => Err(moving(self.ucx, status)),
+        }
     }
 
     /// Whether the ring that was sent last is still on its way.
@@ -320,11 +394,43 @@ impl Drop for Works {
         // SAFETY: the end is connected, and used no more. What it is still to put lies in memory that core keeps until both
         // halves are dropped, or in `words`.
         unsafe { self.worker.close(self.peer.end) };
-        let requests = self.sending.iter().map(|sending| sending.request).chain([self.ringing]);
+        let requests =
+            self.sending.iter().map(|sending| sending.request).chain([self.ringing, self.fence.request()]);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
             // SAFETY: a request that was not freed.
             unsafe { self.ucx.ucp_request_free(request) };
         }
+    }
+}
+
+/// Flushes of the peer's end.
+struct EndFlushes<'a> {
+    worker: &'a Worker,
+    end: ucp_ep_h,
+}
+
+impl Flushes for EndFlushes<'_> {
+    fn begin(&mut self) -> ucs_status_ptr_t {
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: `Works` keeps the end connected.
+        unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &params) }
+    }
+
+    fn look(&mut self, flush: ucs_status_ptr_t) -> ucs_status_t {
+        self.worker.progress();
+        status_of(self.worker.ucx, flush)
+    }
+
+    fn free(&mut self, flush: ucs_status_ptr_t) {
+        if UCS_PTR_IS_PTR(flush) {
+            // SAFETY: a request of `begin`'s, which `Fence` frees once.
+            unsafe { self.worker.ucx.ucp_request_free(flush) };
+        }
+    }
+
+    fn cause(&self, status: ucs_status_t) -> Cause {
+        moving(self.worker.ucx, status)
     }
 }
 
@@ -415,11 +521,10 @@ unsafe impl RemoteMemory for PutRemote {
     }
 
     fn fence(&mut self) -> Result<(), TransportError> {
-        let works = locked(&self.works);
-        // SAFETY: the worker is there.
-        match unsafe { works.ucx.ucp_worker_fence(works.worker.handle) } {
-            UCS_OK => Ok(()),
-            status => Err(error(Operation::Fence, moving(works.ucx, status))),
+        match locked(&self.works).pass_fence() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(error(Operation::Fence, Cause::Full)),
+            Err(cause) => Err(error(Operation::Fence, cause)),
         }
     }
 

@@ -15,7 +15,7 @@ const LEN: usize = 4 * PAGE;
 /// An end that is open; `None`, said, where UCX cannot map memory.
 fn open() -> Option<Box<PutOpening>> {
     match native::ways() {
-        Ok(ways) if ways.map => Some(Box::new(PutOpening::open(LEN).unwrap())),
+        Ok(ways) if ways.map => Some(Box::new(PutOpening::open(&OpenRequest::new(LEN, PAGE)).unwrap())),
         Ok(_) => {
             println!("skipped: UCX maps no memory here");
             None

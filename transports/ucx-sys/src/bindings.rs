@@ -385,6 +385,11 @@ pub const UCP_OP_ATTR_FLAG_FAST_CMPL: ucp_op_attr_t = 131072;
 pub const UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL: ucp_op_attr_t = 262144;
 pub const UCP_OP_ATTR_FLAG_MULTI_SEND: ucp_op_attr_t = 524288;
 pub type ucp_op_attr_t = ::std::os::raw::c_uint;
+pub const UCP_REQUEST_ATTR_FIELD_INFO_STRING: ucp_req_attr_field = 1;
+pub const UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE: ucp_req_attr_field = 2;
+pub const UCP_REQUEST_ATTR_FIELD_STATUS: ucp_req_attr_field = 4;
+pub const UCP_REQUEST_ATTR_FIELD_MEM_TYPE: ucp_req_attr_field = 8;
+pub type ucp_req_attr_field = ::std::os::raw::c_uint;
 pub const UCP_AM_RECV_ATTR_FIELD_REPLY_EP: ucp_am_recv_attr_t = 1;
 pub const UCP_AM_RECV_ATTR_FLAG_DATA: ucp_am_recv_attr_t = 65536;
 pub const UCP_AM_RECV_ATTR_FLAG_RNDV: ucp_am_recv_attr_t = 131072;
@@ -732,6 +737,39 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct ucp_request_attr_t {
+    pub field_mask: u64,
+    pub debug_string: *mut ::std::os::raw::c_char,
+    pub debug_string_size: usize,
+    pub status: ucs_status_t,
+    pub mem_type: ucs_memory_type_t,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ucp_request_attr_t",
+    ][::std::mem::size_of::<ucp_request_attr_t>() - 32usize];
+    [
+        "Alignment of ucp_request_attr_t",
+    ][::std::mem::align_of::<ucp_request_attr_t>() - 8usize];
+    [
+        "Offset of field: ucp_request_attr_t::field_mask",
+    ][::std::mem::offset_of!(ucp_request_attr_t, field_mask) - 0usize];
+    [
+        "Offset of field: ucp_request_attr_t::debug_string",
+    ][::std::mem::offset_of!(ucp_request_attr_t, debug_string) - 8usize];
+    [
+        "Offset of field: ucp_request_attr_t::debug_string_size",
+    ][::std::mem::offset_of!(ucp_request_attr_t, debug_string_size) - 16usize];
+    [
+        "Offset of field: ucp_request_attr_t::status",
+    ][::std::mem::offset_of!(ucp_request_attr_t, status) - 24usize];
+    [
+        "Offset of field: ucp_request_attr_t::mem_type",
+    ][::std::mem::offset_of!(ucp_request_attr_t, mem_type) - 28usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct ucp_am_handler_param {
     pub field_mask: u64,
     pub id: ::std::os::raw::c_uint,
@@ -877,6 +915,10 @@ pub struct Library {
         fd: *mut ::std::os::raw::c_int,
     ) -> ucs_status_t,
     pub ucp_worker_arm: unsafe extern "C" fn(worker: ucp_worker_h) -> ucs_status_t,
+    pub ucp_request_query: unsafe extern "C" fn(
+        request: *mut ::std::os::raw::c_void,
+        attr: *mut ucp_request_attr_t,
+    ) -> ucs_status_t,
     pub ucp_ep_create: unsafe extern "C" fn(
         worker: ucp_worker_h,
         params: *const ucp_ep_params_t,
@@ -1027,6 +1069,7 @@ impl Library {
             .map(|sym| *sym)?;
         let ucp_worker_get_efd = __library.get(b"ucp_worker_get_efd\0").map(|sym| *sym)?;
         let ucp_worker_arm = __library.get(b"ucp_worker_arm\0").map(|sym| *sym)?;
+        let ucp_request_query = __library.get(b"ucp_request_query\0").map(|sym| *sym)?;
         let ucp_ep_create = __library.get(b"ucp_ep_create\0").map(|sym| *sym)?;
         let ucp_ep_close_nbx = __library.get(b"ucp_ep_close_nbx\0").map(|sym| *sym)?;
         let ucp_ep_print_info = __library.get(b"ucp_ep_print_info\0").map(|sym| *sym)?;
@@ -1084,6 +1127,7 @@ impl Library {
             ucp_worker_progress,
             ucp_worker_get_efd,
             ucp_worker_arm,
+            ucp_request_query,
             ucp_ep_create,
             ucp_ep_close_nbx,
             ucp_ep_print_info,
@@ -1231,6 +1275,13 @@ impl Library {
     }
     pub unsafe fn ucp_worker_arm(&self, worker: ucp_worker_h) -> ucs_status_t {
         (self.ucp_worker_arm)(worker)
+    }
+    pub unsafe fn ucp_request_query(
+        &self,
+        request: *mut ::std::os::raw::c_void,
+        attr: *mut ucp_request_attr_t,
+    ) -> ucs_status_t {
+        (self.ucp_request_query)(request, attr)
     }
     pub unsafe fn ucp_ep_create(
         &self,

@@ -10,7 +10,7 @@ use std::path::Path;
 const HEADER: &str = "/usr/include/ucp/api/ucp_version.h";
 
 /// What is called, and with it the types that these take.
-const FUNCTIONS: [&str; 43] = [
+const FUNCTIONS: [&str; 44] = [
     "ucp_am_data_release",
     "ucp_am_recv_data_nbx",
     "ucp_am_send_nbx",
@@ -37,6 +37,7 @@ const FUNCTIONS: [&str; 43] = [
     "ucp_request_cancel",
     "ucp_request_check_status",
     "ucp_request_free",
+    "ucp_request_query",
     "ucp_rkey_buffer_release",
     "ucp_rkey_destroy",
     "ucp_rkey_pack",
@@ -57,7 +58,7 @@ const FUNCTIONS: [&str; 43] = [
 ];
 
 /// Types that no function above names, but whose constants are used.
-const TYPES: [&str; 22] = [
+const TYPES: [&str; 23] = [
     "ucp_am_cb_flags",
     "ucp_am_handler_param_field",
     "ucp_am_recv_attr_t",
@@ -72,6 +73,7 @@ const TYPES: [&str; 22] = [
     "ucp_mem_map_params_field",
     "ucp_op_attr_t",
     "ucp_params_field",
+    "ucp_req_attr_field",
     "ucp_send_am_flags",
     "ucp_worker_address_flags_t",
     "ucp_worker_attr_field",

@@ -1,0 +1,200 @@
+//! What UCX says of a put that it was given: by what, and so whether the peer has to do anything for it.
+//!
+//! The newer protocols (from UCX 1.16 on, by `UCX_PROTO_ENABLE=y` before) choose for each length anew, and say nothing of it
+//! before a put is made. So a put is made for each length, of zeros, and its request is asked (`ucp_request_query`):
+//! `{cpml|proto} put from host memory length 8 short rc_verbs/mlx5_0:1 83.3 MB/s 0.09 us`. The text is for people and not
+//! promised. One of another form is taken for a put that is not native.
+
+use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
+
+use farjump_ucx_sys::{
+    UCP_OP_ATTR_FLAG_NO_IMM_CMPL, UCP_REQUEST_ATTR_FIELD_INFO_STRING,
+    UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE, UCS_OK, Ucx, ucp_request_attr_t, ucp_request_param_t,
+    ucs_status_ptr_t,
+};
+
+use super::peer::Peer;
+
+/// Room for UCX's text. It cuts off what is longer.
+const ROOM: usize = 1024;
+
+/// How a put is carried out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum How {
+    /// By the device or by a copy of the sender's. The peer has nothing to do.
+    Native,
+    /// Not, by UCX's words for it.
+    Emulated(String),
+    /// UCX does not say: the older protocols.
+    Untold,
+}
+
+/// Puts `len` bytes at `zeros` to the start of the peer's region. Returns UCX's answer and what it says of it.
+///
+/// # Safety
+/// The peer's end is connected, its region has `len` bytes, and `zeros` as many until the put is done or the worker is gone.
+pub(super) unsafe fn put(
+    ucx: &Ucx,
+    peer: &Peer,
+    zeros: *const c_void,
+    len: usize,
+) -> (ucs_status_ptr_t, How) {
+    // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+    let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    // A put that is over at once has a request, too.
+    params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    // SAFETY: the caller answers for the end, the range and the bytes.
+    let request = unsafe { ucx.ucp_put_nbx(peer.end, zeros, len, peer.address, peer.key, &params) };
+    // SAFETY: UCX has just returned it.
+    (request, unsafe { said(ucx, request) })
+}
+
+/// What UCX says of a put.
+///
+/// # Safety
+/// UCX returned `request` for a put, and it was not freed.
+unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
+    if !farjump_ucx_sys::UCS_PTR_IS_PTR(request) {
+        return How::Untold;
+    }
+    let mut text = [0_u8; ROOM];
+    // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+    let mut attributes: ucp_request_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    attributes.field_mask =
+        u64::from(UCP_REQUEST_ATTR_FIELD_INFO_STRING | UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE);
+    attributes.debug_string = text.as_mut_ptr().cast();
+    attributes.debug_string_size = text.len() - 1;
+    // SAFETY: the request is the caller's, and the text has the room that is named and a zero behind it.
+    let status = unsafe { ucx.ucp_request_query(request, &mut attributes) };
+    match CStr::from_bytes_until_nul(&text) {
+        Ok(text) if status == UCS_OK => How::read(&text.to_string_lossy()),
+        _ => How::Untold,
+    }
+}
+
+impl How {
+    /// From the text that UCX has for a request.
+    fn read(text: &str) -> How {
+        let Some((_, rest)) = text.split_once(" length ") else { return How::Untold };
+        // The length, how, by what, and two estimates: `8 short sysv/memory 83.3 MB/s 0.09 us`.
+        let Some((_, how)) = rest.split_once(' ') else { return How::Emulated(rest.to_owned()) };
+        let words: Vec<_> = how.split_whitespace().collect();
+        let end =
+            words.iter().position(|word| *word == "MB/s").map_or(words.len(), |unit| unit.saturating_sub(1));
+        let words = &words[..end];
+        let said = words.join(" ");
+        let ways: Vec<_> =
+            words.iter().filter_map(|word| word.split_once('/')).map(|(transport, _)| transport).collect();
+        // TCP's zero-copy put is a message that the peer's UCX carries out; datagrams write nothing.
+        let is_message = |way: &&str| *way == "tcp" || way.starts_with("ud");
+        let is_told = ["emulation", "stub", "reconfig"].iter().any(|word| said.contains(word));
+        if is_told || ways.is_empty() || ways.iter().any(is_message) {
+            return How::Emulated(said);
+        }
+        How::Native
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded: UCX's version, its text for a put, and UCX's words for one that is not native.
+    const SAID: [(&str, &str, Option<&str>); 19] = [
+        ("1.13.1", "flags:0x5 put() from host memory length 8 short sysv/memory -131.9 MB/s -0.06 us", None),
+        (
+            "1.13.1",
+            "flags:0x5 put() from host memory length 8 software emulation sysv/memory 41.5 MB/s 0.18 us",
+            Some("software emulation sysv/memory"),
+        ),
+        ("1.16.0", "{cpml|proto} put from host memory length 8 short sysv/memory 83.3 MB/s 0.09 us", None),
+        (
+            "1.16.0",
+            "{proto|init} put from host memory length 8 software emulation sysv/memory 41.8 MB/s 0.18 us",
+            Some("software emulation sysv/memory"),
+        ),
+        (
+            "1.16.0",
+            "{proto|init} put from host memory length 1048576 software emulation sysv/memory 6615.2 MB/s 151.17 us",
+            Some("software emulation sysv/memory"),
+        ),
+        ("1.16.0", "{proto} put from host memory length 8 zero-copy cma/memory 12.9 MB/s 0.59 us", None),
+        (
+            "1.16.0",
+            "{proto} put from host memory length 8 zero-copy tcp/eth0 0.1 MB/s 61.65 us",
+            Some("zero-copy tcp/eth0"),
+        ),
+        ("1.18.1", "{proto} put from host memory length 8 zero-copy cma/memory 11.4 MB/s 0.67 us", None),
+        (
+            "1.18.1",
+            "{proto} put from host memory length 1048576 zero-copy tcp/lo 11.9 MB/s 84009.24 us",
+            Some("zero-copy tcp/lo"),
+        ),
+        ("1.18.1", "{cpml|proto} put from host memory length 8 short rc_verbs/rxe0:1 1.4 MB/s 5.35 us", None),
+        ("1.18.1", "{proto} put from host memory length 128 copy-in rc_verbs/rxe0:1 19.5 MB/s 6.26 us", None),
+        (
+            "1.18.1",
+            "{proto} put from host memory length 1048576 copy-in rc_verbs/rxe0:1 218.8 MB/s 4569.75 us",
+            None,
+        ),
+        (
+            "1.20.1",
+            "{cpml|proto|init} put from host memory length 8 short sysv/memory 83.3 MB/s 0.09 us",
+            None,
+        ),
+        (
+            "1.22.0",
+            "{cpml|proto|init} put from host memory length 8 short sysv/memory 83.3 MB/s 0.09 us",
+            None,
+        ),
+        (
+            "1.22.0",
+            "{cpml|proto|init} put from host memory length 1048576 short sysv/memory 4806.5 MB/s 208.05 us",
+            None,
+        ),
+        (
+            "1.22.0",
+            "{cpml|proto|init} put from host memory length 8 stub protocol 0.0 MB/s inf us",
+            Some("stub protocol"),
+        ),
+        (
+            "1.22.0",
+            "{proto|init} put from host memory length 8 zero-copy tcp/lo 0.1 MB/s 72.61 us",
+            Some("zero-copy tcp/lo"),
+        ),
+        // Not recorded: forms that no version is known to print.
+        ("", "{proto} put from host memory length 8 something new 1.0 MB/s 0.1 us", Some("something new")),
+        (
+            "",
+            "{proto} put from host memory length 8 50% on rc_mlx5/mlx5_0:1 and 50% on ud_mlx5/mlx5_1:1 1.0 MB/s",
+            Some("50% on rc_mlx5/mlx5_0:1 and 50% on ud_mlx5/mlx5_1:1"),
+        ),
+    ];
+
+    #[test]
+    fn what_each_version_says_of_a_put_is_read() {
+        for (version, text, emulated) in SAID {
+            let how = emulated.map_or(How::Native, |words| How::Emulated(words.to_owned()));
+            assert_eq!(How::read(text), how, "{version}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_older_protocols_say_nothing() {
+        for text in ["flags:0x1 <no debug info>", "", "flags:0x0"] {
+            assert_eq!(How::read(text), How::Untold, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_ends_in_the_middle_is_not_taken_for_native() {
+        for text in [
+            "put from host memory length ",
+            "put from host memory length 8",
+            "put from host memory length 8 ",
+        ] {
+            assert!(matches!(How::read(text), How::Emulated(_)), "{text}");
+        }
+    }
+}

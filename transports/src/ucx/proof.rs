@@ -1,0 +1,472 @@
+//! The proof that puts are native, made by both sides of a link whose memory is not mapped, while the link is connected.
+//!
+//! An emulated put is a message that the peer's UCX carries out when it is called. So a side puts a word into the peer's region
+//! while the peer stands still: it does not call UCX, and watches the word. A native put lands nevertheless, an emulated one does
+//! not. Before that each side asks UCX of puts of all lengths that it makes (`asked.rs`).
+//!
+//! What is said on the way are active messages of 16 bytes, kind and value, little-endian. The side whose address is the lower
+//! one, byte by byte, is the first:
+//!
+//! 1. Both send `HELLO` and await it. Then the lanes of both directions are connected.
+//! 2. Each puts zeros of 8, 64 and each power of two bytes up to [`LONGEST`], asks UCX of each, and flushes.
+//! 3. The first sends `STAND`. The other answers `STANDING`, calls UCX no more and watches the first word of its region. The first
+//!    puts the value there. Once it is there the other zeroes the word, and sends `LANDED`; if it is not there in time, `MISSED`. If
+//!    UCX had to be called to send `STANDING`, and the word was there afterwards, it sends `EARLY`, and the first begins again.
+//! 4. The first sends `DONE`, and the sides change parts.
+//! 5. The second sends `DONE`, and frames may flow.
+//!
+//! A side that finds its puts emulated sends `REFUSED` with the value 1, one that cannot find out with 0, and both refuse. Each wait
+//! has an end: `until`, and half of what is left then for standing still.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump_core::transport::Cause;
+use farjump_ucx_sys::{
+    UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_ptr_t,
+    ucs_status_t,
+};
+
+use super::asked::{self, How};
+use super::moving;
+use super::peer::Peer;
+use super::worker::{PARTING, Worker, status_of};
+
+/// Longest put that is made, in bytes: what is longer is put in pieces, so that no more need be asked of.
+pub(super) const LONGEST: usize = 256 << 10;
+/// The active message of the proof.
+const LETTER: c_uint = 2;
+/// Letters that are kept. A faithful peer has two under way.
+const MOST: usize = 16;
+/// How often a side stands still for a peer whose put came too early to prove anything.
+const ROUNDS: u64 = 8;
+/// How often a side that stands still looks.
+const GLANCE: Duration = Duration::from_micros(20);
+
+/// How often UCX is called with nothing to do before this side sleeps in between.
+const IDLE: u32 = 100;
+
+const HELLO: u64 = 1;
+const STAND: u64 = 2;
+const STANDING: u64 = 3;
+const LANDED: u64 = 4;
+const MISSED: u64 = 5;
+const EARLY: u64 = 6;
+const DONE: u64 = 7;
+const REFUSED: u64 = 8;
+
+/// Kind and value.
+type Letter = (u64, u64);
+
+/// What a worker's proof needs for as long as the worker: UCX writes and reads it. To be dropped after the worker.
+pub(super) struct Post {
+    /// Owned, behind a pointer because the callback has it too.
+    inbox: NonNull<RefCell<VecDeque<Letter>>>,
+    /// What UCX has not sent yet, with its bytes.
+    outbox: Vec<(ucs_status_ptr_t, Box<[u8; 16]>)>,
+    /// A put or a flush that is not over.
+    request: ucs_status_ptr_t,
+    /// What is put.
+    zeros: Vec<u64>,
+    word: Box<u64>,
+}
+
+// SAFETY: all of it belongs to the value alone; the callback runs on the thread that uses the worker, which has one at a time.
+unsafe impl Send for Post {}
+
+impl Post {
+    /// An empty one.
+    pub(super) fn new() -> Post {
+        Post {
+            inbox: NonNull::from(Box::leak(Box::new(RefCell::new(VecDeque::new())))),
+            outbox: Vec::new(),
+            request: ptr::null_mut(),
+            zeros: Vec::new(),
+            word: Box::new(0),
+        }
+    }
+
+    /// Has letters to `worker` come here.
+    ///
+    /// # Safety
+    /// The worker goes before this value.
+    pub(super) unsafe fn listen(&self, worker: &Worker) -> Result<(), Cause> {
+        // SAFETY: the inbox stays where it is until this value is dropped, which the caller does after the worker.
+        unsafe { worker.handle(LETTER, Some(came), self.inbox.as_ptr().cast()) }
+    }
+
+    fn inbox(&self) -> &RefCell<VecDeque<Letter>> {
+        // SAFETY: in its box as long as this value; only shared references to it are ever made.
+        unsafe { self.inbox.as_ref() }
+    }
+
+    /// Gives UCX's requests back. What they read stays as long as this value.
+    fn forget(&mut self, worker: &Worker) {
+        let requests = self.outbox.iter().map(|(request, _)| *request).chain([self.request]);
+        for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
+            // SAFETY: a request that was not freed, and is forgotten below.
+            unsafe { worker.ucx.ucp_request_free(request) };
+        }
+        self.outbox.iter_mut().for_each(|(request, _)| *request = ptr::null_mut());
+        self.request = ptr::null_mut();
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        // SAFETY: from the box that `new` leaked; the worker whose callback has it is gone.
+        drop(unsafe { Box::from_raw(self.inbox.as_ptr()) });
+    }
+}
+
+/// UCX's callback for [`LETTER`].
+unsafe extern "C" fn came(
+    argument: *mut c_void,
+    header: *const c_void,
+    header_len: usize,
+    _data: *mut c_void,
+    _len: usize,
+    _params: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: `Post::listen` gave the inbox, which outlives the worker that runs this.
+    let inbox = unsafe { &*argument.cast_const().cast::<RefCell<VecDeque<Letter>>>() };
+    if header_len == 16 {
+        // SAFETY: UCX lends so many bytes for the time of the callback.
+        let [kind, value] = unsafe { header.cast::<[[u8; 8]; 2]>().read_unaligned() }.map(u64::from_le_bytes);
+        let mut inbox = inbox.borrow_mut();
+        if inbox.len() == MOST && kind == REFUSED {
+            // It ends the proof, whatever came before.
+            inbox.pop_back();
+        }
+        if inbox.len() < MOST {
+            inbox.push_back((kind, value));
+        }
+    }
+    UCS_OK
+}
+
+/// What a refusal of the peer's says: it is known to emulate, or not known.
+fn refused(known: u64) -> Unproven {
+    if known == 1 { Unproven::PeerRefuses } else { Unproven::PeerFails }
+}
+
+/// Why a proof failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Unproven {
+    /// UCX says that it emulates puts; its words for it, if it has any.
+    Emulated(Option<String>),
+    /// The word that was put did not land while the peer stood still.
+    Missed,
+    /// The peer had to call UCX before it stood still, each time, and the word came meanwhile.
+    Early,
+    /// The peer found that its puts are emulated.
+    PeerRefuses,
+    /// The peer could not find out how it puts.
+    PeerFails,
+    /// The time was over while this was waited for.
+    Late(&'static str),
+    /// The peer said something that was not due.
+    Disorder,
+    /// UCX failed.
+    Failed(Cause),
+}
+
+impl Unproven {
+    /// As the cause of a refusal of `peer`, which took `within` at most.
+    pub(super) fn cause(self, peer: &Peer, within: Duration) -> Cause {
+        let by = || peer.lanes().in_words();
+        match self {
+            Unproven::Emulated(said) => peer.emulated(said.as_deref()),
+            Unproven::Missed => Cause::System(format!(
+                "UCX calls its writes to the peer's memory over {} native, but one of them did not land while the peer stood still: UCX \
+                 emulates them, or the device took more than half of {} ms. Is a machine overloaded? Try again, or use transport tcp",
+                by(),
+                within.as_millis()
+            )),
+            Unproven::Early => Cause::System(format!(
+                "whether UCX writes the peer's memory natively over {} could not be found out: the peer's UCX was too slow to stand \
+                 still in {ROUNDS} rounds. Is its machine overloaded? Try again, or use transport tcp",
+                by()
+            )),
+            Unproven::PeerRefuses => Cause::System(format!(
+                "the peer found that its UCX does not write this side's memory natively over {}: {}. Its log may say more; use \
+                 transport tcp",
+                by(),
+                peer.apart
+            )),
+            Unproven::PeerFails => Cause::System(format!(
+                "the peer could not find out in its time whether its UCX writes this side's memory natively over {}: its log may say \
+                 more. Is the device's link up on both sides? Give the meeting more time, or use transport tcp",
+                by()
+            )),
+            Unproven::Late(what) => Cause::System(format!(
+                "whether UCX writes the peer's memory natively over {} could not be found out: {what} took more than {} ms. Is the \
+                 device's link up on both sides, and the peer not stopped? Give the meeting more time, or use transport tcp",
+                by(),
+                within.as_millis()
+            )),
+            Unproven::Disorder => {
+                Cause::Address("it said something that was not due while puts were tried".to_owned())
+            }
+            Unproven::Failed(cause) => cause,
+        }
+    }
+}
+
+/// A side of a proof.
+pub(super) struct Proof<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) peer: &'a Peer,
+    pub(super) post: &'a mut Post,
+    /// The first word of this side's region.
+    pub(super) own: &'a AtomicU64,
+    /// This side proves its puts first.
+    pub(super) is_first: bool,
+    /// This side makes puts: it asks UCX of them.
+    pub(super) asks: bool,
+    /// This side makes puts: it shows that they land.
+    pub(super) shows: bool,
+    pub(super) until: Instant,
+    /// How often UCX had nothing to do since it had.
+    pub(super) idle: Cell<u32>,
+}
+
+impl Proof<'_> {
+    /// Makes the proof, with the peer that does so at the same time.
+    pub(super) fn run(&mut self) -> Result<(), Unproven> {
+        let proven = self.both();
+        if let Err(unproven) = &proven {
+            // What else is under way does not matter.
+            let is_known = matches!(unproven, Unproven::Emulated(_) | Unproven::Missed);
+            let _ = self.send(REFUSED, u64::from(is_known));
+            self.until = Instant::now() + PARTING;
+            let _ = self.send_all();
+        }
+        self.post.forget(self.worker);
+        if proven.is_ok() {
+            // All that was put has come to the peer.
+            self.post.zeros = Vec::new();
+        }
+        proven
+    }
+
+    fn both(&mut self) -> Result<(), Unproven> {
+        self.send(HELLO, 0)?;
+        match self.next("the peer's first message")? {
+            (HELLO, _) => {}
+            _ => return Err(Unproven::Disorder),
+        }
+        if self.asks {
+            self.ask()?;
+        }
+        self.flush()?;
+        if !self.is_first {
+            self.witness()?;
+        }
+        if self.shows {
+            self.show()?;
+        }
+        self.send(DONE, 0)?;
+        if self.is_first { self.witness() } else { self.flush() }
+    }
+
+    /// Asks UCX of a put of each length.
+    fn ask(&mut self) -> Result<(), Unproven> {
+        let longest = LONGEST.min(self.peer.len);
+        self.post.zeros = vec![0; longest.div_ceil(size_of::<u64>())];
+        let lengths = [8].into_iter().chain((6..=LONGEST.ilog2()).map(|power| 1 << power));
+        for len in lengths.take_while(|len| *len <= longest) {
+            let zeros = self.post.zeros.as_ptr().cast();
+            // SAFETY: the end is connected, the region is as long, and the zeros stay as long as the worker.
+            let (request, how) = unsafe { asked::put(self.worker.ucx, self.peer, zeros, len) };
+            self.post.request = request;
+            match how {
+                How::Native => self.finish("a put")?,
+                How::Emulated(said) => return Err(Unproven::Emulated(Some(said))),
+                // One answer for all lengths.
+                How::Untold => {
+                    self.finish("a put")?;
+                    let natively = self.peer.lanes().write_natively() == Some(true);
+                    return if natively { Ok(()) } else { Err(Unproven::Emulated(None)) };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a put land while the peer stands still.
+    fn show(&mut self) -> Result<(), Unproven> {
+        for value in 1..=ROUNDS {
+            self.send(STAND, value)?;
+            match self.next("the peer's standing still")? {
+                (STANDING, told) if told == value => {}
+                (REFUSED, known) => return Err(refused(known)),
+                _ => return Err(Unproven::Disorder),
+            }
+            *self.post.word = value.to_le();
+            // SAFETY: UCX looks at the fields that the mask names: none.
+            let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+            let (Peer { end, key, address, .. }, word) = (self.peer, ptr::from_ref(&*self.post.word));
+            // SAFETY: the end is connected, a region is at least a page, and the word stays as long as the worker.
+            self.post.request = unsafe {
+                self.worker.ucx.ucp_put_nbx(*end, word.cast(), size_of::<u64>(), *address, *key, &params)
+            };
+            let answer = self.next("a put")?;
+            match answer {
+                (LANDED, told) if told == value => return self.finish("a put"),
+                (EARLY, told) if told == value => self.finish("a put")?,
+                (MISSED, _) => return Err(Unproven::Missed),
+                (REFUSED, known) => return Err(refused(known)),
+                _ => return Err(Unproven::Disorder),
+            }
+        }
+        Err(Unproven::Early)
+    }
+
+    /// Stands still for the peer until its puts are proven.
+    fn witness(&mut self) -> Result<(), Unproven> {
+        loop {
+            match self.next("the peer's proof")? {
+                (STAND, value) => {
+                    let seen = self.stand(value)?;
+                    self.own.store(0, Ordering::Relaxed);
+                    self.send(seen, value)?;
+                }
+                (DONE, _) => return Ok(()),
+                (REFUSED, known) => return Err(refused(known)),
+                _ => return Err(Unproven::Disorder),
+            }
+        }
+    }
+
+    /// Watches for `value` without calling UCX. Returns the kind of the answer to the peer.
+    fn stand(&mut self, value: u64) -> Result<u64, Unproven> {
+        self.send_all()?;
+        self.own.store(0, Ordering::Relaxed);
+        self.send(STANDING, value)?;
+        // As a rule UCX sends it within that call, which takes in nothing: a word that is there by now has landed by itself, however
+        // soon. Otherwise UCX is called until it is sent, and those calls may have carried out an emulated put.
+        if !self.post.outbox.is_empty() {
+            self.send_all()?;
+            if self.own.load(Ordering::Acquire) != 0 {
+                return Ok(EARLY);
+            }
+        }
+        let still = self.until.saturating_duration_since(Instant::now()) / 2;
+        let begun = Instant::now();
+        while begun.elapsed() < still {
+            if u64::from_le(self.own.load(Ordering::Acquire)) == value {
+                return Ok(LANDED);
+            }
+            thread::sleep(GLANCE);
+        }
+        Ok(MISSED)
+    }
+
+    fn send(&mut self, kind: u64, value: u64) -> Result<(), Unproven> {
+        let mut bytes = Box::new([0; 16]);
+        bytes[..8].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..].copy_from_slice(&value.to_le_bytes());
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        let (ucx, end) = (self.worker.ucx, self.peer.end);
+        // SAFETY: the end is connected; the header stays until it is sent or the worker is gone.
+        let sent = unsafe {
+            ucx.ucp_am_send_nbx(end, LETTER, bytes.as_ptr().cast(), bytes.len(), ptr::null(), 0, &params)
+        };
+        if UCS_PTR_IS_PTR(sent) {
+            self.post.outbox.push((sent, bytes));
+            return Ok(());
+        }
+        match status_of(ucx, sent) {
+            UCS_OK => Ok(()),
+            status => Err(Unproven::Failed(moving(ucx, status))),
+        }
+    }
+
+    /// Waits until all that was said is sent.
+    fn send_all(&mut self) -> Result<(), Unproven> {
+        while let Some((request, bytes)) = self.post.outbox.pop() {
+            if let Err(unproven) = self.over(request, "sending a message") {
+                self.post.outbox.push((request, bytes));
+                return Err(unproven);
+            }
+            if UCS_PTR_IS_PTR(request) {
+                // SAFETY: a request that was not freed, and is dropped here.
+                unsafe { self.worker.ucx.ucp_request_free(request) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all that was put and said has come to the peer.
+    fn flush(&mut self) -> Result<(), Unproven> {
+        self.send_all()?;
+        // SAFETY: UCX looks at the fields that the mask names: none.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the end is connected.
+        self.post.request = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.peer.end, &params) };
+        self.finish("a flush")
+    }
+
+    /// Waits for what is under way, `what`.
+    fn finish(&mut self, what: &'static str) -> Result<(), Unproven> {
+        let request = self.post.request;
+        self.over(request, what)?;
+        self.post.request = ptr::null_mut();
+        if UCS_PTR_IS_PTR(request) {
+            // SAFETY: a request that was not freed, and was forgotten above.
+            unsafe { self.worker.ucx.ucp_request_free(request) };
+        }
+        Ok(())
+    }
+
+    /// Waits until `request`, `what`, is over.
+    fn over(&self, request: ucs_status_ptr_t, what: &'static str) -> Result<(), Unproven> {
+        loop {
+            match status_of(self.worker.ucx, request) {
+                UCS_OK => return Ok(()),
+                UCS_INPROGRESS => self.work(what)?,
+                status => return Err(Unproven::Failed(moving(self.worker.ucx, status))),
+            }
+        }
+    }
+
+    /// The next thing that the peer says; `what` is waited for.
+    fn next(&self, what: &'static str) -> Result<Letter, Unproven> {
+        loop {
+            if let Some(letter) = self.post.inbox().borrow_mut().pop_front() {
+                return Ok(letter);
+            }
+            self.work(what)?;
+        }
+    }
+
+    /// Lets UCX work, while there is time and the peer has not refused.
+    fn work(&self, what: &'static str) -> Result<(), Unproven> {
+        if Instant::now() >= self.until {
+            return Err(Unproven::Late(what));
+        }
+        if self.worker.progress() {
+            self.idle.set(0);
+        } else {
+            // A device in software needs the processor.
+            self.idle.set(self.idle.get() + 1);
+            if self.idle.get() < IDLE { thread::yield_now() } else { thread::sleep(GLANCE) }
+        }
+        // What is waited for does not come from a peer that has gone.
+        let inbox = self.post.inbox().borrow();
+        let refusal = inbox.iter().find(|(kind, _)| *kind == REFUSED);
+        refusal.map_or(Ok(()), |(_, known)| Err(refused(*known)))
+    }
+}
+
+#[cfg(test)]
+#[path = "proof_tests.rs"]
+mod tests;

@@ -1,0 +1,368 @@
+//! Two ends in one process, each on a thread of its own, over what UCX has everywhere: memory that it allocated, which it writes
+//! natively over shared memory; memory of the heap, and TCP, where it emulates writes.
+
+use std::thread;
+
+use farjump_ucx_sys::{
+    UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_MEM_MAP_PARAM_FIELD_ADDRESS,
+    UCP_MEM_MAP_PARAM_FIELD_LENGTH, Ucx, ucp_mem_map_params_t,
+};
+
+use super::*;
+use crate::ucx::address::Mailbox;
+use crate::ucx::context::Context;
+use crate::ucx::place::Place;
+use crate::ucx::region::{PAGE, Region};
+
+/// Longer than the longest put that is asked of.
+const LEN: usize = 2 * LONGEST;
+
+/// How a side's memory is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Memory {
+    Ucxs,
+    Heap,
+}
+
+/// A side that is open, and its memory.
+struct Side {
+    // The worker before what its callbacks use, and before the memory.
+    worker: Worker,
+    post: Post,
+    told: Mailbox,
+    start: NonNull<u8>,
+    _region: Option<Region>,
+}
+
+// SAFETY: all of it belongs to the value alone.
+unsafe impl Send for Side {}
+
+/// A context with these of UCX's transports, for as long as the process; `None`, said, where UCX has them not.
+fn context(transports: &str) -> Option<&'static Context> {
+    let features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+    let mut settings = vec![(c"TLS", transports)];
+    if transports == "tcp" {
+        settings.push((c"NET_DEVICES", "lo"));
+    }
+    match Context::make(features, &settings, true) {
+        Ok(context) => Some(Box::leak(Box::new(context))),
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+fn side(context: &'static Context, memory: Memory) -> Side {
+    let post = Post::new();
+    let worker = Worker::create(context).unwrap();
+    // SAFETY: the worker goes first, in here and in `Side`.
+    unsafe { post.listen(&worker) }.unwrap();
+    let (start, key, region) = match memory {
+        Memory::Ucxs => {
+            let region = Region::create(context, LEN).unwrap();
+            (region.base(), region.key().unwrap(), Some(region))
+        }
+        Memory::Heap => {
+            let pages = Box::leak(vec![[0_u64; PAGE / 8]; LEN / PAGE].into_boxed_slice());
+            let start = NonNull::from(&mut pages[0]).cast::<u8>();
+            (start, key_to(context, start), None)
+        }
+    };
+    let told = Mailbox {
+        address: start.addr().get() as u64,
+        len: LEN as u64,
+        barriers: 0,
+        key,
+        place: Place::own(),
+        worker: worker.address().unwrap(),
+    };
+    Side { worker, post, told, start, _region: region }
+}
+
+/// UCX's key to memory that it did not allocate.
+fn key_to(context: &Context, start: NonNull<u8>) -> Vec<u8> {
+    // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+    let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH);
+    params.address = start.as_ptr().cast();
+    params.length = LEN;
+    let ucx = context.ucx;
+    let (mut handle, mut packed, mut len) = (ptr::null_mut(), ptr::null_mut(), 0);
+    // SAFETY: the memory is there for as long as the process, and room for all that is made.
+    unsafe {
+        assert_eq!(ucx.ucp_mem_map(context.handle, &params, &mut handle), UCS_OK);
+        assert_eq!(ucx.ucp_rkey_pack(context.handle, handle, &mut packed, &mut len), UCS_OK);
+        let key = std::slice::from_raw_parts(packed.cast::<u8>(), len).to_vec();
+        ucx.ucp_rkey_buffer_release(packed);
+        key
+    }
+}
+
+/// Proves the puts of `side`, and says what came of it. The end is closed once both have.
+fn prove(
+    mut side: Side,
+    theirs: &Mailbox,
+    is_first: bool,
+    asks: bool,
+    both: &std::sync::Barrier,
+) -> Result<(), Unproven> {
+    let peer = Peer::unmapped(&side.worker, theirs).map_err(Unproven::Failed);
+    both.wait();
+    let outcome = peer.and_then(|peer| {
+        // SAFETY: the region's first word, which only UCX writes besides.
+        let own = unsafe { AtomicU64::from_ptr(side.start.cast().as_ptr()) };
+        let until = Instant::now() + Duration::from_secs(2);
+        let mut proof = Proof {
+            worker: &side.worker,
+            peer: &peer,
+            post: &mut side.post,
+            own,
+            is_first,
+            asks,
+            shows: true,
+            until,
+            idle: Cell::new(0),
+        };
+        let outcome = proof.run();
+        // SAFETY: the end is connected, and used no more.
+        unsafe { side.worker.close(peer.end) };
+        outcome
+    });
+    both.wait();
+    if outcome.is_ok() {
+        // SAFETY: so many bytes are there, which UCX writes no more.
+        let bytes = unsafe { std::slice::from_raw_parts(side.start.as_ptr(), LEN) };
+        assert!(bytes.iter().all(|byte| *byte == 0), "something of the proof is left");
+    }
+    outcome
+}
+
+/// What both sides find.
+fn proven(transports: &str, memory: Memory, asks: bool) -> Option<[Result<(), Unproven>; 2]> {
+    let context = context(transports)?;
+    let (one, other) = (side(context, memory), side(context, memory));
+    let (to_one, to_other) = (one.told.clone(), other.told.clone());
+    let both = std::sync::Barrier::new(2);
+    Some(thread::scope(|scope| {
+        let other = scope.spawn(|| prove(other, &to_one, false, asks, &both));
+        [prove(one, &to_other, true, asks, &both), other.join().unwrap()]
+    }))
+}
+
+fn has_new_protocols() -> bool {
+    Ucx::open().is_ok_and(|ucx| (ucx.version().major, ucx.version().minor) >= (1, 16))
+}
+
+#[test]
+fn puts_into_memory_of_ucxs_over_shared_memory_land_while_the_peer_stands_still() {
+    let Some(found) = proven("posix,sysv,self", Memory::Ucxs, false) else { return };
+    assert_eq!(found, [Ok(()), Ok(())]);
+}
+
+#[test]
+fn what_the_newer_protocols_say_of_them_is_that_they_are_native_at_each_length() {
+    if !has_new_protocols() {
+        return println!("skipped: this UCX says nothing of puts");
+    }
+    let Some(found) = proven("posix,sysv,self", Memory::Ucxs, true) else { return };
+    assert_eq!(found, [Ok(()), Ok(())]);
+}
+
+#[test]
+fn puts_into_the_heap_do_not_land_while_the_peer_stands_still() {
+    let Some(found) = proven("posix,sysv,self", Memory::Heap, false) else { return };
+    assert_eq!(found, [Err(Unproven::Missed), Err(Unproven::PeerRefuses)]);
+}
+
+#[test]
+fn puts_into_the_heap_are_known_to_be_emulated_before_any_is_shown() {
+    let Some(found) = proven("posix,sysv,self", Memory::Heap, true) else { return };
+    for found in found {
+        assert!(matches!(found, Err(Unproven::Emulated(_) | Unproven::PeerRefuses)), "{found:?}");
+    }
+}
+
+#[test]
+fn puts_over_tcp_do_not_land_while_the_peer_stands_still_and_are_known_to_be_messages() {
+    for asks in [false, true] {
+        let Some(found) = proven("tcp", Memory::Ucxs, asks) else { return };
+        if matches!(&found[0], Err(Unproven::Failed(why)) if why.to_string().contains("nreachable")) {
+            return println!("skipped: this UCX cannot use lo");
+        }
+        match asks {
+            false => assert_eq!(found, [Err(Unproven::Missed), Err(Unproven::PeerRefuses)]),
+            true => {
+                for found in found {
+                    assert!(matches!(found, Err(Unproven::Emulated(_) | Unproven::PeerRefuses)), "{found:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Longer than a test takes that goes well.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What this side finds of a peer that follows `script` and has `within` for it. The script runs once both have said `HELLO`, has the
+/// peer's side of a proof, and ends when it fails.
+fn against(
+    is_first: bool,
+    within: Duration,
+    script: impl FnOnce(&mut Proof<'_>) -> Result<(), Unproven> + Send,
+) -> Option<Unproven> {
+    let context = context("posix,sysv,self")?;
+    let (one, other) = (side(context, Memory::Ucxs), side(context, Memory::Ucxs));
+    let (to_one, to_other) = (one.told.clone(), other.told.clone());
+    let (ended, has_ended) = std::sync::mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            with_proof(other, &to_one, !is_first, LONG, |proof| {
+                proof.send(HELLO, 0).unwrap();
+                assert_eq!(proof.next("a hello"), Ok((HELLO, 0)));
+                // It ends when this side refuses, or by its own last step.
+                let _ = script(proof);
+                let _ = proof.send_all();
+                // Until the other end of the channel is dropped.
+                has_ended.recv().unwrap_err();
+                proof.post.forget(proof.worker);
+            });
+        });
+        let found = with_proof(one, &to_other, is_first, within, |proof| proof.run().unwrap_err());
+        drop(ended);
+        Some(found)
+    })
+}
+
+/// Gives `run` a side of a proof, and closes the end afterwards.
+fn with_proof<T>(
+    mut side: Side,
+    theirs: &Mailbox,
+    is_first: bool,
+    within: Duration,
+    run: impl FnOnce(&mut Proof<'_>) -> T,
+) -> T {
+    let peer = Peer::unmapped(&side.worker, theirs).unwrap();
+    // SAFETY: the region's first word, which only UCX writes besides.
+    let own = unsafe { AtomicU64::from_ptr(side.start.cast().as_ptr()) };
+    let result = run(&mut Proof {
+        worker: &side.worker,
+        peer: &peer,
+        post: &mut side.post,
+        own,
+        is_first,
+        asks: false,
+        shows: true,
+        until: Instant::now() + within,
+        idle: Cell::new(0),
+    });
+    // SAFETY: the end is connected, and used no more.
+    unsafe { side.worker.close(peer.end) };
+    result
+}
+
+/// Waits as a peer that says nothing more does, until the other side gives up.
+fn silent(proof: &mut Proof<'_>) -> Result<(), Unproven> {
+    proof.next("a refusal").map(|_| ())
+}
+
+#[test]
+fn a_peer_that_does_not_come_is_not_waited_for_beyond_the_time() {
+    let Some(context) = context("posix,sysv,self") else { return };
+    let (one, other) = (side(context, Memory::Ucxs), side(context, Memory::Ucxs));
+    with_proof(one, &other.told, true, Duration::from_millis(20), |proof| {
+        let unproven = proof.run().unwrap_err();
+        assert_eq!(unproven, Unproven::Late("the peer's first message"));
+        let text = unproven.cause(proof.peer, Duration::from_millis(20)).to_string();
+        assert!(text.contains("20 ms") && text.contains("the peer's first message"), "{text}");
+    });
+}
+
+#[test]
+fn a_peer_that_falls_silent_is_not_waited_for_beyond_the_time() {
+    let within = Duration::from_millis(200);
+    // Before it stands still, once it does, and when it should prove its own puts.
+    let Some(found) = against(true, within, silent) else { return };
+    assert_eq!(found, Unproven::Late("the peer's standing still"));
+    let found = against(true, within, |peer| {
+        assert_eq!(peer.next("a letter"), Ok((STAND, 1)));
+        peer.send(STANDING, 1)?;
+        silent(peer)
+    });
+    assert_eq!(found, Some(Unproven::Late("a put")));
+    assert_eq!(against(false, within, silent), Some(Unproven::Late("the peer's proof")));
+}
+
+#[test]
+fn a_peer_that_has_this_side_stand_still_and_puts_nothing_is_known_to_have_missed() {
+    let within = Duration::from_millis(200);
+    let found = against(false, within, |peer| {
+        peer.send(STAND, 1)?;
+        assert_eq!(peer.next("a letter"), Ok((STANDING, 1)));
+        assert_eq!(peer.next("a letter"), Ok((MISSED, 1)));
+        silent(peer)
+    });
+    let Some(found) = found else { return };
+    assert_eq!(found, Unproven::Late("the peer's proof"));
+    // As often as it may ask, it gets no more time.
+    let found = against(false, within, |peer| {
+        loop {
+            peer.send(STAND, 1)?;
+            peer.send_all()?;
+            peer.work("a letter")?;
+        }
+    });
+    assert!(matches!(found, Some(Unproven::Late(_))), "{found:?}");
+}
+
+#[test]
+fn a_peer_that_never_comes_to_stand_still_is_asked_only_so_often() {
+    let found = against(true, LONG, |peer| {
+        for value in 1..=ROUNDS {
+            assert_eq!(peer.next("a letter"), Ok((STAND, value)));
+            peer.send(STANDING, value)?;
+            peer.send(EARLY, value)?;
+        }
+        silent(peer)
+    });
+    let Some(found) = found else { return };
+    assert_eq!(found, Unproven::Early);
+}
+
+#[test]
+fn what_is_not_due_ends_the_proof() {
+    type Script = fn(&mut Proof<'_>) -> Result<(), Unproven>;
+    let scripts: [(bool, Script); 6] = [
+        (true, |peer| peer.send(DONE, 0)),
+        (true, |peer| peer.send(STANDING, 2)),
+        (true, |peer| {
+            peer.send(STANDING, 1)?;
+            peer.send(LANDED, 2)
+        }),
+        (true, |peer| {
+            peer.send(STANDING, 1)?;
+            peer.send(u64::MAX, 1)
+        }),
+        (false, |peer| peer.send(LANDED, 1)),
+        (false, |peer| (0..1000).try_for_each(|_| peer.send(HELLO, 0))),
+    ];
+    for (number, (is_first, script)) in scripts.into_iter().enumerate() {
+        let found = against(is_first, LONG, |peer| {
+            script(peer)?;
+            silent(peer)
+        });
+        let Some(found) = found else { return };
+        assert_eq!(found, Unproven::Disorder, "script {number}");
+    }
+}
+
+#[test]
+fn a_peer_that_refuses_ends_the_proof_at_once_whatever_it_said_before() {
+    for (known, expected) in [(1, Unproven::PeerRefuses), (0, Unproven::PeerFails)] {
+        for is_first in [false, true] {
+            let found = against(is_first, LONG, |peer| peer.send(REFUSED, known));
+            let Some(found) = found else { return };
+            assert_eq!(found, expected);
+        }
+    }
+}
