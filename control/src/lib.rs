@@ -1,29 +1,14 @@
-//! How two processes meet: the control connection, and what they agree on over it.
+//! Control connections: the handshake of two processes, and the messages beside their frames.
 //!
-//! A target has a [`Listener`]; each process that connects becomes a [`Control`] and, while it is being met, an
-//! [`Arrival`] that is driven without waiting. A source calls [`meet_target`], which waits up to a deadline. Both end
-//! with [`Met`]: a connected [`Endpoint`](farjump_core::transport::Endpoint), the terms of each direction, and the control
-//! connection, which stays open. **Its end is the peer's death**, whatever the transport notices, and slow things travel
-//! on it ([`Message`]).
+//! A target has a [`Listener`]. It drives an [`Arrival`] for each process that connects, and never waits. A source calls
+//! [`meet_target`], which waits up to a deadline. Both get [`Met`]: a connected [`Endpoint`], the terms of each direction,
+//! and the [`Control`] connection. **The end of the control connection is the peer's death**, whatever the transport notices.
+//! An admin request ([`ask`], [`Asker`]) uses a connection of its own and makes no link.
 //!
-//! ```text
-//! source                                target
-//! prefix, Hello           ─────────────▶
-//!                         ◀───────────── prefix, Welcome  + descriptors of its end
-//! Ready + descriptors     ─────────────▶ connects
-//! connects                ◀───────────── Rights; Limits, from a target that has any; Go
-//! ```
-//! Either may send `Refuse` instead, with a reason for people, and close. Where the transport's frames travel on a stream, the source
-//! opens that before `Ready` ([`IncomingStream`]).
+//! Nothing received is believed before it is checked. A process that connects and sends nonsense, half a message or nothing
+//! costs the target at most 64 KiB and 16 descriptors, for a bounded time. TCP needs the feature `key`.
 //!
-//! A process that only wants to know something sends `Ask` in the place of `Hello` ([`ask`]): it gets `Answer`, and the
-//! connection ends. For the target it is an [`Asker`].
-//!
-//! Processes of one user on one machine meet over a Unix socket. Over TCP ([`TcpOptions`]) both have a [`Key`], and all that
-//! they say is sealed by it; without one TCP serves loopback only, between processes of one user.
-//!
-//! Nothing received is believed before it is checked. A process that connects and sends nonsense, half a message or
-//! nothing at all costs the target a bounded amount of memory (64 KiB and 16 descriptors) for a bounded time.
+//! [`Endpoint`]: farjump_core::transport::Endpoint
 
 #![deny(missing_docs)]
 

@@ -1,17 +1,17 @@
-//! Deferred close: descriptors whose close(2) may block are closed by threads that nobody waits for.
+//! Deferred close: threads of this module close descriptors whose close(2) may block.
 //!
-//! The close of a file's last descriptor waits where the file says so: a TCP socket with `SO_LINGER` and unacknowledged data, a
-//! file on FUSE whose server does not answer, a Unix socket in whose queue such a descriptor lies. A peer can pass any of these,
-//! so descriptors that a peer passed, and Unix sockets that a peer could pass descriptors to, are handed over to this module.
+//! The close of a file's last descriptor blocks on a TCP socket with `SO_LINGER` and unacknowledged data, on a file on FUSE
+//! whose server does not answer, and on a Unix socket in whose queue such a descriptor lies. A peer can pass any of these. So
+//! descriptors that a peer passed are closed here, and so are Unix sockets over which a peer could pass descriptors.
 //!
-//! **Limits.** At most [`THREADS`] closes are under way at a time; further descriptors wait in a queue. The system has no way to
-//! close a descriptor without waiting for it, so a descriptor that is stuck keeps its place. While [`MOST_STUCK`] descriptors
-//! wait and none could be closed for 50 ms, or [`MOST_PENDING`] wait at all, [`is_clogged`] holds, and no connection is
-//! accepted on a Unix socket: a process that was not admitted cannot take all descriptors of this one. Descriptors that admitted
-//! peers pass are not turned away, and their number is bounded by the number of connections.
+//! **Limits.** At most [`THREADS`] closes are under way at a time; further descriptors wait in a queue. The system offers no
+//! close that does not block, so a stuck descriptor keeps its thread. [`is_clogged`] holds while [`MOST_PENDING`] descriptors
+//! wait, or while [`MOST_STUCK`] wait and no close has returned for 50 ms. Then no connection is accepted on a Unix socket, so
+//! a process that was not admitted cannot use up this process's descriptors. Descriptors of admitted peers are always taken;
+//! the number of connections bounds theirs.
 //!
-//! A thread ends after one second without work, so a process without such peers has none. A forked child begins anew: descriptors
-//! that wait in its parent are closed there, and its own copies of them stay open.
+//! A thread ends after one second without work. A forked child starts with an empty queue: the parent closes the descriptors
+//! that wait in its own queue, and the child's copies of them stay open.
 
 use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -23,28 +23,28 @@ use std::time::{Duration, Instant};
 
 use crate::PerProcess;
 
-/// Most closes that are under way at a time.
+/// Limit of closes under way at a time.
 pub const THREADS: usize = 8;
-/// Descriptors that may wait while none can be closed.
+/// Number of waiting descriptors at which a stall of all closes counts as clogged.
 pub const MOST_STUCK: usize = 64;
-/// Descriptors that may wait at all.
+/// Number of waiting descriptors that counts as clogged in any case.
 pub const MOST_PENDING: usize = 512;
-/// Most descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). Receivers have room for all of them, though no
-/// message may have so many: the system closes those without room in the thread that receives, and that can block.
+/// Limit of descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). Receivers have space for all of them,
+/// though no message may have so many: the system closes the excess ones in the receiving thread, and that can block.
 pub const MOST_DELIVERED: usize = 253;
-/// How long no close returns before those that wait count as stuck.
+/// Time without a returning close after which the waiting descriptors count as stuck.
 const STALL: Duration = Duration::from_millis(50);
-/// How long a thread waits for work before it ends.
+/// Time for which a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(1);
-/// Bytes of a thread's stack: it does little.
+/// Bytes of a thread's stack. The thread calls close(2) alone.
 const STACK: usize = 256 * 1024;
 
-/// A descriptor whose close is deferred: dropping it blocks nobody.
+/// A descriptor whose close is deferred: dropping it does not block.
 #[derive(Debug)]
 pub struct DeferredFd(ManuallyDrop<OwnedFd>);
 
 impl DeferredFd {
-    /// The descriptor itself. Whoever drops it waits for its close.
+    /// Returns the descriptor itself. Dropping that waits for its close.
     pub fn into_owned_fd(self) -> OwnedFd {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: the descriptor is taken once, here: `this` is not used again and never dropped.
@@ -71,7 +71,7 @@ impl Drop for DeferredFd {
     }
 }
 
-/// Has `descriptor` closed. Never waits for that.
+/// Hands `descriptor` to a closing thread. Does not wait.
 pub fn close(descriptor: OwnedFd) {
     let closer = CLOSER.get();
     let mut state = closer.lock();
@@ -82,9 +82,9 @@ pub fn close(descriptor: OwnedFd) {
     }
     if state.queue.len() > state.idle && state.threads < THREADS {
         match spawn("farjump-closer", || closer.run()) {
-            // It counts as idle from now on, though it has not begun.
+            // The thread counts as idle from now on, though it has not begun.
             Ok(()) => (state.threads, state.idle) = (state.threads + 1, state.idle + 1),
-            // The next descriptor tries again. Without any thread it stays open, which is no worse than a close that is stuck.
+            // The next descriptor tries again. Without any thread the descriptor stays open, as one whose close is stuck does.
             Err(error) => log::warn!("no thread to close a descriptor: {error}"),
         }
     }
@@ -92,7 +92,7 @@ pub fn close(descriptor: OwnedFd) {
     closer.work.notify_one();
 }
 
-/// Whether so many descriptors wait to be closed that no process may be let in that could add one.
+/// Returns whether so many descriptors wait that no further process may be accepted that could pass one.
 pub fn is_clogged() -> bool {
     let state = CLOSER.get().lock();
     let stuck = || state.progress.is_none_or(|last| last.elapsed() >= STALL);
@@ -113,10 +113,10 @@ struct State {
     queue: VecDeque<OwnedFd>,
     /// Descriptors in `queue` or being closed.
     pending: usize,
-    /// When a close last returned, or began to be waited for.
+    /// Time of the last close that returned, or of the first descriptor in an empty queue.
     progress: Option<Instant>,
     threads: usize,
-    /// Threads that wait for work, or are about to.
+    /// Threads that wait for work, or have just been started.
     idle: usize,
 }
 
@@ -125,7 +125,7 @@ impl Closer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's work: closes what comes, and ends when nothing does.
+    /// Closes descriptors in a thread, until none has come for [`IDLE`].
     fn run(&self) {
         let mut state = self.lock();
         loop {
@@ -148,7 +148,7 @@ impl Closer {
     }
 }
 
-/// Starts a thread. It takes no signals: handlers are the program's, and so are the threads that they interrupt.
+/// Starts a thread that takes no signals: the program's handlers run in the program's threads.
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: both sets are valid to be written, and `all` is filled in before it is read.

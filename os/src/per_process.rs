@@ -1,10 +1,10 @@
-//! State that each process has of its own, also one that was forked.
+//! State that a forked child does not share with its parent.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A value for each process. A forked child has its parent's memory, none of its threads, and perhaps its locks held: it makes a value of
-/// its own.
+/// A value of one process. A forked child has its parent's memory, none of its threads, and perhaps its locks in held state,
+/// so it makes a new value.
 pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {
@@ -19,17 +19,18 @@ impl<T: Default + Send + Sync + 'static> Default for PerProcess<T> {
 }
 
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
-    /// None yet: each process makes its own.
+    /// Holds no value yet.
     pub const fn new() -> PerProcess<T> {
         PerProcess(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The value of this process, made when it is first asked for.
+    /// Returns the value of this process, and makes it at the first call.
     pub fn get(&self) -> &'static T {
         let process = std::process::id();
         let mut found = self.0.load(Ordering::Acquire);
         loop {
-            // SAFETY: the pointer is null or of a box that was leaked below, which is never freed or changed.
+            // SAFETY: the pointer is null or comes from `Box::into_raw` below. A box is published by the exchange alone, and a
+            // published one is never freed or changed.
             if let Some(owned) = unsafe { found.as_ref() }
                 && owned.process == process
             {
@@ -39,7 +40,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
             match self.0.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => found = new,
                 Err(other) => {
-                    // SAFETY: it was not published, so this is the only pointer to it.
+                    // SAFETY: the exchange failed, so the box was not published: `new` is the only pointer to it.
                     drop(unsafe { Box::from_raw(new) });
                     found = other;
                 }

@@ -1,18 +1,18 @@
-//! Dead stack, cleared of keys.
+//! Clearing of dead stack that held keys.
 
 use zeroize::Zeroize;
 
-/// Bytes of dead stack that are overwritten behind what has worked with a key: a multiple of what it reaches down.
+/// Bytes of dead stack that are overwritten after work with a key: a multiple of the depth that such work reaches.
 const SCRUBBED: usize = 64 << 10;
 
-/// Does what works with keys, and then overwrites the stack below this function's caller: whatever was put there meanwhile is gone.
+/// Runs `work`, which handles keys, and then overwrites the stack that it has used below the caller.
 pub fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
     let done = apart(work);
     scrub();
     done
 }
 
-/// Keeps all that `work` puts on the stack below the caller.
+/// Runs `work` in a frame of its own, so that all it puts on the stack lies below the caller.
 #[inline(never)]
 fn apart<T>(work: impl FnOnce() -> T) -> T {
     work()

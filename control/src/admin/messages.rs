@@ -6,7 +6,7 @@ use crate::refusal::RefusalCause;
 use crate::rights::Rights;
 
 /// Most images, and most sources, that one answer lists: so that it stays within
-/// [`MAX_MESSAGE`](crate::connection::message::MAX_MESSAGE), however long their names are.
+/// [`MAX_MESSAGE`](crate::MAX_MESSAGE), however long their names are.
 pub const MAX_LISTED: usize = 65_536;
 
 /// What is asked.
@@ -28,7 +28,7 @@ pub enum Question {
     Export {
         /// What people call it.
         name: String,
-        /// The library's file, at most [`MAX_CODE`](crate::connection::message::MAX_CODE) bytes.
+        /// The library's file, at most [`MAX_CODE`](crate::MAX_CODE) bytes.
         #[serde(with = "serde_bytes")]
         library: Vec<u8>,
     },

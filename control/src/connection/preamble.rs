@@ -20,7 +20,7 @@ pub(crate) enum Security {
     Key = 1,
 }
 
-/// In the place of a [`Security`], on the stream of a link ([`crate::handshake::stream`]).
+/// In the place of a [`Security`], on the stream of a link ([`StreamOffer`](crate::StreamOffer)).
 const STREAM: u8 = 2;
 
 /// The prefix that this version sends on a control connection.
