@@ -407,10 +407,13 @@ impl Backend {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "shm")]
     const UNIX: Destination<'static> =
         Destination { carries_descriptors: true, is_this_machine: true, is_own_device: &|| false };
+    #[cfg(all(feature = "shm", feature = "tcp"))]
     const LOOPBACK: Destination<'static> =
         Destination { carries_descriptors: false, is_this_machine: true, is_own_device: &|| true };
+    #[cfg(feature = "shm")]
     const FAR: Destination<'static> =
         Destination { carries_descriptors: false, is_this_machine: false, is_own_device: &|| false };
 
