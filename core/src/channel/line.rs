@@ -10,7 +10,7 @@ use crate::transport::TransportError;
 /// dropped. The peer sees nothing before the send.
 pub struct Line<'c> {
     pub(super) path: &'c mut OneSided,
-    /// Start of the line: its offset in the ring, and the address of [`LINE`] bytes.
+    /// Start of the line: its offset in the ring, and the address of its 64 bytes.
     pub(super) at: usize,
     pub(super) start: NonNull<u8>,
 }

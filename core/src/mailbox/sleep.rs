@@ -2,7 +2,7 @@
 //!
 //! | sender | sleeper |
 //! |---|---|
-//! | stores a frame; *order*; wakes an asleep peer | says "asleep"; *order*; stays awake if there is a frame |
+//! | stores a frame; *order*; wakes a sleeper | says "asleep"; *order*; stays awake if there is a frame |
 //!
 //! Each stores one word, then loads the other's. With a full fence at *order* on both sides, at least one
 //! sees the other's store. Without one of them both can miss it, and the frame stays unseen. The sleeper can

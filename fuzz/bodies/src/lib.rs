@@ -38,11 +38,11 @@ pub type Body = fn(&[u8]);
 ///
 /// | body | input | assertions |
 /// |---|---|---|
-/// | [`frame`] | a frame of a two-sided transport | accepted parts lie inside, apart and aligned; reassembled they read the same |
-/// | [`image`] | an image, as it travels | an accepted image has one encoding and code id; placing writes only its spans |
-/// | [`meeting`] | bytes of a connecting process | memory stays bounded; an accepted message reads the same when sent on |
-/// | [`records`] | changes to records of an honest `tcp` endpoint | whole messages in order, or an end; bounded memory |
-/// | [`inspect`] | an ifunc library, as a file | errors are described in words; a report is fit for a terminal |
+/// | [`frame`] | a frame of a two-sided transport | parts are inside, apart, aligned; they read alike again |
+/// | [`image`] | an image, as it travels | it has one encoding and code id; placing writes only its spans |
+/// | [`meeting`] | bytes of a connecting process | memory is bounded; a message reads alike when sent on |
+/// | [`records`] | changed records of honest `tcp` | whole messages in order, or an end; memory is bounded |
+/// | [`inspect`] | an ifunc library, as a file | errors have words; a report is fit for a terminal |
 /// | [`library`] | an ifunc library, as a source opens it | its images are whole, and have their code ids |
 /// | [`keys`] | a file of keys | not too many, no two alike; messages contain no digit of a key |
 pub const BODIES: [(&str, Body); 7] = [
