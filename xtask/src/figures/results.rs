@@ -24,9 +24,11 @@ pub(crate) fn page(runs: &[Kept], folder: &Path) -> String {
 }
 
 fn head(runs: &[Kept]) -> String {
-    let mut text = "# Results\n\nMade by `cargo xtask figures` ([how](README.md)), not by hand: what each run printed is in \
-                    [`results/`](results), in the form that [docs/perf.md](../docs/perf.md#for-programs) describes.\n\n"
-        .to_owned();
+    let mut text =
+        "# Results\n\n`cargo xtask figures` made this page ([how](README.md)), and no part of it is \
+                    written by hand. The output of each run is in [`results/`](results), in the form that \
+                    [docs/perf.md](../docs/perf.md#for-programs) describes.\n\n"
+            .to_owned();
     for kind in distinct(runs.iter().map(|run| machine(&run.machine))) {
         text += &format!("- {kind}\n");
     }
@@ -36,8 +38,9 @@ fn head(runs: &[Kept]) -> String {
     let dates = distinct(runs.iter().map(|run| run.date.clone()));
     text += &format!("- measured {}\n", dates.join(", "));
     text + "\nFigures are medians of rounds. A ratio is the median of the rounds' ratios, with the smallest and the largest. \
-            Near, a line of memory crosses from one processor to the other in less than 40 ns; far, in more than 150; middle \
-            is between. A bound that differs by state is for middle what it is for near.\n"
+            In the state near, a line of memory crosses from one processor to the other in less than 40 ns; in far, \
+            in more than 150; middle is between. A bound that differs by state has the same value for middle as for \
+            near.\n"
 }
 
 fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {

@@ -87,7 +87,7 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "rate",
         "Message rate: the paper's figure 4",
-        "The same as a stream, of which nothing is answered.",
+        "The same as a stream of one-way calls.",
         &["rate", "--sizes", "1..1M", "--transports", "all", "--against", "ucx-am"],
     )
     .drawn()
@@ -102,7 +102,7 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "rate-newest-ucx",
         "Message rate with the newest UCX",
-        "The same as a stream, of which nothing is answered.",
+        "The same as a stream of one-way calls.",
         &["rate", "--sizes", "1..64K", "--transports", "ucx-put,ucx-am", "--against", "ucx-am"],
     )
     .by_newest_ucx(),
@@ -115,13 +115,14 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "rate-floor",
         "Message rate beside the floor",
-        "Against a ring of one line a message, which is stored and looked at, and nothing else.",
+        "Against a ring of one line a message, which is stored and polled, and nothing else.",
         &["rate", "--sizes", "1..32", "--transports", "shm", "--against", "raw"],
     ),
     Section::new(
         "rate-batch",
         "Message rate, 64 messages given at a time",
-        "farjump puts small ones together in frames (`Link::batch`); neither reference has such a thing, and a program would send each.",
+        "farjump puts small calls into one frame (`Link::batch`). Neither baseline has such a thing: a program \
+         would send each call.",
         &["rate", "--sizes", "1..1K", "--batch", "64", "--transports", "shm", "--against", "raw,ucx-am"],
     )
     .drawn(),
@@ -134,14 +135,16 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "always",
         "Code in every message",
-        "Mode always, the paper's: what UCX's active messages have at the target already travels with each call.",
+        "Mode always, the paper's: the code travels with each call. UCX's active messages have it at the target \
+         already.",
         &["latency", "--sizes", "1,8,64,512,1K,8K,64K,1M", "--mode", "always", "--transports", "shm", "--against", "ucx-am"],
     ),
     Section::new(
         "image",
-        "How long the code is",
-        "Calls of 8 bytes with code of more and more bytes, which never run: sent each time and run from the store (always), or \
-         sent each time and run where it lies (in place), beside code that travelled once (cached).",
+        "Length of the code",
+        "Calls of 8 bytes, with code of increasing length of which two instructions run. The code is sent each time \
+         and run from the store (always), or sent each time and run where it lies (in place), beside code that \
+         travelled once (cached).",
         &[
             "latency", "--image", "64..64K", "--mode", "always,in-place", "--transports", "shm", "--against", "cached",
         ],
@@ -150,8 +153,8 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "first-call",
         "First calls",
-        "Code that the target has never seen, from its arrival to its having run and been answered, against loading a library \
-         with the same code and calling it.",
+        "Code that the target has never seen, from its arrival to its reply, against loading a library with the \
+         same code and calling it.",
         &["first-call", "--transports", "shm", "--against", "dlopen"],
     ),
     Section::new(
@@ -184,7 +187,8 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "scaling",
         "Many sources",
-        "So many sources connected to one target. A ratio is of that number to one source alone, in the same round.",
+        "Several sources are connected to one target. A ratio is of their number to one source alone, in the same \
+         round.",
         &["scaling", "--sources", "1..256"],
     )
     .drawn()
@@ -192,13 +196,13 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "wake-up",
         "Waking a target that sleeps",
-        "From injecting into a target that had nothing to do and sleeps, to the function's having run.",
+        "From injecting into a target that was idle and sleeps, to the end of the function.",
         &["wake-up", "--against", "futex,ucx-wait"],
     ),
     Section::new(
         "idle",
-        "What a target takes that has nothing to do",
-        "Time of a processor for each second.",
+        "Processor time of an idle target",
+        "Processor time for each second.",
         &["idle"],
     ),
     Section::new(
@@ -211,8 +215,7 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "perftest",
         "Latency of UCX by its own tool",
-        "Whether the reference is used as well as UCX's own tool uses it: `ucx_perftest` on the same processors, in the same \
-         rounds.",
+        "A check of the baseline against UCX's own tool: `ucx_perftest` on the same processors, in the same rounds.",
         &["latency", "--sizes", "8,1K,64K", "--transports", "shm", "--against", "perftest"],
     ),
     Section::new(
@@ -224,8 +227,8 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "tcp-latency",
         "TCP: latency",
-        "Over loopback, sealed (`tcp`) and with nothing sealed (`tcp-clear`), beside as many bytes over a stream by the same system \
-         calls, and UCX's active messages over TCP.",
+        "Over loopback, sealed (`tcp`) and clear (`tcp-clear`), beside as many bytes over a stream by the same \
+         system calls, and UCX's active messages over TCP.",
         &[
             "latency", "--sizes", "8", "--transports", "tcp,tcp-clear", "--against", "stream,stream-sealed,clear,ucx-am-tcp",
             "--iterations", "256", "--warmup", "64",
@@ -245,7 +248,7 @@ pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "tcp-bandwidth",
         "TCP: bandwidth",
-        "Over loopback, beside a loop of the same writes; where it is sealed with the same records and the same AEAD.",
+        "Over loopback, beside a loop of the same writes; if sealed, with the same records and the same AEAD.",
         &[
             "bandwidth", "--sizes", "1M", "--transports", "tcp,tcp-clear", "--against", "stream,stream-sealed,clear",
             "--iterations", "16", "--warmup", "4",
@@ -275,8 +278,8 @@ pub(crate) const SECTIONS: [Section; 32] = [
         .inside("6.1"),
 ];
 
-const TCP_DELAY: &str = "Two network namespaces with a tun device each, and threads that pass packets on later. Both streams have the same \
-                         options.";
+const TCP_DELAY: &str = "Two network namespaces with a tun device each, and threads that delay packets. Both \
+                         streams have the same options.";
 const DELAY: [&str; 11] = [
     "bandwidth",
     "--sizes",
@@ -292,11 +295,13 @@ const DELAY: [&str; 11] = [
 ];
 const VERBS_LATENCY: &str = "Mode cached, beside perftest's programs over the same device, port and GID. The machine is emulated and has two \
                              processors, which it shares with its own device; the two processes are pinned to one each and spin, \
-                             farjump's and perftest's alike. Only ratios mean anything there.";
-const VERBS_BANDWIDTH: &str = "As above, a stream of which nothing is answered. perftest's receiver sleeps in a read meanwhile, and farjump's \
-                               target sleeps where nothing comes; one that looks all the time takes the processor of the device.";
-const VERBS_BATCH: &str = "What the sender's process gives the device for each message: lists of work requests, requests in them, and \
-                           completions. The words that return credit are among them, and two flushes.";
+                             farjump's and perftest's alike. Only ratios are meaningful there.";
+const VERBS_BANDWIDTH: &str = "As above, a stream of one-way calls. perftest's receiver sleeps in a read meanwhile, \
+                               and farjump's target sleeps while nothing comes; a target that polls all the time \
+                               takes the processor of the device.";
+const VERBS_BATCH: &str = "The work of the device for the sender's process, for each message: lists of work \
+                           requests, requests in them, and completions. It includes the words that return credit, \
+                           and two flushes.";
 const LATENCY: [&str; 9] = [
     "latency",
     "--sizes",
