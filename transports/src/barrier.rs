@@ -1,37 +1,35 @@
-//! Who needs a fence between "store a frame" and "does the peer sleep?".
+//! Spares the sender the fence between "store a frame" and "is the peer asleep?".
 //!
-//! The sender stores a frame and then looks whether the peer sleeps; the sleeper stores "asleep" and then looks for a
-//! frame. If each may do its looking before its storing, both miss the other and the frame lies there unseen. A full fence
-//! on both sides prevents it, at the price of one for each frame sent. Instead the sleeper, who has time, may call
-//! `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)`: it makes every running thread of every *registered* process pass a
-//! full fence (membarrier(2)), so the sender needs none of its own.
-//!
-//! That holds for one direction if **the sender's process is registered** and **the sleeper promises to call**. Each side
-//! tells both of itself in its address, and [`spares_fence`] is evaluated by both sides with the same arguments: by the
-//! sender to leave its fence out, by the sleeper to know that it must call. The two directions are decided apart.
+//! The sender stores a frame and then reads whether the peer is asleep. The sleeper stores "asleep" and then
+//! looks for a frame. If each may load before it stores, both miss the other and the frame stays unseen. A
+//! full fence on both sides prevents that and costs one for each frame. Instead the sleeper may call
+//! `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)`: every running thread of every *registered* process then
+//! passes a full fence (membarrier(2)), and the sender needs none. This holds for one direction if **the
+//! sender's process is registered** and **the sleeper promises to call**. Each process states both in its
+//! endpoint address, and both evaluate [`spares_fence`] with the same arguments for each direction.
 
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
 bitflags::bitflags! {
-    /// What a process says of itself.
+    /// Properties of a process, stated in its endpoint address.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub(crate) struct Barriers: u16 {
-        /// Barriers that others call reach its threads.
+        /// The barriers of other processes reach its threads.
         const REGISTERED = 1 << 0;
-        /// It calls a barrier on its way to sleep, for peers that rely on it.
+        /// It calls a barrier before it sleeps, for peers that rely on it.
         const CALLS = 1 << 1;
     }
 }
 
 impl Barriers {
-    /// Registers this process, where the system has it; again is harmless. The registration is the process's until it
-    /// executes another program.
+    /// Registers this process where the kernel supports it. A second call is harmless. The registration lasts
+    /// until the process executes another program.
     pub(crate) fn of_this_process() -> Barriers {
         let known = membarrier_query();
         let can = |command: MembarrierCommand, in_query: MembarrierQuery| {
-            // Tried, and not only asked for: a sandbox may forbid the call.
+            // Tried as well as queried: a sandbox may forbid the call.
             known.contains(in_query) && membarrier(command).is_ok()
         };
         let mut barriers = Barriers::empty();
@@ -45,22 +43,24 @@ impl Barriers {
     }
 }
 
-/// Whether `sender` needs no fence of its own because `sleeper` calls a barrier.
+/// Returns whether `sender` needs no fence of its own because `sleeper` calls a barrier.
 pub(crate) fn spares_fence(sender: Barriers, sleeper: Barriers) -> bool {
     sender.contains(Barriers::REGISTERED) && sleeper.contains(Barriers::CALLS)
 }
 
-/// Stands between storing "asleep" and looking for a frame. `false` when the order cannot be promised.
+/// Orders the store of "asleep" before the look for a frame. Returns `false` when it cannot guarantee the
+/// order.
 ///
-/// Pairs with the sender's fence between storing a frame and loading this side's state or, where the sender has none
-/// (`sender_has_no_fence`), with the one that `membarrier` makes it pass. Either the sender's load comes before that fence,
-/// then its frame was stored before it and our look finds it; or it comes after, then it sees "asleep" and rings.
+/// Pairs with the sender's fence between storing a frame and loading this process's state. If the sender has
+/// none (`sender_has_no_fence`), it pairs with the fence that `membarrier` imposes on the sender. If the
+/// sender's load comes before that fence, its frame was stored earlier and this look finds it. If the load
+/// comes after, it sees "asleep" and wakes this process.
 pub(crate) fn between_sleeping_and_looking(sender_has_no_fence: bool) -> bool {
-    // For senders with a fence of their own; and the compiler, too, must keep the store before what follows. It keeps the look
-    // behind the call by itself, which may change any memory for all it knows.
+    // For senders with a fence of their own. It also keeps the compiler from moving the store down. The
+    // compiler cannot move the look before the call, which may change any memory.
     fence(Ordering::SeqCst);
-    // The call worked when the end was opened. Should it fail now (a sandbox put up since) the sender's fence is missing
-    // all the same: better nap than sleep.
+    // The call worked when the endpoint was opened. If it fails now (a sandbox set up since), the sender's
+    // fence is missing, and a nap is safer than a sleep.
     !sender_has_no_fence || membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
@@ -79,13 +79,13 @@ mod tests {
                 assert_eq!(spares_fence(sender, sleeper), both, "{sender:?} {sleeper:?}");
             }
         }
-        // The directions are apart: registered without calling helps one and not the other.
+        // The directions are independent: registering without calling helps one and not the other.
         assert!(spares_fence(Barriers::REGISTERED, Barriers::CALLS));
         assert!(!spares_fence(Barriers::CALLS, Barriers::REGISTERED));
     }
 
-    /// The race itself, over and over: sender and sleeper at the same instant, on two lines of their own. Were the barrier
-    /// left out, each would now and then miss the other's store.
+    /// The race itself, repeated: sender and sleeper at the same instant, on two separate lines. Without the
+    /// barrier each would now and then miss the other's store.
     #[test]
     fn sender_and_sleeper_never_miss_each_other() {
         const ROUNDS: u64 = 20_000;
@@ -99,7 +99,7 @@ mod tests {
             for look in 1u32.. {
                 match turn.0.load(Ordering::Acquire) {
                     turn if turn >= mark => break,
-                    // The other one may have no core to run on.
+                    // The other thread may have no core to run on.
                     _ if look % 1000 == 0 => thread::yield_now(),
                     _ => hint::spin_loop(),
                 }

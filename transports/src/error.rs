@@ -1,6 +1,6 @@
-//! Refusals to name, choose or make a transport.
+//! Errors of naming, choosing or making a transport.
 
-/// A transport that cannot be had. Its text says which, why, and what to do.
+/// A transport that cannot be used. The text names it, the reason and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -9,30 +9,30 @@ pub enum Error {
     UnknownTransport {
         /// The name as given.
         name: String,
-        /// The known names, joined by commas.
+        /// The known names, separated by commas.
         known: String,
     },
-    /// A transport that this build leaves out, or that does not work on this machine.
+    /// A transport that is missing from this build or does not work on this machine.
     #[error("transport `{name}` cannot be used: {why}")]
     Unusable {
-        /// Its name.
+        /// Name of the transport.
         name: &'static str,
-        /// The reason, and the mend.
+        /// The reason and the remedy.
         why: String,
     },
-    /// A transport that hands over file descriptors, for a destination to which none travel.
+    /// A transport that hands over file descriptors, for a destination that cannot receive them.
     #[error(
         "transport `{transport}` hands file descriptors to its peer, which only a Unix socket carries: use unix:PATH, or another \
          transport (`farjump transports`), for example tcp"
     )]
     NeedsUnixSocket {
-        /// Its name.
+        /// Name of the transport.
         transport: String,
     },
     /// No transport that works on this machine leads to the destination.
     #[error("no transport is usable: {reasons}")]
     NoTransport {
-        /// The reason of each transport.
+        /// The reason against each transport.
         reasons: String,
     },
 }

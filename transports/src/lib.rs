@@ -1,13 +1,13 @@
-//! The backends that move frames.
+//! Transports: the backends that move frames.
 //!
-//! Each backend is a folder behind a feature of its own and implements the contract in [`farjump_core::transport`];
-//! [`available`] lists them all, compiled in or not.
+//! Each backend is a folder with its own feature and implements the contract in [`farjump_core::transport`].
+//! [`available`] lists all backends, whether or not this build contains them.
 //!
 //! | feature | backends |
 //! |---|---|
 //! | `shm` (default) | `shm`: memory shared between processes of one machine |
-//! | `ucx` (default) | `ucx-put`: memory of UCX's that the peer writes; `ucx-am`: its active messages. The library is opened at run time |
-//! | `tcp` (default) | `tcp`: a stream between any two machines, sealed. It needs nothing |
+//! | `ucx` (default) | `ucx-put`: UCX memory that the peer writes; `ucx-am`: UCX active messages. The library is opened at run time |
+//! | `tcp` (default) | `tcp`: an encrypted stream between any two machines. It has no requirements |
 //! | `verbs` (default) | `verbs-write`: registered memory that the peer's RDMA device writes; `verbs-send`: messages. The library is opened at run time |
 
 #[cfg(any(feature = "shm", feature = "ucx"))]

@@ -1,23 +1,25 @@
-//! How much memory this process may lock: what RDMA devices read and write has to stay where it is.
+//! The amount of memory that this process may lock. Memory that an RDMA device reads or writes has to be
+//! locked.
 
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// The limit of this process (`RLIMIT_MEMLOCK`) in bytes, which need not hold for it ([`is_exempt`]); `None` for none.
+/// Returns the limit of this process (`RLIMIT_MEMLOCK`) in bytes, or `None` if there is none. A process may
+/// be exempt from it ([`is_exempt`]).
 pub fn limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// Whether the limit does not hold for this process: it has `CAP_IPC_LOCK`, and not in a user namespace of its own, where the kernel
-/// does not ask for that.
+/// Returns whether the limit does not apply to this process. That requires `CAP_IPC_LOCK` outside a user
+/// namespace of its own: inside one the kernel does not check that capability.
 pub fn is_exempt() -> bool {
     let holds = capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::IPC_LOCK));
     holds && fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| is_first_namespace(&map))
 }
 
-/// Whether this is the map of users of the namespace that has all of them.
+/// Returns whether `map` is the user map of the initial namespace, which contains all users.
 fn is_first_namespace(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }

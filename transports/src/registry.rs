@@ -1,10 +1,10 @@
-//! Which backends there are, by name.
+//! The list of backends, by name.
 
 use farjump_core::transport::{Capabilities, PassedOver, Transport};
 
 use crate::Error;
 
-/// The names of all backends, in the order in which they are shown. Those without a maker are not in this version.
+/// All backends, in the order of display. Those without a maker are not in this build.
 const BACKENDS: [Backend; 6] = [
     Backend {
         name: "shm",
@@ -75,7 +75,7 @@ const UCX_AM: Option<Maker> =
 #[cfg(not(feature = "ucx"))]
 const UCX_AM: Option<Maker> = None;
 
-/// `ucx-am` where the operator allows UCX's TCP.
+/// The maker of `ucx-am` with UCX's TCP, used where the operator allows it.
 #[cfg(feature = "ucx")]
 const UCX_AM_WITH_TCP: Option<Maker> = Some(Maker {
     usable: || crate::ucx::Am::with_tcp().usable(),
@@ -102,17 +102,17 @@ const TCP: Option<Maker> =
 #[cfg(not(feature = "tcp"))]
 const TCP: Option<Maker> = None;
 
-/// A name for several backends, the one that is to be preferred first.
+/// A name for several backends, in order of preference.
 const UCX_FAMILY: (&str, [&str; 2]) = ("ucx", ["ucx-put", "ucx-am"]);
 
 struct Backend {
     name: &'static str,
     reaches: &'static str,
-    /// There if it is compiled in.
+    /// `None` if the backend is not compiled in.
     maker: Option<Maker>,
-    /// What to do where it is not.
+    /// The remedy if it is not compiled in.
     instead: &'static str,
-    /// Every end locks memory, of which a process may lock so much.
+    /// Whether every endpoint locks memory, which a process may do only up to a limit.
     locks_memory: bool,
 }
 
@@ -122,22 +122,22 @@ struct Maker {
     make: fn() -> Box<dyn Transport>,
 }
 
-/// What the operator of this process allows the built-in backends beyond what they do by themselves.
+/// Permissions of the built-in backends beyond their defaults, granted by the operator of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct BackendOptions {
-    /// Whether `ucx-am` may go over UCX's TCP. **A process that reaches a port of its workers may write any address of this
-    /// process.** Off by default.
+    /// Whether `ucx-am` may use UCX's TCP. **A process that reaches a port of its workers may write any
+    /// address of this process.** Off by default.
     pub ucx_tcp: bool,
 }
 
 impl BackendOptions {
-    /// Nothing beyond the defaults.
+    /// Returns the defaults.
     pub const fn new() -> BackendOptions {
         BackendOptions { ucx_tcp: false }
     }
 
-    /// These, with [`BackendOptions::ucx_tcp`] as said.
+    /// Returns these options with [`BackendOptions::ucx_tcp`] set to `allowed`.
     #[must_use]
     pub const fn with_ucx_tcp(mut self, allowed: bool) -> BackendOptions {
         self.ucx_tcp = allowed;
@@ -145,7 +145,7 @@ impl BackendOptions {
     }
 }
 
-/// What is to be known of a backend before any peer is.
+/// Facts about a backend that do not depend on a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BackendInfo {
@@ -153,27 +153,28 @@ pub struct BackendInfo {
     pub name: &'static str,
     /// Whether it is in this build.
     pub compiled: bool,
-    /// Where its peers can be, in words: `this machine`.
+    /// The possible locations of its peers, in words: `this machine`.
     pub reaches: &'static str,
-    /// What it can do on this machine, or why it cannot be used and the mend, in a sentence for people.
+    /// Its capabilities on this machine, or a sentence for users that states why it cannot be used and the
+    /// remedy.
     pub usable: Result<Capabilities, String>,
 }
 
-/// Every backend, in this build or not, usable or not. The order is always the same.
+/// Lists every backend, in this build or not, usable or not. The order is always the same.
 pub fn available() -> Vec<BackendInfo> {
     available_with(BackendOptions::new())
 }
 
-/// As [`available`], with these options.
+/// Does the same as [`available`] with these options.
 pub fn available_with(options: BackendOptions) -> Vec<BackendInfo> {
     BACKENDS.iter().map(|backend| backend.look(options)).collect()
 }
 
-/// The backends that a user means by `name`, as [`available`] lists them: that of this name, or for `ucx` those of UCX. The others are
-/// not looked at.
+/// Lists the backends that a user means by `name`, as [`available`] lists them: the backend of this name or,
+/// for `ucx`, those of UCX. The others are not tried.
 ///
 /// # Errors
-/// [`Error::UnknownTransport`] for a name that none has.
+/// [`Error::UnknownTransport`] for a name that no backend has.
 pub fn meant(name: &str, options: BackendOptions) -> Result<Vec<BackendInfo>, Error> {
     let (family, members) = UCX_FAMILY;
     let is_meant =
@@ -182,38 +183,42 @@ pub fn meant(name: &str, options: BackendOptions) -> Result<Vec<BackendInfo>, Er
     if meant.is_empty() { Err(unknown(name)) } else { Ok(meant) }
 }
 
-/// The first backend that works on this machine: what is used where nobody asks for another. Those behind it are not looked at,
-/// because looking at some means to load a library, which does what it likes in the process.
+/// Returns the first backend that works on this machine: the default if the user names none. Later ones are
+/// not tried, because trying some of them loads a library, which may do anything in the process.
 pub fn preferred() -> Option<Box<dyn Transport>> {
     BACKENDS.iter().find_map(|backend| backend.make(BackendOptions::new()).ok())
 }
 
-/// The facts about an address that decide which transports lead to it.
+/// The facts about a destination's address that decide which transports lead to it.
 #[derive(Clone, Copy)]
 pub struct Destination<'a> {
-    /// Whether file descriptors travel there: over Unix sockets alone.
+    /// Whether file descriptors can be sent there, which only Unix sockets allow.
     pub carries_descriptors: bool,
-    /// Whether the address says that it is on this machine: a Unix socket, or loopback.
+    /// Whether the address itself is on this machine: a Unix socket, or loopback.
     pub is_this_machine: bool,
-    /// Checks whether a device of this machine has the address. Called to word a refusal.
+    /// Checks whether a device of this machine has the address. Called to word an error.
     pub is_own_device: &'a dyn Fn() -> bool,
 }
 
 impl Destination<'_> {
-    /// Whether `transport` can be told of on the way there.
+    /// Returns whether the endpoint address of `transport` can be sent there.
     fn suits(&self, transport: &dyn Transport) -> bool {
         self.carries_descriptors || !transport.capabilities().descriptors
     }
 }
 
-/// The transports that a side uses towards `destination`: of `own` and the built-in ones those that `only` means, or else all of `own`
-/// and the first built-in one that works on this machine and can be told of on the way there. Those behind it are not looked
-/// at, as with [`preferred`], unless it may not join the two sides: only one that goes by descriptors always does. Without an RDMA
-/// device those that reach other machines by one alone are not looked at either where the peer is on another machine.
+/// Returns the transports to use towards `destination`.
+///
+/// If `only` is given, these are the ones that it means, of `own` and the built-in ones. Otherwise they are
+/// all of `own` and the first built-in one that works on this machine and whose endpoint address can be sent
+/// there. Later ones are not tried, as with [`preferred`], unless the first may fail to join the two
+/// processes: only a transport that uses descriptors always joins them. If the peer is on another machine and
+/// this one has no RDMA device, transports that reach other machines by RDMA alone are not tried either.
 ///
 /// # Errors
-/// As [`make_all`]. [`Error::NeedsUnixSocket`] when none that `only` means can be told of on the way there;
-/// [`Error::NoTransport`] when there is none at all, with the reason of each.
+/// The errors of [`make_all`]. [`Error::NeedsUnixSocket`] when the endpoint address of no transport that
+/// `only` means can be sent there; [`Error::NoTransport`] when there is no transport at all, with the reason
+/// against each.
 pub fn transports_for(
     destination: Destination<'_>,
     only: Option<&str>,
@@ -240,7 +245,8 @@ pub fn transports_for(
     Ok(chosen)
 }
 
-/// As [`transports_for`] where none is meant, on a machine with an RDMA device or without. There may be none.
+/// Does the same as [`transports_for`] without `only`, for a machine with or without an RDMA device. The list
+/// may be empty.
 fn preferred_at(
     destination: Destination<'_>,
     own: Vec<Box<dyn Transport>>,
@@ -269,36 +275,36 @@ fn preferred_at(
     chosen
 }
 
-/// Whether the kernel has a device for RDMA. Looked at before any library is loaded that would use one.
+/// Returns whether the kernel has an RDMA device. Checked before any library is loaded that would use one.
 fn has_rdma_device() -> bool {
     std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
 }
 
-/// Whether the backend called `one` goes before that called `other` where none is asked for. One that is not built in goes before
-/// all.
+/// Returns whether backend `one` precedes backend `other` in the default order. One that is not built in
+/// precedes all.
 pub fn is_preferred(one: &str, other: &str) -> bool {
     let place = |name: &str| BACKENDS.iter().position(|backend| backend.name == name);
     place(one) < place(other)
 }
 
-/// A backend by name.
+/// Makes the backend of this name.
 ///
 /// # Errors
-/// [`Error::UnknownTransport`] for a name that none has; [`Error::Unusable`] where it is not in this build or does not work
-/// on this machine.
+/// [`Error::UnknownTransport`] for a name that no backend has; [`Error::Unusable`] if it is not in this build
+/// or does not work on this machine.
 pub fn make(name: &str) -> Result<Box<dyn Transport>, Error> {
     make_with(name, BackendOptions::new())
 }
 
-/// As [`make`], with these options.
+/// Does the same as [`make`] with these options.
 ///
 /// # Errors
-/// As [`make`].
+/// The errors of [`make`].
 pub fn make_with(name: &str, options: BackendOptions) -> Result<Box<dyn Transport>, Error> {
     BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| unknown(name))?.make(options)
 }
 
-/// That there is no backend of this name.
+/// Makes the error for a name that no backend has.
 fn unknown(name: &str) -> Error {
     let known = BACKENDS.map(|backend| backend.name).join(", ");
     let (family, members) = UCX_FAMILY;
@@ -308,17 +314,17 @@ fn unknown(name: &str) -> Error {
 
 /// The backends that a user means by a name.
 pub struct Chosen {
-    /// The one that is to be preferred first.
+    /// The usable ones, in order of preference.
     pub transports: Vec<Box<dyn Transport>>,
-    /// Those that are meant too and do not work on this machine, or lead nowhere from it.
+    /// Those that the name means too but that do not work on this machine or lead nowhere from it.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// The backends that a user means by `name`, the one that is to be preferred first: that of this name, or for `ucx` those of UCX
-/// that work on this machine, and why the others do not.
+/// Makes the backends that a user means by `name`, in order of preference: the backend of this name or, for
+/// `ucx`, those of UCX that work on this machine, with the reasons against the others.
 ///
 /// # Errors
-/// As [`make`]; for `ucx` where none works, with the reasons of all.
+/// The errors of [`make`]. For `ucx`, if none works, [`Error::Unusable`] with the reasons of all.
 pub fn make_all(name: &str, options: BackendOptions) -> Result<Chosen, Error> {
     let (family, members) = UCX_FAMILY;
     if name != family {
@@ -342,18 +348,19 @@ pub fn make_all(name: &str, options: BackendOptions) -> Result<Chosen, Error> {
     Ok(chosen)
 }
 
-/// Whether every end of the backend of this name locks memory. Whether a process may lock so much shows only when one is opened.
+/// Returns whether every endpoint of the backend of this name locks memory. Whether a process may lock that
+/// much shows only when one is opened.
 pub fn locks_memory(name: &str) -> bool {
     BACKENDS.iter().any(|backend| backend.name == name && backend.locks_memory)
 }
 
-/// Every backend that works on this machine.
+/// Makes every backend that works on this machine.
 pub fn make_usable(options: BackendOptions) -> Vec<Box<dyn Transport>> {
     BACKENDS.iter().filter_map(|backend| backend.make(options).ok()).collect()
 }
 
 impl Backend {
-    /// Why it cannot lead to `destination`, as far as that shows without a library.
+    /// Returns why it cannot lead to `destination`, as far as that is known without loading a library.
     fn why_not_to(
         &self,
         destination: Destination<'_>,
@@ -377,7 +384,7 @@ impl Backend {
         })
     }
 
-    /// Whether it is `ucx-am`, and may have TCP.
+    /// Returns whether it is `ucx-am` and may use TCP.
     fn has_ucx_tcp(&self, options: BackendOptions) -> bool {
         options.ucx_tcp && self.name == "ucx-am"
     }
@@ -466,7 +473,7 @@ mod tests {
             (Ok(chosen), true) => assert!(chosen.transports.iter().all(|one| FAR.suits(one.as_ref()))),
             (Err(error), _) => panic!("{error}"),
         }
-        // What the caller brings is asked too.
+        // The caller's own transports are checked too.
         let own: Vec<Box<dyn Transport>> = vec![Box::new(crate::shm::Shm::new())];
         let error =
             transports_for(FAR, Some("shm"), own, BackendOptions::new()).err().expect("shm has descriptors");
@@ -487,7 +494,8 @@ mod tests {
         let passed: Vec<_> = chosen.passed_over.iter().map(|passed| &*passed.transport).collect();
         assert_eq!(passed, ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"]);
         assert!(chosen.passed_over[1..].iter().all(|passed| passed.why.contains("no RDMA device")));
-        // With one all are asked, and so they are on this machine, where UCX has shared memory, and by who allows UCX its TCP.
+        // With a device, all backends are tried. Without one, UCX's are tried for this machine, where UCX has
+        // shared memory; `ucx-am` is tried for any if UCX's TCP is allowed.
         let usable: Vec<_> = available()
             .into_iter()
             .filter(|backend| backend.usable.is_ok())

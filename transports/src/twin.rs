@@ -1,9 +1,10 @@
-//! A second mapping of shared memory, at which what is in it can be executed and not written.
+//! The executable alias: a second mapping of shared memory, which can be executed and not written.
 //!
-//! `mremap` with an old size of 0 maps the same memory once more, whatever it is and without its descriptor; `mprotect` then
-//! makes the copy executable. A memfd that was made with `MFD_NOEXEC_SEAL` can never be executed as a *file*, and can be mapped
-//! so: the seal is about the mode of the file (memfd_create(2)), and execve and mmap are different rights. The two mappings are
-//! at different addresses, so no page is writable and executable at one.
+//! `mremap` with an old size of 0 maps the same memory once more, whatever its kind and without its
+//! descriptor. `mprotect` then makes the copy executable. A memfd made with `MFD_NOEXEC_SEAL` can never be
+//! executed as a *file* but can be mapped like this: the seal concerns the mode of the file
+//! (memfd_create(2)), and execve and mmap are different rights. The two mappings have different addresses, so
+//! no page is writable and executable at one address.
 
 use std::ptr::NonNull;
 
@@ -11,20 +12,20 @@ use farjump_core::transport::Cause;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MprotectFlags, MremapFlags, madvise, mprotect, mremap, munmap};
 
-/// The mapping, removed when this is dropped.
+/// The alias; dropping it unmaps it.
 pub(crate) struct Twin {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, which only remembers where it is.
+// SAFETY: the mapping belongs to this value alone, and the value only stores its address and length.
 unsafe impl Send for Twin {}
 
 impl Twin {
-    /// Where the twin in `slot` begins, which is made of the `len` bytes at `start` when it is first asked for.
+    /// Returns the start of the alias in `slot`. The first call maps the `len` bytes at `start`.
     ///
     /// # Safety
-    /// As of [`Twin::of`], and always the same bytes for one slot.
+    /// The conditions of [`Twin::of`], and the same bytes in each call for one slot.
     pub(crate) unsafe fn kept(
         slot: &mut Option<Twin>,
         start: NonNull<u8>,
@@ -32,7 +33,8 @@ impl Twin {
     ) -> Result<NonNull<u8>, Cause> {
         let twin = match slot.take() {
             Some(twin) => twin,
-            // SAFETY: as the caller says.
+            // SAFETY: the caller meets the conditions of `Twin::of`, which this function's `# Safety`
+            // demands.
             None => unsafe { Twin::of(start, len) }?,
         };
         Ok(slot.insert(twin).start())
@@ -53,22 +55,22 @@ impl Twin {
                 _ => format!("mapping {len} bytes of shared memory a second time failed: {errno}"),
             })
         };
-        // SAFETY: an old size of 0 leaves the mapping as it is and makes another one of the same memory, where nothing was
-        // (mremap(2)); the caller says that it is a shared one.
+        // SAFETY: an old size of 0 leaves the mapping unchanged and maps the same memory at an unused address
+        // (mremap(2)). The caller guarantees that the mapping is shared.
         let start =
             unsafe { mremap(start.as_ptr().cast(), 0, len, MremapFlags::MAYMOVE) }.map_err(refused)?;
         let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
         let twin = Twin { start, len };
-        // SAFETY: the mapping is new, and nobody uses it yet.
+        // SAFETY: `mremap` has just made the mapping, and nothing uses it yet.
         unsafe { mprotect(start.as_ptr().cast(), len, MprotectFlags::READ | MprotectFlags::EXEC) }
             .map_err(refused)?;
-        // So that the first call of code does not wait for a page. Linux before 5.14 does not know it.
-        // SAFETY: it changes no byte of the mapping.
+        // Spares the first call of code a page fault. Linux before 5.14 does not support it.
+        // SAFETY: `madvise` with this advice changes no byte of the mapping.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateRead) };
         Ok(twin)
     }
 
-    /// Where it begins.
+    /// Returns the start of the alias.
     fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -76,7 +78,8 @@ impl Twin {
 
 impl Drop for Twin {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's alone. The call fails only for arguments that `mremap` did not give.
+        // SAFETY: the mapping belongs to this value alone. The call fails only for arguments that `mremap`
+        // did not return.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -91,15 +94,16 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// Shared memory, for as long as the process.
+    /// Maps shared memory, for the lifetime of the process.
     fn shared(len: usize) -> NonNull<u8> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the system chooses an address at which nothing is.
+        // SAFETY: with a null address the kernel chooses an unused one.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::SHARED) };
         NonNull::new(start.unwrap().cast()).unwrap()
     }
 
-    /// What `/proc/self/maps` says of the mapping that holds `address`: `rw-s`.
+    /// Returns the protection in `/proc/self/maps` of the mapping that contains `address`, for example
+    /// `rw-s`.
     fn protection(address: NonNull<u8>) -> Option<String> {
         fs::read_to_string("/proc/self/maps").unwrap().lines().find_map(|line| {
             let (range, rest) = line.split_once(' ')?;
@@ -112,7 +116,7 @@ mod tests {
     #[test]
     fn what_is_written_to_memory_runs_in_its_twin_and_neither_is_both() {
         let region = shared(4 * PAGE);
-        // SAFETY: these are all of its pages.
+        // SAFETY: these are all pages of the mapping from `shared`.
         let twin = unsafe { Twin::of(region, 4 * PAGE) }.unwrap();
         assert_eq!(protection(region).as_deref(), Some("rw-s"));
         assert_eq!(protection(twin.start()).as_deref(), Some("r-xs"));
@@ -120,7 +124,8 @@ mod tests {
         // `lea rax, [rdi + 1]; ret`
         #[cfg(target_arch = "x86_64")]
         for (add, code) in [(1, [0x48_u8, 0x8d, 0x47, 0x01, 0xc3]), (2, [0x48, 0x8d, 0x47, 0x02, 0xc3])] {
-            // SAFETY: inside the region, which nobody else uses; the function is those two instructions.
+            // SAFETY: `at` is inside the region, which only this test uses. The function consists of those
+            // two instructions.
             unsafe {
                 std::ptr::copy_nonoverlapping(code.as_ptr(), region.add(at).as_ptr(), code.len());
                 farjump_core::icache::sync_foreign(twin.start().add(at).addr().get() as u64, code.len());
@@ -133,7 +138,7 @@ mod tests {
     #[test]
     fn the_twin_goes_with_its_owner_and_leaves_the_memory() {
         let region = shared(PAGE);
-        // SAFETY: this is all of its pages.
+        // SAFETY: this is the only page of the mapping from `shared`.
         let twin = unsafe { Twin::of(region, PAGE) }.unwrap();
         let start = twin.start();
         assert_eq!(protection(start).as_deref(), Some("r-xs"));

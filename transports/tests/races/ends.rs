@@ -1,7 +1,8 @@
-//! Two ends of a link over `shm`, both on one mapping.
+//! Two endpoints of a link over `shm`, both on one mapping.
 //!
-//! Each end of such a link maps both regions, so two ends in one process reach the same memory at two addresses, and ThreadSanitizer,
-//! which goes by the address, would see no two accesses meet. So each end writes to its peer's region where the peer has it.
+//! Each endpoint of such a link maps both regions, so two endpoints in one process access the same memory at
+//! two addresses. ThreadSanitizer compares addresses and would see no conflict. Therefore each endpoint
+//! writes to its peer's region at the peer's own address.
 
 use std::ptr::NonNull;
 
@@ -13,19 +14,21 @@ use farjump_core::transport::{
 };
 use farjump_transports::shm::Shm;
 
-/// How long the two may take to reach each other, in milliseconds.
+/// Time limit for the two to connect, in milliseconds.
 const DEADLINE_MS: u32 = 10_000;
 
-/// The peer's region where the peer itself has it.
+/// The peer's region at the address where the peer maps it.
 struct SameMapping {
     inner: Box<dyn RemoteMemory>,
     base: NonNull<u8>,
 }
 
-// SAFETY: an address; the regions are used by both threads by what the protocol makes of them, which is what is tested.
+// SAFETY: `base` is only an address. Both threads use the regions under the mailbox protocol, which this test
+// examines.
 unsafe impl Send for SameMapping {}
 
-// SAFETY: the region is the peer's own, whose `LocalMemory` promises as much. `Ends` keeps both channels until no thread uses either.
+// SAFETY: the region is the peer's own, and its `LocalMemory` gives the same guarantees. `Ends` keeps both
+// channels until no thread uses either.
 unsafe impl RemoteMemory for SameMapping {
     fn len(&self) -> usize {
         self.inner.len()
@@ -56,14 +59,15 @@ unsafe impl RemoteMemory for SameMapping {
     }
 }
 
-/// The two channels of a link. To be kept until both threads are done.
+/// The two channels of a link. Must outlive both threads.
 pub(crate) struct Ends {
     pub(crate) left: Channel,
     pub(crate) right: Channel,
 }
 
 impl Ends {
-    /// A link with rings of so many bytes to the left and to the right.
+    /// Makes a link whose rings have these lengths in bytes: that of the left endpoint, then that of the
+    /// right one.
     pub(crate) fn new(rings: [usize; 2]) -> Ends {
         let requests = rings.map(|ring| OpenRequest::new(region_len(ring), ring));
         let [left, right] = requests.map(|request| Shm::new().open(&request).unwrap());

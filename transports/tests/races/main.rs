@@ -1,8 +1,9 @@
-//! Both ends of a link in one process, on one mapping, each with a thread of its own: frames of all lengths and ways of sending,
-//! answers, batches, rings that get full, sleeping and waking by the real doorbell, attention, and frames in a bigger mailbox.
+//! Both endpoints of a link in one process, on one mapping, each with its own thread: frames of all lengths
+//! and ways of sending, replies, batches, full rings, sleeping and waking by the real doorbell, notices, and
+//! frames in a large mailbox.
 //!
-//! `cargo xtask test tsan` runs this under ThreadSanitizer, once as it is and once for each race that can be planted
-//! (`FARJUMP_PLANTED`), which must be found. Between the threads there are the channels and atomics alone.
+//! `cargo xtask test tsan` runs this under ThreadSanitizer: once as it is, and once for each race that can be
+//! planted (`FARJUMP_PLANTED`), which it must find. Only the channels and atomics connect the threads.
 
 mod ends;
 mod side;
@@ -16,19 +17,19 @@ use side::{Side, Step};
 
 /// Frames of one run. ThreadSanitizer takes some twenty times as long for each.
 const FRAMES: u32 = if cfg!(farjump_planted) { 20_000 } else { 200_000 };
-/// Bytes of the ring to the right, to the left, and of the bigger mailbox.
+/// Bytes of the right endpoint's ring, of the left one's, and of the large mailbox.
 const RING: usize = 8192;
 const ANSWERS: usize = 4096;
 const BIGGER: usize = 65_536;
 
-/// What lies on the control connection: nothing but attention orders the two threads' accesses.
+/// Stands for the content of the control connection. Only notices order the two threads' accesses.
 struct Control(UnsafeCell<u64>);
 
-// SAFETY: the left side writes it and calls for attention, the right one reads it then and answers, and only then the left one writes
-// again. Whether that suffices is what is tested.
+// SAFETY: the left thread writes it and gives notice; the right thread then reads it and replies; only then
+// does the left thread write again. The test examines whether that suffices.
 unsafe impl Sync for Control {}
 
-/// Plants the race that the environment names, where this build can.
+/// Plants the race that the environment names, if this build can.
 fn plant() {
     #[cfg(farjump_planted)]
     if let Ok(what) = std::env::var("FARJUMP_PLANTED") {
@@ -36,9 +37,9 @@ fn plant() {
     }
 }
 
-/// Runs both sides, each in a thread; the channels outlive both.
+/// Runs both threads. The channels outlive both.
 fn run(left: impl FnOnce() + Send, right: impl FnOnce() + Send, failed: &AtomicBool) {
-    // The other one would wait for what does not come.
+    // Otherwise the other thread would wait for frames that never come.
     let noting = |side: Box<dyn FnOnce() + Send + '_>| {
         struct Noting<'f>(&'f AtomicBool);
         impl Drop for Noting<'_> {
@@ -54,14 +55,15 @@ fn run(left: impl FnOnce() + Send, right: impl FnOnce() + Send, failed: &AtomicB
     thread::scope(|scope| {
         let left = scope.spawn(move || noting(Box::new(left)));
         let right = scope.spawn(move || noting(Box::new(right)));
-        // ThreadSanitizer knows that what comes after `join` comes after the thread; it does not know how `scope` waits.
+        // ThreadSanitizer knows that code after `join` follows the thread. It does not know how `scope`
+        // waits.
         let ended = [left.join(), right.join()];
         assert!(ended.iter().all(Result::is_ok), "a side failed");
     });
 }
 
-/// The left side sends frames, of which some want an answer and some of these come alone. Now and then it calls for attention, unless
-/// there is a bigger mailbox, for whose room it does that.
+/// Runs both sides. The left thread sends frames; some want a reply, and some of these are sent alone. Now
+/// and then it gives notice, except with a large mailbox, where notices serve its credit.
 fn converse(has_bigger: bool) {
     plant();
     let step = move |token| Step::drawn(token, has_bigger);
@@ -86,7 +88,8 @@ fn converse(has_bigger: bool) {
             }
             if !has_bigger && token % 64 == 63 {
                 calls.push(u64::from(token));
-                // SAFETY: the right side has answered the last call, and reads this when it is called again.
+                // SAFETY: the right thread has replied to the last notice and reads this only after the next
+                // one.
                 unsafe { *control.0.get() = u64::from(token) };
                 left.channel.call_attention().unwrap();
                 while left.heard.len() < calls.len() {
@@ -108,12 +111,12 @@ fn converse(has_bigger: bool) {
                 continue;
             }
             if let Some(bigger) = &mut right.bigger {
-                // A skip there has no `Switch`.
+                // A skip in the large mailbox has no `Switch`.
                 bigger.poll().unwrap();
                 bigger.progress(true).unwrap();
             }
             if right.channel.progress(true).unwrap() && !has_bigger {
-                // SAFETY: attention says that the left side has written it and waits for an answer.
+                // SAFETY: the notice states that the left thread has written it and waits for a reply.
                 right.hear(unsafe { *control.0.get() });
                 due -= 1;
             } else {

@@ -1,4 +1,4 @@
-//! One side of a link, used by one thread: what it sends, what it expects, and how it waits.
+//! One side of a link, used by one thread: the frames that it sends and expects, and how it waits.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,38 +9,38 @@ use farjump_core::channel::{Armed, Channel, Polled, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// For how many seconds a side sleeps that may sleep soundly. Links wake by themselves long before, so that a lost wake-up costs time
-/// and no frame; here it fails the test.
+/// Seconds that a side sleeps when its sleep is unbounded. Links wake by themselves much earlier, so that
+/// there a lost wake-up costs time and no frame. Here it fails the test.
 const SOUNDLY: u32 = 60;
-/// Token of the answer to attention.
+/// Token of the reply to a notice.
 const HEARD: u32 = u32::MAX;
 
-/// How a frame is sent.
+/// A way of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Line,
     Lines,
     Bytes,
-    /// With so many bytes of room more than are used.
+    /// Reserves this many bytes more than it uses.
     Reserve(usize),
-    /// Through the bigger mailbox.
+    /// Through the large mailbox.
     Bigger,
 }
 
-/// A frame of the source's.
+/// A frame of the source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) way: Way,
     pub(crate) len: usize,
     pub(crate) answer: bool,
-    /// It is answered before the next one is sent.
+    /// The source waits for its reply before it sends the next one.
     pub(crate) alone: bool,
-    /// The waits of this step spin so often before they sleep.
+    /// How often the waits of this step spin before they sleep.
     pub(crate) spins: u32,
 }
 
 impl Step {
-    /// What chance makes of the frame with this token; the same on both sides.
+    /// Draws the frame with this token; both sides draw the same.
     pub(crate) fn drawn(token: u32, has_bigger: bool) -> Step {
         let mut state = (u64::from(token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut below = |bound: u64| {
@@ -72,23 +72,23 @@ impl Step {
     }
 }
 
-/// What a payload holds at `index`.
+/// Returns the byte of a payload at `index`.
 fn byte(token: u32, index: usize) -> u8 {
     (token as u8).wrapping_mul(31).wrapping_add((index as u8).wrapping_mul(7)) ^ (index >> 8) as u8
 }
 
-/// Writes a payload, as a program does: by plain stores.
+/// Writes a payload as a program does: with plain stores.
 fn fill(at: NonNull<u8>, token: u32, len: usize) {
     for index in 0..len {
-        // SAFETY: the room was lent for `len` bytes.
+        // SAFETY: the channel lent `len` bytes at `at`.
         unsafe { at.add(index).write(byte(token, index)) };
     }
 }
 
-/// Compares a payload, and writes over it, as an injected function may.
+/// Compares a payload and overwrites it, as an injected function may.
 fn check(at: NonNull<u8>, token: u32, len: usize) {
     for index in 0..len {
-        // SAFETY: the frame is held, and has so many bytes.
+        // SAFETY: the frame is held and has `len` bytes.
         let found = unsafe { at.add(index).read() };
         assert_eq!(found, byte(token, index), "byte {index} of {len} of frame {token}");
         // SAFETY: as above.
@@ -96,7 +96,7 @@ fn check(at: NonNull<u8>, token: u32, len: usize) {
     }
 }
 
-/// How many bytes the answer to a call has.
+/// Returns the length of the reply to a call.
 fn answer_len(token: u32) -> usize {
     token as usize % 700
 }
@@ -104,12 +104,12 @@ fn answer_len(token: u32) -> usize {
 pub(crate) struct Side<'c> {
     pub(crate) channel: &'c mut Channel,
     pub(crate) bigger: Option<&'c mut Channel>,
-    /// The other side failed.
+    /// Set when the other side failed.
     failed: &'c AtomicBool,
-    /// Waits of this kind spin so often before they sleep.
+    /// How often the current wait spins before it sleeps.
     spins: u32,
     idle: u32,
-    /// Answers to calls, and to attention.
+    /// The number of replies to calls, and the values in replies to notices.
     pub(crate) answers: u32,
     pub(crate) heard: Vec<u64>,
 }
@@ -123,15 +123,15 @@ impl<'c> Side<'c> {
         Side { channel, bigger, failed, spins: 0, idle: 0, answers: 0, heard: Vec::new() }
     }
 
-    /// Sends a call; while there is no room, takes answers.
+    /// Sends a call. While there is no credit, takes replies.
     pub(crate) fn send(&mut self, token: u32, step: &Step) {
         self.spins = step.spins;
         loop {
             match self.try_send(&step.plan(Kind::Call, token), step.way, step.len) {
                 Ok(()) => break self.idle = 0,
                 Err(SendError::Full) if step.way == Way::Bigger => {
-                    // Nobody rings for the room in the bigger mailbox, and what keeps it may be a skip, which the other side passes
-                    // when it looks around: as a link does it.
+                    // No doorbell signals credit of the large mailbox. A skip may hold it back, which the
+                    // other side passes when it checks the mailbox. A link gives notice for the same reason.
                     self.channel.call_attention().unwrap();
                     if !self.take_answer() {
                         thread::sleep(Duration::from_micros(50));
@@ -168,12 +168,12 @@ impl<'c> Side<'c> {
                 self.channel.send_switched(bigger, token, |bigger| reserve(bigger, 0))
             }
             Way::Reserve(more) => reserve(self.channel, more),
-            // The quick ways find no room, or a skip is due.
+            // The fast paths find no credit, or a skip is due.
             Way::Line | Way::Lines => reserve(self.channel, 0),
         }
     }
 
-    /// Takes an answer, or has nothing to do.
+    /// Takes a reply, or rests if there is none.
     pub(crate) fn take_answer_or_rest(&mut self) {
         if !self.take_answer() {
             self.rest();
@@ -200,7 +200,7 @@ impl<'c> Side<'c> {
         true
     }
 
-    /// Takes the call with this token, and answers it, if it is there.
+    /// Takes the call with this token, if it is there, and replies to it.
     pub(crate) fn take(&mut self, token: u32, step: &Step) -> bool {
         self.spins = step.spins;
         let frame = match self.channel.poll().unwrap() {
@@ -248,14 +248,14 @@ impl<'c> Side<'c> {
         loop {
             match self.try_send(&plan, way, len) {
                 Ok(()) => break,
-                // The source takes answers whatever it waits for.
+                // The source takes replies whatever it waits for.
                 Err(SendError::Full) => self.rest(),
                 Err(error) => panic!("{error}"),
             }
         }
     }
 
-    /// Answers attention.
+    /// Replies to a notice.
     pub(crate) fn hear(&mut self, said: u64) {
         let plan = Plan {
             kind: Kind::Reply,
@@ -275,7 +275,7 @@ impl<'c> Side<'c> {
         }
     }
 
-    /// What a side does that has nothing to do: spins for a while, then sleeps as well as it may.
+    /// Waits: spins for a while, then sleeps as soundly as the channel allows.
     pub(crate) fn rest(&mut self) {
         assert!(!self.failed.load(Ordering::Relaxed), "the other side failed");
         if self.idle < self.spins {

@@ -1,4 +1,5 @@
-//! The ends that the transports make, against the contract, against each other and against strangers.
+//! Tests of the endpoints that the transports make: against the contract, against each other and against
+//! strangers.
 
 mod memory;
 #[cfg(feature = "ucx")]

@@ -1,4 +1,4 @@
-//! The ends that `shm` makes, against the contract.
+//! Tests of the endpoints that `shm` makes, against the contract.
 
 use std::os::fd::AsRawFd;
 use std::thread;
@@ -19,7 +19,7 @@ fn open(len: usize) -> Box<dyn Opening> {
     Shm.open(&OpenRequest::new(len, 4096)).unwrap()
 }
 
-/// An address as the control connection would bring it: with descriptors of its own.
+/// Returns an address as the control connection would deliver it: with descriptors of its own.
 fn carried(opening: &dyn Opening) -> Address {
     opening.address().try_to_owned().unwrap()
 }
@@ -39,10 +39,11 @@ fn connected(one: usize, other: usize) -> (Side, Side) {
     (sides(one.connect(to_other, 1).unwrap()), sides(other.connect(to_one, 1).unwrap()))
 }
 
-/// The word at `offset` of a region.
+/// Returns the word at `offset` of a region.
 fn word(local: &dyn LocalMemory, offset: usize) -> u64 {
     assert!(offset + 8 <= local.len());
-    // SAFETY: inside the region, which `local` keeps mapped; only this thread uses it.
+    // SAFETY: the assertion puts the word inside the region, which `local` keeps mapped. Only this thread
+    // uses it.
     unsafe { local.base().add(offset).cast::<u64>().read_volatile() }
 }
 

@@ -1,5 +1,5 @@
-//! A process of nobody's that speaks UCX and knows of a worker nothing but a port and an address (`stranger.c`). It is played against a
-//! process of its own for each case, in which no other test listens.
+//! A foreign process that speaks UCX and knows only a port and an address of a worker (`stranger.c`). Each
+//! case runs it against a process of its own, in which no other test listens.
 
 use std::env;
 use std::fs;
@@ -19,23 +19,24 @@ use tempfile::tempdir;
 use farjump_fixtures::children::DONE;
 use farjump_fixtures::stage::Watchdog;
 
-/// The stranger's program; its presence makes a process a case.
+/// Path of the stranger's program. Its presence makes a process run a case.
 const PROGRAM: &str = "TRANSPORTS_TEST_STRANGER";
-/// Whether UCX's TCP is allowed there.
+/// Present if that process allows UCX's TCP.
 const ALLOWED: &str = "TRANSPORTS_TEST_UCX_TCP";
-/// What the stranger exits with where it has written, and where it did not get in.
+/// Exit codes of the stranger after a write and without access.
 const WRITTEN: i32 = 0;
 const KEPT_OUT: i32 = 3;
 
-/// What it writes to: a global that nobody gave to UCX.
+/// The variable that the stranger writes: a global that was never registered with UCX.
 static VICTIM: AtomicU64 = AtomicU64::new(7);
 
-/// Where sockets of this process listen.
+/// Returns the addresses at which sockets of this process listen.
 fn listening() -> Vec<SocketAddr> {
     let numbers = fs::read_dir("/proc/self/fd").unwrap();
     let numbers = numbers.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     let at = |number| {
-        // SAFETY: asked of for its name alone. This process has no thread that closes descriptors meanwhile.
+        // SAFETY: the descriptor is only queried for its address. No thread of this process closes
+        // descriptors meanwhile.
         let socket = unsafe { BorrowedFd::borrow_raw(number) };
         let listens = socket_acceptconn(socket).unwrap_or(false);
         listens.then(|| SocketAddr::try_from(getsockname(socket).unwrap()).unwrap())
@@ -43,7 +44,7 @@ fn listening() -> Vec<SocketAddr> {
     numbers.filter_map(at).collect()
 }
 
-/// Two connected ends.
+/// Makes two connected endpoints.
 fn pair(mut am: Am) -> [Box<dyn Messages>; 2] {
     let [left, right] = [(); 2].map(|()| am.open(&OpenRequest::new(1 << 20, 4096)).unwrap());
     let (to_left, to_right) =
@@ -54,7 +55,7 @@ fn pair(mut am: Am) -> [Box<dyn Messages>; 2] {
     })
 }
 
-/// Has the stranger try it at a port on loopback, while `ends` work. Returns what it exits with.
+/// Runs the stranger against a port on loopback, while `ends` progress. Returns its exit code.
 fn attack(at: SocketAddr, ends: &mut [Box<dyn Messages>]) -> Option<i32> {
     let mut stranger = Command::new(env::var_os(PROGRAM).unwrap());
     stranger.args(["lo".to_owned(), at.port().to_string(), format!("{:p}", &VICTIM)]);
@@ -62,14 +63,14 @@ fn attack(at: SocketAddr, ends: &mut [Box<dyn Messages>]) -> Option<i32> {
     loop {
         ends.iter_mut().for_each(|end| end.progress().unwrap());
         if let Some(status) = stranger.try_wait().unwrap() {
-            // What it has sent before it ended may still lie with the system.
+            // Data that it sent before it ended may still be in the kernel.
             (0..10_000).for_each(|_| ends.iter_mut().for_each(|end| end.progress().unwrap()));
             return status.code();
         }
     }
 }
 
-/// One case: this process is the victim.
+/// Runs one case; this process is the victim.
 fn play() -> ! {
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let _watchdog = Watchdog::new();
@@ -83,10 +84,11 @@ fn play() -> ! {
     let mut ends = pair(Am::with_tcp());
     let on_loopback: Vec<_> = listening().into_iter().filter(|at| at.ip().is_loopback()).collect();
     assert_eq!(on_loopback.len(), 2);
-    // The other end has not been heard of as long as it does nothing: what the switch opens.
+    // While the other endpoint makes no progress, it has not been heard from. This is the gap that the option
+    // opens.
     assert_eq!(at_one_of(&on_loopback, &mut ends[..1]), [WRITTEN]);
     VICTIM.store(7, Relaxed);
-    // More than the time that connections may be on their way.
+    // Longer than connections may be under way.
     let began = std::time::Instant::now();
     while began.elapsed() < std::time::Duration::from_millis(500) {
         ends.iter_mut().for_each(|end| end.progress().unwrap());
@@ -98,19 +100,20 @@ fn play() -> ! {
     exit(DONE);
 }
 
-/// Has it try all of the ports until it has written. Returns what it exited with then.
+/// Runs the stranger against each port until it has written. Returns its exit code in that run.
 fn at_one_of(ports: &[SocketAddr], ends: &mut [Box<dyn Messages>]) -> Vec<i32> {
     let mut attacks = ports.iter().map(|at| attack(*at, ends));
     let written = attacks.find(|_| VICTIM.load(Relaxed) != 7);
     written.into_iter().flatten().collect()
 }
 
-/// The stranger's program, in this folder; `None`, said, where it cannot be made.
+/// Compiles the stranger's program in this folder. Prints the reason and returns `None` if that fails.
 fn stranger(folder: &Path) -> Option<PathBuf> {
     let (source, program) = (folder.join("stranger.c"), folder.join("stranger"));
     fs::write(&source, include_str!("stranger.c")).unwrap();
     let mut compile = Command::new("cc");
-    // Types of UCT grow from version to version: headers and library are of the UCX that this process opens.
+    // UCT's types grow between versions: headers and library must be those of the UCX that this process
+    // opens.
     if let Some(library) = env::var_os("FARJUMP_UCX").map(PathBuf::from) {
         let libraries = library.parent().unwrap();
         let headers = libraries.with_file_name("include");
