@@ -9,7 +9,7 @@ use farjump_benches::program::output;
 pub(crate) const VARIABLES: &str = "\
 Environment:
   FARJUMP_LOG        what to log: off, error, warn (as if unset), info, debug or trace; for single
-                     modules too, as in warn,farjump::target=debug
+                     modules too, as in warn,farjump::serve=debug
   FARJUMP_TRANSPORT  the transport, where --transport is not given
   FARJUMP_KEY        the file with the key for tcp: addresses, where --key is not given
   FARJUMP_DEVICE     the RDMA device of verbs-write and verbs-send, where --device is not given

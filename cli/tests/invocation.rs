@@ -73,11 +73,7 @@ fn the_log_follows_its_variable() {
     let serving = crate::workbench::Serving::start(&mut command);
     bench.inject(&library, &[]).worked();
     let done = serving.stop().worked();
-    assert!(
-        done.err.contains("debug: farjump::target") && done.err.contains("has connected"),
-        "{}",
-        done.err
-    );
+    assert!(done.err.contains("debug: farjump::serve") && done.err.contains("has connected"), "{}", done.err);
 }
 
 #[test]

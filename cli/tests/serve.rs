@@ -1,13 +1,14 @@
 //! `serve`: how a target begins, what it allows, how it ends.
 
 use std::fs;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use farjump::{Library, Link};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::workbench::{Serving, Workbench, process_fields, runs, wait_for};
+use crate::workbench::{Serving, Watched, Workbench, process_fields, runs, wait_for};
 
 /// Says on the target's standard output that it runs, and never returns.
 pub(crate) const STUCK: &str = "
@@ -186,8 +187,9 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
     let bench = Workbench::new();
     let library = bench.library("stuck", STUCK);
     let serving = bench.serve(&["--allow-process-symbols"]);
-    let done = bench.inject(&library, &["--timeout", "200ms"]);
-    assert!(done.error(4).contains("deadline passed"), "{}", done.err);
+    let mut command = bench.farjump();
+    command.arg("inject").arg(&library).args(["--to", &bench.address(), "--timeout", "60m"]);
+    let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     assert_eq!(serving.line(), "stuck");
     // Two that come at once count as one, so there are as many as it takes.
     wait_for("the target to end", || {
@@ -195,6 +197,8 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
         (!runs(serving.pid())).then_some(())
     });
     assert_eq!(serving.finish().code, 128 + 15);
+    let done = source.finish();
+    assert!(done.error(5).contains("is gone"), "{}", done.err);
 }
 
 #[test]
