@@ -107,8 +107,7 @@ impl Transport for FakeOneSided {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new(InboxKind::OneSided, self.rule.offered(), self.max_frame);
-        capabilities.alignment = PAGE;
+        let capabilities = Capabilities::new(InboxKind::OneSided, self.rule.offered(), self.max_frame);
         capabilities
     }
 

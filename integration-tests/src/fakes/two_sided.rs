@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress, Messages,
-    OpenRequest, Opening, Operation, Transport, TransportError,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest,
+    Opening, Operation, Transport, TransportError,
 };
 
 use super::block::Block;
@@ -38,7 +38,6 @@ static ENDS: Registry<End> = Registry::new(*b"fakemsg1");
 pub struct FakeTwoSided {
     seed: u64,
     queue: usize,
-    alignment: usize,
     max_frame: usize,
     opened: u64,
     shared: Arc<Shared>,
@@ -48,7 +47,7 @@ impl FakeTwoSided {
     /// Makes a transport whose seed decides when messages arrive and when commits are refused.
     pub fn new(seed: u64) -> Self {
         let shared = Arc::default();
-        FakeTwoSided { seed, queue: QUEUE, alignment: LINE, max_frame: 1 << 20, opened: 0, shared }
+        FakeTwoSided { seed, queue: QUEUE, max_frame: 1 << 20, opened: 0, shared }
     }
 
     /// Sets the number of messages under way, at least one; 16 by default.
@@ -65,13 +64,6 @@ impl FakeTwoSided {
         self
     }
 
-    /// Sets the alignment of messages, rounded up to a power of two from 64 to 4096; 64 by default.
-    #[must_use]
-    pub fn with_alignment(mut self, bytes: usize) -> Self {
-        self.alignment = bytes.clamp(LINE, 4096).next_power_of_two();
-        self
-    }
-
     /// A handle of its endpoints' traffic.
     pub fn handle(&self) -> FakeHandle {
         FakeHandle(self.shared.clone())
@@ -84,10 +76,7 @@ impl Transport for FakeTwoSided {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities =
-            Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, self.max_frame);
-        capabilities.alignment = self.alignment;
-        capabilities.faults = FaultsNoticed::PEER_DEATH;
+        let capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, self.max_frame);
         capabilities
     }
 
@@ -101,15 +90,8 @@ impl Transport for FakeTwoSided {
         });
         self.opened += 1;
         let (number, end) = ENDS.enter(End { inbox: Arc::new(inbox), closed: AtomicBool::new(false) });
-        let FakeTwoSided { queue, alignment, max_frame, ref shared, .. } = *self;
-        Ok(Box::new(FakeOpening {
-            number,
-            end: Some(end),
-            queue,
-            alignment,
-            max_frame,
-            shared: shared.clone(),
-        }))
+        let FakeTwoSided { queue, max_frame, ref shared, .. } = *self;
+        Ok(Box::new(FakeOpening { number, end: Some(end), queue, max_frame, shared: shared.clone() }))
     }
 }
 
@@ -176,7 +158,6 @@ struct FakeOpening {
     /// Present until it is connected.
     end: Option<Arc<End>>,
     queue: usize,
-    alignment: usize,
     max_frame: usize,
     shared: Arc<Shared>,
 }
@@ -204,7 +185,6 @@ impl Opening for FakeOpening {
             own,
             peer,
             queue: self.queue,
-            alignment: self.alignment,
             max_frame: self.max_frame,
             room: None,
             held: None,
@@ -227,7 +207,6 @@ struct FakeMessages {
     own: Arc<End>,
     peer: Arc<End>,
     queue: usize,
-    alignment: usize,
     max_frame: usize,
     room: Option<Block>,
     /// The message that `poll` returned.
@@ -269,7 +248,7 @@ unsafe impl Messages for FakeMessages {
         if lock(&self.peer.inbox).len() >= self.queue {
             return Err(self.fail(Operation::Send, Cause::Full));
         }
-        match Block::zeroed_no_better(len, self.alignment) {
+        match Block::zeroed_no_better(len, LINE) {
             Some(room) => {
                 room.write(0, &vec![LENT; len]);
                 Ok(self.room.insert(room).start())

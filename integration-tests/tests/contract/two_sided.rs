@@ -6,10 +6,9 @@ use farjump_integration_tests::fakes::{FakeTwoSided, Violation};
 use super::{commit, pattern, receive, request, send, try_send, two_sided};
 
 #[test]
-fn messages_come_whole_in_order_and_aligned_to_no_more_than_was_said() {
-    for (seed, alignment) in [(1, 64), (2, 256), (3, 4096)] {
-        let mut fake = FakeTwoSided::new(seed).with_alignment(alignment).with_queue(200);
-        assert_eq!(fake.capabilities().alignment, alignment);
+fn messages_come_whole_in_order_and_aligned_to_a_line_and_no_better() {
+    for seed in 1..4 {
+        let mut fake = FakeTwoSided::new(seed).with_queue(200);
         let (mut left, mut right) = two_sided(&mut fake, &mut FakeTwoSided::new(seed + 9));
         for frame in 0..100 {
             send(&mut *left, &pattern(64 * (1 + frame as usize % 7), frame), frame);
@@ -21,7 +20,7 @@ fn messages_come_whole_in_order_and_aligned_to_no_more_than_was_said() {
             }
             let (start, len) = found.expect("a message was lost");
             assert_eq!(right.poll().unwrap(), found, "the same one until it is released");
-            assert_eq!(start.as_ptr().addr() % (2 * alignment), alignment);
+            assert_eq!(start.as_ptr().addr() % 128, 64);
             assert_eq!(len, 64 * (1 + frame as usize % 7));
             assert_eq!(receive(&mut *right).unwrap().unwrap(), pattern(len, frame));
         }

@@ -21,5 +21,5 @@ fn the_first_command_of_the_readme_starts_farjump_wherever_it_is_run_in_the_work
             those.push(manifest.parent().and_then(Path::file_name).unwrap().to_owned());
         }
     }
-    assert_eq!(those, ["farjump"]);
+    assert_eq!(those, ["cli"]);
 }

@@ -15,12 +15,11 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::frame::MAX_FRAME;
 use farjump_core::shared::copy_in;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress,
-    LocalMemory, OpenRequest, Opening, Operation, RemoteMemory, Threading, Transport, TransportError,
-    WakeSource,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
+    Opening, Operation, RemoteMemory, Transport, TransportError, WakeSource,
 };
 use farjump_os::deferred_close::DeferredFd;
 
@@ -70,12 +69,8 @@ impl Transport for Shm {
         let arrival = ArrivalRules::STORES | ArrivalRules::FENCED | ArrivalRules::CHECKED;
         // Half of the longest ring: a frame of half a ring always fits, whatever precedes it.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
-        capabilities.max_inline = LINE;
-        capabilities.alignment = PAGE;
         capabilities.line_whole = true;
-        capabilities.faults = FaultsNoticed::empty();
         capabilities.wake = WakeSource::Descriptor;
-        capabilities.threading = Threading::PerEndpoint;
         capabilities.in_place = true;
         capabilities.descriptors = true;
         capabilities

@@ -18,10 +18,10 @@ mod post;
 mod socket;
 mod window;
 
-use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
-    ArrivalRules, Capabilities, Cause, FaultsNoticed, InboxKind, OpenRequest, Opening, Operation, Threading,
-    Transport, TransportError, WakeSource,
+    ArrivalRules, Capabilities, Cause, InboxKind, OpenRequest, Opening, Operation, Transport, TransportError,
+    WakeSource,
 };
 
 use opening::{TcpOpening, Told};
@@ -55,10 +55,7 @@ impl Transport for Tcp {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
-        capabilities.max_inline = LINE;
-        capabilities.faults = FaultsNoticed::PEER_DEATH;
         capabilities.wake = WakeSource::Descriptor;
-        capabilities.threading = Threading::PerEndpoint;
         capabilities.stream = true;
         capabilities
     }

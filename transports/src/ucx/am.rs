@@ -15,10 +15,10 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
     ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Opening, Operation,
-    Route, Threading, Transport, TransportError, WakeSource,
+    Route, Transport, TransportError, WakeSource,
 };
 use farjump_ucx_sys::{
     UCP_AM_SEND_FLAG_EAGER, UCP_OP_ATTR_FIELD_FLAGS, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h,
@@ -82,9 +82,7 @@ impl Transport for Am {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
-        capabilities.max_inline = LINE;
         capabilities.wake = WakeSource::Descriptor;
-        capabilities.threading = Threading::PerEndpoint;
         capabilities
     }
 

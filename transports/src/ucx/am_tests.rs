@@ -4,6 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
+use farjump_core::frame::LINE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;

@@ -15,10 +15,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory,
-    OpenRequest, Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError, WakeSource,
+    OpenRequest, Opening, Operation, RemoteMemory, Route, Transport, TransportError, WakeSource,
 };
 use farjump_ucx_sys::{
     UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_am_recv_param_t, ucp_ep_h, ucp_request_param_t,
@@ -31,7 +31,7 @@ use super::fence::{self, Fence, Flushes};
 use super::peer::Peer;
 use super::place::Place;
 use super::proof::{LONGEST, Post, Proof};
-use super::region::{PAGE, Region};
+use super::region::Region;
 use super::worker::{TURNS, Worker, status_of};
 use super::{moving, native};
 use crate::barrier::{self, Barriers};
@@ -75,10 +75,7 @@ impl Transport for Put {
         arrival.set(ArrivalRules::STORES, maps);
         // Half of the longest ring: a frame of half a ring always finds room in it, whatever lies before.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
-        capabilities.max_inline = LINE;
-        capabilities.alignment = PAGE;
         capabilities.wake = WakeSource::Descriptor;
-        capabilities.threading = Threading::PerEndpoint;
         capabilities.in_place = maps;
         capabilities
     }

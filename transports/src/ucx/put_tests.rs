@@ -9,6 +9,7 @@ use farjump_ucx_sys::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::ucx::region::PAGE;
 
 const LEN: usize = 4 * PAGE;
 

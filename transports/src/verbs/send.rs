@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
-    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress,
-    Messages, OpenRequest, Opening, Operation, Route, Threading, Transport, TransportError, WakeSource,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages,
+    OpenRequest, Opening, Operation, Route, Transport, TransportError, WakeSource,
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
@@ -19,7 +19,7 @@ use super::Chosen;
 use super::address::{Backend, Told};
 use super::device::Device;
 use super::inbox::Inbox;
-use super::memory::{Memory, PAGE, Written};
+use super::memory::{Memory, Written};
 use super::options::Options;
 use super::pool::{PIECE, Pool, WINDOW};
 use super::queue::{CHAIN, Queue, Receives, Request};
@@ -55,18 +55,13 @@ impl Send {
     /// # Errors
     /// A sentence for people.
     pub fn usable() -> Result<Capabilities, String> {
-        Chosen::default().device().map(|device| capabilities(Some(&device)))
+        Chosen::default().device().map(|_| capabilities())
     }
 }
 
-fn capabilities(device: Option<&Device>) -> Capabilities {
+fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
-    capabilities.max_inline = device.map_or(0, |device| device.max_inline as usize);
-    capabilities.alignment = PAGE;
-    // The death of a peer shows only at the next message to it.
-    capabilities.faults = FaultsNoticed::LINK_DOWN;
     capabilities.wake = WakeSource::Descriptor;
-    capabilities.threading = Threading::PerEndpoint;
     capabilities
 }
 
@@ -76,7 +71,7 @@ impl Transport for Send {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities(self.chosen.known().as_deref())
+        capabilities()
     }
 
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {

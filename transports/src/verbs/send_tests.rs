@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::verbs::memory::PAGE;
 
 /// Time after which a test is aborted. It is no statement about how long anything should take.
 const WATCHDOG: Duration = Duration::from_secs(60);

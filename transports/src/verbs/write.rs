@@ -10,15 +10,14 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farjump_core::transport::{
-    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, FaultsNoticed, InboxKind, LocalAddress,
-    LocalMemory, OpenRequest, Opening, Operation, RemoteMemory, Route, Threading, Transport, TransportError,
-    WakeSource,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory,
+    OpenRequest, Opening, Operation, RemoteMemory, Route, Transport, TransportError, WakeSource,
 };
 
 use super::Chosen;
 use super::address::{Backend, Place, Told};
 use super::device::Device;
-use super::memory::{Memory, PAGE, Written};
+use super::memory::{Memory, Written};
 use super::options::Options;
 use super::queue::{Queue, Receives};
 use super::receives::{FRAME, Window};
@@ -61,12 +60,7 @@ fn capabilities(device: Option<&Device>) -> Capabilities {
     let mut arrival = ArrivalRules::FENCED | ArrivalRules::WRITE_IMM | ArrivalRules::CHECKED;
     arrival.set(ArrivalRules::IN_ORDER, device.is_some_and(|device| device.in_order));
     let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, max_frame(device));
-    capabilities.max_inline = device.map_or(0, |device| device.max_inline as usize);
-    capabilities.alignment = PAGE;
-    // The death of a peer shows only at the next write to it.
-    capabilities.faults = FaultsNoticed::LINK_DOWN | FaultsNoticed::REMOTE_ACCESS;
     capabilities.wake = WakeSource::Descriptor;
-    capabilities.threading = Threading::PerEndpoint;
     capabilities.in_place = true;
     capabilities
 }

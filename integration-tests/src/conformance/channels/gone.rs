@@ -3,7 +3,7 @@
 
 use farjump_core::channel::{Channel, Polled, SendError};
 use farjump_core::frame::{Kind, Plan};
-use farjump_core::transport::{Cause, FaultsNoticed, TransportError};
+use farjump_core::transport::{Cause, TransportError};
 
 use super::ends::{Ends, judge};
 use super::stream::{Patience, Receiver, Sender, Style};
@@ -18,11 +18,6 @@ const FRAMES: u64 = 5;
 
 /// Drops one endpoint with frames under way, and uses the other in every way.
 pub(super) fn peer_gone(subject: &Subject) -> Counted {
-    let (source, target) = {
-        let pair = subject.make();
-        (pair.source.capabilities().faults, pair.target.capabilities().faults)
-    };
-    let notices = (source & target).contains(FaultsNoticed::PEER_DEATH);
     let mut counted = 0;
     for round in 0..10 {
         let mut ends = Ends::connect(subject, RING, RING / 2)?;
@@ -39,6 +34,7 @@ pub(super) fn peer_gone(subject: &Subject) -> Counted {
             }
         }
         let (left, mut right, keep) = ends.split();
+        let notices = right.has_end();
         drop(left);
         let error = alone(&mut right, &mut receiver)?;
         ensure!(receiver.taken() <= sender.sent(), "more frames came than were sent");

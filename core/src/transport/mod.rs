@@ -38,8 +38,14 @@
 //! any error but a refused `open`, core closes the endpoint: no link works by halves.
 //!
 //! # Threads
-//! One thread at a time uses an endpoint, which may move between threads (`Send`, not `Sync`). A backend
-//! whose library requires one thread for all endpoints says so in [`Capabilities::threading`].
+//! One thread at a time uses an endpoint, which may move between threads (`Send`, not `Sync`). Different endpoints may be used by different threads at the same
+//! time: a backend whose library does not allow that locks.
+
+mod arrival;
+mod capabilities;
+mod error;
+mod passed_over;
+mod stream;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -48,175 +54,11 @@ use core::fmt;
 use core::ptr::NonNull;
 
 pub use crate::descriptor::{BorrowedFd, OwnedFd};
-pub use crate::passed_over::PassedOver;
-pub use crate::stream::{Secret, Side, Stream};
-
-bitflags::bitflags! {
-    /// The ways in which a receiver may know that a whole frame has arrived: the rules that a backend can
-    /// honour.
-    ///
-    /// A rule is never assumed: the peers intersect their sets in the handshake and take the first of
-    /// [`ArrivalRules::PREFERENCE`] in both. A backend lists a rule only if it holds on *this* device, lane
-    /// and machine. Polling the last byte of one write, for example, is safe on some adapters and torn on
-    /// others.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-    pub struct ArrivalRules: u8 {
-        /// Plain stores into memory mapped in both processes; the signal is stored last with release order.
-        /// Needs [`RemoteMemory::mapped`]. A backend with this rule also lists `FENCED` and `CHECKED`, and
-        /// carries puts, fences and words out over its mapping: frames travel that way if middleware of
-        /// either peer hides the mapping.
-        const STORES = 1 << 0;
-        /// One write whose bytes become visible in ascending order: the signal that ends it proves all bytes
-        /// before it. The receiver asks its device (`ibv_query_qp_data_in_order`), not the sender.
-        const IN_ORDER = 1 << 1;
-        /// The frame without its signal, [`RemoteMemory::fence`], then the signal in a write of its own.
-        const FENCED = 1 << 2;
-        /// One write with immediate data, which a completion reports to the receiver
-        /// ([`LocalMemory::completions`]).
-        const WRITE_IMM = 1 << 3;
-        /// One write in any order. The trailer is a keyed checksum of the frame; a torn frame counts as not
-        /// yet arrived. Costs a pass over the frame in both peers. Any memory can honour it.
-        const CHECKED = 1 << 4;
-        /// The transport delivers whole messages (two-sided).
-        const DELIVERED = 1 << 5;
-    }
-}
-
-impl ArrivalRules {
-    /// The order of preference among common rules. One write for a frame comes before two, and a proof of the
-    /// whole frame before a computation over it.
-    pub const PREFERENCE: [ArrivalRules; 6] =
-        [Self::STORES, Self::DELIVERED, Self::IN_ORDER, Self::WRITE_IMM, Self::FENCED, Self::CHECKED];
-
-    /// The rule that two peers use; `None` if they have none in common.
-    pub fn agree(self, other: ArrivalRules) -> Option<ArrivalRules> {
-        let both = self & other;
-        Self::PREFERENCE.into_iter().find(|rule| both.contains(*rule))
-    }
-
-    /// The name of a single rule for people: `stores`, `fenced`, …; several are joined by commas.
-    pub fn describe(self) -> String {
-        let mut text = String::new();
-        for (rule, name) in [
-            (Self::STORES, "stores"),
-            (Self::IN_ORDER, "in-order"),
-            (Self::FENCED, "fenced"),
-            (Self::WRITE_IMM, "write-imm"),
-            (Self::CHECKED, "checked"),
-            (Self::DELIVERED, "delivered"),
-        ] {
-            if self.contains(rule) {
-                if !text.is_empty() {
-                    text.push(',');
-                }
-                text.push_str(name);
-            }
-        }
-        text
-    }
-}
-
-bitflags::bitflags! {
-    /// Faults that a backend notices by itself. The control connection or a deadline notices the others.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-    pub struct FaultsNoticed: u8 {
-        /// The peer's process ended. Shared memory never notices; the control connection always does.
-        const PEER_DEATH = 1 << 0;
-        /// The link between the machines failed.
-        const LINK_DOWN = 1 << 1;
-        /// The peer's device refused a write (key, range, permission).
-        const REMOTE_ACCESS = 1 << 2;
-    }
-}
-
-/// The family of a backend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum InboxKind {
-    /// Frames are written into a mailbox: [`Endpoint::OneSided`].
-    OneSided,
-    /// Frames are delivered whole: [`Endpoint::TwoSided`].
-    TwoSided,
-}
-
-/// The threads that may use a backend's endpoints.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Threading {
-    /// Each endpoint by one thread at a time; different endpoints by different threads at once.
-    PerEndpoint,
-    /// All endpoints of one [`Transport`], by one thread at a time.
-    PerTransport,
-}
-
-/// The means to wake a sleeping receiver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum WakeSource {
-    /// A file descriptor becomes readable ([`LocalMemory::descriptor`], [`Messages::descriptor`]).
-    Descriptor,
-    /// Nothing: a sleeper naps for at most a millisecond at a time.
-    Naps,
-}
-
-/// The abilities of a backend on this machine, before any peer is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// The backend's family.
-    pub inbox: InboxKind,
-    /// The arrival rules that the backend can honour here, as sender and as receiver.
-    pub arrival: ArrivalRules,
-    /// Largest frame in bytes, header, trailer and padding **included**, that the path can move in one
-    /// operation. A mailbox further limits frames to the length of its ring.
-    pub max_frame: usize,
-    /// Length in bytes, header **included**, up to which a frame costs the path no more than an empty one: a
-    /// line for stores, the device's inline limit for verbs, the short limit for UCX. A hint for batching; 0
-    /// if unknown.
-    pub max_inline: usize,
-    /// Alignment in bytes of the start of delivered frames: of a mailbox's base, or of a delivered message. A
-    /// power of two from 64 to 4096. **Not** the payload's alignment, which the frame's layout adds. If an
-    /// image asks for more than this, the payload of a delivered message is first copied to an aligned
-    /// buffer.
-    pub alignment: usize,
-    /// An aligned 64-byte line arrives in one piece: a reader that sees one word of it sees all. Matters only
-    /// under [`ArrivalRules::IN_ORDER`], where frames of one line then need no trailer.
-    pub line_whole: bool,
-    /// Faults noticed without the control connection.
-    pub faults: FaultsNoticed,
-    /// The means to wake a sleeping receiver.
-    pub wake: WakeSource,
-    /// The threads that may use the endpoints.
-    pub threading: Threading,
-    /// The local region can have an executable alias ([`LocalMemory::executable`]), so that code can run in
-    /// the mailbox. States the backend's ability, **not** this process's permission: if the system forbids
-    /// it, the request for the alias fails.
-    pub in_place: bool,
-    /// Addresses contain file descriptors ([`LocalAddress::descriptors`]), which travel only on a Unix
-    /// socket, between processes of one machine.
-    pub descriptors: bool,
-    /// Frames travel on a stream. Farjump connects it beside the control connection, to the address on which
-    /// the target already listens, and passes it to [`Opening::connect`] ([`Address::stream`]).
-    pub stream: bool,
-}
-
-impl Capabilities {
-    /// The minimal capabilities of a backend of this family: frames of up to `max_frame` bytes, lines not
-    /// written whole, no faults noticed, no wake source. Set the better ones field by field.
-    pub const fn new(inbox: InboxKind, arrival: ArrivalRules, max_frame: usize) -> Self {
-        Capabilities {
-            inbox,
-            arrival,
-            max_frame,
-            max_inline: 0,
-            alignment: 64,
-            line_whole: false,
-            faults: FaultsNoticed::empty(),
-            wake: WakeSource::Naps,
-            threading: Threading::PerEndpoint,
-            in_place: false,
-            descriptors: false,
-            stream: false,
-        }
-    }
-}
+pub use arrival::ArrivalRules;
+pub use capabilities::{Capabilities, InboxKind, WakeSource};
+pub use error::{Cause, Operation, TransportError};
+pub use passed_over::PassedOver;
+pub use stream::{Secret, Side, Stream};
 
 /// The requirements for a new endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -573,7 +415,7 @@ pub unsafe trait LocalMemory: Send {
 /// * neither overlaps the other, or any memory that a reference reaches.
 pub unsafe trait Messages: Send {
     /// Reserves a buffer for one message of `len` bytes. Nothing is sent before [`Messages::commit`]; a
-    /// second `reserve` without it discards the first. The buffer is aligned to [`Capabilities::alignment`]
+    /// second `reserve` without it discards the first. The buffer is aligned to 64 bytes
     /// and may hold anything.
     ///
     /// # Errors
@@ -607,7 +449,7 @@ pub unsafe trait Messages: Send {
     }
 
     /// The oldest message that was delivered and not released: its start, aligned to
-    /// [`Capabilities::alignment`], and its length. The same one until [`Messages::release`]. Until then the
+    /// 64 bytes, and its length. The same one until [`Messages::release`]. Until then the
     /// bytes are valid for reads and writes, and the peer cannot change them. Makes a little progress if the
     /// library needs that.
     ///
@@ -673,173 +515,5 @@ pub unsafe trait Messages: Send {
     /// The path of the messages. For people; may take long.
     fn route(&self) -> Route {
         Route::default()
-    }
-}
-
-/// The operation in which a transport failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[non_exhaustive]
-pub enum Operation {
-    /// Opening an endpoint.
-    Open,
-    /// Connecting to the peer.
-    Connect,
-    /// Writing into the peer's region.
-    Put,
-    /// Ordering writes.
-    Fence,
-    /// Sending a message.
-    Send,
-    /// Polling for frames.
-    Receive,
-    /// Letting the backend make progress.
-    Progress,
-    /// Going to sleep, or waking the peer.
-    Wake,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Operation::Open => "opening an end",
-            Operation::Connect => "connecting",
-            Operation::Put => "writing into the peer's memory",
-            Operation::Fence => "ordering writes",
-            Operation::Send => "sending",
-            Operation::Receive => "receiving",
-            Operation::Progress => "making progress",
-            Operation::Wake => "sleeping or waking",
-        })
-    }
-}
-
-/// The cause of a failure.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Cause {
-    /// No credit or buffer now; there will be some once the peer has worked. Not a failure of the link.
-    #[error("there is no room now")]
-    Full,
-    /// More bytes than can ever fit.
-    #[error("{len} bytes are over the limit of {max}")]
-    TooLarge {
-        /// Bytes requested.
-        len: usize,
-        /// The limit.
-        max: usize,
-    },
-    /// A write outside the peer's region, refused before it was carried out.
-    #[error("{len} bytes at offset {offset} lie outside the peer's region of {region} bytes")]
-    OutOfRegion {
-        /// Offset requested.
-        offset: usize,
-        /// Bytes requested.
-        len: usize,
-        /// Length of the region.
-        region: usize,
-    },
-    /// The peer ended or cannot be reached.
-    #[error("the peer is gone")]
-    PeerGone,
-    /// The peer wrote or sent bytes that are no frame.
-    #[error("the peer broke the protocol: {0}")]
-    Protocol(#[from] crate::frame::FrameError),
-    /// The peer's address is invalid; the text names the invalid part.
-    #[error("the peer's address is not usable: {0}")]
-    Address(String),
-    /// The backend cannot do this.
-    #[error("{0} is not supported")]
-    Unsupported(&'static str),
-    /// The error of the system or a library, in words.
-    #[error("{0}")]
-    System(String),
-    /// The peer ended or cannot be reached; the text says how that was noticed.
-    #[error("the peer cannot be reached: {0}")]
-    Unreachable(String),
-}
-
-/// A failure of a transport: peer, operation and cause, and the frame if there is one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TransportError(Box<TransportErrorFields>);
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct TransportErrorFields {
-    transport: String,
-    peer: Option<String>,
-    operation: Operation,
-    cause: Cause,
-    frame: Option<u64>,
-}
-
-impl TransportError {
-    /// Makes a failure of the transport with this name.
-    #[cold]
-    pub fn new(transport: impl Into<String>, operation: Operation, cause: Cause) -> Self {
-        TransportError(Box::new(TransportErrorFields {
-            transport: transport.into(),
-            peer: None,
-            operation,
-            cause,
-            frame: None,
-        }))
-    }
-
-    /// Adds the peer, as users know it.
-    #[must_use]
-    pub fn with_peer(mut self, peer: impl Into<String>) -> Self {
-        self.0.peer.get_or_insert(peer.into());
-        self
-    }
-
-    /// Adds the frame, by its position.
-    #[must_use]
-    pub fn with_frame(mut self, position: u64) -> Self {
-        self.0.frame.get_or_insert(position);
-        self
-    }
-
-    /// The cause.
-    pub fn cause(&self) -> &Cause {
-        &self.0.cause
-    }
-
-    /// The operation that failed.
-    pub fn operation(&self) -> Operation {
-        self.0.operation
-    }
-
-    /// Name of the transport.
-    pub fn transport(&self) -> &str {
-        &self.0.transport
-    }
-
-    /// Position of the frame that failed, if the failure is about one.
-    pub fn frame(&self) -> Option<u64> {
-        self.0.frame
-    }
-
-    /// Whether the cause is [`Cause::Full`]: not a failure of the link.
-    pub fn is_full(&self) -> bool {
-        self.0.cause == Cause::Full
-    }
-}
-
-impl fmt::Display for TransportError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fields = &*self.0;
-        write!(out, "{}: {}", fields.transport, fields.operation)?;
-        if let Some(peer) = &fields.peer {
-            write!(out, " ({peer})")?;
-        }
-        if let Some(frame) = fields.frame {
-            write!(out, ", frame at {frame}")?;
-        }
-        write!(out, ": {}", fields.cause)
-    }
-}
-
-impl core::error::Error for TransportError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        Some(&self.0.cause)
     }
 }
