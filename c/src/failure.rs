@@ -59,7 +59,7 @@ impl From<Error> for Failure {
 fn status_of(error: &Error) -> farjump_status_t {
     match error {
         Error::Library(_) | Error::PayloadOverrun { .. } => FARJUMP_ERROR_LIBRARY,
-        Error::Meet(_) => FARJUMP_ERROR_CONNECT,
+        Error::Meet(_) | Error::Unavailable(_) | Error::NoTransport { .. } => FARJUMP_ERROR_CONNECT,
         Error::Transport(_) => FARJUMP_ERROR_TRANSPORT,
         Error::Refused { .. } => FARJUMP_ERROR_REFUSED,
         Error::Panicked { .. } => FARJUMP_ERROR_PANICKED,
@@ -128,6 +128,14 @@ mod tests {
         assert_eq!(said(), "a mistake in farjump, please report it: the spring broke");
         assert_eq!(value(7, || panic!("again")), 7);
         assert_eq!(said(), "a mistake in farjump, please report it: again");
+    }
+
+    #[test]
+    fn a_transport_that_cannot_be_had_is_a_failure_to_connect() {
+        for (address, transport) in [("unix:t.sock", "smoke-signals"), ("tcp:127.0.0.1:1", "shm")] {
+            let error = farjump::Link::builder(address).transport(transport).connect().err().unwrap();
+            assert_eq!(status_of(&error), FARJUMP_ERROR_CONNECT, "{error}");
+        }
     }
 
     #[test]
