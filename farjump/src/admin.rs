@@ -1,8 +1,9 @@
-//! Questions to a target that runs, from any process of its user: what code it holds, what it has counted; and dropping code, and
-//! loading libraries.
+//! Admin requests to a running target, from any process of its user: list or drop stored code, read
+//! statistics, load libraries.
 //!
-//! The same as `farjump store`, `farjump stats` and `farjump export`. Who asks makes no link and takes no source's place; the target answers
-//! between two frames, and sources notice nothing but the time that takes (`docs/operations.md`).
+//! The same as `farjump store`, `farjump stats` and `farjump export`. A requester makes no link and does not
+//! count as a source. The target answers between two frames, and sources notice nothing but the time that
+//! takes (`docs/operations.md`).
 //!
 //! ```
 //! # fn main() -> Result<(), farjump::Error> {
@@ -31,14 +32,17 @@ pub use farjump_control::{
 
 use crate::Error;
 
-/// How long a question may take unless set.
+/// Default limit for an admin request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks the target at an address. Each question is a connection of its own: nothing is held in between, and a target that was
-/// started anew meanwhile is asked like the old one ([`TargetStats::epoch`] tells them apart).
+/// Sends admin requests to the target at an address. Each request is a connection of its own: nothing is kept
+/// open between them, and a restarted target is asked like the old one ([`TargetStats::epoch`] distinguishes
+/// them).
 ///
-/// The errors of all questions: [`Error::Meet`], when nobody listens there, what listens is no target or another user's, the
-/// target refuses to answer or the right to ask is missing ([`TargetBuilder::rights`](crate::TargetBuilder::rights)), it ends before it has, or does not answer in time.
+/// All requests fail with [`Error::Meet`]: when no process listens there; when the listener is no target, or
+/// another user's; when the target rejects the request or the right to it is missing
+/// ([`TargetBuilder::rights`](crate::TargetBuilder::rights)); when the target ends before it responds, or
+/// does not respond in time.
 #[derive(Clone, Debug)]
 pub struct Admin {
     address: PeerAddress,
@@ -50,30 +54,30 @@ impl Admin {
     /// For the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). Nothing is sent yet.
     ///
     /// # Errors
-    /// [`Error::Meet`] when the address makes no sense.
+    /// [`Error::Meet`] when the address is malformed.
     pub fn new(address: &str) -> Result<Admin, Error> {
         Ok(Admin { address: address.parse()?, timeout: PATIENCE, tcp: TcpOptions::default() })
     }
 
-    /// How long each question may take: a target answers when the function that it is running has returned. 10 seconds
-    /// unless set.
+    /// Limit for each request: a target responds when the function that it is running has returned. Default:
+    /// 10 seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Admin {
         self.timeout = timeout;
         self
     }
 
-    /// The key that the target has too, for one at `tcp:HOST:PORT`. Means nothing on Unix sockets.
+    /// The key that the target has too, for one at `tcp:HOST:PORT`. No effect on Unix sockets.
     #[must_use]
     pub fn key(mut self, key: Key) -> Admin {
         self.tcp.key = Some(key);
         self
     }
 
-    /// The code that it holds, what was used last first.
+    /// Lists the code in the target's store, most recently used first.
     ///
     /// # Errors
-    /// As [`Admin`] says.
+    /// See [`Admin`].
     pub fn store(&self) -> Result<StoreListing, Error> {
         match self.ask(Question::Store)? {
             Answer::Store(listing) => Ok(listing),
@@ -81,27 +85,28 @@ impl Admin {
         }
     }
 
-    /// Drops code from its store; its statics are gone. Calls under way are not lost: a source that has called it, or calls it
-    /// again, is asked for it. Functions of the target's own ([`crate::TargetBuilder::local`]) are kept.
+    /// Drops code from the target's store; its statics are lost. Calls under way are not: a source that has
+    /// called it, or calls it again, is asked for it. Functions of the target's own
+    /// ([`crate::TargetBuilder::local`]) are kept.
     ///
     /// # Errors
-    /// As [`Admin`] says. That no such code is held is none.
+    /// See [`Admin`]. Absence of such code is no error.
     pub fn drop_code(&self, id: &CodeId) -> Result<Dropped, Error> {
         self.dropped(Question::Drop { id: id.0 })
     }
 
-    /// As [`Admin::drop_code`], all that it holds.
+    /// Drops all code from the target's store, as [`Admin::drop_code`] does for one.
     ///
     /// # Errors
-    /// As [`Admin`] says.
+    /// See [`Admin`].
     pub fn drop_all(&self) -> Result<Dropped, Error> {
         self.dropped(Question::DropAll)
     }
 
-    /// What it has counted, and who is connected.
+    /// Reads the target's statistics and its list of sources.
     ///
     /// # Errors
-    /// As [`Admin`] says.
+    /// See [`Admin`].
     pub fn stats(&self) -> Result<TargetStats, Error> {
         match self.ask(Question::Stats)? {
             Answer::Stats(stats) => Ok(stats),
@@ -109,17 +114,18 @@ impl Admin {
         }
     }
 
-    /// Has it load a shared library, of which `library` are the bytes, and offer what that defines before all that it offered
-    /// until now. Code that is linked from then on gets it; what was linked before keeps what it had, until it is dropped
-    /// ([`Admin::drop_all`]) and comes again. Services of farjump (`farjump_reply`) cannot be replaced. The library's constructors
-    /// run, its dependencies are looked for there, and it stays loaded until the process ends. `name` is what messages there call it.
+    /// Has the target load a shared library, whose bytes are `library`, and offer its symbols before all
+    /// other exports. Code that is linked from then on gets them. Code linked before keeps its addresses
+    /// until it is dropped ([`Admin::drop_all`]) and comes again. Services of farjump (`farjump_reply`)
+    /// cannot be replaced. The library's constructors run, its dependencies are looked up at the target, and
+    /// it stays loaded until the process ends. `name` names it in the target's messages.
     ///
-    /// Returns the names of exports that it takes the place of, in alphabetical order.
+    /// Returns the names of the exports that it replaces, in alphabetical order.
     ///
     /// # Errors
-    /// As [`Admin`] says; the target refuses where this process has no right to it
-    /// ([`TargetBuilder::allow_export`](crate::TargetBuilder::allow_export)), and with what its dynamic linker said.
-    /// [`Error::Meet`] for a library of more than 64 MiB.
+    /// See [`Admin`]. The target refuses if this process has no right to it
+    /// ([`TargetBuilder::allow_export`](crate::TargetBuilder::allow_export)), and with the message of its
+    /// dynamic linker if loading fails. [`Error::Meet`] for a library of more than 64 MiB.
     pub fn export(&self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
         let question = Question::Export { name: name.to_owned(), library: library.to_vec() };
         match self.ask(question)? {
@@ -137,7 +143,7 @@ impl Admin {
 
     fn ask(&self, question: Question) -> Result<Answer, Error> {
         let now = Instant::now();
-        // A timeout beyond what a clock can say is none that anybody sees the end of.
+        // A timeout beyond the range of the clock is cut to one that is never reached.
         let deadline = now.checked_add(self.timeout).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
         Ok(ask_with(&self.address, &self.tcp, question, deadline)?)
     }

@@ -1,13 +1,14 @@
-//! The lower floor: frames in buffers of the caller's, for runtimes that move bytes themselves.
+//! Frames in buffers of the caller's, for runtimes that move bytes themselves.
 //!
-//! A [`FrameWriter`] makes one frame at the start of a buffer; a [`FrameRunner`] looks at a buffer and runs the frame in it.
-//! Nothing here waits, connects or moves a byte, and there is no control connection: whoever moves the buffer answers for its
-//! having arrived whole, and supplies code that is missing by sending it again.
+//! A [`FrameWriter`] makes one frame at the start of a buffer; a [`FrameRunner`] looks at a buffer and runs
+//! the frame in it. Nothing here waits, connects or moves a byte, and there is no control connection. The
+//! caller that moves the buffer guarantees that it has arrived whole, and supplies missing code by sending it
+//! again.
 //!
-//! A [`Caller`] is for interfaces that have frames of their own too, and only want the code called.
+//! A [`Caller`] is for interfaces that have frames of their own, and need only the call.
 //!
-//! Both sides count frames: the `n`-th written is the `n`-th run. A buffer that holds an earlier frame, or anything else,
-//! reads as empty, so buffers need not be cleared between uses.
+//! Both sides count frames: the `n`-th written is the `n`-th run. A buffer that holds an earlier frame, or
+//! anything else, reads as empty, so buffers need not be cleared between uses.
 //!
 //! ```
 //! # fn library() -> Option<farjump::Library> { None }
@@ -45,8 +46,8 @@ use crate::executor::{CodeTable, Ended, Executor, Named, Ready};
 use crate::link::run_payload_init;
 use crate::{Error, Refusal};
 
-/// Bytes aligned to 4096, as frames with any payload alignment want them. Any other memory aligned to 64 bytes will do too,
-/// where no function asks for payloads aligned to more than that.
+/// Bytes aligned to 4096, enough for frames with any payload alignment. Any other memory aligned to 64 bytes
+/// will do too, if no function asks for payloads aligned to more than that.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     pages: Vec<Page>,
@@ -74,12 +75,13 @@ impl std::ops::Deref for AlignedBuffer {
 
 impl std::ops::DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        // SAFETY: `pages` holds at least `len` plain bytes, as in `deref`, and `self` is borrowed
+        // exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
     }
 }
 
-/// Makes frames. One for each receiver.
+/// Makes frames for one receiver.
 #[derive(Debug)]
 pub struct FrameWriter {
     key: LinkKey,
@@ -90,26 +92,27 @@ pub struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// For a receiver with this key, whose executor has this epoch. The key should be random ([`LinkKey::from_bytes`]).
+    /// A writer for a receiver with this key, whose executor has this epoch. The key should be random
+    /// ([`LinkKey::from_bytes`]).
     pub fn new(key: LinkKey, epoch: u64) -> Self {
         let machine = Machine::native().unwrap_or(Machine::X86_64);
         FrameWriter { key, epoch, machine, written: 0, codes: HashMap::new() }
     }
 
-    /// For a receiver with another instruction set.
+    /// Writes for a receiver with another instruction set.
     #[must_use]
     pub fn for_machine(mut self, machine: Machine) -> Self {
         self.machine = machine;
         self
     }
 
-    /// Makes the next frame at the start of `buffer`: a call of the function of `library`, whose payload routines run on
-    /// `args` right in the buffer. The code travels in the first frame of each function. Returns the frame's length, a
-    /// multiple of 64: what has to be moved.
+    /// Makes the next frame at the start of `buffer`: a call of the function of `library`, whose payload
+    /// routines run on `args` right in the buffer. The code travels in the first frame of each function.
+    /// Returns the frame's length, a multiple of 64: the number of bytes to move.
     ///
     /// # Errors
-    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes or as the payload asks, [`Error::TooLarge`] when it is too short, and when a payload
-    /// routine fails. The frame then does not count.
+    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes or as the payload asks, [`Error::TooLarge`]
+    /// when it is too short, and when a payload routine fails. The frame then does not count.
     pub fn write(&mut self, buffer: &mut [u8], library: &Library, args: &[u8]) -> Result<usize, Error> {
         library.check_payload()?;
         let image = library.image_for(self.machine)?;
@@ -140,7 +143,7 @@ impl FrameWriter {
             return Err(too_large(layout.frame_len));
         }
         let payload = &mut buffer[layout.payload..layout.payload + room];
-        // SAFETY: `payload` is room for `max` bytes and the canary.
+        // SAFETY: `payload` has space for `max` bytes and the canary.
         let used =
             unsafe { run_payload_init(library, payload.as_mut_ptr(), max, args) }.map_err(|error| *error)?;
         let header = plan
@@ -151,17 +154,17 @@ impl FrameWriter {
         Ok(header.frame_len as usize)
     }
 
-    /// Forgets which code was sent, because the receiver does not have it: the next frame of each function carries it
-    /// again. It takes the place of the first of the last `not_run` frames, those that the receiver did not consume (after
-    /// [`Ran::NeedsCode`] the frame in question and all behind it, after [`Ran::Refused`] those behind it); they are the
-    /// caller's to write again.
+    /// Forgets which code was sent, because the receiver does not have it: the next frame of each function
+    /// carries it again. That frame replaces the first of the last `not_run` frames, those that the receiver
+    /// did not consume: after [`Ran::NeedsCode`] the frame in question and all behind it, after
+    /// [`Ran::Refused`] those behind it. The caller writes them again.
     pub fn resend_code(&mut self, not_run: u64) {
         self.codes.clear();
         self.written = self.written.saturating_sub(not_run);
     }
 }
 
-/// What [`FrameRunner::run`] found.
+/// Result of [`FrameRunner::run`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Ran<'a> {
@@ -171,7 +174,7 @@ pub enum Ran<'a> {
     Done {
         /// Length of the frame in the buffer.
         frame_len: usize,
-        /// What it replied.
+        /// Its reply.
         reply: &'a [u8],
     },
     /// It ran and called `farjump_panic` with this message.
@@ -187,10 +190,10 @@ pub enum Ran<'a> {
     Refused(Refusal),
 }
 
-/// Runs frames. One for each sender.
+/// Runs frames of one sender.
 ///
-/// What a runner has called stays in its executor's store until this runner needs the room, or is dropped: another runner's
-/// code does not take its place.
+/// Code that a runner has called stays in its executor's store until this runner needs the capacity, or is
+/// dropped: another runner's code does not evict it.
 #[derive(Debug)]
 pub struct FrameRunner {
     key: LinkKey,
@@ -199,25 +202,27 @@ pub struct FrameRunner {
 }
 
 impl FrameRunner {
-    /// For a sender that writes with this key.
+    /// A runner for a sender that writes with this key.
     pub fn new(key: LinkKey) -> Self {
         FrameRunner { key, run: 0, table: CodeTable::new() }
     }
 
-    /// Looks at the start of `buffer` and runs the frame there, if it is the one that is due. The function may change its
-    /// payload, in the buffer.
+    /// Looks at the start of `buffer` and runs the frame there, if it is the one that is due. The function
+    /// may change its payload, in the buffer.
     ///
-    /// The caller vouches for the frame having arrived whole: `buffer` is borrowed, so nobody writes it now.
+    /// The caller guarantees that the frame has arrived whole. `buffer` is borrowed, so nothing writes it
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes. What is wrong with a frame is no error but
+    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes. A defect of a frame is no error but
     /// [`Ran::Refused`].
     ///
     /// # Safety
-    /// The code that the buffer brings or names runs in this process, and may do anything that this process may do. Checks of
-    /// frames and images keep out damage, not malice. So
-    /// * who made the bytes, or can change them on their way, must be trusted with the whole process,
-    /// * what the code imports and takes for the executor's `target_args` must be what the executor offers
+    /// The code that the buffer brings or names runs in this process, and may do anything that this process
+    /// may do. Checks of frames and images keep out damage, not malice. So
+    /// * every process that made the bytes, or can change them on their way, must be trusted with the whole
+    ///   process,
+    /// * the executor must offer the imports and the `target_args` that the code expects
     ///   ([`Executor::set_target_args`]).
     pub unsafe fn run<'e>(
         &mut self,
@@ -276,7 +281,7 @@ impl FrameRunner {
         match ready {
             Ok(Ready::Yes) => {}
             Ok(Ready::Needs(id)) => return Ok(Ran::NeedsCode(id)),
-            // Only binding asks for room, and was answered above.
+            // Only binding needs capacity, and it ended above.
             Ok(Ready::Crowded(_)) => return Ok(Ran::Empty),
             Err(refusal) => return Ok(self.refuse(refusal)),
         }
@@ -291,9 +296,10 @@ impl FrameRunner {
         }
         let (address, len) = (payload.as_mut_ptr(), payload.len());
         let reply_limit = executor.reply_limit();
-        // SAFETY: the payload is borrowed exclusively for the call and aligned; the code is ready.
+        // SAFETY: `buffer` is borrowed exclusively for the call and the payload's alignment was checked;
+        // `ready` returned the code.
         let ended = unsafe { executor.run(code, address.cast(), len, reply_limit) };
-        // SAFETY: as above.
+        // SAFETY: the code is still bound: nothing unbound it since the call.
         unsafe { executor.count(code) };
         Ok(match ended {
             Ended::Panicked => Ran::Panicked { frame_len, message: executor.reply() },
@@ -303,7 +309,7 @@ impl FrameRunner {
                     .to_owned();
                 Ran::Refused(Refusal { cause: crate::RefusalCause::ReplyTooLarge, text })
             }
-            // Peers are a target's: `farjump_forward` finds none here.
+            // Only targets have destinations: `farjump_forward` finds none here.
             Ended::Forwarded => Ran::Empty,
         })
     }
@@ -314,8 +320,8 @@ impl FrameRunner {
     }
 }
 
-/// Frames are laid out as if they started on a page. Where the parts lie must not depend on the buffer's address: the other
-/// side's is another.
+/// Frames are laid out as if they started on a page. The offsets of the parts must not depend on the buffer's
+/// address: the peer's buffer has another one.
 const BASE: usize = 0;
 
 fn check_alignment(buffer: &[u8], payload_log2: u8) -> Result<(), Error> {

@@ -14,9 +14,10 @@ use crate::Error;
 /// A file, mapped for injected functions: give it to [`crate::TargetBuilder::args`], and `NAME_main` gets a
 /// `struct farjump_data *` as its `target_args`. `farjump serve --data FILE` does so.
 ///
-/// The mapping is private and read-only: nothing that is injected can change the file, and code that tries ends the target
-/// with a fault instead of altering what later functions see. Who writes to the file may change what they see, and who shortens the file while it is mapped makes the target
-/// fail in the same way (mmap(2), `SIGBUS`).
+/// The mapping is private and read-only. Injected code cannot change the file: code that tries ends the
+/// target with a fault instead of altering the data of later functions. A process that writes to the file may
+/// change the data that functions see. A process that shortens the file while it is mapped ends the target in
+/// the same way (mmap(2), `SIGBUS`).
 ///
 /// ```
 /// # fn main() -> Result<(), farjump::Error> {
@@ -30,13 +31,13 @@ use crate::Error;
 /// ```
 #[repr(C)]
 pub struct Data {
-    /// Up to where the C structure goes: what follows `path` is no business of injected code.
+    /// End of the C structure: injected code has no business with the fields after `path`.
     size: u32,
     reserved: u32,
     bytes: *const u8,
     len: usize,
     path: *const c_char,
-    // Owners of what the pointers point to; moving them moves no byte of it.
+    // Owners of the memory behind the pointers; moving them moves no byte of it.
     _mapping: Option<MmapRaw>,
     name: CString,
 }
@@ -44,45 +45,45 @@ pub struct Data {
 /// Length of the C structure, in bytes; later versions may only append to it.
 const SIZE: u32 = 32;
 
-// SAFETY: the pointers go to memory that the value owns, and that no thread writes.
+// SAFETY: the pointers go to memory that `_mapping` and the path own, and that no thread writes.
 unsafe impl Send for Data {}
-// SAFETY: as above.
+// SAFETY: the memory is never written through the value, so shared reads from several threads are sound.
 unsafe impl Sync for Data {}
 
 impl Data {
-    /// Maps the file at `path`, which injected code is told as it is given here.
+    /// Maps the file at `path`, which injected code sees as given here.
     ///
     /// # Errors
-    /// [`Error::DataFile`] when it is not there, cannot be read or is no regular file.
+    /// [`Error::DataFile`] when the file does not exist, cannot be read or is not regular.
     pub fn open(path: impl AsRef<Path>) -> Result<Data, Error> {
         let path = path.as_ref();
         let failed = |source| Error::DataFile { path: path.to_owned(), source };
-        // Before it is opened: opening a pipe would wait for a writer.
+        // Checked before opening: opening a pipe would wait for a writer.
         if !path.metadata().map_err(failed)?.is_file() {
             return Err(failed(io::Error::other("it is no regular file")));
         }
         let file = File::open(path).map_err(failed)?;
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.into()))?;
-        // SAFETY: no reference is made to the pages, which others may change by writing the file. Who shortens it ends the process
-        // with a signal, as the type's docs say.
+        // SAFETY: no reference is made to the pages, which other processes may change by writing the file. A
+        // process that shortens the file ends this one with a signal, as the type's docs say.
         let mapping = unsafe { MmapOptions::new().map_copy_read_only(&file) }.map_err(failed)?;
         let mapping = MmapRaw::from(mapping);
         Ok(Data::new(Some(mapping), name))
     }
 
-    /// No bytes, and a path without characters.
+    /// No bytes, and an empty path.
     pub fn empty() -> Data {
         Data::new(None, CString::default())
     }
 
     fn new(mapping: Option<MmapRaw>, name: CString) -> Data {
-        // The address of no bytes is none that may be read, and not null.
+        // A pointer to no bytes that is not null and must not be read.
         let nothing = (std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const(), 0);
         let (bytes, len) = mapping.as_ref().map_or(nothing, |mapping| (mapping.as_ptr(), mapping.len()));
         Data { size: SIZE, reserved: 0, bytes, len, path: name.as_ptr(), _mapping: mapping, name }
     }
 
-    /// How many bytes are mapped: as many as the file had when it was opened.
+    /// Number of mapped bytes: the file's length when it was opened.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -92,18 +93,19 @@ impl Data {
         self.len == 0
     }
 
-    /// Where they are: [`Data::len`] bytes, valid for reads as long as the value. Whoever writes the file changes them meanwhile, so
-    /// there is no slice of them.
+    /// Address of the [`Data::len`] bytes, valid for reads as long as the value. A process that writes the
+    /// file changes them, so there is no slice of them.
     pub fn as_ptr(&self) -> *const u8 {
         self.bytes
     }
 
-    /// Copies from the bytes at `at` to the start of `into`, as many as fit and are there, and returns how many that is. Each is
-    /// read once.
+    /// Copies from the bytes at `at` to the start of `into`, as many as fit and exist, and returns their
+    /// number. Each is read once.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) -> usize {
         let len = self.len.saturating_sub(at).min(into.len());
         for (byte, to) in into[..len].iter_mut().enumerate() {
-            // SAFETY: the sum is less than `self.len`, and so many bytes are mapped. Volatile, because others may write them.
+            // SAFETY: the sum is less than `self.len`, and so many bytes are mapped. Volatile, because other
+            // processes may write them.
             *to = unsafe { self.bytes.add(at + byte).read_volatile() };
         }
         len
@@ -167,7 +169,7 @@ mod tests {
         let path = folder.path().join("some file");
         std::fs::write(&path, "contents").unwrap();
         let data = Data::open(&path).unwrap();
-        // SAFETY: the fields are what injected code is promised.
+        // SAFETY: `open` and `empty` set the fields as `struct farjump_data` promises them to injected code.
         let (bytes, name) =
             unsafe { (std::slice::from_raw_parts(data.bytes, data.len), CStr::from_ptr(data.path)) };
         let mut copy = [0; 9];

@@ -1,4 +1,4 @@
-//! What can go wrong, one variant for each cause.
+//! Errors, one variant for each cause.
 
 use farjump_control::{Error as MeetError, PeerAddress, RefusalCause};
 use farjump_core::transport::TransportError;
@@ -10,10 +10,10 @@ pub enum Error {
     /// An ifunc library or its code.
     #[error(transparent)]
     Library(#[from] farjump_loader::Error),
-    /// The two processes could not meet.
+    /// The control connection or the handshake failed.
     #[error(transparent)]
     Meet(#[from] MeetError),
-    /// A transport that cannot be had.
+    /// A transport that is not available.
     #[error(transparent)]
     Unavailable(#[from] farjump_transports::Error),
     /// No transport that works on this machine leads to the address.
@@ -24,7 +24,7 @@ pub enum Error {
         /// The reason of each transport.
         reasons: String,
     },
-    /// Memory for code, or the machine.
+    /// Memory for code, or an unsupported machine.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// The target refused a frame; nothing ran.
@@ -40,9 +40,9 @@ pub enum Error {
     /// The injected code called `farjump_panic`.
     #[error("`{ifunc}` panicked at the target: {message}")]
     Panicked {
-        /// Name of the ifunc, or what is known of it.
+        /// Name of the ifunc, or its code id.
         ifunc: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// The target ended, or the connection to it did.
@@ -50,16 +50,16 @@ pub enum Error {
     PeerGone {
         /// The target, as it was addressed.
         peer: String,
-        /// How it was noticed.
+        /// The observation that showed it.
         why: String,
     },
     /// A deadline passed.
     #[error("{what}: the deadline passed")]
     Timeout {
-        /// What was waited for.
+        /// The event that was waited for.
         what: String,
     },
-    /// The mailbox has no room now, and the caller did not want to wait.
+    /// The mailbox has no credit now, and the caller did not want to wait.
     #[error("the target has no room for another frame now: poll for replies, then try again")]
     Full,
     /// A frame that can never be sent on this link.
@@ -74,8 +74,8 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// `NAME_payload_init` wrote past the room that `NAME_payload_get_max_size` had asked for. Memory of this process may be
-    /// damaged; nothing was sent.
+    /// `NAME_payload_init` wrote past the space that `NAME_payload_get_max_size` had asked for. Memory of
+    /// this process may be damaged; nothing was sent.
     #[error(
         "`{ifunc}_payload_init` wrote past the {max} bytes that `{ifunc}_payload_get_max_size` asked for: nothing was sent; mend the library, this process may be damaged"
     )]
@@ -93,7 +93,7 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// Too many calls of one link wait for an answer.
+    /// Too many pending calls on one link.
     #[error("{0} calls of this link wait for an answer: take some answers first")]
     TooManyCalls(usize),
     /// More different functions than a link can bind.
@@ -102,14 +102,14 @@ pub enum Error {
     /// More memory asked for than a mailbox can have.
     #[error("{what} of {len} bytes is more than any link has: ask for {max} at most")]
     Size {
-        /// What it was asked for.
+        /// Its purpose.
         what: &'static str,
         /// Bytes asked for.
         len: usize,
         /// The limit.
         max: usize,
     },
-    /// A payload or code that the target refuses for its length, as it said when the two met. Nothing was sent.
+    /// A payload or code longer than the limit that the target announced in the handshake. Nothing was sent.
     #[error(
         "the {what} of `{ifunc}` has {len} bytes, and the target takes {max} at most: {}",
         match *what {
@@ -130,11 +130,11 @@ pub enum Error {
     /// A limit of a target's policy that would let nothing in.
     #[error("a limit of {limit} bytes on {what} lets nothing in: set {least} at least, or leave it out")]
     Limit {
-        /// What it is a limit of.
+        /// The quantity that it limits.
         what: &'static str,
         /// Bytes asked for.
         limit: usize,
-        /// The least that makes sense.
+        /// The least useful value.
         least: usize,
     },
     /// A target that would let in certain code only, and run in place whatever comes.
@@ -148,7 +148,7 @@ pub enum Error {
         "a target that takes no sources at a time serves nobody: let it take 1 at least, or leave the limit out"
     )]
     NoSources,
-    /// The caller's buffer does not suit.
+    /// The caller's buffer is unsuitable.
     #[error("the buffer {0}")]
     Buffer(&'static str),
     /// A file cannot be mapped for injected functions.
@@ -170,9 +170,9 @@ pub enum Error {
     /// The operating system.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation attempted.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! farjump injects functions into other processes: machine code and payload go straight into the other's memory, and the
-//! other links the code against what it has, and calls it.
+//! farjump injects functions into other processes: machine code and payload go straight into the target's
+//! memory. The target links the code against its own exports and calls it.
 //!
 //! | to | see |
 //! |---|---|
@@ -9,7 +9,8 @@
 //! | bring frames in a buffer of your own | [`buffer`] |
 //! | write a transport | [`farjump_core::transport`] and `docs/writing-a-transport.md` |
 //!
-//! Native code in a process is trusted code: let in only who may do anything that the target may do (`docs/security.md`).
+//! Native code in a process is trusted code: grant access only to peers you trust with the whole process
+//! (`docs/security.md`).
 
 #![deny(missing_docs)]
 
@@ -57,7 +58,7 @@ fn program_name() -> String {
         .unwrap_or_else(|| "farjump".into())
 }
 
-/// Fills `bytes` from the system's generator.
+/// Fills `bytes` from the system's random generator.
 fn random(bytes: &mut [u8]) -> Result<(), Error> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -67,7 +68,7 @@ fn random(bytes: &mut [u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tests of what memory things take count it.
+/// Tests of memory use read its counter.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: farjump_fuzz::allocation::Counting = farjump_fuzz::allocation::Counting;

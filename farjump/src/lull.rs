@@ -1,36 +1,38 @@
-//! When a side of a link that finds nothing tells the other how far it has consumed, though that is little.
+//! Decides when an idle receiver returns a small amount of credit.
 //!
-//! Where the other's memory is mapped this is a store. Over a device it is a write of its own, and who waits for an answer finds
-//! nothing until it comes: each call and each answer would be followed by such a write, for room that nobody is short of. There it is told
-//! of little room only after a while, and before sleep.
+//! Where the peer's memory is mapped, returning credit is a store. Over a device it is a write of its own,
+//! and a side that waits for a reply is idle until the reply comes. Each call and each reply would be
+//! followed by such a write, for credit that no sender lacks. There, a small amount is returned only after a
+//! while, and before sleep.
 
 use farjump_core::channel::Channel;
 use farjump_core::transport::ArrivalRules;
 
-/// How often in a row nothing is found before little room is told of. Between two such rounds lie some hundred looks at the
-/// mailbox, so that a while is longer than an answer takes.
+/// Idle rounds in a row before a small amount of credit is returned. Between two such rounds lie some hundred
+/// looks at the mailbox, so that a while is longer than a reply takes.
 const ROUNDS: u32 = 64;
 
-/// How long a side of a link has found nothing.
+/// How long a side of a link has been idle.
 #[derive(Debug)]
 pub(crate) struct Lull {
-    /// Telling takes a write of a device.
+    /// Returning credit takes a write of a device.
     is_written: bool,
-    /// What had come when it was last looked.
+    /// Bytes received at the last look.
     received: u64,
     /// Rounds since then.
     rounds: u32,
 }
 
 impl Lull {
-    /// Of a side with this channel, that has found nothing yet.
+    /// For a side with this channel, not idle yet.
     pub(crate) fn of(channel: &Channel) -> Lull {
-        // Messages have no return line: there the same word has the control connection looked at.
+        // Messages have no credit line: there the same word is a notice to read the control connection.
         let is_written = !matches!(channel.rule(), ArrivalRules::STORES | ArrivalRules::DELIVERED);
         Lull { is_written, received: 0, rounds: 0 }
     }
 
-    /// A round that found nothing, on a channel that has brought `received` bytes. Whether the other is to be told now.
+    /// Counts an idle round of a channel that has received `received` bytes. Returns whether to return credit
+    /// now.
     #[inline]
     pub(crate) fn is_long(&mut self, received: u64) -> bool {
         if !self.is_written {

@@ -1,33 +1,35 @@
-//! How code comes to run: what a source chooses and a target allows.
+//! Modes: how the code of calls travels and runs. A source chooses, a target allows.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How the code of a call comes to run. A source chooses one for each link ([`LinkBuilder::mode`](crate::LinkBuilder::mode)), a
-/// target says which it allows ([`TargetBuilder::modes`](crate::TargetBuilder::modes)).
+/// How the code of a call travels and runs. A source chooses one for each link
+/// ([`LinkBuilder::mode`](crate::LinkBuilder::mode)), a target allows some
+/// ([`TargetBuilder::modes`](crate::TargetBuilder::modes)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// The code travels with the first call of it on a link; later calls name it by a number.
+    /// The code travels with its first call on a link; later calls name it by a number.
     #[default]
     Cached,
-    /// The code travels with each call. The target compares it with the copy that it holds, and runs that one.
+    /// The code travels with each call. The target compares it with its stored copy, and runs that one.
     Always,
-    /// The target has the library itself ([`TargetBuilder::local`](crate::TargetBuilder::local)): only the name travels.
+    /// The target has the library itself ([`TargetBuilder::local`](crate::TargetBuilder::local)): only the
+    /// name travels.
     Local,
-    /// The code travels with each call, and runs where it lies, in the target's mailbox. A target allows it only if asked to:
-    /// what runs is what the source has written there, whatever its code id says. Code with writable statics cannot, nor can
-    /// any over a transport without a mailbox.
+    /// The code travels with each call, and runs where it lies, in the target's mailbox. A target allows it
+    /// only on demand: the bytes that the source has written run, whatever the code id says. Code with
+    /// writable statics cannot run in place, nor can any code over a transport without a mailbox.
     InPlace,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Cached, Mode::Always, Mode::Local, Mode::InPlace];
-    /// Those that a target allows if it does not say which: all but [`Mode::InPlace`].
+    /// The modes allowed by default: all but [`Mode::InPlace`].
     pub const DEFAULT: [Mode; 3] = [Mode::Cached, Mode::Always, Mode::Local];
 
-    /// Its name, as the command line has it.
+    /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Cached => "cached",
@@ -55,7 +57,7 @@ impl FromStr for Mode {
     }
 }
 
-/// The names of `modes`, for people.
+/// The names of `modes`, for messages.
 fn names(modes: impl IntoIterator<Item = Mode>) -> String {
     let names: Vec<_> = modes.into_iter().map(Mode::name).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -66,7 +68,7 @@ fn names(modes: impl IntoIterator<Item = Mode>) -> String {
 pub(crate) struct Allowed(u8);
 
 impl Allowed {
-    /// These and no others.
+    /// These modes and no others.
     pub(crate) fn only(modes: &[Mode]) -> Allowed {
         Allowed(modes.iter().fold(0, |set, mode| set | 1 << *mode as u8))
     }

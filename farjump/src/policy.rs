@@ -1,7 +1,7 @@
-//! What a target lets its sources do: which code may come in, how large things may be, how much memory one source may take.
+//! A target's policy: which code may come in, how large things may be, how much memory one source may take.
 //!
-//! Everything here is asked where code is bound, where a frame goes the long way, or where memory is taken: none of it lies in
-//! the way of a call of one line.
+//! It is consulted where code is bound, where a frame takes the general path, and where memory is taken. None
+//! of it lies on the path of a call of one line.
 
 use std::collections::HashSet;
 use std::sync::Weak;
@@ -14,10 +14,10 @@ use farjump_loader::Linked;
 use crate::mode::{Allowed, Mode};
 use crate::{Error, Refusal};
 
-/// What an executor takes of what frames bring.
+/// What an executor accepts from frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
-    /// The code that may come in; all of it if `None`.
+    /// The allow-list; all code may come in if `None`.
     codes: Option<HashSet<CodeId>>,
     max_image: usize,
     max_payload: usize,
@@ -30,7 +30,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Lets in code with one of these identities, and with those given before, and none else from the first call of this on.
+    /// Allows code with one of these ids. From the first call on, only ids given in this and other calls are
+    /// allowed.
     pub(crate) fn allow(&mut self, ids: impl IntoIterator<Item = CodeId>) {
         self.codes.get_or_insert_default().extend(ids);
     }
@@ -46,8 +47,8 @@ impl Policy {
     }
 
     /// # Errors
-    /// [`Error::Limit`] for one that lets nothing in; [`Error::InPlaceOfAllowed`] for one that could be got round in the modes
-    /// that are allowed.
+    /// [`Error::Limit`] for a limit that lets nothing in; [`Error::InPlaceOfAllowed`] for an allow-list that
+    /// the allowed modes could bypass.
     pub(crate) fn check(&self, modes: Allowed) -> Result<(), Error> {
         if self.codes.is_some() && modes.has(Mode::InPlace) {
             return Err(Error::InPlaceOfAllowed);
@@ -56,7 +57,7 @@ impl Policy {
         at_least("the image", self.max_image, IMAGE_HEADER_LEN + 1)
     }
 
-    /// Whether the code `id` may come in.
+    /// Checks whether the code `id` may come in.
     pub(crate) fn code(&self, id: &CodeId) -> Result<(), Refusal> {
         match &self.codes {
             Some(codes) if !codes.contains(id) => Err(Refusal::new(
@@ -71,7 +72,7 @@ impl Policy {
         }
     }
 
-    /// Whether an image of `len` bytes may come in.
+    /// Checks whether an image of `len` bytes may come in.
     pub(crate) fn image(&self, len: usize) -> Result<(), Refusal> {
         within(
             "image",
@@ -81,7 +82,7 @@ impl Policy {
         )
     }
 
-    /// Whether a payload of `len` bytes may come in.
+    /// Checks whether a payload of `len` bytes may come in.
     #[inline]
     pub(crate) fn payload(&self, len: usize) -> Result<(), Refusal> {
         within(
@@ -92,8 +93,8 @@ impl Policy {
         )
     }
 
-    /// Longest frame whose payload cannot be over the limit, whatever it says: `None` if no payload is. Longer ones are to be
-    /// looked at.
+    /// Longest frame whose payload cannot be over the limit, whatever its header says; `None` if no payload
+    /// is. The payloads of longer frames need a check.
     pub(crate) fn frames_without_question(&self) -> Option<usize> {
         (self.max_payload != usize::MAX).then(|| {
             let most = self.max_payload.saturating_add(HEADER_LEN);
@@ -101,8 +102,8 @@ impl Policy {
         })
     }
 
-    /// What a source is told, which may take `memory` bytes besides its mailbox, or any number of them: an image that fits never
-    /// is not sent.
+    /// The limits announced to a source that may take `memory` bytes besides its mailbox, or any number of
+    /// them. A source does not send an image that can never fit.
     pub(crate) fn limits(&self, memory: Option<usize>) -> Limits {
         let limited = |limit: usize| (limit != usize::MAX).then_some(limit as u64);
         let image = limited(self.max_image).into_iter().chain(memory.map(|bytes| bytes as u64)).min();
@@ -110,8 +111,8 @@ impl Policy {
     }
 }
 
-/// Whether a source that has `rights` may do what takes those that are `needed`. Asked by a target of each frame that brings or misses
-/// code, and by a source before it sends one: the words are the same.
+/// Checks whether a source with `rights` may do an operation that requires `needed`. The target checks each
+/// frame that brings or misses code, and the source checks before it sends one: the words are the same.
 pub(crate) fn may(rights: Rights, needed: Rights) -> Result<(), Refusal> {
     match rights.lacks(needed) {
         None => Ok(()),
@@ -119,7 +120,7 @@ pub(crate) fn may(rights: Rights, needed: Rights) -> Result<(), Refusal> {
     }
 }
 
-/// The [`Limits`] of a target as numbers to compare with: the largest one where there is no limit.
+/// The [`Limits`] of a target as numbers to compare with; the largest number stands for no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ceilings {
     /// Largest payload in bytes.
@@ -129,7 +130,7 @@ pub(crate) struct Ceilings {
 }
 
 impl Ceilings {
-    /// Whether calls with payloads that fit a line may go by without a look at their length.
+    /// Whether calls whose payloads fit a line need no check of their length.
     pub(crate) fn takes_lines(&self) -> bool {
         self.payload >= INLINE_PAYLOAD as u64
     }
@@ -161,23 +162,23 @@ pub(crate) fn at_least(what: &'static str, limit: usize, least: usize) -> Result
     if limit >= least { Ok(()) } else { Err(Error::Limit { what, limit, least }) }
 }
 
-/// Memory that one source may take of its target, in bytes. What counts is its mailbox, the code that it brought for as long as
-/// that code lies in its place, and answers that wait for room.
+/// Memory that one source may take of its target, in bytes. It counts the source's mailbox, the code that it
+/// brought while that code is placed, and replies that wait for credit.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: usize,
     used: usize,
-    /// Code that was paid for, and what it cost.
+    /// Charged code and its price.
     code: Vec<(Weak<Linked>, usize)>,
 }
 
 impl Budget {
-    /// One of `limit` bytes; `usize::MAX` is no limit, and then nothing is counted.
+    /// A budget of `limit` bytes; `usize::MAX` is no limit, and then nothing is counted.
     pub(crate) fn new(limit: usize) -> Budget {
         Budget { limit, used: 0, code: Vec::new() }
     }
 
-    /// Takes `bytes` for `what`, to be given back with [`Budget::give_back`].
+    /// Takes `bytes` for `what`, to be returned with [`Budget::give_back`].
     ///
     /// # Errors
     /// A refusal for [`RefusalCause::NoRoom`] if that is more than is left. Nothing was taken then.
@@ -196,7 +197,7 @@ impl Budget {
         ))
     }
 
-    /// As [`Budget::take`], for those who say in words of their own why it is refused. `false` if so.
+    /// As [`Budget::take`], for callers that word the refusal themselves. Returns `false` if refused.
     pub(crate) fn try_take(&mut self, bytes: usize) -> bool {
         if self.limit == usize::MAX {
             return true;
@@ -222,13 +223,13 @@ impl Budget {
         self.limit - self.used
     }
 
-    /// Gives back what was taken.
+    /// Returns taken bytes.
     pub(crate) fn give_back(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// What `image` costs while it is held: the copy that is kept, and the room of its two spans. 0 for what is no image, which
-    /// never comes to be held.
+    /// Price of `image` while it is stored: the copy that is kept, and the space of its two spans. 0 for
+    /// bytes that are no image, which are never stored.
     pub(crate) fn price(&self, image: &[u8]) -> usize {
         if self.limit == usize::MAX {
             return 0;
@@ -236,19 +237,20 @@ impl Budget {
         ImageView::new_checked(image).map_or(0, |view| image.len() + view.span1().len() + view.span2_len())
     }
 
-    /// Has `code`, for which `bytes` were taken, give them back by itself when it is gone.
+    /// Returns the `bytes` taken for `code` once it is gone.
     pub(crate) fn holds(&mut self, code: Weak<Linked>, bytes: usize) {
         if bytes == 0 {
             return;
         }
         if self.code.len() == self.code.capacity() {
-            // Before the list grows: it is at most about twice as long as the store lets there be code.
+            // Sweep before the list grows: it is at most about twice as long as the number of images that the
+            // store may hold.
             self.sweep();
         }
         self.code.push((code, bytes));
     }
 
-    /// Takes back what was paid for code that is gone: evicted or forgotten.
+    /// Returns the price of code that is gone: evicted or forgotten.
     fn sweep(&mut self) {
         let used = &mut self.used;
         self.code.retain(|(code, bytes)| {

@@ -1,9 +1,9 @@
-//! Refusals: what a target will not run, why, and in words for the source's user.
+//! Refusals: frames that a target does not run, with the cause and a text for the source's user.
 
 use farjump_control::RefusalCause;
 use farjump_loader::Refused;
 
-/// A frame that a target did not run, or whose function did not end well with nobody waiting for it, and why.
+/// A frame that a target did not run, or a one-way call that did not end well, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// The kind of reason, as counted.
@@ -13,7 +13,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A frame refused because of `reason`, which goes on after a colon.
+    /// A frame refused because of `reason`, which follows a colon.
     pub(crate) fn new(cause: RefusalCause, reason: impl std::fmt::Display) -> Self {
         Refusal { cause, text: format!("the target refused a frame: {reason}") }
     }

@@ -1,4 +1,4 @@
-//! What a target counts.
+//! Statistics of a target.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use farjump_control::RefusalCause;
 pub struct Stats {
     /// Calls made.
     pub calls: u64,
-    /// Of those, calls that were forwarded to a peer.
+    /// Of those, calls that were forwarded to a destination.
     pub forwarded: u64,
-    /// Frames taken: calls, refused or not, of which several may share a frame, and questions whether all has run.
+    /// Frames taken: calls, refused or not, each call of a batch counted; and flush requests.
     pub frames: u64,
-    /// Bytes that they took in their mailboxes: headers, code, payload, and what was left unused between them.
+    /// Bytes that they took in their mailboxes: headers, code, payload, and unused bytes between them.
     pub bytes: u64,
-    /// Bytes of frames that checksums were computed of: none but under the arrival rule `checked`, where a look computes it of 16 KiB
-    /// at most.
+    /// Bytes of frames that checksums were computed of: none but under the arrival rule `checked`, where one
+    /// look covers 16 KiB at most.
     pub summed: u64,
     /// Images placed.
     pub images_linked: u64,
@@ -26,11 +26,11 @@ pub struct Stats {
     pub links: u64,
     /// Links that ended.
     pub links_ended: u64,
-    /// Processes that were turned away because there were as many sources as the target takes.
+    /// Processes rejected because the target had its maximum of sources.
     pub sources_refused: u64,
     /// The code store, now.
     pub store: StoreStats,
-    /// Frames that were looked at and then waited for code: they are looked at again.
+    /// Looks at frames that then waited for code: they are looked at again.
     pub(crate) waited: u64,
     refusals: [u64; RefusalCause::count()],
 }
@@ -39,19 +39,19 @@ pub struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// Images held.
+    /// Images stored.
     pub images: usize,
     /// Their length as they travelled, together, in bytes.
     pub bytes: usize,
-    /// Images dropped because others needed their place.
+    /// Images dropped to make space for others.
     pub evictions: u64,
-    /// Most images that it holds.
+    /// Most images that it can hold.
     pub capacity_images: usize,
-    /// Most bytes of images that it holds.
+    /// Most bytes of images that it can hold.
     pub capacity_bytes: usize,
-    /// Room for placed code that is in use, in bytes.
+    /// Capacity for placed code that is in use, in bytes.
     pub room_used: usize,
-    /// Room for placed code, in bytes.
+    /// Capacity for placed code, in bytes.
     pub room: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Code that a target holds, as told to people.
+//! Descriptions of stored code, for people and programs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use farjump_loader::Linked;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct HeldImage {
-    /// Its identity.
+    /// Its code id.
     pub id: CodeId,
     /// The name under which it first came.
     pub name: String,
@@ -19,16 +19,16 @@ pub struct HeldImage {
     pub link_time: Duration,
     /// Calls of it.
     pub calls: u64,
-    /// What these calls took together. Of short ones only some are timed: an estimate.
+    /// Total time of these calls. Of short ones only some are timed: an estimate.
     pub time: Duration,
-    /// How long ago it was called last; since it came, if it never was.
+    /// Time since its last call; since it came, if it was never called.
     pub last_use: Duration,
-    /// The program that brought it first, and its process id; words for people.
+    /// The program that brought it first, and its process id; text for people.
     pub source: String,
 }
 
 impl HeldImage {
-    /// `now` is the time by the clock that stamps calls, in nanoseconds.
+    /// `now` is the time in nanoseconds by the clock that stamps calls.
     pub(crate) fn of(linked: &Linked, now: u64) -> Self {
         let usage = linked.usage();
         HeldImage {

@@ -6,10 +6,12 @@ use farjump_transports::{BackendOptions, Chosen, Destination, Error as ChoiceErr
 
 use crate::Error;
 
-/// The transports for `address`: of `own` and the built-in ones those that `only` means, or else the preferred ones.
+/// The transports for `address`, from `own` and the built-in ones: those that `only` names, or else the
+/// preferred ones.
 ///
 /// # Errors
-/// [`Error::Unavailable`] for a name that cannot be had, [`MeetError::NeedsUnixSocket`], [`Error::NoTransport`].
+/// [`Error::Unavailable`] for a name that is not available, [`MeetError::NeedsUnixSocket`],
+/// [`Error::NoTransport`].
 pub(crate) fn transports_for(
     address: &PeerAddress,
     only: Option<&str>,

@@ -1,23 +1,23 @@
-//! What waiting and sleeping share on both sides of a link.
+//! Waiting and sleeping, as both sides of a link do it.
 
 use std::time::Duration;
 
 use farjump_core::wait::WaitPolicy;
 use rustix::event::Timespec;
 
-/// A duration as the system takes it; what it cannot hold becomes a day.
+/// Converts a duration for the system; one out of range becomes a day.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let duration = duration.min(Duration::from_secs(86_400));
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
-/// How long to spin where source and target each have a core, which is what two processes on this machine need.
+/// How long to spin if source and target each have a core, as two processes on this machine need.
 pub(crate) fn default_wait() -> WaitPolicy {
     WaitPolicy::for_cores(processors(), 2)
 }
 
-/// Processors of the machine. Not those that this thread may run on: a thread pinned to one of them spins best when its peer
-/// is pinned to another.
+/// Processors of the machine. Not only those that this thread may run on: a thread pinned to one of them
+/// spins best when its peer is pinned to another.
 fn processors() -> usize {
     std::fs::read_to_string("/sys/devices/system/cpu/online")
         .ok()
@@ -25,7 +25,7 @@ fn processors() -> usize {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// How many numbers a list such as `0-3,8` has (cpuset(7), list format).
+/// Count of numbers in a list such as `0-3,8` (cpuset(7), list format).
 fn count_list(list: &str) -> Option<usize> {
     list.split(',').try_fold(0, |sum, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

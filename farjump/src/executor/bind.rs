@@ -15,7 +15,7 @@ use crate::policy::Budget;
 use crate::refusal::Refusal;
 
 impl Executor {
-    /// Whether calls in this mode are allowed.
+    /// Checks that calls in this mode are allowed.
     #[inline]
     pub(crate) fn allow(&self, mode: Mode) -> Result<(), Refusal> {
         if self.modes.has(mode) { Ok(()) } else { Err(self.forbidden(mode)) }
@@ -30,7 +30,7 @@ impl Executor {
         Refusal::new(RefusalCause::Policy, text)
     }
 
-    /// Binds `index` to the code that a frame names, placing its image if it came and is new.
+    /// Binds `index` to the code that a frame names, and places its image if it came and is new.
     pub(crate) fn bind(
         &mut self,
         table: &mut CodeTable,
@@ -68,7 +68,7 @@ impl Executor {
         index: u16,
         named: &Named<'_>,
     ) -> Result<Option<Arc<Linked>>, Unbound> {
-        // An image may be the first of many in mode always, and is that surely if it came before.
+        // An image may be the first of many in mode always, and surely is if it came before.
         let again = table.bound(index).is_some_and(|(_, linked)| linked.id() == named.id);
         match (named.image.is_empty(), again) {
             (true, _) => self.allow(Mode::Cached)?,
@@ -76,7 +76,7 @@ impl Executor {
             (false, false) => self.allow(Mode::Cached).or_else(|_| self.allow(Mode::Always))?,
         }
         self.of_this_epoch(named.epoch)?;
-        // Before it is asked for.
+        // Checked before the code is requested.
         self.policy.code(&named.id)?;
         if named.image.is_empty() {
             return Ok(self.store.get(&named.id).cloned());
@@ -96,7 +96,7 @@ impl Executor {
     ) -> Result<Arc<Linked>, Unbound> {
         self.policy.code(&id)?;
         self.policy.image(image.len())?;
-        // What is here already was paid for, or is the target's own.
+        // Code in the store was paid for, or is the target's own.
         let price = if self.store.get(&id).is_some() { 0 } else { budget.price(image) };
         budget.take("its code", price)?;
         match self.install(id, name, image, origin) {
@@ -111,7 +111,7 @@ impl Executor {
         }
     }
 
-    /// Whether a frame was made for this run of the target.
+    /// Checks that a frame was made for this run of the target.
     pub(super) fn of_this_epoch(&self, epoch: u64) -> Result<(), Refusal> {
         if epoch == self.epoch {
             return Ok(());
@@ -122,7 +122,7 @@ impl Executor {
         ))
     }
 
-    /// Places `image`, whose code id should be `id`. `image` is in memory that nobody else writes.
+    /// Places `image`, whose code id should be `id`. `image` is in memory that nothing else writes.
     pub(super) fn install(
         &mut self,
         id: CodeId,
@@ -148,7 +148,7 @@ impl Executor {
         Ok(linked)
     }
 
-    /// Tells those who look at this process what was placed where.
+    /// Announces a placed image to the perf map and to crash reports.
     fn show(&self, linked: &Linked) {
         let (address, len) = (linked.block().address(), linked.block().code_len());
         log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
@@ -161,7 +161,8 @@ impl Executor {
         }
     }
 
-    /// Makes this thread, which calls code, fit to report a crash of it. Costs next to nothing once it is done.
+    /// Prepares this thread, which calls code, to report a crash of it. Costs next to nothing once it is
+    /// done.
     pub(crate) fn prepare_thread(&self) {
         if self.crash_report {
             crash::prepare_thread();
@@ -183,8 +184,8 @@ impl Executor {
         }
     }
 
-    /// Places code that a table waits for, and binds it to every index that misses it. If it is refused, so is what those
-    /// indices call. `Some` if other code must go first.
+    /// Places code that a table waits for, and binds it to every index that misses it. If it is refused, so
+    /// are the calls of those indexes. `Some` if other code must go first.
     pub(crate) fn supply(
         &mut self,
         table: &mut CodeTable,
@@ -192,7 +193,7 @@ impl Executor {
         image: &[u8],
         origin: &dyn fmt::Display,
     ) -> Option<Need> {
-        // The name that was kept for any of them; none where the table had no room for it.
+        // The name kept for any of them; none where the table had no capacity for it.
         let names = table.bindings.iter().filter_map(|binding| match binding {
             Binding::Missing(missing, name) if *missing == id => Some(name),
             _ => None,
@@ -209,7 +210,7 @@ impl Executor {
         None
     }
 
-    /// Time that placing the code bound to `index` took: zero if nothing is bound.
+    /// Time spent placing the code bound to `index`: zero if nothing is bound.
     pub(crate) fn link_time(&self, table: &CodeTable, index: u16) -> Duration {
         table.bound(index).map_or(Duration::ZERO, |(_, linked)| linked.link_time())
     }

@@ -1,4 +1,4 @@
-//! Making an executor: what it offers and how much it holds.
+//! Making an executor: its exports and its capacity.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -16,12 +16,12 @@ use crate::mode::{Allowed, Mode};
 use crate::policy::Policy;
 use crate::stats::Stats;
 
-/// Room for code, in bytes, unless asked for otherwise: thousands of images.
+/// Default capacity for placed code, in bytes: thousands of images.
 const DEFAULT_ARENA: usize = 16 << 20;
-/// Most images held, unless asked for otherwise: as many as the default room takes of 2 KiB each.
+/// Default maximum of images: as many as fit the default arena at 2 KiB each.
 const DEFAULT_IMAGES: usize = 8192;
 
-/// What an executor offers and how much it holds.
+/// Exports and limits of an executor to be built.
 #[derive(Debug)]
 pub struct ExecutorBuilder {
     pub(crate) exports: Exports,
@@ -60,25 +60,26 @@ impl Default for ExecutorBuilder {
 }
 
 impl ExecutorBuilder {
-    /// Offers a function under `name`. Names that begin with `farjump_` are the services', and stay theirs; so do `memcpy`,
-    /// `memmove`, `memset` and `memcmp`.
+    /// Offers a function under `name`. Names that begin with `farjump_` are reserved for the services; so are
+    /// `memcpy`, `memmove`, `memset` and `memcmp`.
     #[must_use]
     pub fn export<F: ExportFn>(mut self, name: &str, function: F) -> Self {
         if !services::is_reserved(name) {
-            // SAFETY: a function stays as long as the code that is compiled into this process. What it is taken for is said by
-            // the injected function that imports it, in a declaration that is unsafe there.
+            // SAFETY: a function stays as long as the code that is compiled into this process. The injected
+            // function that imports it says its type, in a declaration that is unsafe there.
             unsafe { self.exports.insert(name, function.address()) };
         }
         self
     }
 
-    /// Offers an address under `name`, of a function or of data, as C gives it.
+    /// Offers an address under `name`, of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as the executor lives.
+    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as
+    /// the executor lives.
     #[must_use]
     pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         unsafe { self.exports.insert(name, address) };
         self
     }
@@ -87,7 +88,7 @@ impl ExecutorBuilder {
     #[must_use]
     pub fn export_data<T: Sync>(mut self, name: &str, data: &'static T) -> Self {
         if !services::is_reserved(name) {
-            // SAFETY: the data stays for ever; for the rest as in `export`.
+            // SAFETY: the data is `'static`; for its type see `export`.
             unsafe { self.exports.insert(name, (&raw const *data).cast()) };
         }
         self
@@ -105,8 +106,8 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Lets code that wants the library with this soname find what it defines, after all else that is offered. It is opened when the
-    /// first such code comes that imports something that is not offered otherwise.
+    /// Lets code that wants the library with this soname find its symbols, after all other exports. The
+    /// library is opened when the first such code comes that imports a symbol found nowhere else.
     ///
     /// # Safety
     /// As for [`ExecutorBuilder::library`], with constructors that run at any time.
@@ -123,8 +124,8 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Whether `/tmp/perf-PID.map` says where code lies, so that perf can name it. Off unless set. The file stays when the
-    /// process ends.
+    /// Whether `/tmp/perf-PID.map` lists the addresses of code, so that perf can name it. Default: no. The
+    /// file stays when the process ends.
     #[must_use]
     pub fn perf_map(mut self, written: bool) -> Self {
         self.perf_map = written;
@@ -132,22 +133,23 @@ impl ExecutorBuilder {
     }
 
     /// Whether a crash of injected code is reported on standard error, see
-    /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report). Off unless set.
+    /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report). Default: no.
     #[must_use]
     pub fn crash_report(mut self, reported: bool) -> Self {
         self.crash_report = reported;
         self
     }
 
-    /// Room for code in bytes, 16 MiB unless set. Reserved and touched once.
+    /// Capacity for placed code in bytes. Default: 16 MiB. Reserved and touched once.
     #[must_use]
     pub fn code_room(mut self, bytes: usize) -> Self {
         self.arena = bytes;
         self
     }
 
-    /// How much code is held, in bytes of images as they travel and in images; the least recently used goes when more comes.
-    /// Twice as many bytes as there is room for code, because its data has as much, and 8192 images, unless set.
+    /// Capacity of the code store, in bytes of images as they travel and in images; the least recently used
+    /// image goes when more comes. Default: twice the capacity for placed code, because its data has as much,
+    /// and 8192 images.
     #[must_use]
     pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
         self.store = Some(Capacity { bytes, images });
@@ -161,36 +163,38 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Allows these modes and no others. [`Mode::DEFAULT`] unless set.
+    /// Allows these modes and no others. Default: [`Mode::DEFAULT`].
     #[must_use]
     pub fn modes(mut self, modes: &[Mode]) -> Self {
         self.modes = Allowed::only(modes);
         self
     }
 
-    /// Lets in code with one of these identities and no other; called again, also these. All code unless called. The functions
-    /// of [`ExecutorBuilder::local`] do not come in, and need not be among them; sent by a source they do.
+    /// Lets in code with one of these ids and no other; further calls add ids. Default: all code. The
+    /// functions of [`ExecutorBuilder::local`] do not come in, and need not be listed; the same code sent by
+    /// a source does.
     #[must_use]
     pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
         self.policy.allow(ids);
         self
     }
 
-    /// Largest image that may come in, in bytes. No limit but the room for code unless set.
+    /// Largest image that may come in, in bytes. Default: the capacity for placed code is the only limit.
     #[must_use]
     pub fn max_image(mut self, bytes: usize) -> Self {
         self.policy.limit_image(bytes);
         self
     }
 
-    /// Largest payload that is run, in bytes. No limit but the frame's length unless set.
+    /// Largest payload that is run, in bytes. Default: the frame's length is the only limit.
     #[must_use]
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.policy.limit_payload(bytes);
         self
     }
 
-    /// Has the function of `library` here, for calls in which only its name travels ([`Mode::Local`]).
+    /// Adds the function of `library` to this process, for calls in which only its name travels
+    /// ([`Mode::Local`]).
     #[must_use]
     pub fn local(mut self, library: &Library) -> Self {
         self.local.push(library.clone());
@@ -200,17 +204,18 @@ impl ExecutorBuilder {
     /// Makes the executor.
     ///
     /// # Errors
-    /// When a limit lets nothing in, memory cannot be made executable, the architecture is not supported, a library or the perf map cannot be opened,
-    /// the system takes no handler for crashes, or a local function cannot be linked with what is offered.
+    /// When a limit lets nothing in, memory cannot be made executable, the architecture is not supported, a
+    /// library or the perf map cannot be opened, the system takes no handler for crashes, or a local function
+    /// cannot be linked with the exports.
     pub fn build(self) -> Result<Executor, Error> {
         self.policy.check(self.modes)?;
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
-            // SAFETY: what `ExecutorBuilder::library` asks of whoever named it.
+            // SAFETY: the caller of `ExecutorBuilder::library` guarantees it.
             unsafe { resolver.allow_library(path) }?;
         }
         for soname in &self.wanted {
-            // SAFETY: what `ExecutorBuilder::wanted_library` asks of its caller.
+            // SAFETY: the caller of `ExecutorBuilder::wanted_library` guarantees it.
             unsafe { resolver.allow_wanted(soname) }?;
         }
         if self.process_symbols {

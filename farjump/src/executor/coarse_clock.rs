@@ -1,10 +1,10 @@
-//! When calls were made, without asking a clock for each.
+//! A clock for the times of calls that is not read at each call.
 
 use std::time::Instant;
 
-/// Nanoseconds since the executor was made, as far as anybody has looked, and one more for each call. So each call has a time
-/// of its own, later than that of every call before it, and off by what passed since somebody looked. (No call takes less than
-/// a nanosecond: it never runs ahead.)
+/// Nanoseconds since the executor was made, as of the last reading of the system's clock, plus one for each
+/// call since. So each call has a time of its own, later than that of every call before it. The error is the
+/// time since the last reading. (No call takes less than a nanosecond: the clock never runs ahead.)
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: Instant,
@@ -16,21 +16,21 @@ impl Clock {
         Clock { start: Instant::now(), nanoseconds: 0 }
     }
 
-    /// The time of what happens now.
+    /// The time of the present event.
     #[inline(always)]
     pub(crate) fn tick(&mut self) -> u64 {
         self.nanoseconds += 1;
         self.nanoseconds
     }
 
-    /// Looks at the system's clock, and says what it showed.
+    /// Reads the system's clock, and returns the reading.
     pub(crate) fn set(&mut self) -> Instant {
         let (now, nanoseconds) = self.look();
         self.nanoseconds = nanoseconds;
         now
     }
 
-    /// What [`Clock::tick`] would give if somebody looked first.
+    /// The time that [`Clock::tick`] would give right after a reading.
     pub(crate) fn now(&self) -> u64 {
         self.look().1
     }

@@ -1,4 +1,4 @@
-//! What a source's code indices stand for.
+//! Code table: one source's code indexes and the code bound to them.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -13,43 +13,43 @@ use super::in_place::Checked;
 use crate::policy::Budget;
 use crate::refusal::Refusal;
 
-/// Most bytes of words that a table keeps: reasons of refusals, and names of code that is missing. A source that has code refused
-/// or dropped without end costs no more than this.
+/// Most bytes of text that a table keeps: reasons of refusals, and names of missing code. A source whose code
+/// is refused or dropped without end costs no more than this.
 const WORDS: usize = 64 << 10;
-/// How many indices there are.
+/// Number of indexes.
 const INDICES: usize = 1 << 16;
 
-/// The code that one source has bound to indices.
+/// The code that one source has bound to indexes.
 #[derive(Debug, Default)]
 pub struct CodeTable {
     pub(super) bindings: Vec<Binding>,
-    /// What was checked to run in place.
+    /// Code checked to run in place.
     pub(super) in_place: Checked,
-    /// Bytes of the words that [`Binding::words`] counts.
+    /// Bytes of the text that [`Binding::words`] counts.
     words: usize,
-    /// Memory that the source may take.
+    /// The source's budget.
     pub(crate) budget: Budget,
 }
 
-/// What an index stands for.
+/// Binding of an index.
 #[derive(Debug)]
 pub(super) enum Binding {
     /// Nothing yet.
     Nothing,
-    /// Code that can run, and what keeps it in its place.
+    /// Code that can run, and the reference that keeps it placed.
     Linked(Callable, Arc<Linked>),
     /// The same where calls by index are not allowed: only frames that bring the code again call it.
     Once(Callable, Arc<Linked>),
-    /// Code that the store does not hold, or no longer, and its name. Without one where the table keeps too many words already: its
-    /// code id is what it is called by then.
+    /// Code that is not in the store, or no longer, and its name. Without a name if the table keeps too much
+    /// text already: messages then use its code id.
     Missing(CodeId, Box<str>),
-    /// Code that was refused: whatever calls it by its index is refused for the same reason. Without words where the table
-    /// keeps too many already.
+    /// Code that was refused: a call by its index is refused for the same reason. Without text if the table
+    /// keeps too much already.
     Refused(Refusal),
 }
 
 impl Binding {
-    /// Bytes of its words.
+    /// Bytes of its text.
     fn words(&self) -> usize {
         match self {
             Binding::Missing(_, name) => name.len(),
@@ -60,17 +60,17 @@ impl Binding {
 }
 
 impl CodeTable {
-    /// A table in which nothing is bound.
+    /// A table without bindings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One for a source that may take `budget`.
+    /// A table for a source with this budget.
     pub(crate) fn with_budget(budget: Budget) -> Self {
         CodeTable { budget, ..Self::default() }
     }
 
-    /// Drops what is bound to `id`, so that its next call asks for the code again.
+    /// Drops the bindings to `id`, so that the next call requests the code again.
     pub(crate) fn forget(&mut self, id: &CodeId) {
         for index in 0..self.bindings.len() {
             if let Binding::Linked(_, linked) | Binding::Once(_, linked) = &self.bindings[index]
@@ -83,9 +83,9 @@ impl CodeTable {
         self.in_place.forget(id);
     }
 
-    /// Notes that the code which `index` stands for is not there.
+    /// Notes that the code bound to `index` is missing.
     pub(super) fn miss(&mut self, index: u16, id: CodeId, name: &str) {
-        // What was there goes first, and its words with it.
+        // The old binding goes first, and its text with it.
         self.bind(index, Binding::Nothing);
         let name = if self.words + name.len() <= WORDS { name } else { "" };
         self.bind(index, Binding::Missing(id, name.into()));
@@ -108,9 +108,9 @@ impl CodeTable {
         }
     }
 
-    /// Refuses what calls `index` for this reason.
+    /// Refuses calls of `index` for this reason.
     pub(crate) fn refuse(&mut self, index: u16, refusal: &Refusal) {
-        // What was there goes first, and its words with it.
+        // The old binding goes first, and its text with it.
         self.bind(index, Binding::Nothing);
         let mut kept = Refusal { cause: refusal.cause, text: String::new() };
         if self.words + refusal.text.len() <= WORDS {
@@ -122,7 +122,7 @@ impl CodeTable {
     pub(super) fn bind(&mut self, index: u16, binding: Binding) {
         let index = usize::from(index);
         if self.bindings.len() <= index {
-            // Doubled, and never more than there are indices.
+            // Doubled, and never more than the number of indexes.
             let room = (index + 1).next_power_of_two().min(INDICES);
             self.bindings.reserve_exact(room - self.bindings.len());
             self.bindings.resize_with(index + 1, || Binding::Nothing);
@@ -165,13 +165,13 @@ pub(super) fn again(refusal: &Refusal) -> Refusal {
     refusal.clone()
 }
 
-/// What is needed to call code, out of the table that holds it.
+/// Data needed to call code, copied from the table that holds it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callable {
     pub(super) main: Main,
-    /// Where its calls are counted: as long there as the code is.
+    /// Counters of its calls, valid as long as the code.
     pub(super) usage: NonNull<Usage>,
-    /// Alignment in bytes that it needs for its payload; at least that of a word.
+    /// Payload alignment that it needs, in bytes; at least that of a word.
     pub(crate) align: usize,
 }
 
@@ -185,14 +185,14 @@ impl Callable {
     }
 }
 
-/// The code that a frame names, in memory that nobody else writes.
+/// The code that a frame names, in memory that nothing else writes.
 pub(crate) struct Named<'a> {
     pub(crate) id: CodeId,
     pub(crate) epoch: u64,
     pub(crate) name: &'a [u8],
     /// The whole image; empty if only the id came.
     pub(crate) image: &'a [u8],
-    /// Who brings it.
+    /// The program that brings it.
     pub(crate) origin: &'a dyn fmt::Display,
 }
 
@@ -206,11 +206,11 @@ pub(crate) enum Ready {
     Crowded(Need),
 }
 
-/// Why a frame's code could not be bound.
+/// Reason why a frame's code could not be bound.
 pub(super) enum Unbound {
     /// It is refused.
     Refused(Refusal),
-    /// It needs so much room, and is refused if there is none to be made.
+    /// It needs so much capacity, and is refused if none can be made.
     NoRoom(Refusal, Need),
 }
 
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that a table with every index in use takes at most, beside code: as `docs/security.md` says.
+    /// Most bytes that a table with every index in use takes beside code, as `docs/security.md` states.
     const TABLE: usize = 3 << 20;
 
     fn words(table: &CodeTable) -> usize {
@@ -259,7 +259,7 @@ mod tests {
         let last = again(last);
         assert_eq!(last.cause, RefusalCause::Policy);
         assert!(last.text.contains("refused before (policy)"), "{last}");
-        // What is bound anew makes room for other words.
+        // New bindings free capacity for other text.
         for index in 0..=u16::MAX {
             table.bind(index, Binding::Nothing);
         }
@@ -303,12 +303,12 @@ mod tests {
             }
         });
         assert!(is_counting());
-        // While it grows the table is there twice, the old one being half as long.
+        // While the table grows it exists twice, the old one being half as long.
         assert!(most <= TABLE + TABLE / 2 + WORDS, "{most} bytes");
         assert!(
             matches!(&table.bindings[65_535], Binding::Missing(CodeId([2, ..]), name) if name.is_empty())
         );
-        // What came makes room for other names; what is refused, for other reasons.
+        // Code that came frees capacity for other names; refused code, for other reasons.
         table.fill(&CodeId([2; 16]), || Binding::Nothing);
         assert_eq!((words(&table), table.words), (0, 0));
         table.miss(7, CodeId([3; 16]), "short");

@@ -12,20 +12,21 @@ thread_local! {
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// What a call leaves behind. One for each target, reused: a call allocates only when its reply outgrows all before it.
+/// State and results of a call. One for each target, reused: a call allocates only when its reply outgrows
+/// all earlier ones.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Address of what is called.
+    /// Address of the called code.
     main: u64,
-    /// What `farjump_reply` was given, in order; after a panic its message.
+    /// Bytes given to `farjump_reply`, in order; after a panic its message.
     reply: Vec<u8>,
     /// Most bytes that a reply may have.
     limit: usize,
-    /// The reply is not what is to be sent: it got too long, or the call is to be forwarded.
+    /// Whether the reply is not to be sent: it got too long, or the call is to be forwarded.
     diverted: bool,
     panicked: bool,
     way_out: usize,
-    /// Where the call may be forwarded to, and whether it is to be.
+    /// Destinations of the call, and whether it is to be forwarded.
     forwarding: Forwarding,
 }
 
@@ -38,7 +39,7 @@ pub(crate) enum Ended {
     Panicked,
     /// It replied more than the limit; the reply is empty.
     ReplyTooLarge,
-    /// It is to be forwarded to a peer of the target, whose answer is its own; the reply is empty.
+    /// It is to be forwarded to a destination, whose reply becomes its own; the reply here is empty.
     Forwarded,
 }
 
@@ -55,12 +56,12 @@ impl Context {
         }
     }
 
-    /// What the last call replied.
+    /// Reply of the last call.
     pub(crate) fn reply(&self) -> &[u8] {
         &self.reply
     }
 
-    /// Where calls may be forwarded to, and what the last call asked for.
+    /// Destinations for calls, and the request of the last call.
     pub(crate) fn forwarding(&mut self) -> &mut Forwarding {
         &mut self.forwarding
     }
@@ -84,7 +85,7 @@ impl Context {
         (self.diverted, self.panicked) = (false, false);
         let context: *mut Context = self;
         let outer = CURRENT.replace(context);
-        // SAFETY: what `main` may be is the caller's promise; `way_out` is a field of a live value. Inside, the services
+        // SAFETY: the caller guarantees `main`; `way_out` is a field of a live value. Inside, the services
         // reach this value through `CURRENT` while nothing here touches it.
         let left = unsafe { enter::enter(main, payload, size, args, &raw mut (*context).way_out) };
         CURRENT.set(outer);
@@ -94,7 +95,7 @@ impl Context {
         self.ended()
     }
 
-    /// How a call ended that did not just return.
+    /// How a call that did not simply return ended.
     #[cold]
     fn ended(&mut self) -> Ended {
         if self.panicked {
@@ -106,25 +107,27 @@ impl Context {
     }
 }
 
-/// Address of the code that a call on this thread has entered. A signal handler may ask.
+/// Address of the code that a call on this thread has entered. Safe in a signal handler.
 pub(crate) fn running() -> Option<u64> {
     let context = CURRENT.get();
     if context.is_null() {
         return None;
     }
-    // SAFETY: `CURRENT` is not null only inside `Context::call`. The handler may have interrupted a service that is changing
-    // the context, but nobody writes this field while a call runs, and only this field is read.
+    // SAFETY: `CURRENT` is not null only inside `Context::call`. The handler may have interrupted a service
+    // that is changing the context, but nothing writes this field while a call runs, and only this field is
+    // read.
     Some(unsafe { (&raw const (*context).main).read() })
 }
 
-/// Appends to the reply of the call that runs on this thread. `false` if none runs or the reply gets too long.
+/// Appends to the reply of the call that runs on this thread. Returns `false` if none runs or the reply gets
+/// too long.
 pub(super) fn append(bytes: Lent<'_>) -> bool {
     let context = CURRENT.get();
     if context.is_null() {
         return false;
     }
-    // SAFETY: `CURRENT` is not null only inside `Context::call`, whose borrow of the context is idle meanwhile; a service
-    // runs on the same thread and none calls another.
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, whose borrow of the context is idle
+    // meanwhile; a service runs on the same thread and none calls another.
     let context = unsafe { &mut *context };
     if context.diverted || bytes.len() > context.limit - context.reply.len() {
         context.diverted = true;
@@ -134,20 +137,20 @@ pub(super) fn append(bytes: Lent<'_>) -> bool {
     true
 }
 
-/// Has the call that runs on this thread forwarded to `peer`, once it returns.
+/// Forwards the call that runs on this thread to `peer`, once it returns.
 pub(super) fn forward(peer: Lent<'_>, payload: Lent<'_>) -> Result<(), NotForwarded> {
     let context = CURRENT.get();
     if context.is_null() {
         return Err(NotForwarded::Twice);
     }
-    // SAFETY: as in `append`.
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context };
     context.forwarding.ask(peer, payload)?;
     context.diverted = true;
     Ok(())
 }
 
-/// Why a call was not left.
+/// Why a call was not ended.
 pub(super) enum NotLeft {
     /// None runs on this thread.
     NoCall,
@@ -155,24 +158,24 @@ pub(super) enum NotLeft {
     Across(Foreign),
 }
 
-/// Ends the call that runs on this thread, with a message of which at most the limit is kept; returns only if it cannot. `slot` and
-/// `frame` say where the call of the service lies on the stack ([`enter::foreign`]).
+/// Ends the call that runs on this thread, with a message that is cut at the limit; returns only if it
+/// cannot. `slot` and `frame` locate the service's frame on the stack ([`enter::foreign`]).
 pub(super) fn abandon(message: Lent<'_>, slot: usize, frame: usize) -> NotLeft {
     let context = CURRENT.get();
     if context.is_null() {
         return NotLeft::NoCall;
     }
-    // SAFETY: `CURRENT` is not null only inside `Context::call`, and `way_out` was written by the `enter` of this call, which has not
-    // returned; only this field is read.
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, and `way_out` was written by the `enter` of
+    // this call, which has not returned; only this field is read.
     let way_out = unsafe { (&raw const (*context).way_out).read() };
     // SAFETY: the service was entered with these on the stack of this thread, inside that `enter`.
     if let Some(function) = unsafe { enter::foreign(slot, frame, way_out) } {
         return NotLeft::Across(function);
     }
-    // SAFETY: as in `append`. The reference is not used after the jump, and owns nothing; `way_out` was written by the
-    // `enter` of this call, which has not returned, and between it and here there is only injected code and the service
-    // that called this: `foreign` has found nothing else, and where it cannot tell the author of the code vouches for it
-    // (see `call`).
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference is not used
+    // after the jump, and owns nothing. `way_out` was written by the `enter` of this call, which has not
+    // returned. Between it and here there are only injected code and the service that called this: `foreign`
+    // has found nothing else, and where it cannot see, the author of the code guarantees it (see `call`).
     unsafe {
         let context = &mut *context;
         context.reply.clear();

@@ -1,4 +1,4 @@
-//! Calling code that was placed by somebody else than a target.
+//! Calling code that a program has placed itself, without a target.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,7 @@ use farjump_loader::{Exports, Linked};
 use super::enter::Main;
 use super::{Context, Ended, services};
 
-/// Calls code that its user placed himself ([`farjump_loader::Store`]), as a target would: with the services of
+/// Calls code that its user placed ([`farjump_loader::Store`]), as a target would: with the services of
 /// `farjump_ifunc.h` around it. For interfaces that keep code and bring frames in ways of their own.
 ///
 /// Making one costs nothing. A call may make another one inside it, with a caller of its own.
@@ -17,31 +17,31 @@ pub struct Caller(Context);
 /// How a call ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Called<'a> {
-    /// It returned, and had replied this.
+    /// It returned, with this reply.
     Returned(&'a [u8]),
     /// It called `farjump_panic` with this message.
     Panicked(&'a [u8]),
 }
 
 impl Caller {
-    /// One that has called nothing yet.
+    /// A caller that has called nothing yet.
     pub fn new() -> Caller {
         Caller(Context::new())
     }
 
-    /// What code may import that is called by this: the services, `memcpy` and the other three that are always there.
+    /// Exports for code called by this: the services, and `memcpy` and the other three that always exist.
     pub fn exports() -> Exports {
         let mut exports = Exports::new();
         services::offer(&mut exports);
         exports
     }
 
-    /// Calls the function of `linked`. Inside, `farjump_forward` finds no peer.
+    /// Calls the function of `linked`. Inside, `farjump_forward` finds no destination.
     ///
     /// # Safety
-    /// `payload` must be valid for reads and writes of `len` bytes during the call and aligned as the code asks, and
-    /// `target_args` be what its author was told. What the code itself does is the business of who placed it: native code in a
-    /// process is trusted code (`docs/security.md`).
+    /// `payload` must be valid for reads and writes of `len` bytes during the call and aligned as the code
+    /// asks. `target_args` must be as the code's author expects. The program that placed the code is
+    /// responsible for its actions: native code in a process is trusted code (`docs/security.md`).
     pub unsafe fn call(
         &mut self,
         linked: &Linked,
@@ -50,7 +50,8 @@ impl Caller {
         target_args: *mut c_void,
     ) -> Called<'_> {
         let main: Main = linked.main();
-        // SAFETY: the code is placed as long as `linked` is borrowed, and the arguments are as the caller vouches.
+        // SAFETY: the code is placed as long as `linked` is borrowed, and the caller guarantees the
+        // arguments.
         let ended = unsafe { self.0.call(main, payload, len, target_args, usize::MAX) };
         match ended {
             Ended::Panicked => Called::Panicked(self.0.reply()),

@@ -1,28 +1,29 @@
 //! Entering injected code, and leaving it from the middle.
 //!
-//! `farjump_panic` ends a call from anywhere inside it, and injected code has no unwind tables. So the way out is laid
-//! before the way in: [`enter`] pushes what it needs to go on, notes the stack pointer and calls; [`leave`] puts the stack
-//! pointer back and goes on from there. The registers that the System V ABI has a callee preserve, which the code that is
-//! left behind does not restore, are named as overwritten, so that the compiler keeps nothing in them meanwhile. Nothing in
-//! between is run again or cleaned up, so what lies in between must own nothing: injected code is compiled to abort on
-//! panic, and `farjump_panic` is the only function of ours that leaves this way.
+//! `farjump_panic` ends a call from anywhere inside it, and injected code has no unwind tables. So [`enter`]
+//! prepares the exit before the call: it pushes the registers to restore, notes the stack pointer and calls.
+//! [`leave`] restores the stack pointer and continues there. [`enter`] declares the callee-saved registers of
+//! the System V ABI as overwritten, because abandoned code does not restore them. Nothing in between is run
+//! again or cleaned up, so frames in between must own nothing: injected code is compiled to abort on panic,
+//! and `farjump_panic` is farjump's only function that leaves this way.
 //!
-//! A function of the target, or of a library, that injected code has called and that has called it back may own anything: a lock,
-//! for one. [`foreign`] finds it between the two, and then nothing is left (`docs/decisions/panic.md`).
+//! A function of the target or of a library that lies in between may own anything, for example a lock.
+//! [`foreign`] finds it, and then the call is not left (`docs/decisions/panic.md`).
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// `NAME_main`, as the papers have it: payload, its size in bytes, and what the target hands to all functions.
+/// `NAME_main`, as the papers define it: payload, its size in bytes, and the target's arguments for all
+/// functions.
 pub(crate) type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
-/// Calls `main(payload, size, target_args)`. Returns 0 when it returned, 1 when it was ended by [`leave`] with the stack
-/// pointer that this wrote to `way_out`.
+/// Calls `main(payload, size, target_args)`. Returns 0 if `main` returned, and 1 if [`leave`] ended it with
+/// the stack pointer that this function wrote to `way_out`.
 ///
 /// # Safety
-/// `main` must be injected code that may be called so; `way_out` must be valid for a write, and what is written there is
-/// of use only until this returns.
+/// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
+/// there is usable only until this function returns.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn enter(
@@ -33,9 +34,9 @@ pub(crate) unsafe fn enter(
     way_out: *mut usize,
 ) -> u32 {
     let left: u32;
-    // SAFETY: the four words pushed keep the stack aligned to 16, as it is on entry; both ways out take them off again. Of
-    // the registers, rbp and rbx are pushed, because the compiler does not let them be named as overwritten, and all others
-    // are. What `main` does is the business of the caller.
+    // SAFETY: the four words pushed keep the stack aligned to 16, as it is on entry; both exits take them off
+    // again. Of the registers, rbp and rbx are pushed, because the compiler does not let them be named as
+    // overwritten, and all others are so named. The caller guarantees `main`.
     unsafe {
         core::arch::asm!(
             "push rbp",
@@ -99,23 +100,25 @@ struct Object {
     base: usize,
 }
 
-/// The innermost function that is not injected between a service and the `enter` that wrote `way_out`: `slot` is where the return
-/// address of the service lies, and `frame` what the register held that points to frames, as the service was called.
+/// The innermost function that is not injected between a service and the `enter` that wrote `way_out`. `slot`
+/// is the address of the service's return address, and `frame` the value of the frame pointer when the
+/// service was called.
 ///
-/// `farjump build` has injected code keep frame pointers, so from one injected function to the one that called it the way is known,
-/// and the return address of the first that was called from elsewhere lies in a program or library that the system has loaded. Code
-/// that keeps none (objects that something else compiled) leads nowhere at some place: what lies beyond is not seen.
+/// `farjump build` has injected code keep frame pointers, so the way from one injected function to its caller
+/// is known. The return address of the first function called from elsewhere lies in a program or library that
+/// the system has loaded. Code without frame pointers (objects that something else compiled) ends the search:
+/// frames beyond it are not seen.
 ///
 /// # Safety
 /// `slot` must be in use, on a stack of this thread, and that `enter` must not have returned yet.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn foreign(mut slot: usize, mut frame: usize, way_out: usize) -> Option<Foreign> {
     const WORD: usize = size_of::<usize>();
-    // Below what `enter` pushed is where the call of `NAME_main` returns to.
+    // The return address of `NAME_main` lies below the words that `enter` pushed.
     let last = way_out - WORD;
     while slot < last {
-        // SAFETY: it is between the service's own part of the stack and that of `enter`, both of which are in use, or where the last
-        // function's frame pointer leads, which was checked to be there too.
+        // SAFETY: the address lies between the service's own part of the stack and that of `enter`, both of
+        // which are in use, or at the last function's frame pointer, which was checked to lie there too.
         let address = unsafe { (slot as *const usize).read() };
         if let Some(object) = object_of(address)
             && is_return_address(address)
@@ -126,7 +129,7 @@ pub(crate) unsafe fn foreign(mut slot: usize, mut frame: usize, way_out: usize) 
             return None;
         }
         slot = frame + WORD;
-        // SAFETY: as above.
+        // SAFETY: `frame` was checked to lie in the same part of the stack.
         frame = unsafe { (frame as *const usize).read() };
     }
     None
@@ -135,13 +138,14 @@ pub(crate) unsafe fn foreign(mut slot: usize, mut frame: usize, way_out: usize) 
 /// Whether the instruction before `address`, in code of a program or library, is a call.
 #[cfg(target_arch = "x86_64")]
 fn is_return_address(address: usize) -> bool {
-    // SAFETY: code of what the system has loaded can be read, and does not begin at its first byte, which is that of its header.
+    // SAFETY: loaded code can be read, and does not begin at the first byte of its object, which is the
+    // header's.
     let byte = |back: usize| unsafe { ((address - back) as *const u8).read() };
     // `call rel32`, or `call r/m64` with up to a SIB byte and a displacement.
     byte(5) == 0xe8 || (2..=7).any(|back| byte(back) == 0xff && byte(back - 1) >> 3 & 7 == 2)
 }
 
-/// The program or library that `address` is in; `None` of injected code, which the system did not load.
+/// The program or library that contains `address`; `None` for injected code, which the system did not load.
 #[cfg(target_arch = "x86_64")]
 fn object_of(address: usize) -> Option<Object> {
     let mut found = MaybeUninit::<libc::Dl_info>::uninit();
@@ -153,11 +157,11 @@ fn object_of(address: usize) -> Option<Object> {
         found.assume_init()
     };
     let base = found.dli_fbase.addr();
-    // Nothing of it is code before its header.
+    // An object has no code before its header.
     if found.dli_fname.is_null() || address < base + 64 {
         return None;
     }
-    // SAFETY: it is the name by which the system keeps what it has loaded, and injected code unloads nothing meanwhile.
+    // SAFETY: it is the system's name of a loaded object, and injected code unloads nothing meanwhile.
     let path = unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned();
     Some(Object { path, base })
 }
@@ -187,7 +191,7 @@ mod tests {
     }
 
     unsafe extern "C" fn leaves(payload: *mut c_void, size: usize, args: *mut c_void) {
-        // SAFETY: as above; the test passes where `enter` wrote the way out.
+        // SAFETY: the test below passes the address to which `enter` wrote the way out.
         unsafe {
             if size > 0 {
                 leaves(payload, size - 1, args);

@@ -1,28 +1,30 @@
-//! What injected code may forward itself to, and what it asked for: a target's peers, as `farjump_forward` sees them.
+//! Forward requests: a target's destinations, as `farjump_forward` sees them, and the request of the running
+//! call.
 
 use super::lent::Lent;
 
-/// Why `farjump_forward` does not take a call over. The numbers are those of `farjump_ifunc.h`.
+/// Why `farjump_forward` rejects a call. The numbers are those of `farjump_ifunc.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub(crate) enum NotForwarded {
-    /// No peer has that name.
+    /// No destination has that name.
     UnknownPeer = -1,
-    /// No frame to the peer can be that long.
+    /// No frame to the destination can be that long.
     TooLarge = -2,
-    /// As much is under way to the peer as may be.
+    /// The destination has its maximum of calls under way.
     Busy = -3,
     /// This call is forwarded already, or none runs on this thread.
     Twice = -4,
 }
 
-/// A peer, and what may be forwarded to it now.
+/// A destination, and its present allowance.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) name: Box<str>,
-    /// Calls that may yet be under way to it.
+    /// Further calls that may be under way to it.
     pub(crate) calls: usize,
-    /// Bytes of payload that may wait for it; `None` if nothing waits, and then one payload may be of any length.
+    /// Bytes of payload that may wait for it; `None` if nothing waits, and then one payload may be of any
+    /// length.
     pub(crate) bytes: Option<usize>,
     /// Longest payload in bytes.
     pub(crate) largest: usize,
@@ -31,21 +33,21 @@ pub(crate) struct Gate {
 /// A call to be forwarded.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// Place of the peer among the gates.
+    /// Index of the destination among the gates.
     pub(crate) peer: usize,
     pub(crate) payload: Vec<u8>,
 }
 
-/// The peers of a target, and what the call that is running asked of them.
+/// A target's destinations, and the running call's request.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarding {
-    /// In the order of the target's peers.
+    /// In the order of the target's destinations.
     pub(crate) gates: Vec<Gate>,
     asked: Option<Asked>,
 }
 
 impl Forwarding {
-    /// Notes that the call which runs is to be forwarded, when it returns.
+    /// Notes that the running call is to be forwarded when it returns.
     pub(super) fn ask(&mut self, peer: Lent<'_>, payload: Lent<'_>) -> Result<(), NotForwarded> {
         if self.asked.is_some() {
             return Err(NotForwarded::Twice);
@@ -68,7 +70,7 @@ impl Forwarding {
         self.asked.is_some()
     }
 
-    /// What the call that ended last asked for, which is then forgotten.
+    /// Takes the request of the call that ended last.
     pub(crate) fn take(&mut self) -> Option<Asked> {
         self.asked.take()
     }

@@ -1,4 +1,4 @@
-//! Code that runs in place, as the executor knows it: what was checked of it, for each source.
+//! Code that runs in place, as the executor knows it: the checked code of each source.
 
 use std::ptr::NonNull;
 
@@ -12,15 +12,15 @@ use super::{Callable, CodeTable, Executor, Named};
 use crate::Refusal;
 use crate::mode::Mode;
 
-/// Most bytes that are kept of one source's code: tens of thousands of functions with a few imports each, and more than one image can take. What is over is
-/// no loss but of time: code that comes again is checked again.
+/// Most bytes kept of one source's code: tens of thousands of functions with a few imports each, and more
+/// than one image can take. Excess code costs only time: it is checked again when it comes again.
 const LIMIT: usize = 4 << 20;
 
 /// The code of one source that was checked to run in place, by index.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     held: Vec<Option<Box<InPlace>>>,
-    /// What they take, but for the list itself.
+    /// Bytes that the codes take, but for the list itself.
     bytes: usize,
 }
 
@@ -29,7 +29,7 @@ impl Checked {
         self.held.get(usize::from(index))?.as_deref()
     }
 
-    /// Keeps `code`. If that is too much, all else goes.
+    /// Keeps `code`. If that exceeds the limit, all else is dropped.
     fn put(&mut self, index: u16, code: InPlace) {
         let index = usize::from(index);
         if self.bytes + code.footprint() > LIMIT {
@@ -54,13 +54,14 @@ impl Checked {
 }
 
 impl CodeTable {
-    /// Whether the image of `len` bytes that came by this index and identity was checked already.
+    /// Whether the image of `len` bytes with this index and id was checked already.
     pub(crate) fn is_checked(&self, index: u16, id: &CodeId, len: usize) -> bool {
         self.in_place.get(index).is_some_and(|code| code.id() == *id && code.image_len() == len)
     }
 
-    /// Makes the image at `place`, of code that was checked at `index`, fit to be called. Until [`CodeTable::over`] a crash
-    /// report names it. Its calls are counted in `usage`, which is the executor's ([`Executor::in_place_usage`]).
+    /// Makes the image at `place`, of code that was checked at `index`, ready to be called. Until
+    /// [`CodeTable::over`] a crash report names it. Its calls are counted in `usage`, which is the executor's
+    /// ([`Executor::in_place_usage`]).
     ///
     /// # Safety
     /// `place` must be of a frame that is held until the call is over.
@@ -74,13 +75,13 @@ impl CodeTable {
             self.in_place.get(index).filter(|code| code.image_len() == place.len).ok_or_else(|| {
                 Refusal::new(RefusalCause::UnknownIndex, format_args!("no code of index {index} was checked"))
             })?;
-        // SAFETY: the place is as long as the image, can be written and executed as the channel says, and is this thread's
-        // while the frame is held.
+        // SAFETY: `place` is as long as the image and can be written and executed, as the channel guarantees;
+        // it is this thread's while the frame is held.
         let main = unsafe { code.prepare(place.image, place.address) }?;
         Ok(Callable { main, usage, align: 1 << code.payload_align_log2().max(INLINE_ALIGN_LOG2) })
     }
 
-    /// The call of code at `index` that was prepared is over.
+    /// Ends the prepared call of code at `index`.
     pub(crate) fn over(&self, index: u16) {
         if let Some(code) = self.in_place.get(index) {
             code.over();
@@ -89,18 +90,18 @@ impl CodeTable {
 }
 
 impl Executor {
-    /// Whether a frame made for `epoch` may run its code in place.
+    /// Checks that a frame made for `epoch` may run its code in place.
     pub(crate) fn allow_in_place(&self, epoch: u64) -> Result<(), Refusal> {
         self.allow(Mode::InPlace)?;
         self.of_this_epoch(epoch)
     }
 
-    /// Where calls of code that runs in place are counted.
+    /// Counters of code that runs in place.
     pub(crate) fn in_place_usage(&self) -> NonNull<Usage> {
         NonNull::from(&*self.in_place)
     }
 
-    /// Checks code that is to run in place at `index`. What runs is in the frames: nothing is placed.
+    /// Checks code that is to run in place at `index`. The code stays in its frames: nothing is placed.
     pub(crate) fn check_in_place(
         &mut self,
         table: &mut CodeTable,

@@ -5,8 +5,8 @@ use std::ptr;
 
 use farjump_core::shared;
 
-/// Bytes that injected code lends a service. They may lie in the payload, and so in a mailbox that the source can write at the same
-/// time: no slice is made of them.
+/// Bytes that injected code lends a service. They may lie in the payload, and so in a mailbox that the source
+/// can write at the same time: no slice is made of them.
 #[derive(Clone, Copy)]
 pub(super) struct Lent<'a> {
     start: *const u8,
@@ -15,11 +15,11 @@ pub(super) struct Lent<'a> {
 }
 
 impl Lent<'_> {
-    /// `len` bytes at `start`; none where there are none.
+    /// `len` bytes at `start`; none if either is zero.
     ///
     /// # Safety
-    /// Where neither is zero, `start` must be valid for reads of `len` bytes as long as the result is used, and no thread of this
-    /// process writes there meanwhile.
+    /// If neither is zero, `start` must be valid for reads of `len` bytes as long as the result is used, and
+    /// no thread of this process writes there meanwhile.
     pub(super) unsafe fn new(start: *const u8, len: usize) -> Self {
         Lent { start, len: if start.is_null() { 0 } else { len }, lent: PhantomData }
     }
@@ -28,9 +28,9 @@ impl Lent<'_> {
         self.len
     }
 
-    /// Whether they are these bytes.
+    /// Whether they equal `bytes`.
     pub(super) fn are(self, bytes: &[u8]) -> bool {
-        // SAFETY: as many bytes are valid for reads, as `new`'s caller vouches.
+        // SAFETY: `new`'s caller guarantees that so many bytes are valid for reads.
         self.len == bytes.len() && unsafe { shared::equals(self.start, bytes) }
     }
 
@@ -39,8 +39,9 @@ impl Lent<'_> {
     pub(super) fn append_to(self, into: &mut Vec<u8>, most: usize) {
         let (had, len) = (into.len(), self.len.min(most));
         into.reserve(len);
-        // SAFETY: so many bytes are valid for reads, as `new`'s caller vouches. The vector has room for them behind what it had, which
-        // is memory of its own, and they are written before its length says that they are there.
+        // SAFETY: `new`'s caller guarantees that so many bytes are valid for reads. `reserve` has made space
+        // for them in the vector, which is memory of its own, and they are written before the length covers
+        // them.
         unsafe {
             shared::copy_out(self.start, into.as_mut_ptr().add(had), len);
             into.set_len(had + len);

@@ -1,6 +1,6 @@
-//! Running injected code: what a frame names is looked up, placed if it is new, and called.
+//! Running injected code: the code that a frame names is looked up, placed if it is new, and called.
 //!
-//! [`Executor`] is what all targets share, whatever brings their frames. A [`CodeTable`] belongs to one source.
+//! All targets share [`Executor`], whatever brings their frames. A [`CodeTable`] belongs to one source.
 
 mod bind;
 mod builder;
@@ -62,49 +62,50 @@ pub struct Executor {
     pub(crate) policy: Policy,
     /// The calls of code that runs in place.
     in_place: Box<Usage>,
-    /// [`Executor::make_room`] was called for what is bound next.
+    /// Whether [`Executor::make_room`] was called for the next binding.
     room_was_made: bool,
-    /// The functions that are here without having come, by name.
+    /// Functions of the target's own, by name.
     local: HashMap<Arc<str>, Arc<Linked>>,
-    /// That of these that was called last.
+    /// The one of these that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
 }
 
-// SAFETY: the one field that is not Send is the pointer handed to injected code; who sets it vouches that it may be used
-// from whichever thread runs the executor (`set_target_args`).
+// SAFETY: the one field that is not Send is the pointer handed to injected code. The caller of
+// `set_target_args` guarantees that it may be used from whichever thread runs the executor.
 unsafe impl Send for Executor {}
 
 impl Executor {
-    /// What to offer and how much to hold.
+    /// Begins an executor with choices: exports and limits.
     pub fn builder() -> ExecutorBuilder {
         ExecutorBuilder::default()
     }
 
-    /// What injected functions get as their third argument.
+    /// Sets the third argument of injected functions.
     ///
     /// # Safety
-    /// `args` must be null, or valid for whatever the injected functions of this target do with it, on the thread that runs
-    /// the executor, until it is set anew or the executor is dropped.
+    /// `args` must be null, or valid for whatever the injected functions of this target do with it, on the
+    /// thread that runs the executor, until it is set again or the executor is dropped.
     pub unsafe fn set_target_args(&mut self, args: *mut c_void) {
         self.target_args = args;
     }
 
-    /// This executor's epoch: a random number that tells it apart from every one before it at the same address.
+    /// This executor's epoch: a random number that distinguishes it from every earlier one at the same
+    /// address.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The symbols offered as exports, in no order.
+    /// The names of the exports, in no order.
     pub fn exports(&self) -> impl Iterator<Item = &str> {
         self.resolver.exports().names()
     }
 
-    /// The code held.
+    /// The code in the store.
     pub fn images(&self) -> impl Iterator<Item = &Arc<Linked>> {
         self.store.iter()
     }
 
-    /// The code `id`, if it is held.
+    /// The code `id`, if it is in the store.
     pub(crate) fn image(&self, id: &CodeId) -> Option<&Arc<Linked>> {
         self.store.get(id)
     }
@@ -114,7 +115,7 @@ impl Executor {
         self.local.values().any(|own| Arc::ptr_eq(own, linked))
     }
 
-    /// What was counted.
+    /// The executor's statistics.
     pub(crate) fn counted(&self) -> Stats {
         let store = &self.store;
         let capacity = store.capacity();
@@ -132,10 +133,12 @@ impl Executor {
         stats
     }
 
-    /// Drops code, the least recently used first, until there is room for `need` or nothing more can go. `release` is called
-    /// with each before it goes: no table may bind it any more. Functions set by [`Executor::set_local`] stay.
+    /// Drops code, the least recently used first, until there is capacity for `need` or nothing more can go.
+    /// `release` is called with each image before it goes: no table may bind it any more. Functions set by
+    /// [`Executor::set_local`] stay.
     ///
-    /// The next time that code is bound it is placed or refused, whatever it needs: asking for room again would bring none.
+    /// The next time that code is bound it is placed or refused, whatever it needs: a further request for
+    /// capacity would find none.
     pub(crate) fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<Linked>)) {
         let local = &self.local;
         let before = self.store.evictions();
@@ -148,17 +151,17 @@ impl Executor {
         log::debug!("dropped {} images to make room", self.store.evictions() - before);
     }
 
-    /// Drops the code `id` from the store; `false` if it is not there. Its statics are gone with it.
+    /// Drops the code `id` from the store; `false` if it is not there. Its statics are lost.
     pub(crate) fn forget(&mut self, id: &CodeId) -> bool {
         self.store.forget(id)
     }
 
-    /// Has the function of `library` here from now on, in place of one of the same name, for calls in which only the name
-    /// travels ([`Mode::Local`]).
+    /// Adds the function of `library` to this process, in place of one of the same name, for calls in which
+    /// only the name travels ([`Mode::Local`]).
     ///
     /// # Errors
-    /// [`Error::Refused`] when its image cannot be linked with what is offered; the function there was stays then. When it has
-    /// no image for this machine.
+    /// [`Error::Refused`] when its image cannot be linked with the exports; the old function stays then. Also
+    /// when it has no image for this machine.
     pub fn set_local(&mut self, library: &Library) -> Result<(), Error> {
         self.set_local_with(library, |_| {})
     }
@@ -187,35 +190,37 @@ impl Executor {
         Ok(())
     }
 
-    /// Offers a function as `name` from now on, before all that was offered by that name until now. Code that was linked before
-    /// keeps what it had. Names that begin with `farjump_` are the services', and stay theirs; so do `memcpy`, `memmove`, `memset`
-    /// and `memcmp`.
+    /// Offers a function as `name` from now on, before all earlier exports of that name. Code linked before
+    /// keeps its addresses. Names that begin with `farjump_` are reserved for the services; so are `memcpy`,
+    /// `memmove`, `memset` and `memcmp`.
     pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
         if !services::is_reserved(name) {
-            // SAFETY: as in `ExecutorBuilder::export`.
+            // SAFETY: the function stays as long as this process's code, as in `ExecutorBuilder::export`.
             unsafe { self.resolver.interpose(name, function.address()) };
         }
     }
 
-    /// As [`Executor::export`], an address of a function or of data, as C gives it.
+    /// As [`Executor::export`], for an address of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as the executor lives.
+    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as
+    /// the executor lives.
     pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         unsafe { self.resolver.interpose(name, address) };
     }
 
-    /// As [`Executor::export`], the address of data.
+    /// As [`Executor::export`], for the address of data.
     pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
         if !services::is_reserved(name) {
-            // SAFETY: as in `ExecutorBuilder::export_data`.
+            // SAFETY: the data is `'static`, as in `ExecutorBuilder::export_data`.
             unsafe { self.resolver.interpose(name, (&raw const *data).cast()) };
         }
     }
 
-    /// As [`Executor::export`], every symbol that a shared library defines itself, by path or soname. It is loaded now, which runs
-    /// its constructors, and stays until the process ends. Returns the names of exports that it takes the place of.
+    /// As [`Executor::export`], for every symbol that a shared library itself defines, by path or soname. It
+    /// is loaded now, which runs its constructors, and stays until the process ends. Returns the names of the
+    /// exports that it replaces.
     ///
     /// # Errors
     /// [`Error::Library`] when it cannot be loaded.
@@ -223,11 +228,11 @@ impl Executor {
     /// # Safety
     /// As for [`ExecutorBuilder::library`]; its constructors run now.
     pub unsafe fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         Ok(unsafe { self.resolver.interpose_library(path.as_ref()) }?)
     }
 
-    /// As [`Executor::export_library`], of a library that is no file here: `name` is what messages call it.
+    /// As [`Executor::export_library`], for a library without a file here: `name` is its name in messages.
     ///
     /// # Errors
     /// As [`Executor::export_library`].
@@ -235,17 +240,17 @@ impl Executor {
     /// # Safety
     /// As for [`Executor::export_library`].
     pub unsafe fn export_library_bytes(&mut self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         Ok(unsafe { self.resolver.interpose_bytes(name, library) }?)
     }
 
-    /// No longer has a function of this name here; `false` if there was none.
+    /// Removes the function of this name from the target's own; `false` if there was none.
     pub fn remove_local(&mut self, name: &str) -> bool {
         self.recent_local = None;
         self.local.remove(name).is_some()
     }
 
-    /// The function of this name that is here.
+    /// The target's own function of this name.
     #[inline]
     pub(crate) fn local(&mut self, name: &[u8]) -> Result<Callable, Refusal> {
         match &self.recent_local {

@@ -1,8 +1,9 @@
-//! The file in which perf looks for the names of code that no file on disk holds: `/tmp/perf-PID.map`.
+//! The perf map: a file in which perf looks for the names of code that no file on disk contains,
+//! `/tmp/perf-PID.map`.
 //!
-//! One line for each image (perf's `jit-interface.txt`): address and length in hexadecimal digits, and the name. perf reads
-//! it when it reports, which may be long after this process ended: it is left behind. Symbols do not travel, so that an
-//! image is one line, whatever functions it is made of.
+//! One line for each image (perf's `jit-interface.txt`): address and length in hexadecimal digits, and the
+//! name. perf reads it when it reports, which may be long after this process ended, so the file is left
+//! behind. Symbols do not travel, so an image is one line, whatever functions it consists of.
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{self, Write};
@@ -14,7 +15,7 @@ use farjump_loader::Linked;
 
 use crate::Error;
 
-/// The file of this process, and the process that this is: a forked child has code and a file of its own.
+/// The file and the id of this process: a forked child has code and a file of its own.
 static OPEN: Mutex<Option<(u32, Arc<File>)>> = Mutex::new(None);
 
 /// The perf map of this process. All executors of a process write to one file.
@@ -24,11 +25,11 @@ pub(super) struct PerfMap {
 }
 
 impl PerfMap {
-    /// Opens it. What is there before this process first does so was left by another process of the same number, and would
-    /// give its names to our addresses: it is removed.
+    /// Opens it. A file that existed before this process first does so was left by another process of the
+    /// same number, and would give its names to our addresses: it is removed.
     ///
     /// # Errors
-    /// When the file cannot be made, or belongs to somebody else.
+    /// When the file cannot be made, or belongs to another user.
     pub(super) fn open() -> Result<PerfMap, Error> {
         let pid = std::process::id();
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,11 +45,12 @@ impl PerfMap {
         Ok(PerfMap { file })
     }
 
-    /// Names the place of `linked`. Without this line perf shows addresses, and nothing else is wrong: a failure is logged.
+    /// Adds the address of `linked`. Without this line perf shows addresses, and all else works: a failure is
+    /// logged.
     pub(super) fn add(&self, linked: &Linked) {
         let block = linked.block();
         let line = format!("{:x} {:x} ifunc:{}\n", block.address(), block.code_len(), linked.name());
-        // In one piece: a line of another executor of this process goes before or behind it.
+        // In one write, so that lines of other executors of this process do not mix with it.
         if let Err(error) = (&*self.file).write_all(line.as_bytes()) {
             log::warn!(
                 "perf will not know `{}`: {}: {error}",
@@ -59,13 +61,13 @@ impl PerfMap {
     }
 }
 
-/// Where perf looks, whatever TMPDIR says.
+/// perf's path for the file, whatever TMPDIR says.
 fn path(pid: u32) -> PathBuf {
     format!("/tmp/perf-{pid}.map").into()
 }
 
-/// Makes the file anew, readable for this user alone, as it says where code lies. Anybody can put something of this name
-/// into /tmp: nothing that is there already is written to, nor what it is a link to.
+/// Makes the file anew, readable for this user alone, because it lists addresses of code. Any user can put a
+/// file of this name into /tmp: an existing file is not written, nor the target of a link.
 fn create(path: &Path) -> io::Result<File> {
     match remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

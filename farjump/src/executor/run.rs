@@ -12,9 +12,10 @@ impl Executor {
     /// Calls code. Its reply, of at most `reply_limit` bytes, is then in [`Executor::reply`].
     ///
     /// # Safety
-    /// `code` must come from a table that still holds it, or be this executor's own, or lie in a frame that is held. `payload` must be valid for reads and writes of `len` bytes during
-    /// the call, and aligned as the code asks. What the code itself does is the business of who lets sources in: native code
-    /// in a process is trusted code (`docs/security.md`).
+    /// `code` must come from a table that still holds it, or be this executor's own, or lie in a frame that
+    /// is held. `payload` must be valid for reads and writes of `len` bytes during the call, and aligned as
+    /// the code asks. Native code in a process is trusted code: the user who admits sources is responsible
+    /// for its actions (`docs/security.md`).
     #[inline(always)]
     pub(crate) unsafe fn run(
         &mut self,
@@ -23,13 +24,13 @@ impl Executor {
         len: usize,
         reply_limit: usize,
     ) -> Ended {
-        // SAFETY: it is part of what the table holds.
+        // SAFETY: `usage` belongs to the code, which the caller guarantees is held.
         if unsafe { code.usage.as_ref() }.is_due() {
-            // SAFETY: as the caller vouches.
+            // SAFETY: this function's caller gives the same guarantees.
             return unsafe { self.run_timed(code, payload, len, reply_limit) };
         }
-        // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the table holds it; the
-        // arguments are as this function's caller vouches.
+        // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the
+        // table holds it; this function's caller guarantees the arguments.
         unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) }
     }
 
@@ -39,23 +40,23 @@ impl Executor {
     /// As for the first argument of [`Executor::run`].
     #[inline(always)]
     pub(crate) unsafe fn count(&mut self, code: Callable) {
-        // SAFETY: it is part of what the table holds.
+        // SAFETY: `usage` belongs to the code, which the caller guarantees is held.
         unsafe { code.usage.as_ref() }.count(self.clock.tick());
     }
 
-    /// What keeps the code in its place that a call of `index`, or of a function of the target's own, has run.
+    /// The reference that keeps the code of `index`, or a function of the target's own, placed.
     pub(crate) fn held(&self, table: &CodeTable, index: u16, code: Callable) -> Option<Arc<Linked>> {
         let bound = table.bound(index).map(|(_, linked)| linked);
         let mut all = bound.into_iter().chain(self.local.values());
         all.find(|linked| linked.main() as usize == code.main as usize).cloned()
     }
 
-    /// Where calls may be forwarded to, and what the last call asked for.
+    /// Destinations for calls, and the request of the last call.
     pub(crate) fn forwarding(&mut self) -> &mut Forwarding {
         self.context.forwarding()
     }
 
-    /// Calls code, and notes how long it took.
+    /// Calls code, and notes the time that it took.
     ///
     /// # Safety
     /// As [`Executor::run`].
@@ -69,9 +70,11 @@ impl Executor {
         reply_limit: usize,
     ) -> Ended {
         let start = self.clock.set();
-        // SAFETY: as in `run`.
+        // SAFETY: `main` is the entry of a placed image, and this function's caller guarantees the arguments,
+        // as in `run`.
         let ended = unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) };
-        // SAFETY: as in `run`; nothing was unbound meanwhile, for that takes this executor.
+        // SAFETY: the caller guarantees that the code is held; nothing was unbound meanwhile, because that
+        // takes this executor.
         unsafe { code.usage.as_ref() }.took(start.elapsed());
         ended
     }
@@ -81,7 +84,7 @@ impl Executor {
         self.reply_limit
     }
 
-    /// What the last call replied, or the message of its panic.
+    /// Reply of the last call, or the message of its panic.
     pub(crate) fn reply(&self) -> &[u8] {
         self.context.reply()
     }

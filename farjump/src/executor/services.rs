@@ -1,4 +1,4 @@
-//! What every target offers to injected code: `farjump_ifunc.h`, seen from the other side.
+//! Services: the functions of `farjump_ifunc.h` that every target offers to injected code.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -9,8 +9,8 @@ use super::context::{self, NotLeft};
 use super::forward_requests::NotForwarded;
 use super::lent::Lent;
 
-/// Whether every target offers something of this name, which safe code may take for what it is: the services, and the four
-/// functions that compilers call unasked.
+/// Whether every target offers an export of this name, on whose type safe code may rely: the services, and
+/// the four functions that compilers call on their own.
 pub(super) fn is_reserved(name: &str) -> bool {
     let reserved = name.starts_with("farjump_") || matches!(name, "memcpy" | "memmove" | "memset" | "memcmp");
     if reserved {
@@ -21,7 +21,8 @@ pub(super) fn is_reserved(name: &str) -> bool {
 
 /// Adds the services to `exports`.
 pub(super) fn offer(exports: &mut Exports) {
-    // SAFETY: they are what `farjump_ifunc.h` declares by these names, and stay as long as this library.
+    // SAFETY: they are the functions that `farjump_ifunc.h` declares by these names, and stay as long as this
+    // library.
     unsafe {
         exports.insert("farjump_reply", farjump_reply as *const c_void);
         exports.insert("farjump_forward", farjump_forward as *const c_void);
@@ -29,7 +30,7 @@ pub(super) fn offer(exports: &mut Exports) {
     }
 }
 
-/// Appends `len` bytes to this call's reply. 0, or -1 if the reply would get too long.
+/// Appends `len` bytes to this call's reply. Returns 0, or -1 if the reply would get too long.
 unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
     if len == 0 {
         return 0;
@@ -37,12 +38,14 @@ unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
     if bytes.is_null() {
         return -1;
     }
-    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code is.
+    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code
+    // is.
     let bytes = unsafe { Lent::new(bytes.cast(), len) };
     if context::append(bytes) { 0 } else { -1 }
 }
 
-/// Has this call forwarded, with this payload, to the peer that the target knows by `peer`. 0, or a [`NotForwarded`].
+/// Forwards this call, with this payload, to the destination that the target knows by `peer`. Returns 0, or a
+/// [`NotForwarded`].
 unsafe extern "C" fn farjump_forward(
     peer: *const c_char,
     peer_len: usize,
@@ -58,7 +61,8 @@ unsafe extern "C" fn farjump_forward(
     }
 }
 
-/// Ends this call; the source's wait fails with the message. Hands [`panic`] where this call of it lies on the stack.
+/// Ends this call; the source's wait fails with the message. Passes its own location on the stack to
+/// [`panic`].
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
@@ -72,9 +76,9 @@ unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
     unsafe { panic(message, len, 0, 0) }
 }
 
-/// `farjump_panic`, whose return address lies at `slot`, and which was called with `frame` in the register that points to frames.
+/// `farjump_panic`, whose return address lies at `slot`, and which was called with frame pointer `frame`.
 unsafe extern "C" fn panic(message: *const c_char, len: usize, slot: usize, frame: usize) -> ! {
-    // SAFETY: as in `farjump_reply`.
+    // SAFETY: the header asks injected code for `len` readable bytes, as in `farjump_reply`.
     let mut message = unsafe { Lent::new(message.cast(), len) };
     if message.len() == 0 {
         message = Lent::from(&b"(no message)"[..]);
@@ -83,7 +87,7 @@ unsafe extern "C" fn panic(message: *const c_char, len: usize, slot: usize, fram
     let message = message.to_vec();
     let said = String::from_utf8_lossy(&message);
     match left {
-        // The code called us from a thread of its own, and there is nothing to go back to.
+        // The code called from a thread of its own, which has no call to end.
         NotLeft::NoCall => eprintln!("farjump: injected code panicked outside a call: {said}"),
         NotLeft::Across(function) => eprintln!(
             "farjump: injected code panicked in a function that was called back from {function}, which must not be left in the \

@@ -1,12 +1,12 @@
-//! Small messages that travel together.
+//! Batches: small one-way calls that share frames.
 
 use farjump_loader::Library;
 
 use super::Link;
 use crate::Error;
 
-/// Messages of a link that are put together into frames, so that many small ones cost little more than a few big ones. Made by
-/// [`Link::batch`].
+/// Collects small calls of a link into shared frames, so that many small ones cost little more than a few
+/// large ones. Made by [`Link::batch`].
 ///
 /// ```no_run
 /// # fn main() -> Result<(), farjump::Error> {
@@ -35,25 +35,26 @@ impl<'l> Batch<'l> {
         Batch { link }
     }
 
-    /// Injects without asking for a reply, as [`Link::send`] does, and in the same order; but the message may wait for others that
-    /// share its frame: those for the same function, cached, of one length of up to 256 bytes, up to 1 KiB or 128 of them.
-    /// The frame goes when it is full or something comes that does not fit it, before anything else is sent on the link, and
-    /// when the batch is finished or dropped.
+    /// Injects without asking for a reply, as [`Link::send`] does, and in the same order, but the call may
+    /// wait for others to share its frame. Calls share a frame if they are of the same function, cached, and
+    /// of one length of up to 256 bytes; a frame takes up to 1 KiB or 128 of them. The frame is sent when it
+    /// is full or the next call does not fit it, before anything else is sent on the link, and when the batch
+    /// is finished or dropped.
     ///
     /// # Errors
-    /// As [`Link::send`]. The messages before are not lost: those that wait go with the next try.
+    /// As [`Link::send`]. Earlier calls are not lost: those that wait are sent with the next attempt.
     #[inline]
     pub fn send(&mut self, library: &Library, args: &[u8]) -> Result<(), Error> {
         self.link.inner.borrow_mut().inject_several(library, args).map_err(|error| *error)
     }
 
-    /// Sends what waits.
+    /// Sends the calls that wait.
     ///
     /// # Errors
-    /// When the target has no room for it within the builder's send limit, or is gone. In the first case it goes before whatever is
-    /// sent next, or with [`Link::flush`].
+    /// When the target returns no credit within the builder's send limit, or is gone. In the first case the
+    /// calls are sent before the next frame of the link, or by [`Link::flush`].
     pub fn finish(self) -> Result<(), Error> {
-        // Dropping it would try again what has just failed.
+        // Dropping it would repeat the attempt that has just failed.
         let this = std::mem::ManuallyDrop::new(self);
         this.link.inner.borrow_mut().finish_several()
     }
@@ -61,8 +62,8 @@ impl<'l> Batch<'l> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        // A handler that runs inside the link may drop a batch: what waits then goes with what is sent next, as it does where there
-        // is no room for it now.
+        // A handler that runs inside the link may drop a batch. Its calls then go with the next frame of the
+        // link, as they do without credit.
         if let Ok(mut inner) = self.link.inner.try_borrow_mut() {
             let _ = inner.finish_several();
         }

@@ -1,4 +1,4 @@
-//! Connecting: what a source may choose, and the meeting that follows.
+//! Connecting: a source's choices, and the handshake that follows.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,11 @@ use crate::policy::Ceilings;
 use crate::transports::transports_for;
 use crate::{Error, Mode, Refusal};
 
-/// Room for replies, in bytes, unless asked for otherwise.
+/// Default length of the reply ring, in bytes.
 const DEFAULT_REPLY_RING: usize = 1 << 20;
 
-/// A connection to be made. Every choice has a default that suits a program on the same machine as its target.
+/// A connection to be made. Every choice has a default that suits a program on the same machine as its
+/// target.
 #[must_use]
 pub struct LinkBuilder {
     settings: Settings,
@@ -47,9 +48,9 @@ pub(super) struct Settings {
     pub(super) on_code_missing: Option<CodeMissingHandler>,
     transports: Vec<Box<dyn Transport>>,
     backends: BackendOptions,
-    /// Where the target has none of `transports`, every one of this build may be tried.
+    /// Whether every transport of this build may be tried if the target has none of `transports`.
     any_transport: bool,
-    /// Transports that were wished for and do not work on this machine.
+    /// Transports that were asked for and do not work on this machine.
     passed_over: Vec<PassedOver>,
     connect_timeout: Duration,
     reply_ring: usize,
@@ -57,7 +58,7 @@ pub(super) struct Settings {
     tcp: TcpOptions,
 }
 
-/// What a meeting gave.
+/// Result of a handshake.
 pub(super) struct Linked {
     pub(super) channel: Channel,
     pub(super) control: Control,
@@ -94,96 +95,102 @@ impl LinkBuilder {
         }
     }
 
-    /// Takes this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the better one of UCX's
-    /// that joins both sides. Unless set: `shm` where the target has it, else whatever both have.
+    /// Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the
+    /// better UCX transport that connects both processes. Default: `shm` where the target has it, else any
+    /// that both have.
     pub fn transport(mut self, name: &str) -> Self {
         self.transport = Some(name.to_owned());
         self
     }
 
-    /// Whether `ucx-am` may go over UCX's TCP. **A process that reaches a port of UCX's may then write any address of this process
-    /// without being asked for anything, and the target may as long as the link lasts** (`docs/security.md`): `tcp` reaches
-    /// other machines without that. Off unless set. The target has to allow it too
+    /// Whether `ucx-am` may use UCX's TCP. **A process that reaches a UCX port may then write any address of
+    /// this process without any check, and the target may as long as the link lasts** (`docs/security.md`):
+    /// `tcp` reaches other machines without that. Default: no. The target has to allow it too
     /// ([`TargetBuilder::ucx_tcp`](crate::TargetBuilder::ucx_tcp)).
     pub fn ucx_tcp(mut self, allowed: bool) -> Self {
         self.settings.backends = self.settings.backends.with_ucx_tcp(allowed);
         self
     }
 
-    /// Adds a transport of the caller's. Those added come before the built-in ones in the source's wishes.
+    /// Adds a transport of the caller's. Added transports come before the built-in ones in the source's
+    /// preferences.
     pub fn with_transport(mut self, transport: Box<dyn Transport>) -> Self {
         self.settings.transports.push(transport);
         self
     }
 
-    /// How the code of calls comes to run. [`Mode::Cached`] unless set; [`Link::set_mode`] changes it.
+    /// How the code of calls travels and runs. Default: [`Mode::Cached`]; [`Link::set_mode`] changes it.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.settings.mode = mode;
         self
     }
 
-    /// How long connecting may take in all. 5 seconds unless set.
+    /// Limit for connecting as a whole. Default: 5 seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
     }
 
-    /// How long an injection may wait for room at the target. 10 seconds unless set.
+    /// How long an injection may wait for credit. Default: 10 seconds.
     pub fn send_timeout(mut self, timeout: Duration) -> Self {
         self.settings.send_timeout = timeout;
         self
     }
 
-    /// Bytes of replies that the target may have written and this source not yet taken, rounded up to a power of two;
-    /// also the largest reply, and at most 2 GiB. 1 MiB unless set.
+    /// Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded
+    /// up to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
     pub fn reply_room(mut self, bytes: usize) -> Self {
         self.settings.reply_ring = bytes;
         self
     }
 
-    /// How long to spin before sleeping while waiting.
+    /// How long a wait spins before it sleeps.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
         self.settings.wait = policy;
         self
     }
 
-    /// How often a link that polls or spins asks the system whether the target is still there, at most. 1 millisecond
-    /// unless set. Everything else the target says in memory that the link reads anyway.
+    /// Shortest interval at which a link that polls or spins asks the system whether the target still exists.
+    /// Default: 1 millisecond. The target says everything else in memory that the link reads anyway.
     pub fn control_interval(mut self, interval: Duration) -> Self {
         self.settings.control_interval = interval;
         self
     }
 
-    /// The key that the target has too, for a target at `tcp:HOST:PORT`. All that goes over the control connection is then
-    /// sealed by it; what the transport carries is over `tcp` alone (`docs/security.md`). Without one only a target of this process's user
-    /// on this machine's loopback is met. Means nothing on Unix sockets.
+    /// The key that the target has too, for a target at `tcp:HOST:PORT`. The control connection is then
+    /// encrypted with it; of the transports, only `tcp` encrypts frames (`docs/security.md`). Without a key,
+    /// a link is made only to a target of the same user on this machine's loopback. No effect on Unix
+    /// sockets.
     pub fn key(mut self, key: Key) -> Self {
         self.settings.tcp.key = Some(key);
         self
     }
 
-    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust: they do over transport `tcp`,
-    /// where the target is willing too ([`TargetBuilder::clear`](crate::TargetBuilder::clear)). What the control connection carries is
-    /// sealed in any case. No unless set.
+    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust.
+    /// They do over transport `tcp`, if the target is willing too
+    /// ([`TargetBuilder::clear`](crate::TargetBuilder::clear)). The control connection is encrypted in any
+    /// case. Default: no.
     pub fn clear(mut self, clear: bool) -> Self {
         self.settings.tcp.clear = clear;
         self
     }
 
-    /// How long the target's machine may be silent before the target is taken for gone, over TCP. 10 seconds unless set;
-    /// from 1 second to 32,767. A target that only takes its time is not gone: how long to wait for it each wait says.
+    /// How long the target's machine may be silent over TCP before the target counts as gone. Default: 10
+    /// seconds; from 1 second to 32,767. A target that is only slow is not gone: each wait has a limit of its
+    /// own.
     pub fn peer_timeout(mut self, timeout: Duration) -> Self {
         self.settings.tcp.peer_timeout = timeout;
         self
     }
 
-    /// The name that the target's people see. The program's own unless set.
+    /// The name shown to users of the target. Default: the program's own.
     pub fn program(mut self, name: &str) -> Self {
         self.settings.program = Some(name.to_owned());
         self
     }
 
-    /// Runs `handler` for each frame sent with [`Link::send`] that the target refuses. It must not use the link.
+    /// Runs `handler` for each frame sent with [`Link::send`] that the target refuses. It must not use the
+    /// link.
     pub fn on_refused(mut self, handler: impl FnMut(&Refusal) + Send + 'static) -> Self {
         self.settings.on_refused = Some(Box::new(handler));
         self
@@ -195,7 +202,7 @@ impl LinkBuilder {
         self
     }
 
-    /// Runs `handler` with an ifunc's name when the target asks for its code again. It must not use the link.
+    /// Runs `handler` with an ifunc's name when the target requests its code again. It must not use the link.
     pub fn on_code_missing(mut self, handler: impl FnMut(&str) + Send + 'static) -> Self {
         self.settings.on_code_missing = Some(Box::new(handler));
         self
@@ -204,7 +211,8 @@ impl LinkBuilder {
     /// Connects.
     ///
     /// # Errors
-    /// When the address makes no sense, nobody listens there, the target refuses, or no transport is common to both.
+    /// When the address is malformed, no process listens there, the target rejects the link, or the two have
+    /// no transport in common.
     pub fn connect(mut self) -> Result<Link, Error> {
         let address: PeerAddress = self.settings.address.parse()?;
         let own = std::mem::take(&mut self.settings.transports);
@@ -218,7 +226,7 @@ impl LinkBuilder {
 }
 
 impl Settings {
-    /// Meets the target at the address.
+    /// Performs the handshake with the target at the address.
     pub(super) fn meet(&mut self) -> Result<Linked, Error> {
         let address: PeerAddress = self.address.parse()?;
         let ring = ring_len("a reply room", self.reply_ring)?;
@@ -229,7 +237,7 @@ impl Settings {
         let deadline = self.connect_deadline();
         let mut met = match meet_target(&address, &mut self.transports, &options, deadline) {
             Err(MeetError::Refused { cause: MeetRefusal::NoCommonTransport, .. }) if self.any_transport => {
-                // Only now: looking at some means to load a library.
+                // Not earlier: looking at some transports loads a library.
                 let known = |name: &str| self.transports.iter().any(|own| own.name() == name);
                 let usable = farjump_transports::make_usable(self.backends).into_iter();
                 let more: Vec<_> = usable.filter(|one| !known(one.name())).collect();
@@ -246,7 +254,8 @@ impl Settings {
         Ok(Linked { channel, control, machine, epoch, transport, limits, rights, passed_over })
     }
 
-    /// The transports that would have been taken before `transport`, and why they were not: `tried` did not join the two sides.
+    /// The transports preferred to `transport`, and why they were not taken: `tried` failed to connect the
+    /// two.
     fn passed_over_for(&self, transport: &str, tried: Vec<PassedOver>) -> Vec<PassedOver> {
         let better = |one: &str| farjump_transports::is_preferred(one, transport);
         let mut passed: Vec<_> = self
@@ -266,13 +275,13 @@ impl Settings {
         passed
     }
 
-    /// Until when a machine that says nothing from now on is not taken for gone.
+    /// Time until which a machine that is silent from now on does not count as gone.
     pub(super) fn silence_deadline(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.tcp.peer_timeout).unwrap_or_else(|| now + Duration::from_secs(3600))
     }
 
-    /// Until when something that begins now must be connected.
+    /// Time by which a connection that begins now must be made.
     pub(super) fn connect_deadline(&self) -> Instant {
         Instant::now()
             .checked_add(self.connect_timeout)
@@ -294,7 +303,7 @@ pub(crate) fn ring_len(what: &'static str, len: usize) -> Result<usize, Error> {
     }
 }
 
-/// A channel over two ends that `peer` and this side have connected.
+/// A channel over two endpoints that `peer` and this process have connected.
 pub(crate) fn joined_channel(joined: Joined, peer: &PeerIdentity) -> Result<Channel, Error> {
     let Joined { endpoint, rule, send, receive } = joined;
     let terms = Terms {

@@ -1,4 +1,4 @@
-//! A link in the hands of a target: never waited on, and watched with everything else that the target sleeps on.
+//! A link driven by a target: never waited on, and watched along with everything else that wakes the target.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::inner::Inner;
 use super::pending_calls::ReplyBytes;
 use crate::Error;
 
-/// A link over which a target forwards what it was sent. Nothing of it waits.
+/// A link over which a target forwards calls. None of its methods waits.
 #[derive(Debug)]
 pub(crate) struct Outgoing(Inner);
 
@@ -21,11 +21,12 @@ impl Outgoing {
         Outgoing(link.inner.into_inner())
     }
 
-    /// Injects `linked` with `payload` as it is. Returns the token to ask [`Outgoing::take`] with, if a reply is wanted.
+    /// Injects `linked` with `payload` as it is. Returns the token for [`Outgoing::take`], if a reply is
+    /// wanted.
     ///
     /// # Errors
-    /// [`Error::Full`] while there is no room; [`Error::TooLarge`], [`Error::TooManyFunctions`]; [`Error::PeerGone`] at
-    /// the end of the link. Nothing was sent then.
+    /// [`Error::Full`] while there is no credit; [`Error::TooLarge`], [`Error::TooManyFunctions`];
+    /// [`Error::PeerGone`] at the end of the link. Nothing was sent then.
     pub(crate) fn forward(
         &mut self,
         linked: &Arc<Linked>,
@@ -35,17 +36,17 @@ impl Outgoing {
         self.0.forward(linked, payload, wants_reply)
     }
 
-    /// Takes what has come: frames, and now and then, or if `everywhere`, what is on the control connection.
+    /// Takes arrived frames, and now and then, or if `everywhere`, control messages.
     ///
     /// # Errors
-    /// [`Error::PeerGone`] at the end of the link. The answers that came before are still there, and all other calls are
-    /// answered with this error.
+    /// [`Error::PeerGone`] at the end of the link. Replies that arrived before are kept; all other calls end
+    /// with this error.
     pub(crate) fn look(&mut self, everywhere: bool) -> Result<(), Error> {
         self.0.look()?;
         if everywhere { self.0.look_everywhere() } else { Ok(()) }
     }
 
-    /// The answer to a call, if it has come. The token is then void.
+    /// Takes the outcome of a call, if it has come. The token is then void.
     pub(crate) fn take(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
         self.0.take(token)
     }
@@ -55,7 +56,7 @@ impl Outgoing {
         self.0.max_frame()
     }
 
-    /// Prepares to sleep on both descriptors. [`Outgoing::disarm`] comes after it in any case.
+    /// Prepares to sleep on both descriptors. [`Outgoing::disarm`] follows in any case.
     ///
     /// # Errors
     /// When the transport fails.
@@ -63,7 +64,7 @@ impl Outgoing {
         self.0.arm()
     }
 
-    /// Awake again.
+    /// Ends a sleep.
     ///
     /// # Errors
     /// When the transport fails.
@@ -71,27 +72,27 @@ impl Outgoing {
         self.0.disarm()
     }
 
-    /// The control connection's descriptor.
+    /// Descriptor of the control connection.
     pub(crate) fn control(&self) -> BorrowedFd<'_> {
         self.0.control()
     }
 
-    /// Whether the control connection is to be watched for room to write.
+    /// Whether to watch the control connection for writability.
     pub(crate) fn wants_write(&self) -> bool {
         self.0.wants_write()
     }
 
-    /// Whether what the peer rings is to be watched for room to write.
+    /// Whether to watch the doorbell for writability.
     pub(crate) fn doorbell_wants_write(&self) -> bool {
         self.0.doorbell_wants_write()
     }
 
-    /// Whether the control connection has ended, and is to be watched no longer.
+    /// Whether the control connection has ended, and needs no more watching.
     pub(crate) fn is_going(&self) -> bool {
         self.0.is_going()
     }
 
-    /// What the peer rings, if its transport does; the same for the life of the link.
+    /// The doorbell's descriptor, if the transport has one; the same for the life of the link.
     pub(crate) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         self.0.doorbell()
     }

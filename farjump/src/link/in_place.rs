@@ -1,4 +1,4 @@
-//! What a source knows beforehand of code that is to run in place.
+//! A source's own checks of code that is to run in place.
 
 use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
@@ -6,8 +6,8 @@ use farjump_loader::Library;
 
 use crate::Error;
 
-/// Whether the code of `library` for `machine` can run in the mailbox of a link with this arrival rule. What the target
-/// allows, and what its system does, the target says.
+/// Checks whether the code of `library` for `machine` can run in the mailbox of a link with this arrival
+/// rule. The target itself reports the limits of its policy and its system.
 ///
 /// # Errors
 /// [`Error::NotInPlace`] with the reason.

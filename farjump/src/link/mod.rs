@@ -1,4 +1,4 @@
-//! The source's side of a link: inject functions, wait for what they reply.
+//! Links: inject functions, wait for their replies.
 
 mod batch;
 mod connect;
@@ -31,9 +31,10 @@ use crate::{Error, Mode, Refusal};
 
 /// A connection to a target.
 ///
-/// One thread uses a link at a time; it may move between threads (it is [`Send`], and a [`Pending`], which borrows it, is not). Several calls may be in flight: each [`Link::inject`]
-/// returns a [`Pending`] of its own, and answers are matched to calls whatever order they are taken in. Functions run at the
-/// target in the order in which they were injected.
+/// One thread uses a link at a time. A link may move between threads (it is [`Send`]; a [`Pending`], which
+/// borrows it, is not). Several calls may be in flight: each [`Link::inject`] returns a [`Pending`] of its
+/// own, and outcomes are matched to calls in whatever order they are taken. Functions run at the target in
+/// injection order.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), farjump::Error> {
@@ -47,7 +48,7 @@ use crate::{Error, Mode, Refusal};
 /// # Ok(())
 /// # }
 /// ```
-// In this order: what every call uses begins on the lines that it would begin on alone.
+// In this order the fields that every call uses begin on the lines that they would begin on alone.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Link {
@@ -56,8 +57,8 @@ pub struct Link {
     watch: OnceCell<Box<Watch>>,
 }
 
-/// What a function replied: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held without an
-/// allocation.
+/// A function's reply: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held
+/// without an allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply(pending_calls::ReplyBytes);
 
@@ -81,11 +82,11 @@ impl AsRef<[u8]> for Reply {
     }
 }
 
-/// What a link has sent.
+/// Statistics of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct LinkStats {
-    /// Frames sent that run something.
+    /// Frames sent that run a function.
     pub frames: u64,
     /// Of those, frames that carried code.
     pub frames_with_code: u64,
@@ -103,32 +104,32 @@ impl Link {
     /// Connects to a target at `address` (`unix:PATH`) with the defaults of [`Link::builder`].
     ///
     /// # Errors
-    /// When nobody listens there, the target refuses, or no transport is common to both.
+    /// When no process listens there, the target rejects the link, or the two have no transport in common.
     pub fn connect(address: &str) -> Result<Link, Error> {
         Link::builder(address).connect()
     }
 
-    /// A connection with choices: transport, time limits, sizes, handlers.
+    /// Begins a connection with choices: transport, time limits, sizes, handlers.
     pub fn builder(address: &str) -> LinkBuilder {
         LinkBuilder::new(address)
     }
 
-    /// Injects the function of `library`: runs its payload routines on `args` here, sends the frame, and returns without
-    /// waiting for it to run. The code itself travels the first time only.
+    /// Injects the function of `library`: runs its payload routines on `args` here, sends the frame, and
+    /// returns without waiting for it to run. The code itself travels the first time only.
     ///
-    /// While the target has no room it waits, up to the builder's send limit; [`Link::try_inject`] does not. A frame that the
-    /// mailbox is too small for has the target make a bigger one, for which it waits as well.
+    /// Without credit it waits, up to the builder's send limit; [`Link::try_inject`] does not. For a frame
+    /// larger than the mailbox the target makes a large mailbox, for which it waits as well.
     ///
     /// # Errors
-    /// When a payload routine fails, the frame is larger than the link or the target takes, the wait took too long or the target
-    /// is gone. Nothing was sent then.
+    /// When a payload routine fails, the frame is larger than the link or the target takes, the wait took too
+    /// long or the target is gone. Nothing was sent then.
     #[inline(always)]
     pub fn inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
         let token = boxed(self.inner.borrow_mut().inject(library, args, true, true))?;
         Ok(Pending { link: self, token })
     }
 
-    /// As [`Link::inject`], but fails with [`Error::Full`] instead of waiting for room.
+    /// As [`Link::inject`], but fails with [`Error::Full`] instead of waiting for credit.
     ///
     /// # Errors
     /// As [`Link::inject`], and [`Error::Full`].
@@ -138,8 +139,8 @@ impl Link {
         Ok(Pending { link: self, token })
     }
 
-    /// Injects without asking for a reply: the cheapest way. Whether it ran shows at the next [`Link::flush`], and refusals
-    /// in the builder's handler.
+    /// Injects without asking for a reply: the cheapest kind of call. The next [`Link::flush`] shows whether
+    /// it ran; refusals go to the builder's handler.
     ///
     /// # Errors
     /// As [`Link::inject`].
@@ -148,7 +149,7 @@ impl Link {
         boxed(self.inner.borrow_mut().inject(library, args, false, true)).map(drop)
     }
 
-    /// As [`Link::send`], but fails with [`Error::Full`] instead of waiting for room.
+    /// As [`Link::send`], but fails with [`Error::Full`] instead of waiting for credit.
     ///
     /// # Errors
     /// As [`Link::send`], and [`Error::Full`].
@@ -157,12 +158,12 @@ impl Link {
         boxed(self.inner.borrow_mut().inject(library, args, false, false)).map(drop)
     }
 
-    /// Begins a batch: messages that wait for each other to share a frame, where they are small.
+    /// Begins a batch: small calls that wait for each other to share a frame.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)
     }
 
-    /// Injects, and appends the reply to `into` once it is there: the call that allocates nothing, whatever the reply's
+    /// Injects, and appends the reply to `into` once it has come. Allocates nothing, whatever the reply's
     /// length, once `into` has grown to it.
     ///
     /// # Errors
@@ -180,20 +181,22 @@ impl Link {
         inner.wait_into(token, timeout, into)
     }
 
-    /// The call in flight that has this number ([`Pending::into_number`]): `None` if its answer was taken, or it was given up, or
-    /// the number was never one of this link's. Numbers are used again after 65,535 calls that had the same place.
+    /// The pending call with this number ([`Pending::into_number`]). `None` if its outcome was taken, or it
+    /// was cancelled or timed out, or the link never gave the number. Numbers are used again after 65,535
+    /// calls in the same slot.
     #[inline]
     pub fn pending(&self, number: u32) -> Option<Pending<'_>> {
         self.inner.borrow_mut().is_owned(number).then_some(Pending { link: self, token: number })
     }
 
-    /// Whether a call on this link is under way, so that another one, from a handler or a payload routine, would panic.
+    /// Whether a call on this link is under way, so that another one, from a handler or a payload routine,
+    /// would panic.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.inner.try_borrow_mut().is_err()
     }
 
-    /// Chooses how the code of the calls from here on comes to run.
+    /// Sets the mode of later calls.
     pub fn set_mode(&self, mode: Mode) {
         self.inner.borrow_mut().set_mode(mode);
     }
@@ -201,14 +204,14 @@ impl Link {
     /// Waits until everything sent before has run.
     ///
     /// # Errors
-    /// The first refusal of a frame sent with [`Link::send`] since the last flush; a deadline that passed; a target that is
-    /// gone, which also means that frames may not have run.
+    /// The first refusal of a frame sent with [`Link::send`] since the last flush; a deadline that passed; a
+    /// target that is gone, in which case some frames may not have run.
     pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
         self.inner.borrow_mut().flush(timeout)
     }
 
-    /// Looks once for answers and for news of the target, without waiting. Programs that own their loop call this, and
-    /// [`Pending::poll`].
+    /// Polls once for outcomes and control messages, without waiting. Programs with a loop of their own call
+    /// this, and [`Pending::poll`].
     ///
     /// # Errors
     /// When the target is gone.
@@ -216,19 +219,20 @@ impl Link {
         self.inner.borrow_mut().look()
     }
 
-    /// What becomes readable when something comes while the link is armed ([`Link::arm`]): an answer, a refusal, the target's end. It
-    /// is made with the first call, and stays the same descriptor for the life of the link, also when the link is
-    /// [made anew](Link::reconnect). Watch it, and do not read it.
+    /// A descriptor that becomes readable on an event while the link is armed ([`Link::arm`]): a reply, a
+    /// refusal, the target's end. The first call creates it. It stays the same descriptor for the life of the
+    /// link, also across [`Link::reconnect`]. Watch it, and do not read it.
     ///
     /// # Errors
-    /// When the system has none to give.
+    /// When the system has no descriptor left.
     pub fn as_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         Ok(self.watch()?.as_fd())
     }
 
-    /// Prepares to sleep on [`Link::as_fd`] in an event loop of the caller's: how long at most, or `None` if something has come
-    /// since the last time: an answer then waits for its [`Pending::poll`], or there may be room for [`Link::try_inject`].
-    /// It looks for everything itself, so that nothing else need be called. [`Link::disarm`] comes after it in any case.
+    /// Prepares to sleep on [`Link::as_fd`] in an event loop of the caller's. Returns the longest time to
+    /// sleep, or `None` if an event has come since the last time: an outcome then waits for its
+    /// [`Pending::poll`], or there may be credit for [`Link::try_inject`]. It polls everything itself, so no
+    /// other call is needed. [`Link::disarm`] follows in any case.
     ///
     /// ```no_run
     /// # use farjump::{Error, Link, Pending, Reply};
@@ -246,19 +250,21 @@ impl Link {
     /// }
     /// ```
     ///
-    /// It is at most a second, so that a ring that got lost delays and never hangs; less where the transport has nothing that
-    /// rings, or there was no room ([`Error::Full`]), which shows in memory only: then a millisecond at first, and up to 64. What looks at the link while it is armed
-    /// ([`Pending::poll`], [`Link::progress`], any call that waits) is welcome to it, but may take what would have woken who sleeps: in
-    /// a program of several tasks, that one is to be told.
+    /// The time is at most a second, so that a lost wake delays and never hangs. It is less where the
+    /// transport has no doorbell, or credit was missing ([`Error::Full`]), because credit shows in memory
+    /// only: then a millisecond at first, and up to 64. Polling an armed link ([`Pending::poll`],
+    /// [`Link::progress`], any call that waits) is allowed. It may consume the event that would have woken
+    /// the sleeper, so wake the sleeping task yourself.
     ///
     /// # Errors
-    /// [`Error::PeerGone`] when the target is gone. Answers that it gave before are still there to be taken.
+    /// [`Error::PeerGone`] when the target is gone. Outcomes that came before can still be taken.
     pub fn arm(&self) -> Result<Option<Duration>, Error> {
         let watch = self.watch()?;
         self.inner.borrow_mut().arm_watch(watch)
     }
 
-    /// Awake again: the target need not ring any more. Does nothing on a link that is not armed.
+    /// Ends the sleep: the target need not wake this process any more. Does nothing on a link that is not
+    /// armed.
     pub fn disarm(&self) {
         self.inner.borrow_mut().disarm_watch();
     }
@@ -273,8 +279,8 @@ impl Link {
         Ok(self.watch.get_or_init(|| Box::new(made)))
     }
 
-    /// Connects to the same address again, after the target went away or restarted. Calls that were in flight fail. Code is
-    /// offered by its id: a target that no longer has it asks for it.
+    /// Connects to the same address again, after the target went away or restarted. Pending calls fail. Code
+    /// is offered by its id: a target that no longer has it requests it.
     ///
     /// # Errors
     /// As [`Link::connect`]; the link is then as it was.
@@ -282,8 +288,8 @@ impl Link {
         self.inner.get_mut().reconnect(self.watch.get().map(|watch| &**watch))
     }
 
-    /// Time that the target took to place the code of `library`, as it reported; `None` if it was not placed on this link
-    /// (the target had it already), or no report came within `timeout`.
+    /// Time that the target took to place the code of `library`, as it reported. `None` if it was not placed
+    /// on this link (the target had it already), or no report came within `timeout`.
     ///
     /// # Errors
     /// When the target is gone.
@@ -291,7 +297,7 @@ impl Link {
         self.inner.borrow_mut().link_time(library, timeout)
     }
 
-    /// What this link has sent.
+    /// Statistics of this link.
     pub fn stats(&self) -> LinkStats {
         self.inner.borrow().stats()
     }
@@ -301,7 +307,7 @@ impl Link {
         self.inner.borrow().transport().to_owned()
     }
 
-    /// The path that the link's frames take, and why not another. For people; may take long.
+    /// The path of the link's frames, and the reasons against the others. For people; may take long.
     pub fn path(&self) -> Path {
         self.inner.borrow().path()
     }
@@ -311,7 +317,7 @@ impl Link {
         self.inner.borrow().rule()
     }
 
-    /// Who the target is.
+    /// The target's process.
     pub fn peer(&self) -> PeerIdentity {
         self.inner.borrow().peer().clone()
     }
@@ -321,36 +327,39 @@ impl Link {
         self.inner.borrow().epoch()
     }
 
-    /// What this process may do at the target, as that said. Calls for which a right is missing fail, some of them before anything is
-    /// sent. Without [`Rights::INJECT`] calls in mode cached run code that the target holds already, brought by others.
+    /// The rights of this process at the target, as the target announced them. Calls for which a right is
+    /// missing fail, some of them before anything is sent. Without [`Rights::INJECT`] calls in mode cached
+    /// run code that is in the target's store already, brought by other sources.
     pub fn rights(&self) -> Rights {
         self.inner.borrow().rights()
     }
 
-    /// Largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the target makes a
-    /// bigger mailbox when they come ([`TargetBuilder::max_payload`](crate::TargetBuilder::max_payload)), where the transport has
+    /// Largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the
+    /// target makes a large mailbox on demand
+    /// ([`TargetBuilder::max_payload`](crate::TargetBuilder::max_payload)), where the transport has
     /// mailboxes.
     pub fn max_frame(&self) -> usize {
         self.inner.borrow().max_frame()
     }
 }
 
-/// The path that a link's frames take.
+/// The path of a link's frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Path {
     /// Name of the transport.
     pub transport: String,
-    /// The arrival rule: how the receiver knows that all of a frame is there.
+    /// The arrival rule: the receiver's proof that all of a frame has arrived.
     pub rule: ArrivalRules,
-    /// What it travels over, as the transport says.
+    /// The medium, as the transport describes it.
     pub route: Route,
-    /// Transports that would rather have been taken, with what stood in their way.
+    /// Preferred transports that were not taken, with the reasons.
     pub passed_over: Vec<PassedOver>,
 }
 
 impl Path {
-    /// The transport, and whether frames are sealed on it where they travel on a stream, in a few words: `tcp, sealed by AES-256-GCM`.
+    /// The transport, and for a stream whether its frames are encrypted, in a few words: `tcp, sealed by
+    /// AES-256-GCM`.
     pub fn summary(&self) -> String {
         summary(&self.transport, &self.route)
     }
@@ -365,7 +374,7 @@ pub(crate) fn summary(transport: &str, route: &Route) -> String {
     }
 }
 
-/// A call in flight. Dropping it gives the call up: it still runs, and its answer is dropped.
+/// A pending call. Dropping it cancels it: the function still runs, and its outcome is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it gives the answer up: use Link::send where none is wanted"]
 pub struct Pending<'l> {
@@ -374,14 +383,14 @@ pub struct Pending<'l> {
 }
 
 impl Pending<'_> {
-    /// Waits for the answer.
+    /// Waits for the outcome.
     ///
     /// # Errors
-    /// When the target refused the function, it panicked, `timeout` passed (the call is then given up) or the target is
-    /// gone.
+    /// When the target refused the call, the function panicked, `timeout` passed (the call is then cancelled)
+    /// or the target is gone.
     #[inline(always)]
     pub fn wait(self, timeout: Duration) -> Result<Reply, Error> {
-        // Once waited for the token is void: there is nothing to give up.
+        // A token that was waited for is void: there is nothing to cancel.
         let this = std::mem::ManuallyDrop::new(self);
         match this.link.inner.borrow_mut().wait(this.token, timeout) {
             Ok(bytes) => Ok(Reply(bytes)),
@@ -389,7 +398,8 @@ impl Pending<'_> {
         }
     }
 
-    /// Looks once, without waiting: `None` if the answer is not there yet. After an answer it is `None` for ever.
+    /// Polls once, without waiting: `None` if the outcome has not come. After an outcome it is `None` for
+    /// ever.
     ///
     /// # Errors
     /// As [`Pending::wait`], but for the deadline.
@@ -398,7 +408,7 @@ impl Pending<'_> {
         Ok(inner.poll_call(self.token)?.map(Reply))
     }
 
-    /// Waits for the answer, and appends it to `into`: allocates nothing once `into` has grown to it.
+    /// Waits for the reply, and appends it to `into`: allocates nothing once `into` has grown to it.
     ///
     /// # Errors
     /// As [`Pending::wait`]; `into` is then as it was.
@@ -408,11 +418,11 @@ impl Pending<'_> {
         this.link.inner.borrow_mut().wait_into(this.token, timeout, into)
     }
 
-    /// Gives the call up.
+    /// Cancels the call.
     pub fn cancel(self) {}
 
-    /// The call's number on its link, for programs that cannot keep a borrow: [`Link::pending`] gives the call back. A call that
-    /// is neither taken up again nor answered keeps its place for as long as the link lives.
+    /// The call's number on its link, for programs that cannot keep a borrow: [`Link::pending`] returns the
+    /// call for it. A call that is neither resumed nor answered keeps its slot for as long as the link lives.
     #[inline]
     pub fn into_number(self) -> u32 {
         std::mem::ManuallyDrop::new(self).token
@@ -421,22 +431,22 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // A handler that runs inside the link may drop a Pending; the borrow is then taken and the slot is freed when the
-        // answer comes.
+        // A handler that runs inside the link may drop a Pending. The borrow is then taken, and the outcome
+        // frees the slot when it comes.
         if let Ok(mut inner) = self.link.inner.try_borrow_mut() {
             inner.abandon(self.token);
         }
     }
 }
 
-/// Runs when the target refuses a frame sent without asking for a reply.
+/// Runs when the target refuses a one-way call.
 pub(crate) type RefusalHandler = Box<dyn FnMut(&Refusal) + Send>;
 /// Runs once when the target is gone, with the reason.
 pub(crate) type PeerGoneHandler = Box<dyn FnMut(&str) + Send>;
-/// Runs when the target asks for code, with the ifunc's name.
+/// Runs when the target requests code, with the ifunc's name.
 pub(crate) type CodeMissingHandler = Box<dyn FnMut(&str) + Send>;
 
-/// Takes an error out of the box in which it came along a quick path.
+/// Unboxes an error of the fast path.
 #[inline(always)]
 fn boxed(result: Result<usize, Box<Error>>) -> Result<u32, Error> {
     match result {
@@ -445,12 +455,12 @@ fn boxed(result: Result<usize, Box<Error>>) -> Result<u32, Error> {
     }
 }
 
-/// When to stop waiting.
+/// Time at which to stop waiting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// `timeout` from now; one that the clock cannot hold is none.
+    /// `timeout` from now; none if the clock cannot hold it.
     pub(crate) fn after(timeout: Duration) -> Self {
         Deadline(Instant::now().checked_add(timeout))
     }

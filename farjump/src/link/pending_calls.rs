@@ -1,4 +1,4 @@
-//! The calls of a link that wait for an answer.
+//! The pending calls of a link.
 
 use smallvec::SmallVec;
 
@@ -7,8 +7,8 @@ use crate::Error;
 /// A reply's bytes: those of one line are kept without an allocation.
 pub(crate) type ReplyBytes = SmallVec<[u8; 40]>;
 
-/// Slots for calls in flight. A token is a slot and the slot's generation, so that a late answer to a call given up long
-/// ago finds nobody. Slots are reused: in the steady state nothing is allocated.
+/// Slots for pending calls. A token is a slot and the slot's generation, so a late reply to a cancelled call
+/// matches no call. Slots are reused: in the steady state nothing is allocated.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     slots: Vec<Slot>,
@@ -17,7 +17,8 @@ pub(crate) struct Calls {
 
 #[derive(Debug)]
 struct Slot {
-    /// Counts reuses in 16 bits; never 0, so that no token is 0. Wider than need be so that it is stored and loaded alone.
+    /// Counts reuses in 16 bits; never 0, so that no token is 0. Wider than needed, so that it is stored and
+    /// loaded alone.
     generation: u32,
     /// Code index of the function called, to name it in errors.
     code: u32,
@@ -28,12 +29,12 @@ struct Slot {
 enum State {
     Free,
     Waiting,
-    /// Given up by its owner; the answer is still to come and frees the slot.
+    /// Cancelled by its owner; the outcome is still to come and frees the slot.
     Abandoned,
     Answered(Result<ReplyBytes, Error>),
 }
 
-/// Most calls in flight on one link.
+/// Most pending calls on one link.
 pub(crate) const MAX_CALLS: usize = 1 << 15;
 
 fn token(slot: usize, generation: u32) -> u32 {
@@ -41,7 +42,7 @@ fn token(slot: usize, generation: u32) -> u32 {
 }
 
 impl Calls {
-    /// A token for a new call; `None` when [`MAX_CALLS`] are in flight.
+    /// A token for a new call; `None` when [`MAX_CALLS`] are pending.
     #[inline(always)]
     pub(crate) fn open(&mut self, code: u16) -> Option<u32> {
         let Some(slot) = self.free.pop() else { return self.grow(code) };
@@ -67,7 +68,7 @@ impl Calls {
         (slot.generation == token >> 16).then_some(slot)
     }
 
-    /// Whether no call waits for an answer.
+    /// Whether no call is pending.
     #[inline(always)]
     pub(crate) fn none_in_flight(&self) -> bool {
         self.free.len() == self.slots.len()
@@ -78,19 +79,20 @@ impl Calls {
         self.slot(token).map(|slot| slot.code as u16)
     }
 
-    /// Whether the call with this token waits for its answer.
+    /// Whether the call with this token is pending.
     #[inline]
     pub(crate) fn waits(&mut self, token: u32) -> bool {
         self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting))
     }
 
-    /// Whether the call with this token is its owner's still: neither was its answer taken, nor was it given up.
+    /// Whether the call with this token still belongs to its owner: its outcome was not taken, and it was not
+    /// cancelled.
     #[inline]
     pub(crate) fn is_owned(&mut self, token: u32) -> bool {
         self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting | State::Answered(_)))
     }
 
-    /// Notes the answer to a call. `false` if nobody waits for it.
+    /// Notes the outcome of a call. Returns `false` if no call waits for it.
     #[inline]
     pub(crate) fn answer(&mut self, token: u32, answer: impl FnOnce() -> Result<ReplyBytes, Error>) -> bool {
         let Some(slot) = self.slot(token) else { return false };
@@ -107,7 +109,7 @@ impl Calls {
         }
     }
 
-    /// The answer, if it is there; the token is then void.
+    /// Takes the outcome, if it has come; the token is then void.
     #[inline]
     pub(crate) fn take(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
         let slot = self.slot(token)?;
@@ -117,7 +119,7 @@ impl Calls {
         Some(answer)
     }
 
-    /// Gives the call up. Its answer, when it comes, is dropped.
+    /// Cancels the call. Its outcome, when it comes, is dropped.
     pub(crate) fn abandon(&mut self, token: u32) {
         let Some(slot) = self.slot(token) else { return };
         match slot.state {
@@ -127,7 +129,7 @@ impl Calls {
         }
     }
 
-    /// Takes a token back: nothing was sent for it, or its answer needs no note.
+    /// Frees a token: nothing was sent for it, or its outcome needs no note.
     #[inline]
     pub(crate) fn close(&mut self, token: u32) {
         if self.slot(token).is_some() {
@@ -143,7 +145,7 @@ impl Calls {
         self.free.push(token as u16);
     }
 
-    /// Answers every waiting call with an error, and frees those given up.
+    /// Ends every pending call with an error, and frees the cancelled ones.
     pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];

@@ -1,4 +1,4 @@
-//! Making the frame of a call: the payload routines run right where the bytes go.
+//! Making the frame of a call: the payload routines run right at the bytes' destination.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::sent_codes::{Code, Known};
 use crate::policy::Ceilings;
 use crate::{Error, Mode};
 
-/// Stands behind the payload while `NAME_payload_init` runs; if it changed, the routine wrote too far.
+/// Lies behind the payload while `NAME_payload_init` runs. A change shows that the routine wrote too far.
 const CANARY: u64 = 0x66f5_0c7a_91d3_e82b;
 pub(crate) const CANARY_LEN: usize = 8;
 
@@ -27,28 +27,28 @@ pub(super) struct Call<'a> {
     pub(super) index: u16,
     pub(super) token: u32,
     pub(super) wants_reply: bool,
-    /// No other call waits for an answer.
+    /// Whether no other call is pending.
     pub(super) alone: bool,
     pub(super) mode: Mode,
     pub(super) epoch: u64,
-    /// How long it may wait for room, or for a backend to take it; zero if not at all.
+    /// How long it may wait for credit, or for a backend to take it; zero for not at all.
     pub(super) patience: Duration,
-    /// What the target refuses.
+    /// The target's limits.
     pub(super) limits: Ceilings,
-    /// What this source may do.
+    /// This source's rights.
     pub(super) rights: Rights,
 }
 
-/// What was sent.
+/// A call that was sent.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     pub(super) payload: usize,
     pub(super) code: usize,
-    /// The code index stands for the code from now on.
+    /// Whether the code index stands for the code from now on.
     pub(super) binds: bool,
 }
 
-/// Why not.
+/// Why a call was not sent.
 pub(super) enum Failed {
     Send(SendError),
     Other(Error),
@@ -67,7 +67,7 @@ impl From<Box<Error>> for Failed {
 }
 
 impl Call<'_> {
-    /// Sends the call if there is room.
+    /// Sends the call if there is credit.
     pub(super) fn send(&self, channel: &mut Channel, code: &Code) -> Result<Sent, Failed> {
         let max = self.library.payload_max_size(self.args);
         let plan = Plan {
@@ -88,13 +88,14 @@ impl Call<'_> {
         Ok(Sent { code: image.len(), binds: matches!(kind, Kind::CallCode | Kind::CallId), ..sent })
     }
 
-    /// The kind of a frame that names code, and the image and id that travel in it; `None` where the code index says all.
+    /// The kind of a frame that names code, and the image and id that travel in it; `None` if the code index
+    /// suffices.
     fn named(&self, code: &Code) -> Option<(Kind, &[u8], CodeId)> {
         match (self.mode, code.known) {
             (Mode::Cached, Known::Bound) => None,
             (Mode::Local, _) => Some((Kind::CallLocal, &[], CodeId([0; 16]))),
             (Mode::InPlace, _) => Some((Kind::CallInPlace, image_of(self.library, &code.id), code.id)),
-            // Who may bring no code can only name what the target holds already.
+            // A source that may bring no code can only name stored code.
             (Mode::Cached, Known::Nothing) if !self.rights.contains(Rights::INJECT) => {
                 Some((Kind::CallId, &[], code.id))
             }
@@ -103,7 +104,7 @@ impl Call<'_> {
         }
     }
 
-    /// What all calls of this code send of it, in a mode in which they all send the same.
+    /// The frame template of this code, in a mode in which all its calls send the same code part.
     pub(super) fn stamp(&self, channel: &Channel, code: &Code) -> Option<Stamp> {
         if !matches!(self.mode, Mode::Always | Mode::Local) {
             return None;
@@ -121,11 +122,11 @@ impl Call<'_> {
         })
     }
 
-    /// How long its payload and its frame are at most, in bytes.
+    /// Greatest length of its payload and of its frame, in bytes.
     pub(super) fn extent(&self, code: &Code) -> (usize, usize) {
         let payload = self.library.payload_max_size(self.args);
         let image = self.named(code).map_or(0, |(_, image, _)| image.len());
-        // Aligning takes less than an alignment each for image, payload and end, whatever the frame's place.
+        // Alignment takes less than one alignment each for image, payload and end, wherever the frame lies.
         let around = CODE_HEADER_LEN + MAX_NAME + TRAILER_LEN + CANARY_LEN + 2 * LINE;
         let align = 1 << code.align_log2.max(DEFAULT_ALIGN_LOG2);
         (payload, payload.saturating_add(image).saturating_add(around + align))
@@ -139,7 +140,7 @@ impl Call<'_> {
             sent?;
             return Ok(Sent { payload: self.args.len(), code: 0, binds: false });
         }
-        // Room for the canary too; it does not travel, because the frame ends where the payload does.
+        // Space for the canary too; it does not travel, because the frame ends where the payload does.
         let room = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
         // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
         let used = unsafe { run_payload_init(self.library, room.payload.as_ptr(), max, self.args)? };
@@ -148,7 +149,7 @@ impl Call<'_> {
         }
         let mut deadline = None;
         while let Err(error) = channel.commit(plan, &room, used) {
-            // A backend that cannot take it now keeps the room; what is full empties by progress alone.
+            // A backend that cannot take it now keeps the space; only progress empties its queue.
             let deadline = deadline.get_or_insert_with(|| Deadline::after(self.patience));
             match error {
                 SendError::Full if !deadline.passed() => {
@@ -166,11 +167,10 @@ impl Call<'_> {
     }
 }
 
-/// Most bytes of payload that are made right in the line: behind them there is room for the canary.
+/// Longest payload that is made right in the line, in bytes: behind it there is space for the canary.
 const IN_PLACE: usize = INLINE_PAYLOAD - CANARY_LEN;
 
-/// Has the payload of `library` for `args`, of at most `max` bytes, written into the room of a line. Returns how many bytes it
-/// has.
+/// Writes the payload of `library` for `args`, of at most `max` bytes, into a line. Returns its length.
 #[inline(always)]
 pub(super) fn make_payload(
     library: &Library,
@@ -179,22 +179,22 @@ pub(super) fn make_payload(
     line: &Line<'_>,
 ) -> Result<usize, Box<Error>> {
     if max <= IN_PLACE {
-        // SAFETY: the line lends 40 bytes, so there are `max` and a canary's.
+        // SAFETY: the line lends 40 bytes, which hold `max` and a canary's.
         unsafe { run_payload_init(library, line.payload().as_ptr(), max, args) }
     } else {
         make_payload_aside(library, args, max, line)
     }
 }
 
-/// Where a payload is made that then moves into a line. What is behind it takes the canary, and keeps a routine that writes a
-/// little too far from writing over a function's own variables.
+/// A buffer for a payload that then moves into a line. The field behind it takes the canary, and keeps a
+/// routine that writes a little too far from overwriting the caller's variables.
 #[repr(C)]
 struct Aside {
     payload: [u64; INLINE_PAYLOAD / 8],
     behind: MaybeUninit<[u64; 32]>,
 }
 
-/// As [`make_payload`], for payloads behind which the line has no room for the canary.
+/// As [`make_payload`], for payloads behind which the line has no space for the canary.
 #[inline(never)]
 fn make_payload_aside(
     library: &Library,
@@ -204,15 +204,16 @@ fn make_payload_aside(
 ) -> Result<usize, Box<Error>> {
     let mut aside = Aside { payload: [0; _], behind: MaybeUninit::uninit() };
     let max = max.min(INLINE_PAYLOAD);
-    // SAFETY: `max` is at most 40, so the room lies in `payload`, and the canary there or in `behind`, which follows it without a
-    // gap.
+    // SAFETY: `max` is at most 40, so the payload lies in `payload`, and the canary there or in `behind`,
+    // which follows it without a gap.
     let used = unsafe { run_payload_init(library, (&raw mut aside).cast(), max, args)? };
     // SAFETY: the line lends 40 bytes, aligned to 8.
     unsafe { line.payload().cast::<[u64; INLINE_PAYLOAD / 8]>().write(aside.payload) };
     Ok(used)
 }
 
-/// The image with this identity; empty if the library has none, which only a library that changed its images could.
+/// The image with this id; empty if the library has none, which only a library that changed its images could
+/// cause.
 pub(super) fn image_of<'l>(library: &'l Library, id: &CodeId) -> &'l [u8] {
     library.images().iter().find(|image| image.id() == *id).map_or(&[], |image| image.bytes())
 }
@@ -227,7 +228,7 @@ fn overrun(library: &Library, max: usize) -> Box<Error> {
     Box::new(Error::PayloadOverrun { ifunc: library.name().into(), max })
 }
 
-/// Runs `NAME_payload_init` on `max` bytes at `room`; returns how many it used.
+/// Runs `NAME_payload_init` on `max` bytes at `room`; returns the number of bytes used.
 ///
 /// # Safety
 /// `room` must be valid for writes of `max + CANARY_LEN` bytes.
@@ -238,7 +239,8 @@ pub(crate) unsafe fn run_payload_init(
     max: usize,
     args: &[u8],
 ) -> Result<usize, Box<Error>> {
-    // SAFETY: the caller vouches for the room; the library's routine for writing only `max` bytes, which is checked.
+    // SAFETY: the caller guarantees the space. The library's routine must write at most `max` bytes, which is
+    // checked.
     unsafe {
         room.add(max).cast::<u64>().write_unaligned(CANARY);
         let used = match library.payload_init(room, max, args) {

@@ -1,4 +1,4 @@
-//! What a link's target knows of the code that this source has used.
+//! Sent codes: a source's record of its target's code.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,16 +11,16 @@ use farjump_loader::{Library, LibraryIdentity, LibraryImage, Linked};
 
 use crate::{Error, Mode};
 
-/// The code that a link has used. The position is the code index; indices are never reused within a link, and the target
+/// The codes that a link has used, by code index. Indexes are never reused within a link, and the target
 /// binds them in the order of frames.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
     entries: Vec<Code>,
     by_id: HashMap<CodeId, u16>,
-    /// The library used last with its index, if calls of it need nothing but the index: a program that injects one function
-    /// again and again pays one comparison.
+    /// The library used last and its index, if its calls need nothing but the index. A program that injects
+    /// one function again and again pays one comparison.
     quick: Option<(LibraryIdentity, u16)>,
-    /// The library used last with its index, whatever calls of it need.
+    /// The library used last and its index, whatever its calls need.
     recent: Option<(LibraryIdentity, u16)>,
 }
 
@@ -30,18 +30,18 @@ pub(crate) struct Code {
     pub(crate) origin: Origin,
     pub(crate) known: Known,
     pub(crate) align_log2: u8,
-    /// How long the target took to place it, if it did on this link and told.
+    /// Time that the target took to place it, if it did on this link and reported it.
     pub(crate) link_time: Option<Duration>,
-    /// What calls in a mode send of it each time. Of this link: the target's epoch is in it.
+    /// The frame template of calls in a mode. It holds the target's epoch, so it belongs to this link.
     stamp: Option<(Mode, Stamp)>,
 }
 
-/// Where the image of a code is: the target may ask for it again at any time.
+/// Source of a code's image: the target may request it again at any time.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// Of a library: the ifunc's name and the image, which is kept in memory. The library is not kept.
+    /// A library: the ifunc's name and the image, which is kept in memory. The library is not kept.
     Library(Box<str>, LibraryImage),
-    /// In this process's own store, as long as that holds it: a target forwards what came to it.
+    /// This process's own store, as long as the code is there: a target forwards code that came to it.
     Held(Weak<Linked>, Box<str>),
 }
 
@@ -53,7 +53,7 @@ impl Code {
         }
     }
 
-    /// A copy of the image; `None` if it is held no longer, or is too long for a control connection.
+    /// A copy of the image; `None` if it is no longer stored, or is too long for a control connection.
     pub(crate) fn image(&self) -> Option<Vec<u8>> {
         let copy = |image: &[u8]| (image.len() <= MAX_CODE).then(|| image.to_vec());
         match &self.origin {
@@ -63,12 +63,13 @@ impl Code {
     }
 }
 
-/// What the target knows of a code.
+/// The target's knowledge of a code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Known {
     /// Nothing: the code has to travel.
     Nothing,
-    /// Perhaps the code, from before a reconnect: its id has to travel, and the target asks if it has it no longer.
+    /// Perhaps the code, from before a reconnect: its id has to travel, and the target requests the code if
+    /// it lacks it.
     Perhaps,
     /// The index is bound on this link.
     Bound,
@@ -78,8 +79,8 @@ impl Codes {
     /// The index of the code in `library` for `machine`.
     ///
     /// # Errors
-    /// When the library has payload routines that are not loaded, or no image for the target's machine, or all indices are
-    /// taken.
+    /// When the library has payload routines that are not loaded, or no image for the target's machine, or
+    /// all indexes are taken.
     pub(crate) fn index(&mut self, library: &Library, machine: Machine) -> Result<u16, Error> {
         if let Some((_, index)) = self.recent.as_ref().filter(|(recent, _)| recent.is(library)) {
             return Ok(*index);
@@ -94,34 +95,36 @@ impl Codes {
                 self.add(id, origin, image.payload_align_log2())?
             }
         };
-        // Of several copies of a library with the same code it is the one at hand whose payload routines are to run.
+        // Of several copies of a library with the same code, the payload routines of the caller's copy must
+        // run.
         self.recent = Some((library.identity(), index));
         Ok(index)
     }
 
-    /// The next call of `library`'s code, which has this index, may go the quick way if it needs nothing but the index.
+    /// Lets the next call of `library`'s code, which has this index, take the fast path if it needs nothing
+    /// but the index.
     pub(crate) fn warm(&mut self, library: &Library, index: u16) {
         let code = &self.entries[usize::from(index)];
         self.quick =
             (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.identity(), index));
     }
 
-    /// The index of code that this process holds for others.
+    /// The index of stored code that came from a source.
     ///
     /// # Errors
-    /// When all indices are taken.
+    /// When all indexes are taken.
     pub(crate) fn index_held(&mut self, linked: &Arc<Linked>) -> Result<u16, Error> {
         let (id, align_log2) = (linked.id(), linked.payload_align_log2());
         let origin = Origin::Held(Arc::downgrade(linked), linked.name().into());
         if let Some(&index) = self.by_id.get(&id) {
-            // What was held before may have been given up, and have come again.
+            // Code of an earlier entry may have been dropped, and have come again.
             self.entries[usize::from(index)].origin = origin;
             return Ok(index);
         }
         self.add(id, origin, align_log2)
     }
 
-    /// A new index, for code that has none.
+    /// Adds code that has no index.
     fn add(&mut self, id: CodeId, origin: Origin, align_log2: u8) -> Result<u16, Error> {
         let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
         self.by_id.insert(id, index);
@@ -130,7 +133,7 @@ impl Codes {
         Ok(index)
     }
 
-    /// The index of `library`'s code, if it is the one used last, is bound, and asks for no alignment of its own.
+    /// The index of `library`'s code, if it is the one used last, is bound, and has no alignment of its own.
     #[inline(always)]
     pub(crate) fn quick(&self, library: &Library) -> Option<u16> {
         self.quick.as_ref().filter(|(quick, _)| quick.is(library)).map(|(_, index)| *index)
@@ -142,12 +145,13 @@ impl Codes {
         self.recent.as_ref().is_some_and(|(recent, its)| recent.is(library) && *its == index)
     }
 
-    /// The next call of any code is to go the long way.
+    /// Sends the next call of any code along the general path.
     pub(crate) fn cool(&mut self) {
         self.quick = None;
     }
 
-    /// The index of `library`'s code and what its calls in this mode send of that, if it is the one used last and that is known.
+    /// The index and the frame template of `library`'s code in this mode, if it is the one used last and both
+    /// are known.
     #[inline]
     pub(crate) fn stamped(&self, library: &Library, mode: Mode) -> Option<(u16, &Stamp)> {
         let (_, index) = self.recent.as_ref().filter(|(recent, _)| recent.is(library))?;
@@ -156,12 +160,12 @@ impl Codes {
         Some((*index, stamp))
     }
 
-    /// What calls of the code with this index send of it in a mode in which they all do.
+    /// Sets the frame template for this code index and mode.
     pub(crate) fn set_stamp(&mut self, index: u16, mode: Mode, stamp: Stamp) {
         self.entries[usize::from(index)].stamp = Some((mode, stamp));
     }
 
-    /// The name of the code with this index, which may be one that no code has.
+    /// The name of the code with this index, if there is such code.
     pub(crate) fn name(&self, index: usize) -> Option<&str> {
         self.entries.get(index).map(Code::name)
     }
@@ -172,7 +176,7 @@ impl Codes {
         &self.entries[index]
     }
 
-    /// The target has bound the index, or refused it.
+    /// Notes that the target has bound the index, or refused it.
     pub(crate) fn set_known(&mut self, index: usize, known: Known) {
         self.cool();
         if let Some(code) = self.entries.get_mut(index) {
@@ -180,7 +184,7 @@ impl Codes {
         }
     }
 
-    /// The target has placed the code.
+    /// Notes that the target has placed the code.
     pub(crate) fn set_link_time(&mut self, index: usize, time: Duration) {
         if let Some(code) = self.entries.get_mut(index) {
             code.link_time = Some(time);
@@ -191,7 +195,7 @@ impl Codes {
         self.by_id.get(id).map(|&index| &self.entries[usize::from(index)])
     }
 
-    /// A new link to the same address: what was bound is at best in the target's store.
+    /// Prepares for a new link to the same address: bound codes are at best in the target's store.
     pub(crate) fn unbind(&mut self) {
         self.cool();
         // The target may be on another machine now.

@@ -1,4 +1,5 @@
-//! What a program with an event loop of its own sleeps on: one epoll instance for a link's doorbell and its control connection.
+//! A descriptor for programs with an event loop of their own: one epoll instance for a link's doorbell and
+//! its control connection.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,21 +9,21 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::Error;
 
-/// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
+/// Longest sleep at a stretch, so that a lost wake delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// Naps where nothing rings, from the first to the longest: they double.
+/// Naps where there is no doorbell, from the first to the longest: they double.
 const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
 
-/// How well a link sleeps.
+/// How a link sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
     /// Until one of its descriptors is readable.
     Sound,
-    /// Something may come of which no descriptor tells.
+    /// Napping: an event may come that no descriptor shows.
     Light,
 }
 
-/// What a link has done since it was made. Each part only grows.
+/// Counters of a link since it was made. Each only grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Traffic {
     /// Bytes of frames that were taken.
@@ -31,21 +32,21 @@ pub(super) struct Traffic {
     pub(super) sent: u64,
 }
 
-/// A link's descriptors as one, made for the first who asks for it.
+/// A link's descriptors as one, made on the first request.
 #[derive(Debug)]
 pub(super) struct Watch {
     epoll: OwnedFd,
-    /// Whether the control connection is watched for room to write.
+    /// Whether the control connection is watched for writability.
     for_room: Cell<bool>,
-    /// What of the doorbell is heeded. One that has nothing to tell may be readable all the same.
+    /// The doorbell's events that are watched. A doorbell may be readable without an event.
     heeds: Cell<EventFlags>,
-    /// As of when the link was last asked to sleep.
+    /// The counters when the link was last armed.
     seen: Cell<Traffic>,
     nap: Cell<Duration>,
 }
 
 impl Watch {
-    /// Watches nothing yet.
+    /// An instance that watches nothing yet.
     pub(super) fn new(traffic: Traffic) -> Result<Watch, Error> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(Error::system("making an epoll instance"))?;
         Ok(Watch {
@@ -57,7 +58,7 @@ impl Watch {
         })
     }
 
-    /// Watches what a link has. All of it or nothing.
+    /// Watches a link's descriptors: all or none.
     pub(super) fn add(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let add = |fd: BorrowedFd<'_>| {
             epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN)
@@ -74,8 +75,8 @@ impl Watch {
         Ok(())
     }
 
-    /// No longer watches what a link has. Closing the descriptors would not do: a copy in another process, and the target has one
-    /// of the doorbell, would keep them watched.
+    /// Stops watching a link's descriptors. Closing them would not do: a copy in another process keeps them
+    /// watched, and the target has one of the doorbell.
     pub(super) fn remove(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) {
         if let Some(doorbell) = doorbell {
             let _ = epoll::delete(&self.epoll, doorbell);
@@ -83,7 +84,7 @@ impl Watch {
         let _ = epoll::delete(&self.epoll, control);
     }
 
-    /// Whether `control`, which is watched, is also to be watched for room to write.
+    /// Sets whether `control`, which is watched, is also watched for writability.
     pub(super) fn wants_write(&self, control: BorrowedFd<'_>, wants: bool) -> Result<(), Error> {
         if self.for_room.get() != wants {
             self.modify(control, if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN })?;
@@ -92,7 +93,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether a ring of `doorbell`, which is watched, is to wake who sleeps, and whether room to write is.
+    /// Sets whether a signal of `doorbell`, which is watched, wakes the sleeper, and whether its writability
+    /// does.
     pub(super) fn heed(&self, doorbell: BorrowedFd<'_>, rings: bool, room: bool) -> Result<(), Error> {
         let mut heeds = EventFlags::empty();
         heeds.set(EventFlags::IN, rings);
@@ -104,7 +106,7 @@ impl Watch {
         Ok(())
     }
 
-    /// No longer watches `control`, which has ended.
+    /// Stops watching `control`, which has ended.
     pub(super) fn forget(&self, control: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, control);
     }
@@ -114,7 +116,8 @@ impl Watch {
             .map_err(Error::system("watching a descriptor"))
     }
 
-    /// Whether anything was taken since this was last asked, so that there may be answers that nobody has looked for.
+    /// Whether frames were taken since the last such query, so that outcomes may wait that the program has
+    /// not polled.
     pub(super) fn has_news(&self, traffic: Traffic) -> bool {
         let seen = self.seen.replace(traffic);
         if seen != traffic {
@@ -123,7 +126,7 @@ impl Watch {
         seen.taken != traffic.taken
     }
 
-    /// How long to sleep at most.
+    /// Longest time to sleep.
     pub(super) fn longest(&self, rest: Rest) -> Duration {
         match rest {
             Rest::Sound => LONGEST_SLEEP,

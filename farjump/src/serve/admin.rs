@@ -1,4 +1,5 @@
-//! Questions to a running target: what it holds and counts, and dropping code. Answered between frames; none of them waits.
+//! Admin requests to a running target: its store and statistics, and dropping code. Answered between frames;
+//! none of them waits.
 
 use std::cmp::Reverse;
 use std::os::fd::AsFd;
@@ -16,12 +17,13 @@ use super::epoll::Event;
 use super::session::Session;
 use crate::HeldImage;
 
-/// Most processes that are being answered at a time, and most that may connect while there are as many sources as the target
-/// takes: each of them may turn out to ask.
+/// Most processes that are sent a response at a time, and most that may connect while the target has its
+/// maximum of sources: each of them may turn out to make an admin request.
 pub(super) const MOST_ASKERS: usize = 8;
 
 impl Target<'_> {
-    /// Answers, and keeps what finds no room in the asker's socket until it does. `id` is what the connection is watched by.
+    /// Responds, and keeps the part for which the requester's socket has no space until it does. `id` is the
+    /// connection's id in the watch.
     pub(super) fn answer(&mut self, id: u64, mut asker: Asker) {
         if self.askers.len() >= MOST_ASKERS {
             let text = format!("it answers {MOST_ASKERS} processes at a time: ask again");
@@ -39,8 +41,9 @@ impl Target<'_> {
             Question::Stats => Answer::Stats(self.figures()),
             Question::Export { name, library } => {
                 let name = plain(name, MAX_NAME);
-                // SAFETY: the question was let in, so the target's user has permitted this to whoever may connect
-                // (`TargetBuilder::allow_export`), as it has permitted them to have code run.
+                // SAFETY: the request was admitted, so the target's user has permitted this to all peers that
+                // may connect (`TargetBuilder::allow_export`), as the user has permitted them to have code
+                // run.
                 match unsafe { self.shared.executor.export_library_bytes(&name, library) } {
                     Ok(replaced) => {
                         log::info!("{} exports {name}, in place of {replaced:?}", asker.peer());
@@ -57,7 +60,7 @@ impl Target<'_> {
         self.attend(id);
     }
 
-    /// Goes on with an answer.
+    /// Continues a response.
     pub(super) fn attend(&mut self, id: u64) {
         let Some(index) = self.askers.iter().position(|(asker, _)| *asker == id) else { return };
         let asker = &mut self.askers[index].1;
@@ -74,19 +77,19 @@ impl Target<'_> {
         self.askers.swap_remove(index);
     }
 
-    /// When somebody who is being answered is given up first.
+    /// When the first unfinished response times out.
     pub(super) fn askers_deadline(&self) -> Option<Instant> {
         self.askers.iter().map(|(_, asker)| asker.deadline()).min()
     }
 
-    /// Gives up those who did not take their answers in time.
+    /// Drops requesters that did not take their responses in time.
     pub(super) fn drop_late_askers(&mut self, now: Instant) {
         let late = |(id, asker): &(u64, Asker)| (asker.deadline() <= now).then_some(*id);
         let late: Vec<_> = self.askers.iter().filter_map(late).collect();
         late.into_iter().for_each(|id| self.attend(id));
     }
 
-    /// The code held, what was used last first.
+    /// The code in the store, most recently used first.
     fn listing(&self) -> StoreListing {
         let executor = &self.shared.executor;
         let mut held: Vec<_> = executor.images().collect();
@@ -110,7 +113,7 @@ impl Target<'_> {
         StoreListing { images: described.collect(), left_out }
     }
 
-    /// Drops what of `ids` is held, but for the target's own functions.
+    /// Drops those of `ids` that are in the store, except the target's own functions.
     fn drop_code(&mut self, ids: &[CodeId]) -> Dropped {
         let mut dropped = Dropped::default();
         for id in ids {

@@ -1,4 +1,4 @@
-//! What a target may choose.
+//! A target's choices.
 
 use std::any::TypeId;
 use std::ffi::c_void;
@@ -26,11 +26,11 @@ use crate::transports::transports_for;
 use crate::{Error, Refusal};
 use crate::{Library, Mode};
 
-/// Bytes of frames that one source may have written and this target not yet run, unless asked for otherwise.
+/// Default mailbox: bytes of frames that one source may have written and this target not yet run.
 const DEFAULT_MAILBOX: usize = 4 << 20;
-/// Longest payload in bytes that a bigger mailbox is made for, unless asked for otherwise.
+/// Default limit of payloads in bytes for which a large mailbox is made.
 const DEFAULT_MAX_PAYLOAD: usize = 64 << 20;
-/// Room for code in bytes, unless asked for otherwise.
+/// Default capacity for placed code in bytes.
 const DEFAULT_CODE_ROOM: usize = 16 << 20;
 
 type RefusedHandler = Box<dyn FnMut(&PeerIdentity, &Refusal) + Send>;
@@ -38,7 +38,7 @@ type CodeMissingHandler = Box<dyn FnMut(&PeerIdentity, &CodeId) + Send>;
 type PeerJoinedHandler = Box<dyn FnMut(&PeerIdentity) + Send>;
 type PeerGoneHandler = Box<dyn FnMut(&PeerIdentity, &str) + Send>;
 
-/// What runs on events of a target. None of them can use the target.
+/// Handlers of a target's events. None of them can use the target.
 #[derive(Default)]
 pub(super) struct Handlers {
     refused: Option<RefusedHandler>,
@@ -80,7 +80,7 @@ impl Handlers {
     }
 }
 
-/// A target to be built. `'a` is the life of what [`TargetBuilder::args`] borrows.
+/// A target to be built. `'a` is the life of the value that [`TargetBuilder::args`] borrows.
 #[must_use]
 pub struct TargetBuilder<'a> {
     address: String,
@@ -120,7 +120,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// # Errors
-    /// [`Error::Limit`] and [`Error::NoSources`] for limits with which the target would serve nobody.
+    /// [`Error::Limit`] and [`Error::NoSources`] for limits with which the target would serve no source.
     fn check(&self) -> Result<(), Error> {
         if self.max_sources == 0 {
             return Err(Error::NoSources);
@@ -129,7 +129,7 @@ impl Settings {
         at_least("the memory of a source with its mailbox", self.max_source_memory, region_len(self.mailbox))
     }
 
-    /// What a target that began in `epoch` is ready to be for each source.
+    /// Handshake options of a target that began in `epoch`.
     pub(super) fn arrival(&self, epoch: u64) -> ArrivalOptions {
         let request = OpenRequest::new(region_len(self.mailbox), self.mailbox.min(self.limits.frame));
         let mut options = ArrivalOptions::new(self.program.clone(), epoch, request);
@@ -139,13 +139,14 @@ impl Settings {
         options
     }
 
-    /// What processes may do that connect.
+    /// Rights of processes that connect.
     pub(super) fn rights(&self) -> Rights {
         if self.allow_export { self.rights | Rights::EXPORT } else { self.rights }
     }
 
-    /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have one that is longer
-    /// than its mailbox at a time. Half of the memory that it may take besides is left for code and answers.
+    /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have
+    /// one at a time that is longer than its mailbox. Half of the rest of its memory is left for code and
+    /// replies.
     pub(super) fn longest_delivered(&self) -> usize {
         let besides = self.memory_besides_mailbox().unwrap_or(usize::MAX);
         self.limits.frame().min(besides / 2).max(self.mailbox.min(self.limits.frame))
@@ -207,26 +208,26 @@ impl<'a> TargetBuilder<'a> {
         }
     }
 
-    /// What every injected function gets as its third argument: the address of `args`, which the target borrows. In the
-    /// loop around [`Target::poll`] it is reached by [`Target::args_mut`].
+    /// Sets the third argument of every injected function: the address of `args`, which the target borrows.
+    /// In the loop around [`Target::poll`] it is reached by [`Target::args_mut`].
     pub fn args<T: Send + 'static>(mut self, args: &'a mut T) -> TargetBuilder<'a> {
         self.target_args = ((&raw mut *args).cast(), Some(TypeId::of::<T>()));
         self
     }
 
-    /// As [`TargetBuilder::args`], for a pointer that C gave.
+    /// As [`TargetBuilder::args`], for a pointer from C.
     ///
     /// # Safety
-    /// `args` must be valid for whatever injected functions do with it, on the thread that polls the target, until the
-    /// target is dropped.
+    /// `args` must be valid for whatever injected functions do with it, on the thread that polls the target,
+    /// until the target is dropped.
     pub unsafe fn args_raw(mut self, args: *mut c_void) -> Self {
         self.target_args = (args, None);
         self
     }
 
-    /// Offers a function to injected code, and nothing but what is offered can be linked against. Exports win over
-    /// libraries and the process's symbols. What every target offers (`memcpy`, `memmove`, `memset`, `memcmp`, and names that
-    /// begin with `farjump_`) stays what it is.
+    /// Offers a function to injected code, which can be linked against exports only. Exports win over
+    /// libraries and the process's symbols. The symbols that every target offers (`memcpy`, `memmove`,
+    /// `memset`, `memcmp`, and names that begin with `farjump_`) cannot be replaced.
     ///
     /// ```
     /// # fn main() -> Result<(), farjump::Error> {
@@ -244,12 +245,13 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Offers an address to injected code, of a function or of data, as C gives it.
+    /// Offers an address to injected code, of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, until the target is dropped.
+    /// `address` must be valid for whatever injected functions that import `name` do with it, until the
+    /// target is dropped.
     pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
-        // SAFETY: the caller's promise; the executor lives no longer than the target.
+        // SAFETY: this function's caller guarantees it; the executor lives no longer than the target.
         self.executor = unsafe { self.executor.export_raw(name, address) };
         self
     }
@@ -267,38 +269,41 @@ impl<'a> TargetBuilder<'a> {
     /// that it depends on; so must its destructors when the process ends. What it defines must be what the authors of injected
     /// functions were told it is.
     pub unsafe fn export_library(mut self, path: impl AsRef<Path>) -> Self {
-        // SAFETY: the caller's promise; the executor is built when the target is.
+        // SAFETY: this function's caller guarantees it; the executor is built when the target is.
         self.executor = unsafe { self.executor.library(path) };
         self
     }
 
-    /// Lets injected code that wants the library with this soname (`libz.so.1`) find what it defines, after all else that is offered.
-    /// None unless set. An image names the libraries that it wants; one that is not among these is never opened, and a name with a
-    /// slash is an error.
+    /// Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all
+    /// other exports. Default: no library. An image names the libraries that it wants; one that is not among
+    /// these is never opened, and a name with a slash is an error.
     ///
-    /// The library is opened when the first code that wants it comes and imports something that is not offered otherwise, and
-    /// stays open until the process ends. The dynamic linker searches for it as for any program's libraries.
+    /// The library is opened when the first code comes that wants it and imports a symbol found nowhere else.
+    /// It stays open until the process ends. The dynamic linker searches for it as for any program's
+    /// libraries.
     ///
     /// # Safety
-    /// The library's constructors must be sound to run in this process at any time while the target runs, and those of the
-    /// libraries that it depends on; so must its destructors when the process ends. What it defines must be what the authors of
-    /// injected functions were told it is.
+    /// The library's constructors must be sound to run in this process at any time while the target runs, and
+    /// those of the libraries that it depends on; so must its destructors when the process ends. What it
+    /// defines must be what the authors of injected functions were told it is.
     pub unsafe fn wanted_library(mut self, soname: impl Into<String>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         self.executor = unsafe { self.executor.wanted_library(soname) };
         self
     }
 
-    /// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and what the program was
-    /// linked with. Off unless set.
+    /// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
+    /// libraries that the program was linked with. Default: no.
     pub fn process_symbols(mut self, offered: bool) -> Self {
         self.executor = self.executor.process_symbols(offered);
         self
     }
 
-    /// What processes that may connect may do: those of the target's user, or who has the key. [`Rights::default`] unless set: to
-    /// observe, to call and to inject, but neither to drop code nor to export libraries. Each is told when it connects
-    /// ([`Link::rights`](crate::Link::rights)), and what it asks for without the right is refused ([`RefusalCause::Rights`]).
+    /// Rights of processes that may connect: those of the target's user, or those that hold the key. Default:
+    /// [`Rights::default`], which is to observe, to call and to inject, but neither to drop code nor to
+    /// export libraries. Each process learns its rights when it connects
+    /// ([`Link::rights`](crate::Link::rights)), and a request without the right is refused
+    /// ([`RefusalCause::Rights`]).
     ///
     /// [`RefusalCause::Rights`]: crate::RefusalCause::Rights
     pub fn rights(mut self, rights: Rights) -> Self {
@@ -306,66 +311,70 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether processes that may connect may also have it load libraries while it runs, whose symbols go before all that is
-    /// offered ([`Admin::export`](crate::admin::Admin::export)): the short form of adding [`Rights::EXPORT`] to
-    /// [`TargetBuilder::rights`]. Not unless set: who is let in only to have code run that
-    /// [`TargetBuilder::allow_code`] lists could run any by this.
+    /// Whether processes that may connect may also have the target load libraries while it runs, whose
+    /// symbols go before all other exports ([`Admin::export`](crate::admin::Admin::export)). The short form
+    /// of adding [`Rights::EXPORT`] to [`TargetBuilder::rights`]. Default: no. A process restricted to the
+    /// code that [`TargetBuilder::allow_code`] lists could run any code by this.
     pub fn allow_export(mut self, allowed: bool) -> Self {
         self.settings.allow_export = allowed;
         self
     }
 
-    /// Allows these modes and no others. [`Mode::DEFAULT`] unless set: all but [`Mode::InPlace`].
+    /// Allows these modes and no others. Default: [`Mode::DEFAULT`], which is all but [`Mode::InPlace`].
     pub fn modes(mut self, modes: &[Mode]) -> Self {
         self.executor = self.executor.modes(modes);
         self
     }
 
-    /// Has the function of `library` here, for sources that choose [`Mode::Local`]: only its name travels then. It is linked
-    /// with what the target offers, as code that travels is, when the target is built.
+    /// Adds the function of `library` to the target, for sources that choose [`Mode::Local`]: only its name
+    /// travels then. It is linked with the target's exports, as code that travels is, when the target is
+    /// built.
     pub fn local(mut self, library: &Library) -> Self {
         self.executor = self.executor.local(library);
         self
     }
 
-    /// Whether `/tmp/perf-PID.map` says where injected code lies, so that `perf report` shows it as `ifunc:NAME`. Off unless
-    /// set. perf reads the file when it reports: it stays when the process ends. One file serves all targets of a process;
-    /// the first one replaces what is there.
+    /// Whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
+    /// `ifunc:NAME`. Default: no. perf reads the file when it reports: it stays when the process ends. One
+    /// file serves all targets of a process; the first one replaces an existing file.
     pub fn perf_map(mut self, written: bool) -> Self {
         self.executor = self.executor.perf_map(written);
         self
     }
 
-    /// Whether standard error says which injected code it was that crashed: the signal, the ifunc, the offset in its image
-    /// and its code id, also when it crashed in a function that the code had called. Then the process ends as it would
-    /// have. Off unless set.
+    /// Whether standard error names the injected code that crashed: the signal, the ifunc, the offset in its
+    /// image and its code id, also when it crashed in a function that the code had called. Then the process
+    /// ends as it would have. Default: no.
     ///
-    /// Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first target of the process
-    /// that asks for it, and stay. What was installed before is called after the report; what is installed later takes
-    /// their place. Signals that have nothing to do with injected code are passed on without a word.
+    /// Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first target of
+    /// the process with this option, and stay. Handlers installed before are called after the report;
+    /// handlers installed later take their place. Signals that have nothing to do with injected code are
+    /// passed on silently.
     pub fn crash_report(mut self, reported: bool) -> Self {
         self.executor = self.executor.crash_report(reported);
         self
     }
 
-    /// Room for code in bytes. 16 MiB unless set.
+    /// Capacity for placed code in bytes. Default: 16 MiB.
     pub fn code_room(mut self, bytes: usize) -> Self {
         self.executor = self.executor.code_room(bytes);
         self.settings.limits.code = bytes;
         self
     }
 
-    /// How much code is held, in bytes of images as they travel and in images. When more comes, the code that was not called
-    /// for the longest time is dropped, with its statics; who calls it again is asked for it. Twice as many bytes as there is
-    /// room for code, because its data has as much, and 8192 images, unless set. Functions given by [`TargetBuilder::local`] count, and are not dropped.
+    /// Capacity of the code store, in bytes of images as they travel and in images. When more comes, the
+    /// least recently called code is dropped, with its statics; a source that calls it again is asked for it.
+    /// Default: twice the capacity for placed code, because its data has as much, and 8192 images. Functions
+    /// given by [`TargetBuilder::local`] count, and are not dropped.
     pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
         self.executor = self.executor.store_capacity(bytes, images);
         self
     }
 
-    /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of two, and at
-    /// most 2 GiB. Each source has its own. A frame for which it is too small gets a bigger one, or comes alone where
-    /// the transport delivers whole frames, see [`TargetBuilder::max_payload`]. 4 MiB unless set.
+    /// Bytes of frames that one source may have written and this target not yet run, rounded up to a power of
+    /// two, and at most 2 GiB. Each source has its own mailbox. A frame that exceeds it gets a large mailbox,
+    /// or comes alone where the transport delivers whole frames, see [`TargetBuilder::max_payload`]. Default:
+    /// 4 MiB.
     pub fn mailbox(mut self, bytes: usize) -> Self {
         self.settings.mailbox = bytes;
         self
@@ -377,141 +386,159 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// How long the rest of a frame may take after its signal, before its source's link is cut; one that travels in a bigger
-    /// mailbox ([`TargetBuilder::max_payload`]) another second for each MiB. 1 second unless set.
+    /// How long the rest of a frame may take after its signal, before its source's link is cut. A frame in a
+    /// large mailbox ([`TargetBuilder::max_payload`]) has another second for each MiB. Default: 1 second.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.settings.stall_limit = limit;
         self
     }
 
-    /// How long a process that connects may take to make its link, a source to take the bigger mailbox that it asked for, and a
-    /// peer to be linked to. 2 seconds unless set.
+    /// Limit for a connecting process to make its link, for a source to connect to the large mailbox that it
+    /// requested, and for a link to a destination. Default: 2 seconds.
     ///
-    /// `ucx-put` between machines connects in an exchange with the source, which may take as long again. The target does nothing else
-    /// meanwhile, so the limit also bounds how long a source that falls silent then holds up the others.
+    /// `ucx-put` between machines connects in an exchange with the source, which may take as long again. The
+    /// target does nothing else meanwhile, so the limit also bounds how long a source that falls silent then
+    /// delays the others.
     pub fn meeting_limit(mut self, limit: Duration) -> Self {
         (self.settings.meeting_limit, self.settings.limits.patience) = (limit, limit);
         self
     }
 
-    /// How often a target that is busy looks for new connections, at most. 1 millisecond unless set. Sources that want to be
-    /// heard sooner say so in memory that the target reads anyway.
+    /// Shortest interval at which a busy target looks for new connections. Default: 1 millisecond. Sources
+    /// that need attention sooner set a notice in memory that the target reads anyway.
     pub fn control_interval(mut self, interval: Duration) -> Self {
         self.settings.control_interval = interval;
         self
     }
 
-    /// Most sources at a time, those that are still being met among them; more are turned away. 256 unless set. A process may
-    /// be several sources.
+    /// Most sources at a time, including those in the handshake; more are rejected. Default: 256. A process
+    /// may be several sources.
     pub fn max_sources(mut self, sources: usize) -> Self {
         self.settings.max_sources = sources;
         self
     }
 
-    /// Lets in code with one of these identities and no other, whatever the mode; called again, also these. All code unless
-    /// called. The functions of [`TargetBuilder::local`] do not come in, and need not be among them to be called by their name
-    /// ([`Mode::Local`]); a source that sends the same code is refused.
+    /// Lets in code with one of these ids and no other, whatever the mode; further calls add ids. Default:
+    /// all code. The functions of [`TargetBuilder::local`] do not come in, and need not be listed to be
+    /// called by their name ([`Mode::Local`]); the same code from a source is refused.
     pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
         self.executor = self.executor.allow_code(ids);
         self
     }
 
-    /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. No limit but what the largest payload and
-    /// code need unless set. Sources are told when they connect, and send no longer one; the link of one that does is cut.
+    /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only
+    /// by the largest payload and code. Sources learn it when they connect, and send no longer one; the link
+    /// of a source that does is cut.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.settings.limits.frame = bytes;
         self
     }
 
-    /// Largest image in bytes that may come in. No limit but the room for code unless set. Sources are told when they connect.
+    /// Largest image in bytes that may come in. Default: the capacity for placed code is the only limit.
+    /// Sources learn it when they connect.
     pub fn max_image(mut self, bytes: usize) -> Self {
         self.executor = self.executor.max_image(bytes);
         self
     }
 
-    /// Largest payload in bytes that is run. Unless set 64 MiB, or what the mailbox holds if that is more. A source whose
-    /// payload does not fit its mailbox gets a bigger one while it needs it, which takes two to four times as many bytes of
-    /// memory, at this limit about twice as many; with code that goes up to 1 GiB, and a larger limit is taken as that. Where the transport delivers whole
-    /// frames, such a payload takes as many bytes as it has, and comes when nothing else of its source is under way. Sources
-    /// are told of a limit that is set when they connect. One of less than 40 bytes makes small calls slower, which otherwise
-    /// need no look at their length.
+    /// Largest payload in bytes that is run. Default: 64 MiB, or the mailbox's capacity if that is more. A
+    /// source whose payload does not fit its mailbox gets a large mailbox while it needs it, which takes two
+    /// to four times as many bytes of memory, at this limit about twice as many. With code a payload may have
+    /// up to 1 GiB; a larger limit is taken as that. Where the transport delivers whole frames, such a
+    /// payload takes as many bytes as it has, and comes when nothing else of its source is under way. Sources
+    /// learn an explicit limit when they connect. A limit below 40 bytes makes small calls slower, which
+    /// otherwise need no check of their length.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.executor = self.executor.max_payload(bytes);
         self.settings.limits.payload = bytes;
         self
     }
 
-    /// Memory in bytes that one source may take here. No limit unless set. It counts: its mailbox and the control page of 4096
-    /// bytes before it; a bigger mailbox while it has one; the longest frame that it may send if that is more than the mailbox,
-    /// where the transport delivers whole frames, which then has half of what the mailbox leaves at most; code that it was the first to bring, for as long as that is held: the image as it came, and the room of
-    /// its code and its statics; an answer that waits for room at the source. What is over it is refused.
+    /// Memory in bytes that one source may take here. Default: no limit. It counts:
+    /// * its mailbox and the control page of 4096 bytes before it;
+    /// * a large mailbox while it has one;
+    /// * where the transport delivers whole frames, the longest frame that it may send if that is more than
+    ///   the mailbox, which then has at most half of the rest;
+    /// * code that it was the first to bring, for as long as that is in the store: the image as it came, and
+    ///   the space of its code and its statics;
+    /// * a reply that waits for credit.
+    ///
+    /// Requests over the limit are refused.
     pub fn max_source_memory(mut self, bytes: usize) -> Self {
         self.settings.max_source_memory = bytes;
         self
     }
 
-    /// Takes this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all of UCX's that are
-    /// usable here. `shm` unless set.
+    /// Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all
+    /// UCX transports that are usable here. Default: `shm`.
     pub fn transport(mut self, name: &str) -> Self {
         self.only = Some(name.to_owned());
         self
     }
 
-    /// Whether `ucx-am` may go over UCX's TCP, to sources and to peers. **A process that reaches a port of UCX's may then write any
-    /// address of this process without being asked for anything, and a source may as long as its link lasts**
-    /// (`docs/security.md`): `tcp` reaches other machines without that. Off unless set. Sources have to allow it too
-    /// ([`LinkBuilder::ucx_tcp`](crate::LinkBuilder::ucx_tcp)).
+    /// Whether `ucx-am` may use UCX's TCP, to sources and to destinations. **A process that reaches a UCX
+    /// port may then write any address of this process without any check, and a source may as long as its
+    /// link lasts** (`docs/security.md`): `tcp` reaches other machines without that. Default: no. Sources
+    /// have to allow it too ([`LinkBuilder::ucx_tcp`](crate::LinkBuilder::ucx_tcp)).
     pub fn ucx_tcp(mut self, allowed: bool) -> Self {
         self.backends = self.backends.with_ucx_tcp(allowed);
         self
     }
 
-    /// Knows the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) by `name`: injected code may forward itself there, by
-    /// `farjump_forward`. A link is made when the first call goes there, and again after one has ended; over one of the
-    /// built-in transports. [`Target::set_peer`] does the same later.
+    /// Names the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) as destination `name`: injected code may
+    /// forward itself there, by `farjump_forward`. The first call makes a link, over one of the built-in
+    /// transports; so does the first call after a link has ended. [`Target::set_peer`] does the same later.
     ///
-    /// Who may inject into this target may then have code run at that one too.
+    /// Processes that may inject into this target may then have code run at that one too.
     pub fn peer(mut self, name: &str, address: &str) -> Self {
         self.peers.push((name.to_owned(), address.to_owned()));
         self
     }
 
-    /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have
-    /// ([`TargetBuilder::peer`]). Who has it is let in, and may do anything that this target may do; all that goes over the
-    /// control connection is sealed by it, and what the transport carries over `tcp` alone (`docs/security.md`). Without one a target
-    /// listens on this machine's loopback only, and takes sources of its own user. Means nothing on Unix sockets.
+    /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
+    /// addresses have ([`TargetBuilder::peer`]). A process that holds it is admitted, and may do anything
+    /// that this target may do. The control connection is encrypted with it; of the transports, only `tcp`
+    /// encrypts frames (`docs/security.md`). Without a key a target listens on this machine's loopback only,
+    /// and takes sources of its own user. No effect on Unix sockets.
     pub fn key(mut self, key: Key) -> Self {
         self.tcp.key = Some(key);
         self
     }
 
-    /// The keys that sources have, for a target at `tcp:HOST:PORT`, in a file with a line for each: 64 at most, each with a name and
-    /// rights of its own if it has some ([`TargetBuilder::rights`] otherwise; `docs/operations.md`). The file is looked at while the target runs:
-    /// what changes counts within about a second. A key that is taken out of it ends its links, and one whose rights change does;
-    /// their sources are told why. While the file cannot be read or makes no sense, what was in force stays so. If it is gone, or holds
-    /// none, all links by its keys end. It goes before [`TargetBuilder::key`], and if it holds one key alone, peers at such addresses
-    /// are met with that ([`TargetBuilder::peer_key`] otherwise). Not read unless the target listens at such an address.
+    /// The keys of sources, for a target at `tcp:HOST:PORT`, in a file with a line for each: 64 at most, each
+    /// with a name and optionally rights of its own ([`TargetBuilder::rights`] otherwise;
+    /// `docs/operations.md`). It takes precedence over [`TargetBuilder::key`]. If it holds one key alone,
+    /// that is used for destinations at such addresses ([`TargetBuilder::peer_key`] otherwise). Not read
+    /// unless the target listens at such an address.
+    ///
+    /// The target checks the file while it runs: changes count within about a second. Removing a key ends its
+    /// links, and so does a change of its rights; their sources get the reason. While the file cannot be read
+    /// or parsed, the last valid contents stay in force. If it is gone, or holds no key, all links by its
+    /// keys end.
     pub fn key_file(mut self, path: impl AsRef<Path>) -> Self {
         self.key_file = Some(path.as_ref().to_owned());
         self
     }
 
-    /// The key that peers at `tcp:HOST:PORT` are met with ([`TargetBuilder::peer`]): that of [`TargetBuilder::key`] unless set.
+    /// The key for destinations at `tcp:HOST:PORT` ([`TargetBuilder::peer`]). Default: that of
+    /// [`TargetBuilder::key`].
     pub fn peer_key(mut self, key: Key) -> Self {
         self.peer_key = Some(key);
         self
     }
 
-    /// How long a source's machine, or a peer's, may be silent before it is taken for gone, over TCP. 10 seconds unless set;
-    /// from 1 second to 32,767. A source whose machine answers may leave its link alone for as long as it likes.
+    /// How long the machine of a source or destination may be silent over TCP before the peer counts as gone.
+    /// Default: 10 seconds; from 1 second to 32,767. A source whose machine answers may leave its link idle
+    /// for as long as it likes.
     pub fn peer_timeout(mut self, timeout: Duration) -> Self {
         self.tcp.peer_timeout = timeout;
         self
     }
 
-    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust: they do over transport `tcp`,
-    /// where the source is willing too ([`LinkBuilder::clear`](crate::LinkBuilder::clear)), and on the way to a peer that is. What
-    /// control connections carry is sealed in any case. No unless set.
+    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust.
+    /// They do over transport `tcp`, if the source is willing too
+    /// ([`LinkBuilder::clear`](crate::LinkBuilder::clear)), and to a destination that is. Control connections
+    /// are encrypted in any case. Default: no.
     pub fn clear(mut self, clear: bool) -> Self {
         self.tcp.clear = clear;
         self
@@ -529,7 +556,7 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Runs `handler` each time a source is asked for code.
+    /// Runs `handler` each time the target requests code from a source.
     pub fn on_code_missing(mut self, handler: impl FnMut(&PeerIdentity, &CodeId) + Send + 'static) -> Self {
         self.handlers.code_missing = Some(Box::new(handler));
         self
@@ -550,9 +577,9 @@ impl<'a> TargetBuilder<'a> {
     /// Builds the target and starts to listen. Sources that connect are served by [`Target::poll`].
     ///
     /// # Errors
-    /// When the address is taken, it or that of a peer makes no sense, a limit lets nothing in, memory cannot be made executable, a library or the perf map cannot be
-    /// opened, or no transport is usable; also when one that [`TargetBuilder::transport`] names may not lock the memory that
-    /// a source needs.
+    /// When the address is taken; it or that of a destination is malformed; a limit lets nothing in; memory
+    /// cannot be made executable; a library or the perf map cannot be opened; or no transport is usable. Also
+    /// when the transport of [`TargetBuilder::transport`] may not lock the memory that a source needs.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
         let built_in = |name: &String| self.transports.iter().all(|own| own.name() != name);
         let address: PeerAddress = self.address.parse()?;
@@ -563,7 +590,7 @@ impl<'a> TargetBuilder<'a> {
             self.tcp.keys = Some(keys);
             key_file = Some(file);
         }
-        // Nothing of a key stays in the way to peers that is a source's to have.
+        // Links to destinations keep no data of a source's key.
         let mut peers_tcp = self.tcp.clone();
         peers_tcp.keys = None;
         peers_tcp.key = self.peer_key.take().or(peers_tcp.key);
@@ -582,10 +609,11 @@ impl<'a> TargetBuilder<'a> {
         self.settings.ucx_tcp = self.backends.ucx_tcp;
         self.settings.check()?;
         let mut executor = self.executor.build()?;
-        // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller vouches for the rest.
+        // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller
+        // guarantees the rest.
         unsafe { executor.set_target_args(self.target_args.0) };
         if choices.transport.as_deref().is_some_and(farjump_transports::locks_memory) {
-            // Who starts it learns that there is a limit, not only who connects.
+            // The user who starts the target learns of the limit, not only connecting sources.
             self.settings.arrival(executor.epoch()).keep_openable(&mut self.transports)?;
         }
         let (mut settings, handlers) = (self.settings, self.handlers);

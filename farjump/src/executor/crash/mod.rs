@@ -1,9 +1,10 @@
-//! Crash reports: when injected code ends the process by a fault, standard error says which code it was.
+//! Crash reports: when injected code ends the process by a fault, standard error names the code.
 //!
-//! [`install`] puts a handler before those that the process has. It tells what it knows, in one line, and passes the signal
-//! on: to the handler that was there, or to the default action, so that the process ends as it would have ended, core dump
-//! and all. It runs where nothing can be relied on, so it takes no lock and allocates nothing: what lies where is read from
-//! [`farjump_loader::address_map`], and what is being called from the thread's own call.
+//! [`install`] puts a handler before those that the process has. It prints one line, and passes the signal
+//! on: to the earlier handler, or to the default action, so that the process ends as it would have ended,
+//! core dump included. A handler cannot rely on the state of the process, so it takes no lock and allocates
+//! nothing: it reads the addresses of images from [`farjump_loader::address_map`], and the running code from
+//! the thread's own call.
 
 mod report;
 mod stack;
@@ -16,15 +17,16 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::Error;
 
-/// Makes this thread fit to report: with a stack for the handler, and with the variables that the handler looks at, which a thread of
-/// a program that has loaded this as a library gets when it first uses them, from the allocator.
+/// Prepares this thread to report. It allocates a stack for the handler, and touches the handler's
+/// thread-local variables: in a program that has loaded this as a library, a thread gets these from the
+/// allocator at first use.
 pub(crate) fn prepare_thread() {
     REPORTED.get();
     crate::executor::running();
     stack::prepare_thread();
 }
 
-/// What is reported: faults, the traps that room without code is filled with, and `abort`.
+/// Reported signals: faults, the traps that fill space without code, and `abort`.
 const SIGNALS: [(c_int, &str); 6] = [
     (libc::SIGSEGV, "SIGSEGV"),
     (libc::SIGBUS, "SIGBUS"),
@@ -34,16 +36,17 @@ const SIGNALS: [(c_int, &str); 6] = [
     (libc::SIGABRT, "SIGABRT"),
 ];
 
-/// The actions that were there before, in the order of [`SIGNALS`]. Set before our handler can run, never changed.
+/// The earlier actions, in the order of [`SIGNALS`]. Set before our handler can run, never changed.
 static PREVIOUS: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
 
 thread_local! {
-    /// Whether a report of this thread is being passed on. Constant at first and never destroyed: to use it runs nothing.
+    /// Whether a report of this thread is being passed on. Initialized by a constant and never destroyed:
+    /// using it runs no code.
     static REPORTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has this process report crashes of listed code. Once for each process: a handler that is installed later takes our place
-/// and may pass on to us.
+/// Has this process report crashes of listed code. Once for each process: a handler that is installed later
+/// replaces ours and may pass on to us.
 ///
 /// # Errors
 /// When the system does not take the handler.
@@ -60,7 +63,7 @@ pub(crate) fn install() -> Result<(), Error> {
         let before = previous.get_or_init(|| before);
         let mut ours = *before;
         ours.sa_sigaction = handle as *const () as libc::sighandler_t;
-        // What else the handler before us asked for is kept, as it will run inside ours.
+        // The earlier handler's other flags are kept, because it will run inside ours.
         ours.sa_flags =
             libc::SA_SIGINFO | libc::SA_ONSTACK | before.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART);
         // SAFETY: `handle` has the signature that SA_SIGINFO asks for, and does only what a handler may.
@@ -72,7 +75,7 @@ pub(crate) fn install() -> Result<(), Error> {
     Ok(())
 }
 
-/// The action for a signal.
+/// The present action for a signal.
 fn action(signal: c_int) -> Option<libc::sigaction> {
     let mut found = MaybeUninit::uninit();
     // SAFETY: without a new action the call only writes the present one, which is all of it when it returns 0.
@@ -83,10 +86,10 @@ fn action(signal: c_int) -> Option<libc::sigaction> {
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the C library has one for each thread, valid as long as the thread is.
     let errno = unsafe { libc::__errno_location() };
-    // What was interrupted may be about to look at it. The handler that this passes on to may not have thought of that.
-    // SAFETY: as above; nobody else uses this thread's.
+    // The interrupted code may be about to read it, and the earlier handler may change it. SAFETY: `errno` is
+    // this thread's own, valid as long as the thread is, and nothing else uses it now.
     let before = unsafe { errno.read() };
-    // A handler before us may end by `abort`, or fault: that is no news.
+    // An earlier handler may end by `abort`, or fault: that is no new crash.
     let first = !REPORTED.replace(true);
     // SAFETY: the system gives a handler valid descriptions of the signal and of what it interrupted.
     let sent = unsafe {
@@ -95,14 +98,14 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
         }
         (*info).si_code <= 0
     };
-    // SAFETY: these are the arguments that the system gave.
+    // SAFETY: `info` and `context` are the arguments that the system gave.
     unsafe { pass_on(signal, sent, info, context) };
     REPORTED.set(!first);
-    // SAFETY: as above.
+    // SAFETY: `errno` is this thread's own, valid as long as the thread is.
     unsafe { errno.write(before) };
 }
 
-/// Does what would have been done without us. `sent`: by a process, as `abort` does, and not by a fault.
+/// Does the work of the earlier action. `sent`: by a process, as `abort` does, and not by a fault.
 ///
 /// # Safety
 /// The last two arguments must be those of the handler that this is called from.
@@ -113,8 +116,8 @@ unsafe fn pass_on(signal: c_int, sent: bool, info: *mut libc::siginfo_t, context
         libc::SIG_IGN if sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             reset(signal);
-            // A fault happens again when we return, and then ends the process; what is over is sent again, and delivered
-            // when we return.
+            // A fault happens again when we return, and then ends the process. A sent signal is sent again,
+            // and delivered when we return.
             if sent || signal == libc::SIGTRAP {
                 // SAFETY: it may be called in handlers, and has no other conditions.
                 unsafe { libc::raise(signal) };
@@ -124,8 +127,8 @@ unsafe fn pass_on(signal: c_int, sent: bool, info: *mut libc::siginfo_t, context
             if previous.sa_flags & libc::SA_RESETHAND != 0 {
                 reset(signal);
             }
-            // SAFETY: the process installed it for this signal, with or without SA_SIGINFO as the flags say. It gets what
-            // the system gave us.
+            // SAFETY: the process installed it for this signal, with or without SA_SIGINFO as the flags say.
+            // It gets the arguments that the system gave us.
             unsafe {
                 if previous.sa_flags & libc::SA_SIGINFO != 0 {
                     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
@@ -140,7 +143,7 @@ unsafe fn pass_on(signal: c_int, sent: bool, info: *mut libc::siginfo_t, context
     }
 }
 
-/// From now on the signal ends the process.
+/// Makes the signal end the process.
 fn reset(signal: c_int) {
     // SAFETY: no handler is installed.
     unsafe { libc::signal(signal, libc::SIG_DFL) };

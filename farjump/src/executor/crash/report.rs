@@ -1,4 +1,4 @@
-//! What a crash report says.
+//! Text of a crash report.
 
 use std::ffi::c_int;
 use std::fmt::{self, Write};
@@ -8,14 +8,15 @@ use farjump_loader::address_map::{self, Found};
 use super::SIGNALS;
 use crate::executor::running;
 
-/// Room for the line: the longest name and everything else.
+/// Capacity of the line: the longest name and everything else.
 const LINE: usize = 640;
-/// `si_code` of faults of which the processor tells no address (sigaction(2)).
+/// `si_code` of faults for which the processor gives no address (sigaction(2)).
 const SI_KERNEL: c_int = 0x80;
 
-/// Writes a line to standard error if the signal comes from listed code, or from what such code called. Nothing if not:
-/// then it is no business of ours.
-// Its text shall not lie on the stack of the handler behind ours: the stack that Rust gives its threads for handlers is small.
+/// Writes a line to standard error if the signal comes from listed code, or from a function that such code
+/// called. Writes nothing otherwise: then it does not concern farjump.
+// Its text must not lie on the stack of the handler behind ours: the stack that Rust gives its threads for
+// handlers is small.
 #[inline(never)]
 pub(super) fn report(signal: c_int, info: &libc::siginfo_t, context: &libc::ucontext_t) {
     // SAFETY: signals that a process sends have the number of the process in their description.
@@ -24,17 +25,17 @@ pub(super) fn report(signal: c_int, info: &libc::siginfo_t, context: &libc::ucon
     }
     let mut pc = program_counter(context);
     if signal == libc::SIGTRAP {
-        // The trap has run.
+        // The trap has already run.
         pc = pc.wrapping_sub(1);
     }
     let mut line = Line { bytes: [0; LINE], len: 0 };
-    // What does not fit is left out.
+    // Text that does not fit is left out.
     let _ = match (address_map::find(pc), running().and_then(address_map::find)) {
         (Some(found), _) => inside(&mut line, Fault { signal, info }, pc, &found),
         (None, Some(caller)) => called(&mut line, Fault { signal, info }, pc, &caller),
         (None, None) => return,
     };
-    // The report is all that we can do: if it cannot be written, there is nobody to tell.
+    // If the report cannot be written, there is no other place for it.
     let _ = rustix::io::write(rustix::stdio::stderr(), &line.bytes[..line.len]);
 }
 

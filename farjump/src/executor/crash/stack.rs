@@ -1,4 +1,4 @@
-//! A stack for the handler, so that code that used its own up is reported too.
+//! A stack for the handler, so that code that has exhausted its own stack is reported too.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -7,9 +7,9 @@ use std::ptr::{self, NonNull};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// Room for our handler, the one behind it, and the registers that the system saves.
+/// Space for our handler, the one behind it, and the registers that the system saves.
 const LEN: usize = 64 * 1024;
-/// Below the stack, never mapped: at least a page everywhere.
+/// Guard below the stack, never mapped: at least a page everywhere.
 const GUARD: usize = 64 * 1024;
 
 thread_local! {
@@ -22,7 +22,7 @@ pub(super) fn prepare_thread() {
     let _ = STACK.try_with(|_| ());
 }
 
-/// Unmapped, and taken from its thread, when dropped, on that thread.
+/// An alternate stack. Unmapped, and taken from its thread, when dropped on that thread.
 struct AlternateStack(NonNull<c_void>);
 
 impl AlternateStack {
@@ -40,22 +40,23 @@ impl AlternateStack {
     }
 
     fn new() -> Result<AlternateStack, Errno> {
-        // SAFETY: the system chooses an address at which nothing is.
+        // SAFETY: the system chooses an unused address.
         let start =
             unsafe { mmap_anonymous(ptr::null_mut(), GUARD + LEN, ProtFlags::empty(), MapFlags::PRIVATE) }?;
         let stack = AlternateStack(NonNull::new(start).ok_or(Errno::NOMEM)?);
         let top = stack.top();
-        // SAFETY: these `LEN` bytes are the end of the mapping just made, which nobody uses.
+        // SAFETY: these `LEN` bytes are the end of the mapping just made, which nothing uses yet.
         unsafe { mprotect(top, LEN, MprotectFlags::READ | MprotectFlags::WRITE) }?;
         let asked = libc::stack_t { ss_sp: top, ss_flags: 0, ss_size: LEN };
-        // SAFETY: the memory stays mapped and unused by others until the value is dropped, which takes it back first.
+        // SAFETY: the memory stays mapped and unused by others until the value is dropped, which first takes
+        // it from the thread.
         match unsafe { libc::sigaltstack(&raw const asked, ptr::null_mut()) } {
             0 => Ok(stack),
             _ => Err(Errno::INVAL),
         }
     }
 
-    /// Where the usable part starts.
+    /// Start of the usable part.
     fn top(&self) -> *mut c_void {
         self.0.as_ptr().wrapping_byte_add(GUARD)
     }
@@ -68,7 +69,8 @@ impl Drop for AlternateStack {
             // SAFETY: the thread, which is this one, uses no alternate stack from now on.
             unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
         }
-        // SAFETY: the mapping is this value's alone, and no thread runs on it: see above.
+        // SAFETY: the mapping is this value's alone, and no thread runs on it: `sigaltstack` has just
+        // disabled it.
         let _ = unsafe { munmap(self.0.as_ptr(), GUARD + LEN) };
     }
 }

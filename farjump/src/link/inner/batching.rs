@@ -1,4 +1,4 @@
-//! Several small messages for one function in one frame: what is written of it, and when it goes.
+//! Batches: several small calls of one function in one frame, and when it is sent.
 
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use super::super::sent_codes::Known;
 use super::{Inner, one_way_token};
 use crate::{Error, Mode};
 
-/// Room for messages in a frame, in bytes: with the header sixteen lines, so that the first ones wait for few others.
+/// Space for messages in a frame, in bytes: with the header sixteen lines, so that the first ones wait for
+/// few others.
 const ROOM: usize = 16 * LINE - 24;
-/// Longest message that shares a frame, in bytes: of longer ones a frame holds too few for that to pay.
+/// Longest message that shares a frame, in bytes: a frame holds too few longer ones for a gain.
 const LONGEST: usize = 256;
 
 /// A frame that is being filled.
@@ -22,13 +23,13 @@ const LONGEST: usize = 256;
 pub(super) struct Several {
     room: Reserved,
     index: u16,
-    /// Bytes of each message, as the first one has, and how far apart they are.
+    /// Bytes of each message, as the first one has, and the distance between two.
     len: usize,
     stride: usize,
-    /// Messages written, and bytes of the room that they take.
+    /// Messages written, and the bytes of space that they take.
     count: u32,
     used: usize,
-    /// Where the last message has to end, for the canary to fit behind it; 0 once no more are taken.
+    /// Latest end of the last message, for the canary to fit behind it; 0 once no more are taken.
     end: usize,
 }
 
@@ -38,8 +39,8 @@ fn plan(index: u16) -> Plan<'static> {
 }
 
 impl Inner {
-    /// Injects without asking for a reply, in one frame with what was injected like this before, if the frame that is being filled
-    /// takes it; else that goes first. The frame goes when it is full, before anything else that is sent, and by
+    /// Injects without asking for a reply, in the frame that is being filled if that takes the call; else
+    /// that frame is sent first. The frame is sent when it is full, before any other frame, and by
     /// [`Inner::send_several`].
     #[inline]
     pub(in super::super) fn inject_several(
@@ -54,9 +55,9 @@ impl Inner {
             && several.used + max <= several.end
             && several.count < MOST_MESSAGES
         {
-            // SAFETY: the room is lent until the frame is committed, and `used` is inside by `end`.
+            // SAFETY: the space is lent until the frame is committed, and `end` keeps `used` inside it.
             let at = unsafe { several.room.payload.add(several.used) };
-            // SAFETY: by `end` there are `max` bytes and a canary's from there on.
+            // SAFETY: `end` leaves `max` bytes and a canary's from there on.
             let len = unsafe { run_payload_init(library, at.as_ptr(), max, args)? };
             if len == several.len {
                 several.count += 1;
@@ -66,8 +67,8 @@ impl Inner {
             }
             let mut made = [0; LONGEST];
             let own = &mut made[..len];
-            // SAFETY: `len` is at most `max`, and so many bytes were just written there. No thread of this process writes them
-            // meanwhile; the peer, if it breaks the protocol, gets what it wrote itself.
+            // SAFETY: `len` is at most `max`, and so many bytes were just written there. No thread of this
+            // process writes them meanwhile; a peer that breaks the protocol gets its own bytes.
             unsafe { shared::copy_out(at.as_ptr(), own.as_mut_ptr(), own.len()) };
             let index = several.index;
             return self.inject_other(index, own);
@@ -75,15 +76,17 @@ impl Inner {
         self.inject_first(library, args, max)
     }
 
-    /// A message that was made for the frame that is being filled, and has another length than those there.
+    /// Sends a message made for the frame that is being filled, but of another length than the messages
+    /// there.
     #[inline(never)]
     fn inject_other(&mut self, index: u16, message: &[u8]) -> Result<(), Box<Error>> {
         self.send_several(self.settings.send_timeout)?;
         let Some(room) = self.room_for_several(index, message.len())? else {
-            // It was there for the frame before.
+            // The frame before had it.
             return Err(Error::Full.into());
         };
-        // SAFETY: `room_for_several` has made sure of so many bytes behind the head; they overlap nothing of the message.
+        // SAFETY: `room_for_several` guarantees so many bytes behind the head; they overlap nothing of the
+        // message.
         unsafe {
             let at = room.payload.add(MESSAGES_HEAD_LEN);
             shared::copy_in(message.as_ptr(), at.as_ptr(), message.len());
@@ -92,15 +95,15 @@ impl Inner {
         Ok(())
     }
 
-    /// As [`Inner::inject_several`], for a message of up to `max` bytes that no frame is being filled for.
+    /// As [`Inner::inject_several`], for a message of up to `max` bytes when no frame for it is being filled.
     #[inline(never)]
     fn inject_first(&mut self, library: &Library, args: &[u8], max: usize) -> Result<(), Box<Error>> {
         self.send_several(self.settings.send_timeout)?;
         if let Some(index) = self.takes_several(library, max)
             && let Some(room) = self.room_for_several(index, max)?
         {
-            // SAFETY: `room_for_several` has made sure of `max` bytes and a canary's behind the head, which the channel lends until
-            // the frame is committed.
+            // SAFETY: `room_for_several` guarantees `max` bytes and a canary's behind the head, which the
+            // channel lends until the frame is committed.
             let len = unsafe {
                 let at = room.payload.add(MESSAGES_HEAD_LEN);
                 run_payload_init(library, at.as_ptr(), max, args)?
@@ -111,9 +114,9 @@ impl Inner {
         self.inject(library, args, false, true).map(drop)
     }
 
-    /// The first message, of `len` bytes, is in its place.
+    /// Begins a batch whose first message, of `len` bytes, is written.
     fn begin_several(&mut self, room: Reserved, index: u16, len: usize) {
-        // So that whatever else is sent goes the long way, which sends this first.
+        // All other sends then take the general path, which sends this frame first.
         self.codes.cool();
         let stride = Messages::stride(len);
         let (used, end) = (MESSAGES_HEAD_LEN + stride, room.room - CANARY_LEN);
@@ -133,7 +136,8 @@ impl Inner {
         (code.known == Known::Bound && code.align_log2 <= INLINE_ALIGN_LOG2).then_some(index)
     }
 
-    /// Room for a frame of messages of which the first has up to `max` bytes; `None` where this link has too little for one ever.
+    /// Space for a frame of messages of which the first has up to `max` bytes; `None` where this link can
+    /// never have enough for one.
     fn room_for_several(&mut self, index: u16, max: usize) -> Result<Option<Reserved>, Box<Error>> {
         let most = ROOM.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
         let mut wait = None;
@@ -150,16 +154,17 @@ impl Inner {
         }
     }
 
-    /// Sends the frame that is being filled, if there is one, and waits for room as long as `patience` lasts.
+    /// Sends the frame that is being filled, if there is one, and waits for credit as long as `patience`
+    /// lasts.
     ///
     /// # Errors
-    /// If it did not go for want of room it is there still, and goes with the next try.
+    /// A frame that was not sent for want of credit is kept, and goes with the next attempt.
     #[inline]
     pub(in super::super) fn send_several(&mut self, patience: Duration) -> Result<(), Box<Error>> {
         if self.several.is_some() { self.send_filled(patience) } else { Ok(()) }
     }
 
-    /// As [`Inner::send_several`], by [`Link`](super::super::Link)'s own patience.
+    /// As [`Inner::send_several`], with the patience of [`Link`](super::super::Link).
     pub(in super::super) fn finish_several(&mut self) -> Result<(), Error> {
         self.send_several(self.settings.send_timeout).map_err(|error| *error)
     }
@@ -168,7 +173,8 @@ impl Inner {
     fn send_filled(&mut self, patience: Duration) -> Result<(), Box<Error>> {
         let Some(several) = &mut self.several else { return Ok(()) };
         let messages = Messages { len: several.len as u32, count: several.count };
-        // SAFETY: the room is lent until the frame is committed, is aligned to 8 bytes, and begins with the head.
+        // SAFETY: the space is lent until the frame is committed, is aligned to 8 bytes, and begins with the
+        // head.
         unsafe { several.room.payload.cast::<u64>().write(messages.to_word().to_le()) };
         let (plan, room, used) = (plan(several.index), several.room, several.used);
         let mut wait = None;
@@ -192,7 +198,7 @@ impl Inner {
         }
     }
 
-    /// No message joins the frame that is being filled any more.
+    /// Closes the frame that is being filled to further messages.
     pub(super) fn close_several(&mut self) {
         if let Some(several) = &mut self.several {
             several.end = 0;

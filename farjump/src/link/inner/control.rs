@@ -1,4 +1,4 @@
-//! What a target says on the control connection, and its end.
+//! A target's control messages, and its end.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,10 @@ use super::super::sent_codes::Known;
 use super::{Inner, ONE_WAY};
 use crate::{Error, Refusal};
 
-/// Most characters kept of what a target says. It may end up on a terminal, so it is made fit for one too.
+/// Most characters kept of a target's text. It may be printed on a terminal, so it is also made safe for one.
 pub(super) const MAX_TEXT: usize = 4096;
-/// Messages read at a time, so that a target that sends them without end keeps nobody from looking at the clock.
+/// Messages read at a time, so that a target that sends them without end does not stop the clock from being
+/// read.
 const MESSAGES: usize = 256;
 
 impl Inner {
@@ -25,7 +26,7 @@ impl Inner {
         }
         let now = Instant::now();
         if let Some((until, why)) = self.going.as_deref() {
-            // Nothing more comes on the control connection.
+            // The control connection has ended.
             let (late, why) = (*until <= now, why.clone());
             return if late { Err(self.end(why)) } else { Ok(()) };
         }
@@ -92,7 +93,7 @@ impl Inner {
         {
             name.clone_into(&mut ifunc);
             if !bound_still(refusal.cause) {
-                // Whatever the frame was to bind is not bound: the next call brings the code again.
+                // The code that the frame was to bind is not bound: the next call brings it again.
                 self.codes.set_known(code.into(), Known::Nothing);
             }
         }
@@ -107,12 +108,13 @@ impl Inner {
         }
     }
 
-    /// The target asks for code.
+    /// Supplies code that the target requests.
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
-        // What the target does not take is not sent either: the frame is refused, and the next call fails here.
+        // Code above the target's limit is not sent: the frame is refused, and the next call fails here.
         let most = usize::try_from(self.limits.image).unwrap_or(usize::MAX);
         let code = self.codes.by_id(&id);
-        // One that is too long travels in frames only: this one is refused, and the next brings the code along.
+        // An image that is too long travels in frames only: this frame is refused, and the next brings the
+        // code along.
         let image =
             code.and_then(|code| Some((code, code.image()?))).filter(|(_, image)| image.len() <= most);
         let Some((code, image)) = image else {
@@ -151,14 +153,15 @@ impl Inner {
 
     // ---- the end ----
 
-    /// The control connection ended: the target is gone. No error where its last answers may still come.
+    /// Handles the end of the control connection: the target is gone. No error where its last replies may
+    /// still come.
     #[cold]
     pub(super) fn gone(&mut self, error: &MeetError) -> Result<(), Error> {
         self.leaves(error.to_string())
     }
 
-    /// The target is gone for the reason `why`. Where the channel says itself when it has brought all, the answers that were sent before
-    /// are waited for until then, as long as the target's machine may be silent.
+    /// Handles the target's end for the reason `why`. A channel that reports its own end is polled until then
+    /// for replies sent before, as long as the target's machine may be silent.
     #[cold]
     fn leaves(&mut self, why: String) -> Result<(), Error> {
         if self.going.is_some() {
@@ -173,7 +176,7 @@ impl Inner {
         Err(self.end(why))
     }
 
-    /// Answers that the target gave before its end are in the mailbox: at most one for each call.
+    /// Takes the replies that the target gave before its end from the mailbox: at most one for each call.
     fn take_last_answers(&mut self) {
         for _ in 0..MAX_CALLS {
             if self.gone.is_some() || !matches!(self.step(), Ok(true)) {
@@ -182,8 +185,8 @@ impl Inner {
         }
     }
 
-    /// The transport failed, or the target broke the protocol. What takes nothing more may still bring answers: then the link is not at its
-    /// end yet.
+    /// Handles a failure of the transport, or a breach of the protocol. A channel that sends nothing more may
+    /// still bring replies: then the link has not ended yet.
     #[cold]
     pub(super) fn broken(&mut self, error: &TransportError) -> Error {
         let text = error.clone().with_peer(self.settings.address.clone()).to_string();
@@ -196,14 +199,14 @@ impl Inner {
         self.end(text)
     }
 
-    /// As [`Inner::broken`], where that is no reason not to go on taking answers.
+    /// As [`Inner::broken`], where the failure does not stop replies from being taken.
     #[cold]
     pub(super) fn broken_for_now(&mut self, error: &TransportError) -> Result<(), Error> {
         let error = self.broken(error);
         if self.going.is_some() && self.gone.is_none() { Ok(()) } else { Err(error) }
     }
 
-    /// Nothing more comes: the transport failed, the target broke the protocol, or a channel that has an end is at it.
+    /// Ends the link: the transport failed, the target broke the protocol, or a channel reported its end.
     #[cold]
     pub(super) fn finished(&mut self, error: &TransportError) -> Error {
         if let Some((_, why)) = self.going.as_deref() {
@@ -212,7 +215,7 @@ impl Inner {
         }
         let mut why = error.clone().with_peer(self.settings.address.clone()).to_string();
         if self.gone.is_none() && is_gone(error) && self.channel.has_end() {
-            // What the target said on the control connection before its end explains more. Until here no answer is waited for.
+            // The target's last control messages explain more. Until here no reply is waited for.
             self.going = Some(Box::new((Instant::now(), String::new())));
             for _ in 0..MESSAGES {
                 match self.control.recv() {
@@ -252,7 +255,7 @@ impl Inner {
         Error::PeerGone { peer: self.settings.address.clone(), why }
     }
 
-    /// Says goodbye, so that the target need not find out.
+    /// Announces the close, so that the target need not detect it.
     pub(super) fn leave(&mut self) {
         if self.gone.is_none() && self.going.is_none() && self.control.send(&Message::Bye, &[]).is_ok() {
             // Best effort: the end of the connection says the same.
@@ -261,12 +264,13 @@ impl Inner {
     }
 }
 
-/// Whether an error says that the peer is gone.
+/// Whether an error means that the peer is gone.
 fn is_gone(error: &TransportError) -> bool {
     matches!(error.cause(), Cause::PeerGone | Cause::Unreachable(_))
 }
 
-/// Whether a code index that was bound is bound still when a call is refused for this cause: it ran, or its mode is not allowed.
+/// Whether a bound code index stays bound when a call is refused for this cause: it ran, or its mode is not
+/// allowed.
 fn bound_still(cause: RefusalCause) -> bool {
     matches!(
         cause,

@@ -1,4 +1,4 @@
-//! Sending on what this process was sent: a target's links to its peers.
+//! Forwarding received calls: a target's links to its destinations.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::Inner;
 use crate::Error;
 
 impl Inner {
-    /// Injects code that is held here with a payload as it is. Never waits. The token is to be asked for with
-    /// [`Inner::take`] if a reply is wanted.
+    /// Injects stored code with a payload as it is. Never waits. The token is for [`Inner::take`] if a reply
+    /// is wanted.
     pub(in super::super) fn forward(
         &mut self,
         linked: &Arc<Linked>,
@@ -36,7 +36,7 @@ impl Inner {
             Plan { kind: Kind::Call, wants_reply, alone: false, index, token, align_log2, code: None };
         let binds = code.known != Known::Bound;
         if binds {
-            // Where this target may bring no code, its peer may hold it all the same.
+            // Where this target may bring no code, its destination may have it in its store all the same.
             let brings = self.rights.contains(Rights::INJECT);
             let image = if brings { image } else { &[] };
             plan.kind = if brings { Kind::CallCode } else { Kind::CallId };
@@ -59,12 +59,13 @@ impl Inner {
         }
     }
 
-    /// The answer to a call, if it is there; the token is then void.
+    /// Takes the outcome of a call, if it has come; the token is then void.
     pub(in super::super) fn take(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
         self.calls.take(token)
     }
 
-    /// Prepares to sleep on [`Inner::doorbell`] and [`Inner::control`]. [`Inner::disarm`] comes after it in any case.
+    /// Prepares to sleep on [`Inner::doorbell`] and [`Inner::control`]. [`Inner::disarm`] follows in any
+    /// case.
     pub(in super::super) fn arm(&mut self) -> Result<Armed, TransportError> {
         let armed = self.channel.arm()?;
         Ok(if self.unread { Armed::Ready } else { armed })
@@ -78,12 +79,12 @@ impl Inner {
         self.control.as_fd()
     }
 
-    /// Whether the control connection is to be watched for room to write.
+    /// Whether to watch the control connection for writability.
     pub(in super::super) fn wants_write(&self) -> bool {
         self.control.wants_write()
     }
 
-    /// Whether what the target rings is to be watched for room to write.
+    /// Whether to watch the doorbell for writability.
     pub(in super::super) fn doorbell_wants_write(&self) -> bool {
         self.channel.wants_write() && self.going.is_none()
     }
@@ -93,7 +94,7 @@ impl Inner {
         self.going.is_some()
     }
 
-    /// What the target rings; the same for the life of the channel.
+    /// The doorbell's descriptor; the same for the life of the channel.
     pub(in super::super) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         self.channel.descriptor()
     }

@@ -1,8 +1,8 @@
-//! Frames that the link's mailbox is too small for: the target makes a bigger one when the first of them comes, and gets it
-//! back when none has come for a while (`docs/decisions/bigger-mailbox.md`).
+//! Large frames: the target makes a large mailbox when the first of them comes, and gets it back when none
+//! has come for a while (`docs/decisions/bigger-mailbox.md`).
 //!
-//! Such a frame lies in the bigger mailbox, and a `Switch` in the link's own holds its place among the others. The `Switch` goes
-//! last, so a frame is either sent with it or not at all.
+//! A large frame lies in the large mailbox, and a `Switch` in the link's own mailbox holds its place among
+//! the others. The `Switch` is sent last, so a frame is either sent with it or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -16,36 +16,36 @@ use super::super::send::{Call, Failed, Sent};
 use super::Inner;
 use crate::{Error, Refusal};
 
-/// How long a bigger mailbox is kept that no frame is sent to.
+/// How long an unused large mailbox is kept.
 const KEPT: Duration = Duration::from_secs(1);
-/// Nothing comes back through it: replies come through the link's own mailbox.
+/// The large mailbox carries no frames back: replies come through the link's own mailbox.
 const UNUSED_RING: usize = mailbox::MIN_RING;
 
-/// The bigger mailbox of a link.
+/// The large mailbox of a link.
 #[derive(Default)]
 pub(super) enum Bigger {
     #[default]
     Absent,
-    /// Asked for, for frames of up to so many bytes. The target's end is due.
+    /// Requested, for frames of up to so many bytes. The target's endpoint is due.
     Asked(usize),
-    /// Both ends are told of. The target's word that its is connected is due.
+    /// Both endpoints are announced. The target's report that its own is connected is due.
     Joined(Box<Channel>),
     Open(Box<Open>),
-    /// There will be none for a frame of so many bytes. For the call that asked.
+    /// Declined for a frame of so many bytes. For the call that made the request.
     Declined(usize, Refusal),
 }
 
 pub(super) struct Open {
     channel: Channel,
-    /// When a frame was last sent there.
+    /// Time of the last frame.
     used: Instant,
-    /// A frame waits for room there, for which nobody rings.
+    /// Whether a frame waits for credit there, of which no doorbell tells.
     starved: bool,
 }
 
 impl Inner {
-    /// Sends a call whose frame has `len` bytes, or more, and the link's mailbox takes `max` at most. As long as there is no
-    /// bigger one, and as long as that has no room, this is as if the mailbox were full.
+    /// Sends a call whose frame has `len` bytes, or more, where the link's mailbox takes `max` at most.
+    /// Without a large mailbox, or without credit there, this behaves like a full mailbox.
     #[cold]
     pub(super) fn send_large(&mut self, call: &Call<'_>, len: usize, max: usize) -> Result<Sent, Failed> {
         if self.channel.is_limited() {
@@ -67,7 +67,7 @@ impl Inner {
                     call.token,
                 );
                 if let Err(Failed::Send(SendError::Full)) = sent {
-                    // What keeps the room may be a skip, which the target passes when it looks around.
+                    // The space may be taken by a skip, which the target passes when it looks around.
                     self.channel.call_attention().map_err(SendError::Failed)?;
                 }
                 sent
@@ -95,7 +95,7 @@ impl Inner {
         }
     }
 
-    /// The target has made a bigger mailbox.
+    /// Handles the target's offer of a large mailbox.
     #[cold]
     pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
         let Bigger::Asked(frame) = self.bigger else { return Ok(()) };
@@ -116,7 +116,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Connects to the mailbox at `end`, or says why that does not go. The outer error is the link's end.
+    /// Connects to the mailbox at `end`, or says why it cannot. The outer error is the link's end.
     fn accept(
         &mut self,
         end: Offered,
@@ -148,7 +148,7 @@ impl Inner {
         Ok(joined.and_then(|joined| joined_channel(joined, peer)).map_err(|error| error.to_string()))
     }
 
-    /// The target has connected its end.
+    /// Handles the target's report that its endpoint is connected.
     #[cold]
     pub(super) fn enlarged(&mut self) {
         self.bigger = match std::mem::take(&mut self.bigger) {
@@ -159,18 +159,18 @@ impl Inner {
         };
     }
 
-    /// The target makes no bigger mailbox.
+    /// Handles the target's refusal to make a large mailbox.
     #[cold]
     pub(super) fn declined(&mut self, refusal: Refusal) {
         match self.bigger {
             Bigger::Asked(frame) => self.bigger = Bigger::Declined(frame, refusal),
-            // This side was too slow to take it: the next frame asks anew.
+            // This side was too slow to take it: the next frame makes a new request.
             Bigger::Joined(_) => self.bigger = Bigger::Absent,
             _ => {}
         }
     }
 
-    /// Lets the bigger mailbox's transport work.
+    /// Lets the large mailbox's transport work.
     pub(super) fn tend_bigger(&mut self) -> Result<(), Error> {
         if let Bigger::Open(open) = &mut self.bigger
             && let Err(error) = open.channel.progress(true)
@@ -180,7 +180,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives the bigger mailbox back if it is empty and was not used for a while.
+    /// Gives the large mailbox back if it is empty and was not used for a while.
     pub(super) fn shrink_if_unused(&mut self, now: Instant) -> Result<(), Error> {
         if let Bigger::Open(open) = &mut self.bigger
             && now.saturating_duration_since(open.used) >= KEPT
@@ -192,14 +192,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether something is waited for that nobody rings for.
+    /// Whether an event is awaited for which there is no doorbell.
     pub(super) fn is_starved(&self) -> bool {
         matches!(&self.bigger, Bigger::Open(open) if open.starved)
     }
 }
 
 impl Bigger {
-    /// Whether nothing lies in it that the target has not consumed.
+    /// Whether the target has consumed everything in it.
     fn is_empty(&mut self) -> bool {
         match self {
             Bigger::Open(open) => open.is_empty(),
@@ -213,7 +213,8 @@ impl Open {
         self.channel.in_flight() == Some(0)
     }
 
-    /// Sends by `send` the frame of the call with this token to this mailbox, and its place in the order to `own`, the link's.
+    /// Sends by `send` the frame of the call with this token to this mailbox, and its `Switch` to `own`, the
+    /// link's.
     fn send(
         &mut self,
         own: &mut Channel,

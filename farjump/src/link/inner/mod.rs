@@ -1,6 +1,6 @@
-//! The working of a link: sending, and what is known. [`waiting`] takes answers, [`control`] what the target says beside them,
-//! [`batching`] puts small messages together, and [`large`] sends what the link's own mailbox is too small for. [`watched`] sleeps in
-//! an event loop of the caller's.
+//! State of a connected link, and sending. [`waiting`] takes outcomes, [`control`] reads control messages,
+//! [`batching`] fills frames with small calls, and [`large`] sends frames that exceed the link's own mailbox.
+//! [`watched`] sleeps in an event loop of the caller's.
 
 mod batching;
 mod control;
@@ -32,8 +32,8 @@ use batching::Several;
 use large::Bigger;
 use waiting::Wait;
 
-/// Marks the tokens of frames for which nobody waits: no slot has so high a number ([`MAX_CALLS`]). The code index in the
-/// upper half tells which function a refusal means.
+/// Marks the tokens of one-way frames: no slot has so high a number ([`MAX_CALLS`]). The upper half holds the
+/// code index, which identifies the function of a refusal.
 const ONE_WAY: u32 = MAX_CALLS as u32;
 
 fn one_way_token(index: u16) -> u32 {
@@ -52,26 +52,26 @@ pub(super) struct Inner {
     epoch: u64,
     transport: String,
     passed_over: Vec<PassedOver>,
-    /// What the target refuses, as it said.
+    /// The target's limits, as announced.
     limits: Ceilings,
-    /// What this source may do there, as the target said.
+    /// This source's rights there, as announced.
     rights: Rights,
     stats: LinkStats,
-    /// Refusals that were read, since the link was made.
+    /// Refusals read since the link was made.
     refusals_read: u64,
-    /// First refusal of a frame for which nobody waits, for the next flush.
+    /// First refusal of a one-way frame, for the next flush.
     refusal: Option<Error>,
     /// Memory of a long reply, for the next one.
     spare: ReplyBytes,
-    /// When a link that finds nothing is to look at the control connection again.
+    /// When an idle link reads the control connection again.
     control_due: Instant,
-    /// The control connection holds messages that were not read yet: they were too many at a time.
+    /// Whether the control connection has messages left from the last read, which took its maximum.
     unread: bool,
-    /// A message was read since the link was last asked to sleep in an event loop.
+    /// Whether a message was read since the link was last armed.
     heard: bool,
     /// Why the target is gone.
     gone: Option<String>,
-    /// Why the target is going, where the channel is still to bring what it sent before; and until when that may take.
+    /// Why and until when the target is going, where the channel may still bring frames sent before.
     going: Option<Box<(Instant, String)>>,
     bigger: Bigger,
     lull: Lull,
@@ -120,7 +120,7 @@ impl Inner {
         })
     }
 
-    /// Meets the target again. `watch` is what watches the link, if anything does.
+    /// Repeats the handshake. `watch` is the instance that watches the link, if any.
     pub(super) fn reconnect(&mut self, watch: Option<&Watch>) -> Result<(), Error> {
         let met = self.settings.meet()?;
         if let Some(watch) = watch {
@@ -151,12 +151,12 @@ impl Inner {
 
     // ---- sending ----
 
-    /// Injects: the quick way if the code is the one used last and bound, the payload fits a line and there is room, else the
-    /// long way. Errors are boxed, and the token is as wide as their pointer, so that both
-    /// travel in a register.
+    /// Injects: along the fast path if the code is the one used last and bound, the payload fits a line and
+    /// there is credit, else along the general path. Errors are boxed, and the token is as wide as their
+    /// pointer, so that both travel in a register.
     ///
-    /// What the quick way stores counts as much as what it does: the processor takes stores back to the mailbox one after
-    /// another, and has room for those of a few calls only (`docs/decisions/few-stores.md`).
+    /// The stores of the fast path count as much as its work: the processor takes stores back to the mailbox
+    /// one after another, and has buffers for those of a few calls only (`docs/decisions/few-stores.md`).
     #[inline]
     pub(super) fn inject(
         &mut self,
@@ -191,7 +191,8 @@ impl Inner {
         Ok(self.inject_slowly(library, args, wants_reply, wait)? as usize)
     }
 
-    /// As the quick way, for payloads that do not fit a line. `None` if another way has to be gone: nothing was sent then.
+    /// The fast path for payloads that do not fit a line. `None` if the fast path does not apply: nothing was
+    /// sent then.
     #[inline(never)]
     fn inject_lines(
         &mut self,
@@ -226,7 +227,7 @@ impl Inner {
         }
     }
 
-    /// The quick way on a two-sided path.
+    /// The fast path on a two-sided path.
     #[inline(never)]
     fn inject_delivered(
         &mut self,
@@ -236,7 +237,7 @@ impl Inner {
         max: usize,
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
-        // The long way can send them from where they lie.
+        // The general path can send them from where they lie.
         if max >= BESIDE && library.payload_is_args() {
             return Ok(None);
         }
@@ -267,7 +268,7 @@ impl Inner {
         if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) }
     }
 
-    /// Nothing was sent with this token.
+    /// Frees a token for which nothing was sent.
     fn take_back(&mut self, token: u32) {
         if token & ONE_WAY == 0 {
             self.calls.close(token);
@@ -332,7 +333,8 @@ impl Inner {
         }
     }
 
-    /// Injects the code used last as it was injected before, if there is room right away. `None` if not: nothing was sent then.
+    /// Injects the code used last by its frame template, if there is credit right away. `None` if not:
+    /// nothing was sent then.
     fn inject_stamped(
         &mut self,
         library: &Library,
@@ -358,7 +360,7 @@ impl Inner {
             let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
             match self.channel.commit(&plan, &room, used) {
                 Ok(()) => Ok(used),
-                // On a mapped ring it is the peer that cannot be woken.
+                // On a mapped ring this means that the peer cannot be woken.
                 Err(SendError::Failed(error)) => Err(self.broken(&error).into()),
                 Err(_) => Err(Error::Full.into()),
             }
@@ -385,7 +387,7 @@ impl Inner {
         self.stats.payload_bytes += sent.payload as u64;
     }
 
-    /// Waits for room where that is what was missing, and tries again.
+    /// Waits for credit where that was missing, and tries again.
     #[cold]
     fn send_again(&mut self, call: &Call<'_>, mut failed: Failed) -> Result<(), Error> {
         let mut wait = None;
@@ -419,7 +421,8 @@ impl Inner {
         }
     }
 
-    /// Some turns of a wait for room that begins with the first of them and ends after `patience`; none if that is zero.
+    /// Takes some turns of a wait for credit that begins with the first of them and ends after `patience`;
+    /// none if that is zero.
     #[cold]
     fn wait_for_room(&mut self, wait: &mut Option<Wait>, patience: Duration) -> Result<(), Error> {
         if patience.is_zero() {
@@ -433,7 +436,7 @@ impl Inner {
         self.turn(wait)
     }
 
-    /// There is no room, and the caller does not wait: but if that is because the target is gone, say so.
+    /// Reports a full mailbox to a caller that does not wait, or the target's end if that is the cause.
     #[cold]
     fn full(&mut self) -> Error {
         match self.look() {
@@ -490,7 +493,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A forked child has a copy, which shares the connection with its parent: it goes without a word.
+        // A forked child has a copy, which shares the connection with its parent: it closes without a
+        // message.
         if self.process == std::process::id() {
             self.leave();
         }

@@ -1,4 +1,4 @@
-//! Taking answers: looking, spinning, sleeping until they come.
+//! Taking outcomes: polling, spinning, sleeping.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ use super::control::MAX_TEXT;
 use crate::Error;
 use crate::wait::timespec;
 
-/// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
+/// Longest sleep at a stretch, so that a lost wake delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// Longest nap where nothing rings.
+/// Longest nap where there is no doorbell.
 const NAP: Duration = Duration::from_millis(1);
-/// Turns of a wait after which the target is told what has been consumed, and the clock is read. Also the most frames that
-/// one look takes, so that a target that sends without end keeps nobody from looking at the clock.
+/// Turns of a wait after which credit is returned and the clock is read. Also the most frames that one look
+/// takes, so that a target that sends without end does not stop the clock from being read.
 const TURNS_TO_IDLE: u32 = 256;
 
-/// A wait: how it is spent, and how long it may last.
+/// A wait: its policy and its limit.
 pub(super) struct Wait {
     waiter: Waiter,
     deadline: Deadline,
@@ -44,8 +44,8 @@ impl Wait {
 }
 
 impl Inner {
-    /// Waits for an answer. The one that is waited for usually comes next, and soon: then it is not even noted in the table of
-    /// calls, and the clock is not read.
+    /// Waits for an outcome. The awaited one usually comes next, and soon: then it is not even noted in the
+    /// table of calls, and the clock is not read.
     #[inline(always)]
     pub(in super::super) fn wait(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
         if self.calls.waits(token) {
@@ -65,7 +65,7 @@ impl Inner {
         self.wait_slowly(token, timeout)
     }
 
-    /// The payload of the reply that is held, which is released.
+    /// Takes the payload of the reply that the channel holds, and releases the frame.
     #[inline(always)]
     fn take_reply(&mut self) -> Result<ReplyBytes, Error> {
         let bytes = reply_bytes(&self.channel, &mut self.spare);
@@ -105,7 +105,7 @@ impl Inner {
         }
     }
 
-    /// The link failed while it waited for an answer, which may have come just before.
+    /// Takes an outcome that came just before the link failed.
     #[cold]
     fn last_chance(&mut self, token: u32, error: Error) -> Result<ReplyBytes, Error> {
         self.calls.take(token).unwrap_or_else(|| {
@@ -139,7 +139,7 @@ impl Inner {
         }
     }
 
-    /// Whether the call with this token may still be asked for its answer.
+    /// Whether the outcome of the call with this token may still be taken.
     #[inline]
     pub(in super::super) fn is_owned(&mut self, token: u32) -> bool {
         self.calls.is_owned(token)
@@ -163,8 +163,8 @@ impl Inner {
         let answer = self.wait_until(token, deadline, "flushing")?;
         let told =
             answer.get(..8).map_or(0, |count| u64::from_le_bytes(count.try_into().unwrap_or_default()));
-        // The target told them before it answered, on the other path, which may be the slower one. If it is gone by now, what it told
-        // has come.
+        // The target reports them before its reply, on the control connection, which may be slower. If it is
+        // gone by now, its reports have come.
         let mut wait = Wait::new(self.settings.wait, deadline);
         while self.read_control().is_ok() && (self.unread || self.refusals_read < told) {
             if deadline.passed() {
@@ -202,13 +202,13 @@ impl Inner {
         }
     }
 
-    /// Some turns of a wait: look, and if there is nothing wait as the policy says. At most one sleep.
+    /// Takes some turns of a wait: polls, and if nothing came waits by the policy. Sleeps at most once.
     pub(super) fn turn(&mut self, wait: &mut Wait) -> Result<(), Error> {
         for _ in 0..TURNS_TO_IDLE {
             if self.step()? {
                 wait.waiter.reset();
                 wait.frames = wait.frames.wrapping_add(1);
-                // A target that sends without end hides nothing that it says beside it.
+                // Frames without end must not hide control messages.
                 return if wait.frames.is_multiple_of(TURNS_TO_IDLE) { self.look_around() } else { Ok(()) };
             }
             match wait.waiter.turn() {
@@ -226,7 +226,7 @@ impl Inner {
         self.look_around()
     }
 
-    /// Looks for frames without waiting, and as often as the interval says for the target's end.
+    /// Polls for frames without waiting, and for the target's end as often as the interval allows.
     pub(in super::super) fn look(&mut self) -> Result<(), Error> {
         if self.gone.is_some() {
             return Err(self.gone_error());
@@ -235,7 +235,7 @@ impl Inner {
         self.look_around()
     }
 
-    /// Looks for frames and for whatever is on the control connection, without waiting.
+    /// Polls for frames and control messages without waiting.
     pub(in super::super) fn look_everywhere(&mut self) -> Result<(), Error> {
         self.take_frames()?;
         self.progress()?;
@@ -251,14 +251,14 @@ impl Inner {
         Ok(())
     }
 
-    /// What an empty mailbox leaves time for. A target that has news says so in memory; only its end shows nowhere but on the
-    /// control connection, which takes a system call to see.
+    /// Work for which an idle link has time. A notice announces control messages in memory. Only the target's
+    /// end shows nowhere but on the control connection, which takes a system call to see.
     fn look_around(&mut self) -> Result<(), Error> {
         let called = self.progress()?;
         if called || self.unread || self.control_due <= Instant::now() { self.read_control() } else { Ok(()) }
     }
 
-    /// Lets the transport work. Returns whether the target has called for attention.
+    /// Lets the transport work. Returns whether the target has set a notice.
     fn progress(&mut self) -> Result<bool, Error> {
         if self.going.is_some() {
             return Ok(true);
@@ -297,7 +297,7 @@ impl Inner {
                 });
             }
         }
-        // Frames of other kinds a target does not send; there is nothing to run here.
+        // A target sends no frames of other kinds; there is nothing to run here.
         match self.channel.release() {
             Ok(()) => Ok(true),
             Err(error) => Err(self.broken(&error)),
@@ -321,7 +321,7 @@ impl Inner {
         let timeout = timespec(deadline.left().min(longest));
         let mut watched = SmallVec::<[PollFd<'_>; 2]>::new();
         if self.going.is_none() {
-            // Its end would be told of for ever.
+            // An ended connection would stay readable for ever.
             watched
                 .push(PollFd::from_borrowed_fd(self.control.as_fd(), interest(self.control.wants_write())));
         }
@@ -346,7 +346,7 @@ impl Inner {
     }
 }
 
-/// Whether `frame` is the reply of the call with this token, and it went well.
+/// Whether `frame` is the reply of a successful call with this token.
 #[inline(always)]
 fn is_done(frame: &Received, token: u32) -> bool {
     let header = frame.header();

@@ -16,19 +16,21 @@ impl Inner {
         watch.add(self.control(), self.doorbell())
     }
 
-    /// Has `watch` watch what takes the place of this link's channel and control connection. On failure it watches what it did.
+    /// Moves `watch` to the channel and control connection that replace this link's. On failure it still
+    /// watches the old ones.
     pub(super) fn move_watch(&self, watch: &Watch, next: &Linked) -> Result<(), Error> {
         watch.remove(self.control(), self.doorbell());
         let moved = watch.add(next.control.as_fd(), next.channel.descriptor());
         moved.or_else(|error| self.watch(watch).and(Err(error)))
     }
 
-    /// What was sent and taken since the link was made.
+    /// Counters of frames sent and bytes taken since the link was made.
     pub(in super::super) fn traffic(&self) -> Traffic {
         Traffic { taken: self.channel.received(), sent: self.stats.frames }
     }
 
-    /// Prepares to sleep on `watch`: how long at most; `None` if something has come since the last time.
+    /// Prepares to sleep on `watch`. Returns the longest time to sleep; `None` if an event has come since the
+    /// last time.
     pub(in super::super) fn arm_watch(&mut self, watch: &Watch) -> Result<Option<Duration>, Error> {
         if self.gone.is_some() {
             return Err(self.gone_error());
@@ -38,7 +40,7 @@ impl Inner {
             return Ok(None);
         }
         match self.going {
-            // Its end would be told of for ever.
+            // An ended connection would stay readable for ever.
             Some(_) => watch.forget(self.control()),
             None => watch.wants_write(self.control(), self.wants_write())?,
         }
@@ -54,7 +56,7 @@ impl Inner {
         Ok(Some(watch.longest(if rings && !self.is_starved() { Rest::Sound } else { Rest::Light })))
     }
 
-    /// Awake again. A failure ends the link, which the next look says.
+    /// Ends the sleep. A failure ends the link, which the next poll reports.
     pub(in super::super) fn disarm_watch(&mut self) {
         if let Err(error) = self.disarm() {
             self.broken(&error);
