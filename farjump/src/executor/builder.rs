@@ -94,12 +94,13 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Offers every symbol of a shared library, by path or soname, after the exports. It is loaded when the executor is built.
+    /// Offers every symbol of a shared library, by path or soname, after the exports. It is loaded when the
+    /// executor is built.
     ///
     /// # Safety
-    /// The library's constructors must be sound to run in this process when the executor is built, and those of the libraries
-    /// that it depends on; so must its destructors when the process ends. What it defines must be what the authors of injected
-    /// functions were told it is.
+    /// The library's constructors must be sound to run in this process when the executor is built, and those
+    /// of the libraries that it depends on; so must its destructors when the process ends. What it defines
+    /// must be what the authors of injected functions were told it is.
     #[must_use]
     pub unsafe fn library(mut self, path: impl AsRef<Path>) -> Self {
         self.libraries.push(path.as_ref().to_owned());
@@ -117,7 +118,8 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Whether the process's own dynamic symbols are offered, last: all of libc, and what the program was linked with.
+    /// Whether the process's own dynamic symbols are offered, last: all of libc, and what the program was
+    /// linked with.
     #[must_use]
     pub fn process_symbols(mut self, offered: bool) -> Self {
         self.process_symbols = offered;

@@ -70,8 +70,8 @@ pub(crate) unsafe fn enter(
 /// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns 1.
 ///
 /// # Safety
-/// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own nothing that
-/// would have to be dropped.
+/// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
+/// nothing that would have to be dropped.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {

@@ -7,7 +7,8 @@ use std::ffi::c_void;
 /// It is given as a function pointer, because the type of the bare name does not tell the calling convention:
 /// `store_get as extern "C" fn(_, _) -> _`.
 ///
-/// The injected code must declare it with the same types; nothing checks that, as nothing does between two C files.
+/// The injected code must declare it with the same types; nothing checks that, as nothing does between two C
+/// files.
 pub trait ExportFn: Copy + private::Sealed {
     /// The address that imports are patched with.
     fn address(self) -> *const c_void;

@@ -52,7 +52,8 @@ unsafe extern "C" fn farjump_forward(
     payload: *const c_void,
     payload_size: usize,
 ) -> c_int {
-    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as native code is.
+    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as
+    // native code is.
     let (peer, payload) =
         unsafe { (Lent::new(peer.cast(), peer_len), Lent::new(payload.cast(), payload_size)) };
     match context::forward(peer, payload) {

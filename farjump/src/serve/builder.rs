@@ -265,9 +265,9 @@ impl<'a> TargetBuilder<'a> {
     /// Offers every symbol of a shared library, by path or soname. It is loaded when the target is built.
     ///
     /// # Safety
-    /// The library's constructors must be sound to run in this process when the target is built, and those of the libraries
-    /// that it depends on; so must its destructors when the process ends. What it defines must be what the authors of injected
-    /// functions were told it is.
+    /// The library's constructors must be sound to run in this process when the target is built, and those of
+    /// the libraries that it depends on; so must its destructors when the process ends. What it defines must
+    /// be what the authors of injected functions were told it is.
     pub unsafe fn export_library(mut self, path: impl AsRef<Path>) -> Self {
         // SAFETY: this function's caller guarantees it; the executor is built when the target is.
         self.executor = unsafe { self.executor.library(path) };

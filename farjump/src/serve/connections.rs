@@ -1,4 +1,4 @@
-//! Processes that connect: what each turns out to be, and the meetings of sources up to their links.
+//! Incoming connections: their classification, and handshakes of sources up to their links.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,20 +16,20 @@ use crate::executor::CodeTable;
 use crate::link::joined_channel;
 use crate::policy::Budget;
 
-/// Connections taken at a time: the system tells again of those that are left.
+/// Connections accepted at a time: the system reports the rest again.
 const CONNECTIONS: usize = 64;
-/// Most connections that have not shown what they are.
+/// Most connections that have not shown their kind.
 const MOST_SILENT: usize = 64;
-/// Connections that have not shown what they are and are kept besides, for each meeting that awaits its stream.
+/// Further connections of unknown kind that are kept for each handshake that awaits its stream.
 const STREAM_PLACES: usize = 4;
 /// How long connections wait when the system cannot give one more.
 const DEAF: Duration = Duration::from_millis(100);
 
-/// Where a process is that connects: a link's stream comes from where its control connection came from.
+/// Origin of a connecting process: a link's stream has the same origin as its control connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Origin {
     Machine(IpAddr),
-    /// Of this machine, as the system says.
+    /// A process of this machine, by the id that the system reports.
     Process(u32),
 }
 
@@ -44,14 +44,14 @@ impl Origin {
 }
 
 impl Target<'_> {
-    /// Takes the connections that wait, so many at a time.
+    /// Accepts waiting connections, a limited number at a time.
     pub(super) fn accept(&mut self) -> Result<(), Error> {
         for _ in 0..CONNECTIONS {
             let control = match self.listener.accept() {
                 Ok(Some(control)) => control,
                 Ok(None) => return Ok(()),
                 Err(error @ MeetError::System { .. }) => return self.go_deaf(&error),
-                // What is wrong with one that connects concerns only it.
+                // A failure of one connection concerns only that connection.
                 Err(error) => {
                     log::info!("a process that connected was turned away: {error}");
                     continue;
@@ -74,13 +74,13 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Leaves [`MOST_SILENT`] connections that have not shown what they are, besides those that have a place as streams. A process that
-    /// holds more than that loses the oldest, and keeps none of the others out: neither new sources nor the streams of those that are
-    /// being met.
+    /// Keeps [`MOST_SILENT`] connections of unknown kind, besides those that have a place as streams. A
+    /// process that opens more loses the oldest, and keeps out neither new sources nor the streams of
+    /// handshakes.
     fn drop_silent(&mut self) {
         while self.arrivals.iter().filter(|(_, arrival)| !arrival.is_known()).count() > MOST_SILENT {
             let Some(oldest) = self.oldest_in_excess() else { return };
-            // What it has to say may have come just now.
+            // Its message may have come just now.
             self.advance(oldest);
             let is_oldest = |(id, arrival): &(u64, Arrival)| *id == oldest && !arrival.is_known();
             if let Some(index) = self.arrivals.iter().position(is_oldest) {
@@ -93,8 +93,9 @@ impl Target<'_> {
         }
     }
 
-    /// The oldest connection that has not shown what it is and has no place as a stream, if there are more than [`MOST_SILENT`]. For each
-    /// meeting that awaits its stream the oldest [`STREAM_PLACES`] that came after it, from where its source is, have one.
+    /// The oldest connection of unknown kind without a place as a stream, if there are more than
+    /// [`MOST_SILENT`]. For each handshake that awaits its stream, the oldest [`STREAM_PLACES`] connections
+    /// of its source's origin that came after it have one.
     fn oldest_in_excess(&self) -> Option<u64> {
         let mut places: HashMap<Origin, (u64, usize)> = HashMap::new();
         for (id, arrival) in self.arrivals.iter().filter(|(_, arrival)| arrival.awaits_stream()) {
@@ -116,31 +117,31 @@ impl Target<'_> {
         (silent.len() > MOST_SILENT).then(|| silent[0].0)
     }
 
-    /// Why a control connection that has just shown that it is one is not taken, if so. A process that asks is no source, and only its first
-    /// message says which of them it is.
+    /// Why a connection that has just turned out to be a control connection is not taken, if so. A process
+    /// with an admin request is no source, and only its first message shows which of the two it is.
     fn crowded(&self) -> Option<String> {
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_known()).count();
         let most = self.settings.max_sources.saturating_add(MOST_ASKERS);
         (self.sessions.len() + being_met >= most).then(|| self.too_many_sources())
     }
 
-    /// Gives a stream to the meeting that awaits it. One that none awaits is closed.
+    /// Gives a stream to the handshake that awaits it. A stream that none awaits is closed.
     fn hand_over(&mut self, stream: IncomingStream) {
-        // All are asked, so that the time that takes says nothing of tokens.
+        // All are compared, so that the time reveals nothing about tokens.
         let awaiting = self.arrivals.iter_mut().filter(|(_, arrival)| arrival.awaits(&stream));
         let Some((id, arrival)) = awaiting.last() else {
             return log::info!("{}: its stream was closed: no meeting awaits it", stream.peer());
         };
         let id = *id;
         if let Err(error) = arrival.take_stream(stream) {
-            // The meeting goes on without, and is late.
+            // The handshake continues without it, and times out.
             return log::info!("{}: its stream was closed: {error}", arrival.peer());
         }
         self.advance(id);
     }
 
-    /// The system cannot give one more connection now. Those that wait stay in its queue: looking at them again at once
-    /// would find the same, over and over.
+    /// Stops accepting because the system cannot give one more connection now. Waiting connections stay in
+    /// its queue: looking at them again at once would find the same, over and over.
     #[cold]
     fn go_deaf(&mut self, error: &dyn std::fmt::Display) -> Result<(), Error> {
         log::warn!("no more connections for {DEAF:?}: {error}");
@@ -155,7 +156,7 @@ impl Target<'_> {
         )
     }
 
-    /// Goes on with a meeting, or with an answer.
+    /// Continues a handshake, or a response.
     pub(super) fn advance(&mut self, id: u64) {
         let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else {
             return self.attend(id);
@@ -168,7 +169,7 @@ impl Target<'_> {
         arrival.turn_sources_away(reason);
         arrival.turn_away(crowded);
         if let Some(fd) = arrival.as_fd() {
-            // It is dropped if the meeting fails, and its descriptor may be closed some time later.
+            // It is dropped if the handshake fails, and its descriptor may be closed some time later.
             self.watch.remove(fd);
         }
         let outcome = arrival.advance(&mut self.shared.transports);
@@ -206,18 +207,19 @@ impl Target<'_> {
         let mut channel = match joined_channel(Joined { endpoint, rule, send, receive }, &peer) {
             Ok(channel) => channel,
             Err(error) => {
-                // The two have met: the source takes it that there is a link, and would see no more than its end.
+                // The handshake is complete: the source believes that there is a link, and would see no more
+                // than its end.
                 let text = format!("the target could not make its end of it: {error}");
                 drop(control.send(&Message::Closing { text }, &[]));
                 return Err(error);
             }
         };
-        // A longer one was delivered and fits no mailbox: `may_run` asks what its payload may take.
+        // A longer frame was delivered and fits no mailbox: `may_run` checks its payload.
         let unquestioned = self.shared.executor.policy.frames_without_question().unwrap_or(usize::MAX);
         channel.limit_glances(unquestioned.min(self.settings.mailbox));
         self.watch.add(control.as_fd(), Event::Control(id), false)?;
         if let Some(descriptor) = channel.descriptor() {
-            // It is taken out of the watch before the channel goes.
+            // It is taken out of the watch before the channel is dropped.
             self.watch
                 .add(descriptor, Event::Doorbell(id), false)
                 .inspect_err(|_| self.watch.remove(control.as_fd()))?;

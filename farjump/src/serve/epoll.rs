@@ -1,4 +1,4 @@
-//! What a target sleeps on: one epoll instance for its listener, its sources' control connections and doorbells.
+//! The target's epoll instance: its listener, its sources' control connections and doorbells.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -9,22 +9,22 @@ use super::session::Session;
 use crate::Error;
 use crate::wait::timespec;
 
-/// What happened, and to whom.
+/// An event and its origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
-    /// Somebody connects.
+    /// A process connects.
     Listener,
     /// A [`super::Stopper`] was used.
     Stop,
-    /// A process that is being met.
+    /// A process in the handshake.
     Arrival(u64),
     /// A source's control connection.
     Control(u64),
-    /// A source rang.
+    /// A source's doorbell.
     Doorbell(u64),
-    /// A peer was met, or could not be.
+    /// A link to a destination was made, or could not be.
     Met,
-    /// A peer rang, or said something on its control connection.
+    /// A destination's doorbell or control connection.
     Peer(u64),
 }
 
@@ -55,10 +55,10 @@ impl Event {
     }
 }
 
-/// Most events that one wait gives: the system tells of the others the next time.
+/// Most events of one wait: the system reports the others the next time.
 const MOST_EVENTS: usize = 64;
 
-/// What a wait gave.
+/// Events of a wait.
 pub(super) struct Events {
     all: [epoll::Event; MOST_EVENTS],
     count: usize,
@@ -91,21 +91,21 @@ impl Watch {
             .map_err(Error::system("watching a descriptor"))
     }
 
-    /// Whether `fd` is also watched for room to write.
+    /// Sets whether `fd` is also watched for writability.
     pub(super) fn wants_write(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
         epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))
             .map_err(Error::system("watching a descriptor"))
     }
 
-    /// Whether `listener`, which is watched, is watched for connections.
+    /// Sets whether `listener`, which is watched, is watched for connections.
     pub(super) fn listen(&self, listener: BorrowedFd<'_>, connections: bool) -> Result<(), Error> {
         let flags = if connections { flags(false) } else { epoll::EventFlags::empty() };
         epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(Event::Listener.to_data()), flags)
             .map_err(Error::system("watching for connections"))
     }
 
-    /// A link ends. Closing its descriptors would not do: a copy in another process, and the source has one of its doorbell,
-    /// would keep them watched.
+    /// Removes the descriptors of a link that ends. Closing them would not do: a copy in another process
+    /// keeps them watched, and the source has one of its doorbell.
     pub(super) fn remove_session(&self, session: &Session) {
         if let Some(descriptor) = session.channel.descriptor() {
             self.remove(descriptor);
@@ -113,12 +113,12 @@ impl Watch {
         self.remove(session.control.as_fd());
     }
 
-    /// No longer watches `fd`.
+    /// Stops watching `fd`.
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Waits for something to happen, at most `timeout`.
+    /// Waits for an event, at most `timeout`.
     pub(super) fn wait(&self, timeout: Duration) -> Result<Events, Error> {
         let nothing = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = Events { all: [nothing; MOST_EVENTS], count: 0 };

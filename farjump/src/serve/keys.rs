@@ -1,4 +1,4 @@
-//! Keys that come and go while a target runs.
+//! Keys that change while a target runs.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use farjump_control::{Keys, Message};
 use super::Target;
 
 impl Target<'_> {
-    /// Looks whether the key file has changed, now and then, and does what follows from that.
+    /// Checks now and then whether the key file has changed, and applies the change.
     pub(super) fn look_at_keys(&mut self, now: Instant) {
         let keys = self.key_file.as_mut().and_then(|file| file.look(now));
         if let Some(keys) = keys {
@@ -15,8 +15,8 @@ impl Target<'_> {
         }
     }
 
-    /// Takes these keys from now on. Links, meetings and answers by keys that are not among them end, and those by keys that let do
-    /// something else.
+    /// Uses these keys from now on. Links, handshakes and responses by removed keys end, and so do those by
+    /// keys with other rights.
     #[cold]
     fn take_keys(&mut self, keys: &Keys) {
         let names: Vec<_> = keys.iter().map(|key| key.name.as_deref().unwrap_or("(no name)")).collect();
@@ -42,7 +42,7 @@ impl Target<'_> {
                 }
             }
         }
-        // What of an answer has not left does not leave any more.
+        // The unsent part of a response is dropped.
         self.askers.retain(|(_, asker)| {
             let why = asker.key().and_then(|key| keys.revokes(key, rights));
             if let Some(why) = &why {
@@ -52,7 +52,7 @@ impl Target<'_> {
         });
     }
 
-    /// Ends a link whose key counts no more. What its source sent and has not run does not run.
+    /// Ends a link whose key no longer counts. Frames of its source that have not run do not run.
     fn revoke(&mut self, index: usize, why: &str) {
         let session = &mut self.sessions[index];
         log::info!("the link of {} ends: {why}", session.peer);

@@ -1,4 +1,4 @@
-//! The target: a process, or a thread of one, that injected functions run in.
+//! Targets: processes, or threads, that injected functions run in.
 
 mod admin;
 mod builder;
@@ -34,23 +34,24 @@ pub use thread::{Stopper, TargetThread};
 use crate::executor::{Executor, ExportFn};
 use crate::{Error, HeldImage, Library, Stats};
 
-/// Longest sleep at a stretch, so that a ring that got lost delays and never hangs.
+/// Longest sleep at a stretch, so that a lost wake delays and never hangs.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// Naps where nothing rings, from the first to the longest: they double.
+/// Naps where there is no doorbell, from the first to the longest: they double.
 const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
-/// Polls between questions which of the sources that the system tells of have brought something: where it tells of all of them, each look
-/// at one is a system call too; and where it does not, a look at one of the others may cost little.
+/// Polls between queries to the system for sessions with events. The first number applies where it reports
+/// all sessions, so that each look at one is a system call too; the second where a look at one of the others
+/// may cost little.
 const POLLS_TO_ASK: (u32, u32) = (4, 64);
-/// Polls between looks at the clock.
+/// Polls between readings of the clock.
 const POLLS_TO_CLOCK: u32 = 256;
-/// Polls after which a source that has brought nothing counts as idle, and between what is done for those that are; a multiple of
-/// the above.
+/// Polls after which a source that has brought nothing counts as idle, and between the tasks for idle ones; a
+/// multiple of the above.
 const POLLS_TO_SETTLE: u32 = 16 * POLLS_TO_CLOCK;
 
 /// A process, or a thread of one, that injected functions run in.
 ///
-/// It does nothing by itself: call [`Target::poll`] in a loop of your own, or [`Target::run`], or hand it to a thread with
-/// [`Target::spawn`].
+/// It does nothing by itself: call [`Target::poll`] in a loop of your own, or [`Target::run`], or hand it to
+/// a thread with [`Target::spawn`].
 ///
 /// ```no_run
 /// # struct Store;
@@ -77,15 +78,15 @@ pub struct Target<'a> {
     polls: u32,
     /// Polls in a row that found nothing.
     idle: u32,
-    /// When the system was last asked for news; `None` if it is to be asked now.
+    /// Time of the last query to the system for events; `None` if one is due now.
     last_control: Option<Instant>,
     nap: Duration,
-    /// Until when connections wait, because the system could not give one more.
+    /// Time until which connections wait, because the system could not give one more.
     deaf_until: Option<Instant>,
     /// The process that it was built in.
     process: u32,
     listener: Listener,
-    /// Where the keys of sources are, if that may change.
+    /// The key file of sources, if it may change.
     key_file: Option<KeyFile>,
     arrivals: Vec<(u64, Arrival)>,
     askers: Vec<(u64, Asker)>,
@@ -96,8 +97,8 @@ pub struct Target<'a> {
     args: PhantomData<&'a mut ()>,
 }
 
-// SAFETY: `target_args` points to a `T: Send` that is borrowed for `'a` (`TargetBuilder::args`), or to what the caller of
-// `args_raw` vouched for on whichever thread polls.
+// SAFETY: `target_args` points to a `T: Send` that is borrowed for `'a` (`TargetBuilder::args`), or the
+// caller of `args_raw` guaranteed it for whichever thread polls.
 unsafe impl Send for Target<'_> {}
 
 impl std::fmt::Debug for Target<'_> {
@@ -159,12 +160,12 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Runs what has arrived, at most a batch from each source, and returns how many frames that was. Never waits. Of sources
-    /// that have brought nothing for a while it looks at one a time, so that a poll costs the same however many are idle. Now and
-    /// then it also looks for new sources and for those that are gone.
+    /// Runs arrived frames, at most a batch from each source, and returns their number. Never waits. Of
+    /// sources that have brought nothing for a while it looks at one per poll, so that a poll costs the same
+    /// however many are idle. Now and then it also looks for new sources and for those that are gone.
     ///
     /// # Errors
-    /// When the system fails the target itself. What a source does wrong ends its own link only.
+    /// When the system fails the target itself. An error of a source ends its own link only.
     #[inline]
     pub fn poll(&mut self) -> Result<usize, Error> {
         let mut ran = 0;
@@ -176,7 +177,7 @@ impl<'a> Target<'a> {
         while index < due {
             match self.poll_session(index) {
                 Some(frames) => ran += frames,
-                // Another took its place.
+                // Another session took its place.
                 None => {
                     due = due.min(self.sessions.len());
                     continue;
@@ -203,7 +204,7 @@ impl<'a> Target<'a> {
         Ok(ran)
     }
 
-    /// Asks the system which of the sessions that it tells of have brought something: these are busy from now on.
+    /// Asks the system which of the sessions that it reports have brought frames, and makes those busy.
     #[inline(never)]
     fn ask_of_told(&mut self) -> Result<(), Error> {
         let every = if self.sessions.are_all_told() { POLLS_TO_ASK.0 } else { POLLS_TO_ASK.1 };
@@ -218,11 +219,11 @@ impl<'a> Target<'a> {
         self.serve(&events)
     }
 
-    /// A session has something, as the system tells.
+    /// Handles an event of a session that the system reports.
     fn heed(&mut self, event: Event) {
         let Event::Doorbell(id) = event else { return };
         self.nap = NAPS.0;
-        // Of others the next poll that looks at all finds it.
+        // The events of other sessions are found by the next poll that looks at all.
         if let Some(index) = self.sessions.iter().position(|session| session.id == id)
             && (self.sessions[index].tells || self.sessions[index].doorbell_for_room)
         {
@@ -230,7 +231,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Looks at one session, and says how many of its frames ran; `None` if it has ended.
+    /// Polls one session, and returns how many of its frames ran; `None` if it has ended.
     #[inline(always)]
     fn poll_session(&mut self, index: usize) -> Option<usize> {
         let mut ran = 0;
@@ -254,7 +255,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Serves until a [`Stopper`] says stop: polls, spins for a while when there is nothing, then sleeps.
+    /// Serves until a [`Stopper`] stops it: polls, spins for a while when idle, then sleeps.
     ///
     /// # Errors
     /// As [`Target::poll`].
@@ -268,7 +269,7 @@ impl<'a> Target<'a> {
             match waiter.turn() {
                 Turn::Again => {}
                 Turn::Yield => std::thread::yield_now(),
-                // What woke us may be work: spin for it again.
+                // The wake may mean work: spin for it again.
                 Turn::Sleep if self.wait(LONGEST_SLEEP)? => waiter.reset(),
                 Turn::Sleep => {}
             }
@@ -277,8 +278,8 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Sleeps until a frame, a connection or a stop comes, at most `timeout`. `false` if nothing came. What comes is for the
-    /// next [`Target::poll`].
+    /// Sleeps until a frame, a connection or a stop comes, at most `timeout`. Returns `false` if nothing
+    /// came. The next [`Target::poll`] handles the event.
     ///
     /// # Errors
     /// As [`Target::poll`].
@@ -294,8 +295,8 @@ impl<'a> Target<'a> {
         Ok(longest.is_none() || !events.is_empty())
     }
 
-    /// Prepares to sleep on [`Target::as_fd`] in an event loop of the caller's: how long at most, or `None` if there is
-    /// something to do already. [`Target::disarm`] comes after it in any case.
+    /// Prepares to sleep on [`Target::as_fd`] in an event loop of the caller's. Returns the longest time to
+    /// sleep, or `None` if there is work already. [`Target::disarm`] follows in any case.
     ///
     /// # Errors
     /// As [`Target::poll`].
@@ -331,7 +332,8 @@ impl<'a> Target<'a> {
         Ok(Some(longest))
     }
 
-    /// Awake again: sources need not ring any more, and the next [`Target::poll`] asks the system what woke it.
+    /// Ends the sleep: sources need not wake the target any more, and the next [`Target::poll`] asks the
+    /// system for the event that woke it.
     pub fn disarm(&mut self) {
         self.shared.executor.clock.set();
         self.sessions.sweep();
@@ -346,7 +348,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// What becomes readable when there is something to do while armed.
+    /// A descriptor that becomes readable when there is work while armed.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
@@ -367,23 +369,23 @@ impl<'a> Target<'a> {
         self.stopper.clone()
     }
 
-    /// What [`TargetBuilder::args`] borrowed, between polls; `None` if it was of another type.
+    /// The value that [`TargetBuilder::args`] borrowed, between polls; `None` if it was of another type.
     pub fn args_mut<T: 'static>(&mut self) -> Option<&mut T> {
         let (args, type_id) = self.target_args;
         if type_id != Some(TypeId::of::<T>()) {
             return None;
         }
-        // SAFETY: it points to a `T` that is borrowed for longer than `self` lives; injected code uses it only inside `poll`,
-        // which needs `self` exclusively, as this borrow does.
+        // SAFETY: `args` points to a `T` that is borrowed for longer than `self` lives; injected code uses it
+        // only inside `poll`, which needs `self` exclusively, as this borrow does.
         Some(unsafe { &mut *args.cast::<T>() })
     }
 
-    /// Where it listens: as given, and with the port that the system chose where that was left to it (port 0).
+    /// The address that it listens at: as given, and with the port that the system chose for port 0.
     pub fn address(&self) -> String {
         self.listener.address().to_string()
     }
 
-    /// What was counted.
+    /// The target's statistics.
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.executor.counted();
         stats.frames -= stats.waited;
@@ -392,12 +394,12 @@ impl<'a> Target<'a> {
         stats
     }
 
-    /// Sources that are connected.
+    /// Number of connected sources.
     pub fn sources(&self) -> usize {
         self.sessions.len()
     }
 
-    /// The code held.
+    /// The code in the store.
     pub fn images(&self) -> Vec<HeldImage> {
         let executor = &self.shared.executor;
         let now = executor.clock.now();
@@ -409,7 +411,8 @@ impl<'a> Target<'a> {
         self.shared.executor.epoch()
     }
 
-    /// Has the function of `library` here from now on, in place of one of the same name; see [`TargetBuilder::local`].
+    /// Adds the function of `library` to the target, in place of one of the same name; see
+    /// [`TargetBuilder::local`].
     ///
     /// # Errors
     /// As [`Executor::set_local`](crate::Executor::set_local).
@@ -418,35 +421,37 @@ impl<'a> Target<'a> {
         self.shared.executor.set_local_with(library, |linked| Session::release(sessions, linked))
     }
 
-    /// No longer has a function of this name here; `false` if there was none.
+    /// Removes the function of this name from the target's own; `false` if there was none.
     pub fn remove_local(&mut self, name: &str) -> bool {
         self.shared.executor.remove_local(name)
     }
 
-    /// Offers a function as `name` from now on, before all that was offered by that name until now (interposing). Code that was
-    /// linked before keeps what it had, also for sources to come; [`Target::forget`] has it linked anew. Names that begin with
-    /// `farjump_` are the services', and stay theirs.
+    /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
+    /// linked before keeps its addresses, also for sources to come; [`Target::forget`] has it linked again.
+    /// Names that begin with `farjump_` are reserved for the services.
     pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
         self.shared.executor.export(name, function);
     }
 
-    /// As [`Target::export`], an address of a function or of data, as C gives it.
+    /// As [`Target::export`], for an address of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, until the target is dropped.
+    /// `address` must be valid for whatever injected functions that import `name` do with it, until the
+    /// target is dropped.
     pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
-        // SAFETY: the caller's promise; the executor lives no longer than the target.
+        // SAFETY: this function's caller guarantees it; the executor lives no longer than the target.
         unsafe { self.shared.executor.export_raw(name, address) };
     }
 
-    /// As [`Target::export`], the address of data.
+    /// As [`Target::export`], for the address of data.
     pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
         self.shared.executor.export_data(name, data);
     }
 
-    /// As [`Target::export`], every symbol that a shared library defines itself, by path or soname. It is loaded now, which runs its
-    /// constructors, and stays until the process ends. Returns the names of exports that it takes the place of, in alphabetical
-    /// order. From another process: [`Admin::export`](crate::admin::Admin::export).
+    /// As [`Target::export`], for every symbol that a shared library itself defines, by path or soname. It is
+    /// loaded now, which runs its constructors, and stays until the process ends. Returns the names of the
+    /// exports that it replaces, in alphabetical order. From another process:
+    /// [`Admin::export`](crate::admin::Admin::export).
     ///
     /// # Errors
     /// [`Error::Library`] when it cannot be loaded; nothing has changed then.
@@ -454,23 +459,23 @@ impl<'a> Target<'a> {
     /// # Safety
     /// As for [`TargetBuilder::export_library`]; its constructors run now.
     pub unsafe fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         unsafe { self.shared.executor.export_library(path) }
     }
 
-    /// Knows the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) by `name` from now on; see [`TargetBuilder::peer`]. Calls under way to
-    /// another address of that name fail.
+    /// Names the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) as destination `name` from now on; see
+    /// [`TargetBuilder::peer`]. Calls under way to another address of that name fail.
     ///
     /// # Errors
-    /// When the address makes no sense.
+    /// When the address is malformed.
     pub fn set_peer(&mut self, name: &str, address: &str) -> Result<(), Error> {
         let (forwards, executor) = (&mut self.shared.forwards, &mut self.shared.executor);
         forwards.set(name, &address.parse()?, &self.watch, executor.forwarding());
         Ok(())
     }
 
-    /// Drops code from the store; `false` if it is not held. Its statics are gone. A source that calls it again is asked for
-    /// it.
+    /// Drops code from the store; `false` if it is not there. Its statics are lost. A source that calls it
+    /// again is asked for it.
     pub fn forget(&mut self, id: &CodeId) -> bool {
         for session in self.sessions.iter_mut() {
             session.forget(id);
@@ -478,7 +483,7 @@ impl<'a> Target<'a> {
         self.shared.executor.forget(id)
     }
 
-    /// Ends all links, telling sources why.
+    /// Ends all links, and gives sources the reason.
     pub fn close(&mut self, why: &str) {
         for mut session in self.sessions.take() {
             // Best effort: a source that does not read learns it from the end of the connection.
@@ -509,15 +514,16 @@ impl<'a> Target<'a> {
         act(&mut self.sessions[index], &mut self.shared)
     }
 
-    /// What need not be done in every poll: credits to sources that may be short of them, news on control connections whose
-    /// sources ask for attention, and, as often as the interval says, everything that only the system can tell.
+    /// Periodic tasks: returning credit to sources that may be short of it, reading control connections for
+    /// which a notice is set, and, as often as the interval allows, everything that only the system can
+    /// report.
     #[cold]
     fn now_and_then(&mut self) -> Result<(), Error> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
         let idle = self.idle >= POLLS_TO_CLOCK;
-        // Those that bring nothing need less of it: with hundreds of them it would take longer than many polls.
+        // Idle sources need less of it: with hundreds of them it would take longer than many polls.
         let all = self.polls.is_multiple_of(POLLS_TO_SETTLE);
         let mut index = 0;
         while index < if all { self.sessions.untold() } else { self.sessions.busy() } {
@@ -550,7 +556,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Does what the system says is to be done.
+    /// Handles events of the system.
     fn serve(&mut self, events: &Events) -> Result<(), Error> {
         let now = Instant::now();
         self.last_control = Some(now);
@@ -574,7 +580,7 @@ impl<'a> Target<'a> {
                         }
                     }
                 }
-                // A stop: `run` looks.
+                // `run` checks for the stop itself.
                 Event::Doorbell(_) => self.heed(event),
                 Event::Met => self.shared.forwards.met(),
                 Event::Peer(number) => {
@@ -598,7 +604,7 @@ impl<'a> Target<'a> {
         self.rewatch()
     }
 
-    /// Connections that have something to write are watched for room.
+    /// Watches connections with unsent bytes for writability.
     fn rewatch(&mut self) -> Result<(), Error> {
         for session in self.sessions.iter_mut() {
             let wants = session.control.wants_write() && !session.is_leaving();
@@ -617,7 +623,8 @@ impl<'a> Target<'a> {
         self.shared.forwards.rewatch(&self.watch)
     }
 
-    /// Sends on what is forwarded, and hands answers to the sessions that wait for them; a source that left meanwhile gets none.
+    /// Sends calls that are forwarded, and hands outcomes to the sessions that wait for them; a source that
+    /// left meanwhile gets none.
     #[cold]
     fn relay(&mut self) {
         let shared = &mut self.shared;
@@ -633,8 +640,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Drops code for a session that cannot go on otherwise. Returns how many of its frames ran before; what stopped it, if
-    /// that was something else.
+    /// Drops code for a session that cannot continue otherwise. Returns how many of its frames ran before;
+    /// another cause of the stop is returned as error.
     #[cold]
     fn make_room(&mut self, Stop(end): Stop) -> Result<usize, Stop> {
         let End::Crowded(need, ran) = *end else { return Err(Stop(end)) };
@@ -643,7 +650,8 @@ impl<'a> Target<'a> {
         Ok(ran)
     }
 
-    /// Runs what a source that is gone had sent before, and nobody takes the answers. Bounded by what fits its mailbox.
+    /// Runs the frames that a source sent before it was gone, and drops the replies. Bounded by its mailbox's
+    /// capacity.
     fn drain(&mut self, index: usize) {
         self.sessions[index].depart();
         let mut left = self.settings.mailbox / LINE;
@@ -666,7 +674,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Ends a link: what was sent before a source ended is still run, its memory is freed.
+    /// Ends a link: frames that were sent before are still run, its memory is freed.
     #[cold]
     fn end(&mut self, index: usize, Stop(end): Stop) {
         let why = match *end {
@@ -685,7 +693,7 @@ impl<'a> Target<'a> {
                 if self.lets_leave(index, &end) {
                     return;
                 }
-                // What it sent before is whole or it is not there: it does not matter how the source ended.
+                // Frames sent before are whole or absent, however the source ended.
                 self.drain(index);
                 self.sessions[index].reason(&end)
             }
@@ -693,8 +701,8 @@ impl<'a> Target<'a> {
         self.discard(index, &why);
     }
 
-    /// Where what a source sent before its end may still be on its way, the session goes on taking that until the channel says that it was
-    /// all, for as long as a machine may be silent. Whether that is so.
+    /// Keeps a session whose channel may still bring frames that a source sent before its end, until the
+    /// channel reports its end, for as long as a machine may be silent. Returns whether it does.
     fn lets_leave(&mut self, index: usize, end: &End) -> bool {
         let session = &mut self.sessions[index];
         if !session.channel.has_end() || session.is_leaving() {
@@ -702,7 +710,7 @@ impl<'a> Target<'a> {
         }
         let why = session.reason(end);
         session.leave(Instant::now() + self.settings.peer_timeout, why);
-        // Its end would be told of for ever.
+        // An ended connection would stay readable for ever.
         self.watch.remove(session.control.as_fd());
         self.sessions.make_busy(index);
         true
@@ -732,7 +740,8 @@ impl<'a> Target<'a> {
 
 impl Drop for Target<'_> {
     fn drop(&mut self) {
-        // A forked child has a copy, which shares connections and the epoll instance with its parent: it goes without a word.
+        // A forked child has a copy, which shares connections and the epoll instance with its parent: it ends
+        // without a message.
         if self.process == std::process::id() {
             self.close("the target ended");
         }

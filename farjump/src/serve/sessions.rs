@@ -1,56 +1,58 @@
-//! The sessions of a target, of which many may be idle: those that bring frames are looked at in each poll, the others in turn, or not at
-//! all where the system tells of what they bring.
+//! A target's sessions, of which many may be idle. Sessions that bring frames are polled each time. The
+//! others are polled in turn, or not at all where the system reports their events.
 //!
-//! A look at an idle mailbox costs little, but a look at hundreds costs more than a call. So the cost of a poll does not
-//! grow with the number of idle sources; what grows is the time until the first frame of one that was idle is seen, by a
-//! look for each of the others. A target that slept looks at all, because it cannot know who woke it. A look at a socket is a system
-//! call; but one other system call tells which of all sockets have something, so those are left alone until it does.
+//! A look at an idle mailbox costs little, but a look at hundreds costs more than a call. So the cost of a
+//! poll does not grow with the number of idle sources. The time until the first frame of an idle source is
+//! seen grows instead, by a look for each of the others. A target that slept looks at all, because it cannot
+//! know which source woke it. A look at a socket is a system call, but one other system call reports all
+//! sockets with events, so sockets are left alone until it does.
 
 use std::ops::{Deref, DerefMut};
 
-/// So many are looked at in each poll whatever they bring.
+/// Sessions polled each time, whatever they bring.
 const FEW: usize = 4;
 
-/// The sessions, in no order that lasts: the busy ones, then those that have their turn, then those that are told of.
+/// The sessions, in no lasting order: the busy ones, then those polled in turn, then those whose events the
+/// system reports.
 pub(super) struct Sessions<T> {
     all: Vec<T>,
     busy: usize,
-    /// Where those begin that are told of.
+    /// Index of the first session whose events the system reports.
     told: usize,
-    /// The idle one that is looked at next.
+    /// The idle session that is polled next.
     turn: usize,
-    /// The next poll looks at all that are not told of.
+    /// Whether the next poll looks at all sessions whose events the system does not report.
     sweep: bool,
-    /// Some are not told of, whatever they bring.
+    /// Whether the events of some sessions are not reported, whatever they bring.
     mixed: bool,
 }
 
-/// What a session is to be, as its target finds.
+/// A session's class, as its target finds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// Looked at in each poll.
+    /// Polled each time.
     Busy,
-    /// Looked at in turn.
+    /// Polled in turn.
     Idle,
-    /// Left where it is.
+    /// Left in its class.
     Unknown,
-    /// Not looked at before the system tells of it.
+    /// Not polled before the system reports an event.
     Told,
 }
 
 impl<T> Sessions<T> {
-    /// None yet.
+    /// No sessions.
     pub(super) fn new() -> Self {
         Sessions { all: Vec::new(), busy: 0, told: 0, turn: 0, sweep: false, mixed: false }
     }
 
-    /// One more, which is taken to be busy.
+    /// Adds a session as busy.
     pub(super) fn push(&mut self, session: T) {
         self.all.push(session);
         self.make_busy(self.all.len() - 1);
     }
 
-    /// Takes one away; the index of others may change.
+    /// Removes a session; the index of others may change.
     pub(super) fn remove(&mut self, mut index: usize) -> T {
         if index < self.busy {
             self.busy -= 1;
@@ -65,29 +67,30 @@ impl<T> Sessions<T> {
         self.all.swap_remove(index)
     }
 
-    /// All of them.
+    /// Takes all sessions.
     pub(super) fn take(&mut self) -> Vec<T> {
         std::mem::replace(self, Self::new()).all
     }
 
-    /// How many, from the first, are busy.
+    /// Number of busy sessions, which come first.
     #[inline]
     pub(super) fn busy(&self) -> usize {
         self.busy
     }
 
-    /// How many, from the first, are not told of.
+    /// Number of sessions, from the first, whose events the system does not report.
     #[inline]
     pub(super) fn untold(&self) -> usize {
         self.told
     }
 
-    /// Whether some are told of, and nothing else is looked at that costs less than to ask.
+    /// Whether the system reports events of some sessions, and polling the others costs no less than asking
+    /// the system.
     pub(super) fn are_all_told(&self) -> bool {
         !self.mixed
     }
 
-    /// How many, from the first, the poll that begins looks at.
+    /// Number of sessions, from the first, that the poll that begins looks at.
     #[inline]
     pub(super) fn due(&mut self) -> usize {
         match std::mem::take(&mut self.sweep) {
@@ -96,7 +99,7 @@ impl<T> Sessions<T> {
         }
     }
 
-    /// The idle one whose turn it is.
+    /// The idle session whose turn it is.
     #[inline]
     pub(super) fn turn(&mut self) -> Option<usize> {
         if self.busy == self.told {
@@ -109,7 +112,7 @@ impl<T> Sessions<T> {
         Some(self.turn)
     }
 
-    /// It has brought something.
+    /// Makes a session busy that has brought frames.
     #[inline]
     pub(super) fn make_busy(&mut self, mut index: usize) {
         if index >= self.told {
@@ -123,12 +126,12 @@ impl<T> Sessions<T> {
         }
     }
 
-    /// Has the next poll look at all.
+    /// Has the next poll look at all sessions.
     pub(super) fn sweep(&mut self) {
         self.sweep = true;
     }
 
-    /// Sorts the busy ones, as `find` finds each.
+    /// Sorts the busy sessions by the class that `find` gives each.
     pub(super) fn settle(&mut self, mut find: impl FnMut(&mut T) -> Found) {
         let (few, single) = (self.all.len() <= FEW, self.all.len() == 1);
         if few {
@@ -176,7 +179,7 @@ impl<T> DerefMut for Sessions<T> {
 mod tests {
     use super::*;
 
-    /// `count` sessions, named by numbers, of which those in `brought` have brought something.
+    /// `count` sessions, named by numbers, of which those in `brought` have brought frames.
     fn settled(count: u32, brought: &[u32]) -> Sessions<u32> {
         let mut sessions = Sessions::new();
         (0..count).for_each(|name| sessions.push(name));
@@ -188,7 +191,7 @@ mod tests {
         if brought { Found::Busy } else { Found::Idle }
     }
 
-    /// Those that one poll looks at.
+    /// The sessions that one poll looks at.
     fn looks(sessions: &mut Sessions<u32>) -> Vec<u32> {
         let due = sessions.due();
         let turn = sessions.turn();
@@ -265,7 +268,7 @@ mod tests {
         }
     }
 
-    /// As [`settled`], where those whose names are even are told of.
+    /// As [`settled`], where the system reports the events of sessions with even names.
     fn settled_told(count: u32, brought: &[u32]) -> Sessions<u32> {
         let mut sessions = settled(0, &[]);
         (0..count).for_each(|name| sessions.push(name));

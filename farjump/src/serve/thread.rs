@@ -10,7 +10,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::Target;
 use crate::Error;
 
-/// Stops a target's [`Target::run`], also one that sleeps. May be cloned, sent to other threads and used in a signal handler.
+/// Stops a target's [`Target::run`], even if it sleeps. May be cloned, sent to other threads and used in a
+/// signal handler.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     inner: Arc<Inner>,
@@ -29,10 +30,10 @@ impl Stopper {
         Ok(Stopper { inner: Arc::new(Inner { stopped: AtomicBool::new(false), wake }) })
     }
 
-    /// Stops the target after the frames that it is at.
+    /// Stops the target after its current frames.
     pub fn stop(&self) {
         self.inner.stopped.store(true, Ordering::Release);
-        // The only failure is a counter that is full, and then the target is awake.
+        // The write fails only if the counter is full, and then the target is awake.
         let _ = rustix::io::write(&self.inner.wake, &1_u64.to_ne_bytes());
     }
 
@@ -63,10 +64,10 @@ impl TargetThread {
         Ok(TargetThread { stopper, thread: Some(thread) })
     }
 
-    /// Stops the target and gives it back, with what it counted.
+    /// Stops the target and returns it, with its statistics.
     ///
     /// # Errors
-    /// What ended the target before it was stopped.
+    /// The error that ended the target before it was stopped.
     pub fn stop(mut self) -> Result<Target<'static>, Error> {
         self.stopper.stop();
         self.join()
@@ -77,7 +78,7 @@ impl TargetThread {
         self.stopper.clone()
     }
 
-    /// Whether this is that thread: it cannot wait for its own end.
+    /// Whether the caller is this thread, which cannot wait for its own end.
     pub fn is_current(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id())
     }
@@ -85,7 +86,7 @@ impl TargetThread {
     fn join(&mut self) -> Result<Target<'static>, Error> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(target)) => target,
-            // Only a handler of the caller's can have panicked: go on with its panic.
+            // Only a handler of the caller's can have panicked: continue its panic.
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None => unreachable!("joined once, by value or on drop"),
         }

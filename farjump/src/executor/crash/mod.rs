@@ -78,7 +78,8 @@ pub(crate) fn install() -> Result<(), Error> {
 /// The present action for a signal.
 fn action(signal: c_int) -> Option<libc::sigaction> {
     let mut found = MaybeUninit::uninit();
-    // SAFETY: without a new action the call only writes the present one, which is all of it when it returns 0.
+    // SAFETY: without a new action the call only writes the present one, which is all of it when it returns
+    // 0.
     unsafe { (libc::sigaction(signal, ptr::null(), found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
 }
 

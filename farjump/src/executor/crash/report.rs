@@ -71,7 +71,8 @@ impl fmt::Display for Fault<'_> {
         out.write_str(name)?;
         let touched = self.signal == libc::SIGSEGV || self.signal == libc::SIGBUS;
         if touched && self.info.si_code > 0 && self.info.si_code != SI_KERNEL {
-            // SAFETY: these two signals have an address in their description unless the codes above say otherwise.
+            // SAFETY: these two signals have an address in their description unless the codes above say
+            // otherwise.
             let address = unsafe { self.info.si_addr() }.addr();
             write!(out, " (address {address:#x})")?;
         }

@@ -1,4 +1,5 @@
-//! Meeting a peer, beside the target: to meet takes the peer's loop to turn, and the peer may be waiting for this one's.
+//! Connecting to a destination, on a thread beside the target: the handshake needs the destination's loop to
+//! turn, and the destination may be waiting for this one's.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,24 +12,24 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{Error, Link};
 
-/// How a target makes links to its peers.
+/// Choices for a target's links to its destinations.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Choices {
     /// The only transport, if it is one of those built in.
     pub(in super::super) transport: Option<String>,
-    /// Bytes of replies on their way from a peer, and of payload that waits to be sent to it.
+    /// Bytes of replies on their way from a destination, and of payload that waits to be sent to it.
     pub(in super::super) room: usize,
-    /// How long a meeting may take.
+    /// How long connecting may take.
     pub(in super::super) patience: Duration,
-    /// The name that peers see.
+    /// The name that destinations see.
     pub(in super::super) program: String,
-    /// How to meet peers on other machines.
+    /// TCP options for destinations on other machines.
     pub(in super::super) tcp: TcpOptions,
-    /// What the built-in transports may do.
+    /// Options of the built-in transports.
     pub(in super::super) backends: BackendOptions,
 }
 
-/// What a meeting wakes the target with.
+/// An eventfd by which a finished handshake wakes the target.
 #[derive(Debug)]
 pub(super) struct Wake(OwnedFd);
 
@@ -40,12 +41,12 @@ impl Wake {
     }
 
     fn ring(&self) {
-        // The only failure is a counter that is full, and then the target is awake.
+        // The write fails only if the counter is full, and then the target is awake.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     pub(super) fn clear(&self) {
-        // The only failure is a counter that is clear.
+        // The read fails only if the counter is zero.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
@@ -56,12 +57,13 @@ impl AsFd for Wake {
     }
 }
 
-/// A meeting under way on a thread of its own, which ends when it has an outcome. Dropping this gives the meeting up.
+/// A handshake under way on a thread of its own, which ends when it has an outcome. Dropping this abandons
+/// the handshake.
 #[derive(Debug)]
 pub(super) struct Meeting(Receiver<Result<Link, Error>>);
 
 impl Meeting {
-    /// Starts to meet the target at `address`. Rings `wake` once there is an outcome.
+    /// Starts to connect to the target at `address`. Signals `wake` once there is an outcome.
     ///
     /// # Errors
     /// When the thread cannot be made.
@@ -82,7 +84,7 @@ impl Meeting {
             link = link.transport(transport);
         }
         let meet = move || {
-            // Nobody takes it where the target has ended: then the link is dropped, and says goodbye.
+            // If the target has ended, nothing receives it: the link is dropped, and announces its close.
             drop(sender.send(link.connect()));
             wake.ring();
         };
@@ -92,7 +94,7 @@ impl Meeting {
         }
     }
 
-    /// What came of it, once that is known.
+    /// The outcome, once it is known.
     pub(super) fn outcome(&self) -> Option<Result<Link, Error>> {
         match self.0.try_recv() {
             Ok(outcome) => Some(outcome),

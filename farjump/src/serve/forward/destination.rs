@@ -1,4 +1,5 @@
-//! One peer of a target: the link to it, what waits to be sent, and what waits for an answer.
+//! One destination of a target: the link to it, calls that wait to be sent, and calls that wait for an
+//! outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,21 +14,21 @@ use crate::link::Outgoing;
 use crate::serve::epoll::{Event, Watch};
 use crate::serve::session::Rest;
 
-/// A peer. Calls are sent to it in the order in which they came.
+/// A destination. Calls are sent to it in the order in which they came.
 pub(super) struct Peer {
     name: Box<str>,
     address: String,
-    /// Tells its events from those of others.
+    /// Identifies its events.
     number: u64,
     state: State,
     queue: VecDeque<Forward>,
     queued_bytes: usize,
-    /// Calls that wait for an answer, by their tokens.
+    /// Calls that wait for an outcome, by their tokens.
     sent: Vec<(u32, Caller)>,
 }
 
 enum State {
-    /// Nothing is to be sent, or has been since the link ended.
+    /// No call is to be sent, or none has been since the link ended.
     Apart,
     Meeting(Meeting),
     Linked(Box<Linked>),
@@ -35,9 +36,9 @@ enum State {
 
 struct Linked {
     link: Outgoing,
-    /// Whether anything has been sent: a link that ends before that is not made anew for what waits.
+    /// Whether anything has been sent: a link that ends before that is not made anew for the waiting calls.
     used: bool,
-    /// Something may be on the control connection.
+    /// Whether the control connection may have messages.
     attended: bool,
     watched_for_room: bool,
     doorbell_for_room: bool,
@@ -68,7 +69,7 @@ impl Peer {
         matches!(self.state, State::Linked(_))
     }
 
-    /// Calls that wait to be sent, or for an answer.
+    /// Number of calls that wait to be sent, or for an outcome.
     pub(super) fn under_way(&self) -> usize {
         self.queue.len() + self.sent.len()
     }
@@ -112,7 +113,7 @@ impl Peer {
         }
     }
 
-    /// Does what can be done without waiting.
+    /// Does all work that needs no waiting.
     pub(super) fn turn(
         &mut self,
         choices: &Choices,
@@ -157,7 +158,7 @@ impl Peer {
     fn join(&self, link: Outgoing, watch: &Watch) -> Result<Linked, Error> {
         watch.add(link.control(), Event::Peer(self.number), false)?;
         if let Some(doorbell) = link.doorbell() {
-            // `part` takes it out of the watch before the link goes.
+            // `part` takes it out of the watch before the link is dropped.
             watch
                 .add(doorbell, Event::Peer(self.number), false)
                 .inspect_err(|_| watch.remove(link.control()))?;
@@ -166,7 +167,7 @@ impl Peer {
         Ok(Linked { link, used: false, attended: true, watched_for_room: false, doorbell_for_room: false })
     }
 
-    /// Sends what there is room for.
+    /// Sends calls while there is credit.
     ///
     /// # Errors
     /// At the end of the link.
@@ -183,7 +184,7 @@ impl Peer {
                 }
                 Err(Error::Full) => return Ok(()),
                 Err(error @ Error::PeerGone { .. }) => return Err(error),
-                // Another link has other indices. The answers that are due come first.
+                // Another link has other indexes. The replies that are due come first.
                 Err(error @ Error::TooManyFunctions) if linked.used => {
                     return if self.sent.is_empty() { Err(error) } else { Ok(()) };
                 }
@@ -202,12 +203,12 @@ impl Peer {
                 index += 1;
                 continue;
             };
-            // In order: those behind are more likely to have been answered later.
+            // In order: later entries are more likely to have been answered later.
             self.sent.remove(index);
             let answer = match answer {
                 Ok(bytes) => Answer::Done(bytes),
                 Err(Error::Panicked { message, .. }) => Answer::Panicked(message.into_bytes()),
-                // Lost farther on: it was said there where.
+                // Lost at a later destination, which has given its reason.
                 Err(Error::Refused { cause: RefusalCause::Forward, text, .. }) => Answer::Failed(text),
                 Err(error) => Answer::Failed(reason(&self.name, &error.to_string())),
             };
@@ -215,7 +216,8 @@ impl Peer {
         }
     }
 
-    /// The link ended. Calls that the peer had are lost; those that wait are sent on another link, if this one was of use.
+    /// Handles the end of the link. Calls that the destination had are lost; waiting calls are sent on
+    /// another link, if this one was used.
     fn link_ended(&mut self, error: &Error, watch: &Watch, outcomes: &mut VecDeque<Outcome>) {
         let used = matches!(&self.state, State::Linked(linked) if linked.used);
         let text = error.to_string();
@@ -243,8 +245,8 @@ impl Peer {
         }
     }
 
-    /// Gives the link or the meeting up. Closing a link's descriptors would not do, as others have copies of them: see
-    /// [`Watch::remove`].
+    /// Drops the link or the handshake. Closing a link's descriptors would not do, as other processes have
+    /// copies of them: see [`Watch::remove`].
     fn part(&mut self, watch: &Watch) {
         if let State::Linked(linked) = std::mem::replace(&mut self.state, State::Apart) {
             if let Some(doorbell) = linked.link.doorbell() {
@@ -268,13 +270,13 @@ impl Peer {
                 linked.attended = true;
                 Rest::None
             }
-            // Room at the peer shows in memory only.
+            // Credit shows in memory only.
             Ok(Armed::Sleep) if self.queue.is_empty() => Rest::Sleep,
             Ok(Armed::Sleep | Armed::Nap) => Rest::Nap,
         }
     }
 
-    /// Awake again; `false` if the link is to be looked at.
+    /// Ends the sleep; `false` if the link needs a poll.
     pub(super) fn disarm(&mut self) -> bool {
         let State::Linked(linked) = &mut self.state else { return true };
         linked.link.disarm().is_ok()
@@ -288,7 +290,7 @@ impl Peer {
             linked.watched_for_room = wants;
         }
         if linked.link.is_going() {
-            // Its end would be told of for ever.
+            // An ended connection would stay readable for ever.
             watch.remove(linked.link.control());
         }
         let wants = linked.link.doorbell_wants_write();
@@ -302,7 +304,7 @@ impl Peer {
     }
 }
 
-/// What a source is told of a call that came to nothing.
+/// The text for the source of a call that was lost.
 fn reason(peer: &str, why: &str) -> String {
     format!("the target refused a call: it could not forward it to its peer `{peer}`: {why}")
 }

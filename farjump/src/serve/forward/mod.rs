@@ -1,7 +1,8 @@
-//! Calls on their way to a target's peers, and their answers on the way back.
+//! Calls on their way to a target's destinations, and their outcomes on the way back.
 //!
-//! A call that `farjump_forward` was used in goes into its peer's queue ([`Peer`]); what comes of it is kept here until
-//! the session that it came from has room for it. Nothing waits: [`Forwards::turn`] does what can be done now.
+//! A call that used `farjump_forward` goes into its destination's queue ([`Peer`]). Its outcome is kept here
+//! until the session that it came from has credit for it. Nothing waits: [`Forwards::turn`] does all work
+//! that is possible now.
 
 mod connecting;
 mod destination;
@@ -22,12 +23,12 @@ pub(super) use connecting::Choices;
 use connecting::Wake;
 use destination::Peer;
 
-/// Most calls under way to one peer: those that wait to be sent and those that wait for an answer.
+/// Most calls under way to one destination: those that wait to be sent and those that wait for an outcome.
 const MOST_CALLS: usize = 1024;
-/// Bytes of a frame that are not payload nor code, at most: header, name, and what alignment takes.
+/// Most bytes of a frame that are neither payload nor code: header, name, and alignment.
 const FRAME_OVERHEAD: usize = 512;
 
-/// The call that is forwarded.
+/// Identity of the call that is forwarded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     /// The session that it came from, which may have ended.
@@ -36,38 +37,38 @@ pub(super) struct Caller {
     pub(super) wants_reply: bool,
 }
 
-/// A call on its way to a peer.
+/// A call on its way to a destination.
 struct Forward {
     linked: Arc<Linked>,
     payload: Vec<u8>,
     caller: Caller,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 pub(super) struct Outcome {
     pub(super) caller: Caller,
     pub(super) answer: Answer,
 }
 
-/// What its source is to be told.
+/// The part of an outcome for its source.
 pub(super) enum Answer {
-    /// What the function replied in the end.
+    /// The reply of the last function.
     Done(ReplyBytes),
     /// The message of its panic.
     Panicked(Vec<u8>),
-    /// Why there is no answer, in a sentence's words.
+    /// The reason why there is no reply, worded as part of a sentence.
     Failed(String),
 }
 
-/// The peers of a target.
+/// The destinations of a target.
 pub(super) struct Forwards {
     peers: Vec<Peer>,
     choices: Choices,
-    /// Made with the first meeting.
+    /// Made with the first handshake.
     wake: Option<Arc<Wake>>,
-    /// What sessions are to be told.
+    /// Outcomes for sessions.
     outcomes: VecDeque<Outcome>,
-    /// Something is under way, or is to be looked at.
+    /// Whether calls are under way, or an event is due.
     active: bool,
 }
 
@@ -76,13 +77,14 @@ impl Forwards {
         Forwards { peers: Vec::new(), choices, wake: None, outcomes: VecDeque::new(), active: false }
     }
 
-    /// Whether [`Forwards::turn`] has something to do.
+    /// Whether [`Forwards::turn`] has work.
     #[inline(always)]
     pub(super) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Knows a peer by `name` from now on. Calls on their way to another one of that name fail if the address is another.
+    /// Names a destination `name` from now on. Calls on their way to another one of that name fail if the
+    /// address is another.
     pub(super) fn set(&mut self, name: &str, address: &PeerAddress, watch: &Watch, gates: &mut Forwarding) {
         let address = address.to_string();
         match self.peers.iter_mut().find(|peer| peer.name() == name) {
@@ -104,7 +106,7 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Meets peers that something waits for, sends what there is room for, and takes answers.
+    /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes.
     pub(super) fn turn(&mut self, watch: &Watch, gates: &mut Forwarding) {
         for peer in &mut self.peers {
             peer.turn(&self.choices, &mut self.wake, watch, &mut self.outcomes);
@@ -117,7 +119,7 @@ impl Forwards {
         !self.outcomes.is_empty() || self.peers.iter().any(|peer| peer.under_way() != 0)
     }
 
-    /// Tells what may be forwarded now.
+    /// Updates the gates: the present allowance of each destination.
     fn open_gates(&self, gates: &mut Forwarding) {
         let room = self.choices.room;
         for (peer, gate) in self.peers.iter().zip(&mut gates.gates) {
@@ -128,18 +130,19 @@ impl Forwards {
         }
     }
 
-    /// The outcomes that sessions are to be told of. What cannot be told now comes back by [`Forwards::put_back`].
+    /// Takes the outcomes for sessions. Those that cannot be delivered now come back by
+    /// [`Forwards::put_back`].
     pub(super) fn take_outcomes(&mut self) -> VecDeque<Outcome> {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// An outcome that its session has no room for.
+    /// Keeps an outcome for which its session has no credit.
     pub(super) fn put_back(&mut self, outcome: Outcome) {
         self.outcomes.push_back(outcome);
         self.active = true;
     }
 
-    /// A peer was met, or could not be.
+    /// Handles the end of a handshake with a destination.
     pub(super) fn met(&mut self) {
         if let Some(wake) = &self.wake {
             wake.clear();
@@ -147,7 +150,7 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Something came from the peer with this number.
+    /// Handles an event of the destination with this number.
     pub(super) fn attend(&mut self, number: u64) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.number() == number) {
             peer.attend();
@@ -155,7 +158,7 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Lets the links' transports work, where there are links.
+    /// Lets the links' transports work.
     pub(super) fn progress(&mut self) {
         self.active |= self.peers.iter().any(Peer::is_linked);
     }
@@ -176,7 +179,7 @@ impl Forwards {
         rest
     }
 
-    /// Awake again.
+    /// Ends the sleep.
     pub(super) fn disarm(&mut self) {
         for peer in &mut self.peers {
             if !peer.disarm() {
@@ -185,12 +188,12 @@ impl Forwards {
         }
     }
 
-    /// Watches control connections for room where something waits for it.
+    /// Watches control connections with unsent bytes for writability.
     pub(super) fn rewatch(&mut self, watch: &Watch) -> Result<(), Error> {
         self.peers.iter_mut().try_for_each(|peer| peer.rewatch(watch))
     }
 
-    /// Gives up all that is under way, without a word to anybody.
+    /// Drops everything under way, without messages.
     pub(super) fn close(&mut self, watch: &Watch) {
         for peer in &mut self.peers {
             peer.close(watch);
@@ -200,7 +203,7 @@ impl Forwards {
     }
 }
 
-/// The descriptor by which meetings wake the target, made and watched if it is not there yet.
+/// The descriptor by which handshakes wake the target, made and watched at first use.
 fn wake<'w>(wake: &'w mut Option<Arc<Wake>>, watch: &Watch) -> Result<&'w Arc<Wake>, Error> {
     match wake {
         Some(wake) => Ok(wake),

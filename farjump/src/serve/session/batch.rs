@@ -1,4 +1,4 @@
-//! Frames that bring several messages for one function.
+//! Batches: frames with several calls of one function.
 
 use farjump_control::RefusalCause;
 use farjump_core::channel::Received;
@@ -13,8 +13,8 @@ use crate::executor::Callable;
 const ALIGN: usize = 8;
 
 impl Session {
-    /// Runs the function for the messages of the frame that is held and releases it; if something comes in between that
-    /// has to be waited for, up to there, and the frame is kept to go on from there. Returns how many ran, and at least 1.
+    /// Runs the function for the messages of the held frame and releases it. If a wait comes in between, it
+    /// runs the messages up to there, and keeps the frame. Returns how many ran, and at least 1.
     #[cold]
     pub(super) fn call_several(&mut self, held: &Held, shared: &mut Shared) -> Result<usize, Stop> {
         let index = held.header().index;
@@ -27,7 +27,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::call_several`], of code that is bound, for a frame of which `before` has run.
+    /// As [`Session::call_several`], for bound code and a frame of which `before` messages have run.
     #[inline(never)]
     pub(super) fn run_several(
         &mut self,
@@ -52,19 +52,20 @@ impl Session {
         let first = before.map_or(0, |several| several.done);
         let mut at = MESSAGES_HEAD_LEN + first as usize * stride;
         for done in first..messages.count {
-            // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel lends until `release`
-            // below, or in the staging buffer; they are aligned to 8 bytes as the start is, and the code asks for no more
-            // (`messages`). The code is of this session's table, which holds it: nothing is unbound in between.
+            // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel
+            // lends until `release` below, or in the staging buffer. They are aligned to 8 bytes as the start
+            // is, and the code asks for no more (`messages`). The code is of this session's table, which
+            // holds it: nothing is unbound in between.
             let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.reply_limit) };
             at += stride;
             let told = match ended {
                 Ended::Returned => Ok(()),
                 ended => self.ended_otherwise(&header, code, ended, shared),
             };
-            // SAFETY: as above.
+            // SAFETY: the table still holds the code: nothing was unbound since the call.
             unsafe { shared.executor.count(code) };
             if told.is_err() || self.is_blocked() {
-                // What has run does not run again, whatever comes of the link.
+                // Messages that have run do not run again, even if the link fails.
                 match done + 1 < messages.count {
                     true => self.keep_several(frame, messages, done + 1),
                     false => self.channel.release()?,
@@ -83,7 +84,7 @@ impl Session {
         self.keep(Held { several, ..Held::new(Mailbox::Own, *frame) });
     }
 
-    /// What the frame says of its messages, which is read once; or why they do not run.
+    /// The head of the frame's messages, which is read once; or why they do not run.
     #[inline]
     fn messages(
         &self,

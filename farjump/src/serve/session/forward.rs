@@ -1,4 +1,4 @@
-//! Calls of a session that go on to a peer of the target, and what comes back.
+//! Forwarded calls of a session, and their outcomes.
 
 use farjump_control::RefusalCause;
 use farjump_core::channel::SendError;
@@ -9,11 +9,12 @@ use crate::Refusal;
 use crate::executor::Callable;
 use crate::serve::forward::{Answer, Caller, Outcome};
 
-/// Calls of one source that may be under way to peers: the answers of so many may wait for room at it.
+/// Most calls of one source that may be under way to destinations: their outcomes may all wait for its
+/// credit.
 const MOST_FORWARDED: usize = 256;
 
 impl Session {
-    /// The function that has run asked to be forwarded, and was let.
+    /// Handles a function that asked to be forwarded, and was allowed.
     #[cold]
     pub(super) fn forward(
         &mut self,
@@ -45,13 +46,13 @@ impl Session {
         self.refuse(header.token, refusal, shared)
     }
 
-    /// Tells the source what came of a call that was forwarded. What there is no room for now comes back.
+    /// Sends the source the outcome of a forwarded call. An outcome without credit comes back.
     pub(in super::super) fn relay(
         &mut self,
         outcome: Outcome,
         shared: &mut Shared,
     ) -> Result<Option<Outcome>, Stop> {
-        // A source that does not take its answers shows that it has in memory only.
+        // A source returns credit in memory only.
         self.progress(true, shared)?;
         let Outcome { caller, answer } = &outcome;
         let sent = match answer {
@@ -82,7 +83,7 @@ impl Session {
                 match self.channel.send_bytes(&reply(caller.token, status, false), bytes) {
                     Err(SendError::Full) => return Ok(Some(outcome)),
                     Err(SendError::Failed(error)) => return Err(error.into()),
-                    // What is too large was refused above.
+                    // An outcome that is too large was replaced above.
                     Ok(()) | Err(SendError::TooLarge { .. }) => {}
                 }
             }

@@ -1,9 +1,10 @@
 //! The frame that a session has begun and cannot end yet.
 //!
-//! It stays in its mailbox, where its source can write, and sometimes for long: until code has come, or an answer has left. So it is
-//! read once. What was read is kept here as one value, together with the mailbox that it lies in, and the session goes on with that
-//! value: what the mailboxes say meanwhile is not looked at (`docs/decisions/need-code.md`). The mailbox's channel holds the same
-//! frame until it is released, with what it says of the code that it names.
+//! It stays in its mailbox, where its source can write, and sometimes for long: until code has come, or a
+//! reply has been sent. So it is read once. The values read are kept here as one, together with the mailbox
+//! that the frame lies in, and the session continues with them: later contents of the mailboxes are ignored
+//! (`docs/decisions/need-code.md`). The mailbox's channel holds the same frame until it is released, with its
+//! fields about the code that it names.
 
 use farjump_core::channel::Received;
 use farjump_core::frame::{Header, Kind, Messages, Template};
@@ -15,7 +16,7 @@ use super::{Session, Shared, Stop, Waiting};
 pub(in crate::serve) enum Mailbox {
     /// The link's own.
     Own,
-    /// The bigger one. The link's own holds the `Switch` that stands for the frame.
+    /// The large mailbox. The link's own holds the `Switch` that stands for the frame.
     Bigger,
 }
 
@@ -24,17 +25,18 @@ pub(in crate::serve) enum Mailbox {
 pub(in crate::serve) struct Held {
     pub(in crate::serve) mailbox: Mailbox,
     pub(super) frame: Received,
-    /// The code that it waited for was sent by the source, or the source has said that it cannot: it is not asked for it again.
+    /// Whether the source has sent the code that the frame waited for, or has said that it cannot: the code
+    /// is not requested again.
     pub(super) answered: bool,
     pub(super) several: Option<Several>,
 }
 
-/// The messages of a frame of which some have run.
+/// A batch of which some messages have run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Several {
-    /// As the frame said when it was begun.
+    /// The head of the frame as it was when it was begun.
     pub(super) messages: Messages,
-    /// How many have run.
+    /// Number of messages that have run.
     pub(super) done: u32,
 }
 
@@ -49,18 +51,18 @@ impl Held {
 }
 
 impl Session {
-    /// Whether a frame of the bigger mailbox has been begun and has not ended.
+    /// Whether a frame of the large mailbox has been begun and has not ended.
     pub(in crate::serve) fn holds_bigger(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.mailbox == Mailbox::Bigger)
     }
 
-    /// What later frames may be compared with that say the same as `held`: those of the link's own mailbox alone.
+    /// Header prediction for later frames that equal `held`: only for those of the link's own mailbox.
     pub(super) fn template(&self, held: &Held) -> Option<Template> {
         if held.mailbox == Mailbox::Own { self.channel.template() } else { None }
     }
 
-    /// Keeps a frame that cannot end yet. Goes on with it when what the session waits for has come; at its next turn, if it waits for
-    /// nothing.
+    /// Keeps a frame that cannot end yet. It continues when the awaited event has come, or at the session's
+    /// next turn if there is none.
     #[cold]
     pub(super) fn keep(&mut self, held: Held) {
         debug_assert!(self.held.is_none());
@@ -70,8 +72,8 @@ impl Session {
         }
     }
 
-    /// Goes on with the frame that is kept, if what it waited for has come. Returns how many calls that was; `None` while it has to
-    /// wait.
+    /// Continues with the kept frame, if the awaited event has come. Returns the number of calls; `None`
+    /// while it has to wait.
     #[cold]
     pub(super) fn go_on(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
         if !self.can_go_on(shared)? {
@@ -83,7 +85,7 @@ impl Session {
         }
     }
 
-    /// Does what `held` asks for. It is released then, or kept. Returns how many calls that was.
+    /// Handles `held`, which is then released or kept. Returns the number of calls.
     #[cold]
     pub(in crate::serve) fn run_held(&mut self, held: &Held, shared: &mut Shared) -> Result<usize, Stop> {
         let done = match (held.mailbox, held.header().kind) {
@@ -93,16 +95,17 @@ impl Session {
         if held.mailbox == Mailbox::Own || self.held.is_some() {
             return done;
         }
-        // Also where nobody could be told: what has run must not run again when the rest of a source that is gone does.
+        // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
+        // gone source's frames.
         let released = self.release_bigger();
         let done = done?;
         released.map(|()| done)
     }
 
-    /// Until what a source that is gone had sent has run, nothing is waited for that only it could bring.
+    /// Ends waits for events that only the source could bring, until the frames of a gone source have run.
     pub(super) fn wait_no_longer(&mut self) {
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
-            // Code that has come is of use still.
+            // Code that has come is still useful.
             turn @ Waiting::Turn(..) => self.waiting = turn,
             Waiting::Room { bytes, .. } => self.table.budget.give_back(bytes.len()),
             _ => {}

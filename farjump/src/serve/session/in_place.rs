@@ -8,8 +8,8 @@ use crate::Refusal;
 use crate::executor::{Callable, Named};
 
 impl Session {
-    /// Runs the code of the frame that is held, in it. The frame is held until the code has returned, so an honest source
-    /// writes nothing there meanwhile.
+    /// Runs the code of the held frame in place. The frame is held until the code has returned, so an honest
+    /// source writes nothing there meanwhile.
     #[cold]
     pub(super) fn call_in_place(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
         let Some(part) = self.mailbox(held.mailbox).code() else { return Ok(()) };
@@ -38,7 +38,7 @@ impl Session {
             Refusal::new(RefusalCause::Policy, text)
         })?;
         if !self.table.is_checked(index, &part.id, place.len) {
-            // Copied before it is looked at: the source can write the mailbox meanwhile.
+            // Copied before it is checked: the source can write the mailbox meanwhile.
             self.mailbox(mailbox).copy_image(&mut shared.staging.image);
             let mut name = [0; MAX_NAME];
             let len = self.mailbox(mailbox).copy_name_to(&mut name);

@@ -1,7 +1,8 @@
-//! A session's bigger mailbox, for frames that the link's own is too small for: made when the source asks for it, and gone
-//! when the source gives it back (`docs/decisions/bigger-mailbox.md`).
+//! A session's large mailbox, for frames that exceed the link's own: made at the source's request, and
+//! dropped when the source gives it back (`docs/decisions/bigger-mailbox.md`).
 //!
-//! A frame in it has its place among the others: a `Switch` in the link's own mailbox stands for it, and is released when it is.
+//! A frame in it has its place among the others: a `Switch` in the link's own mailbox stands for it, and is
+//! released with it.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,12 @@ use super::{Held, Mailbox, Session, Shared, Stop, cut};
 use crate::Refusal;
 use crate::link::joined_channel;
 
-/// What a frame has beside payload and code, at most: header, name, trailer, and what aligning its parts takes.
+/// Most bytes of a frame beside payload and code: header, name, trailer, and alignment of its parts.
 const AROUND: usize = 3 * 4096;
-/// A source that asks more often than this gets a mailbox only if that is for a longer frame than the last.
+/// A source with more frequent requests gets a mailbox only for a longer frame than the last.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a target allows.
+/// A target's limits.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::serve) struct Limits {
     /// Longest frame, in bytes, all included.
@@ -29,36 +30,36 @@ pub(in crate::serve) struct Limits {
     pub(in crate::serve) payload: usize,
     /// Longest code that may travel beside it, in bytes.
     pub(in crate::serve) code: usize,
-    /// How long a source may take to answer an offer.
+    /// How long a source may take to accept an offer.
     pub(in crate::serve) patience: Duration,
 }
 
-/// What a KiB of a frame may take at most: longer than a device in software does, on a machine that is busy.
+/// Most time for a KiB of a frame: more than a device in software takes on a busy machine.
 const PER_KIB: Duration = Duration::from_millis(1);
 
-/// The bigger mailbox of one session.
+/// The large mailbox of one session.
 pub(in crate::serve) struct Bigger {
     /// Name of the link's transport.
     transport: String,
     state: State,
-    /// When a mailbox was last made, and for how long a frame.
+    /// Time of the last mailbox made, and length of its frame.
     last: Option<(Instant, usize)>,
-    /// Bytes of memory that it takes, which the source's budget has paid.
+    /// Bytes of memory that it takes, charged to the source's budget.
     price: usize,
-    /// Bytes of frames that were taken from mailboxes before it.
+    /// Bytes of frames that were taken from earlier large mailboxes.
     received: u64,
-    /// Bytes of frames that checksums were computed of, in those that there were before.
+    /// Bytes of frames that checksums were computed of, in earlier large mailboxes.
     summed: u64,
 }
 
 enum State {
     Absent,
-    /// The source's end is due.
+    /// The source's endpoint is due.
     Offered {
         end: SecondEnd,
         until: Instant,
     },
-    /// The source's end did not come in time. When it comes it will be told.
+    /// The source's endpoint did not come in time. The source learns it when it comes.
     Lapsed,
     Open(Box<Channel>),
 }
@@ -66,17 +67,20 @@ enum State {
 impl Limits {
     /// Longest frame in bytes.
     pub(in crate::serve) fn frame(&self) -> usize {
-        // Half of what a frame can have: rings are powers of two, and no ring is longer than the longest frame.
+        // Half of a frame's greatest length: rings are powers of two, and no ring is longer than the longest
+        // frame.
         self.payload.saturating_add(self.code).saturating_add(AROUND).min(self.frame).min(MAX_FRAME / 2)
     }
 
-    /// What is asked of the transport for frames of `frame` bytes: a ring for two of them, if the limit has room for that.
+    /// The request to the transport for frames of `frame` bytes: a ring for two of them, if the limit allows
+    /// that.
     fn request(&self, frame: usize) -> OpenRequest {
         let most = self.frame();
         let longest_ring = most.next_power_of_two();
         let ring = frame.saturating_mul(2).max(mailbox::MIN_RING).min(longest_ring).next_power_of_two();
         let max_frame = if ring == longest_ring { most } else { ring / 2 };
-        // Its memory comes as frames are written to it: a source that only asks costs this target little time.
+        // Its memory is allocated as frames are written: a source that only makes requests costs this target
+        // little time.
         OpenRequest::new(mailbox::region_len(ring), max_frame).at_once(0)
     }
 
@@ -92,8 +96,8 @@ impl Limits {
         Err(Refusal::new(RefusalCause::TooLarge, what))
     }
 
-    /// Opens an end for frames of up to `frame` bytes with `payload` bytes of payload. Both are what a source says.
-    /// `pay` is asked for the memory first.
+    /// Opens an endpoint for frames of up to `frame` bytes with `payload` bytes of payload. Both numbers are
+    /// the source's. `pay` charges the memory first.
     fn open(
         &self,
         transport: &mut dyn Transport,
@@ -128,12 +132,12 @@ impl Bigger {
         &self.transport
     }
 
-    /// None, on a link over the transport of this name.
+    /// No mailbox, on a link over the transport of this name.
     pub(in crate::serve) fn absent(transport: String) -> Bigger {
         Bigger { transport, state: State::Absent, last: None, price: 0, received: 0, summed: 0 }
     }
 
-    /// Whether the source asks for no more than it was given, and that a moment ago.
+    /// Whether the source requests no more than it was given a moment ago.
     fn asks_too_often(&self, frame: u64) -> bool {
         self.last.is_some_and(|(when, len)| frame <= len as u64 && when.elapsed() < PAUSE)
     }
@@ -154,7 +158,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::mailbox`].
+    /// As [`Session::mailbox`], mutable.
     pub(in crate::serve) fn mailbox_mut(&mut self, which: Mailbox) -> &mut Channel {
         match &mut self.bigger.state {
             State::Open(channel) if which == Mailbox::Bigger => channel,
@@ -162,7 +166,7 @@ impl Session {
         }
     }
 
-    /// The source asks for a bigger mailbox.
+    /// Handles the source's request for a large mailbox.
     #[cold]
     pub(in crate::serve) fn enlarge(
         &mut self,
@@ -217,13 +221,13 @@ impl Session {
             budget.give_back(std::mem::take(price));
         }
         if made.as_ref().map_or_else(|refusal| refusal.cause == RefusalCause::NoRoom, |_| true) {
-            // Made or tried: either takes this target's time.
+            // Success and failure both take this target's time.
             self.bigger.last = Some((Instant::now(), usize::try_from(frame).unwrap_or(usize::MAX)));
         }
         made
     }
 
-    /// The source's end has come.
+    /// Handles the source's endpoint.
     #[cold]
     pub(in crate::serve) fn enlarged(&mut self, end: End, descriptors: Vec<DeferredFd>) -> Result<(), Stop> {
         match std::mem::replace(&mut self.bigger.state, State::Absent) {
@@ -243,7 +247,7 @@ impl Session {
         }
     }
 
-    /// The source gives the mailbox back, or the offer of one.
+    /// Handles the return of the mailbox, or the decline of an offer.
     #[cold]
     pub(in crate::serve) fn shrink(&mut self) -> Result<(), Stop> {
         if self.holds_bigger() || matches!(self.bigger.state, State::Absent) {
@@ -253,7 +257,7 @@ impl Session {
         Ok(())
     }
 
-    /// Without a bigger mailbox, or the offer of one, from now on.
+    /// Drops the large mailbox, or the offer of one.
     fn drop_bigger(&mut self) {
         if let State::Open(channel) = std::mem::replace(&mut self.bigger.state, State::Absent) {
             self.bigger.received += channel.received();
@@ -262,7 +266,7 @@ impl Session {
         self.table.budget.give_back(std::mem::take(&mut self.bigger.price));
     }
 
-    /// Whether a look at the bigger mailbox now goes on with the checksum of a frame.
+    /// Whether a look at the large mailbox now continues the checksum of a frame.
     pub(in crate::serve) fn sums_bigger(&self) -> bool {
         matches!(&self.bigger.state, State::Open(bigger) if bigger.is_summing())
     }
@@ -285,15 +289,16 @@ impl Session {
         self.channel.summed() + self.bigger.summed + bigger
     }
 
-    /// A `Switch` is held: takes the frame that it stands for. Returns how many calls that was, or `None` if it is not whole.
+    /// Takes the frame that the held `Switch` stands for. Returns the number of calls, or `None` if the frame
+    /// is not whole.
     #[cold]
     pub(in crate::serve) fn take_switched(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
         let State::Open(bigger) = &mut self.bigger.state else {
             return Err(cut("a frame in a bigger mailbox that the link does not have"));
         };
         let Polled::Frame(frame) = bigger.poll()? else {
-            // What the transport still carries comes, if there is anything: the `Switch` overtakes it where each has a queue of
-            // its own.
+            // Frames that the transport still carries come, if there are any: the `Switch` overtakes them
+            // where each mailbox has a queue of its own.
             if bigger.is_summing() {
                 return Ok(None);
             }
@@ -305,24 +310,24 @@ impl Session {
         self.run_held(&held, shared).map(Some)
     }
 
-    /// The frame at the head of the bigger mailbox has ended.
+    /// Releases the frame at the head of the large mailbox.
     #[cold]
     pub(in crate::serve) fn release_bigger(&mut self) -> Result<(), Stop> {
         if let State::Open(bigger) = &mut self.bigger.state {
             bigger.release()?;
-            // Told at once: the source may be waiting for so much room.
+            // Credit is returned at once: the source may be waiting for so much.
             bigger.progress(true)?;
         }
         Ok(())
     }
 
-    /// What has to be done for the bigger mailbox now and then.
+    /// Periodic tasks for the large mailbox.
     pub(in crate::serve) fn tend_bigger(&mut self, shared: &mut Shared) -> Result<(), Stop> {
         match &mut self.bigger.state {
             State::Absent | State::Lapsed => Ok(()),
             State::Offered { until, .. } if *until > Instant::now() => Ok(()),
             State::Offered { .. } => {
-                // It may have other things to do than to look: its memory is what it loses, not its link.
+                // The source may have other work than to look: it loses the memory, not its link.
                 self.drop_bigger();
                 self.bigger.state = State::Lapsed;
                 let what = "it asked for a bigger mailbox and did not take it in time";
@@ -332,8 +337,8 @@ impl Session {
                 Ok(())
             }
             State::Open(bigger) => {
-                // A skip at the ring's end has no `Switch`, and the source may need its room. A frame that this finds is held, as it is
-                // now, until its `Switch` has come.
+                // A skip at the ring's end has no `Switch`, and the source may need its space. A frame found
+                // by this is held, as it is now, until its `Switch` has come.
                 bigger.poll()?;
                 bigger.progress(true)?;
                 Ok(())

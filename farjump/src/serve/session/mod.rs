@@ -1,4 +1,4 @@
-//! One link, seen from the target: takes frames, runs what they name, answers.
+//! Sessions: a target's state for one link. Takes frames, runs the functions that they name, replies.
 
 mod batch;
 mod forward;
@@ -28,27 +28,27 @@ use crate::mode::Mode;
 use crate::policy::may;
 pub(super) use held::{Held, Mailbox};
 
-/// Frames that one source gets run before the next one's turn.
+/// Frames of one source that run before the next source's turn.
 const BATCH: usize = 64;
-/// Messages of its control connection that are taken from one source in a turn.
+/// Control messages that are taken from one source in a turn.
 const MESSAGES: usize = 8;
 /// Bytes of a frame that are not reply.
 const REPLY_OVERHEAD: usize = 128;
 
-/// What all sessions of a target work with.
+/// State that all sessions of a target share.
 pub(super) struct Shared {
     pub(super) executor: Executor,
     pub(super) handlers: Handlers,
     /// How long the rest of a frame may take after its signal.
     pub(super) stall_limit: Duration,
-    /// Where code and misaligned payload are copied to.
+    /// Buffers for code and misaligned payload.
     pub(super) staging: Staging,
-    /// What is on its way to the target's peers.
+    /// Calls on their way to the target's destinations.
     pub(super) forwards: Forwards,
     pub(super) transports: Vec<Box<dyn Transport>>,
-    /// Bytes of a mailbox as links have it when they are made.
+    /// Bytes of a mailbox of a new link.
     pub(super) mailbox: usize,
-    /// For mailboxes that are made while a link is in use.
+    /// Limits for large mailboxes.
     pub(super) limits: Limits,
 }
 
@@ -64,96 +64,99 @@ pub(super) struct Session {
     pub(super) channel: Channel,
     pub(super) control: Control,
     pub(super) peer: PeerIdentity,
-    /// What its source may do. To call is among it: without that there is no link.
+    /// Rights of its source. The right to call is among them: without that there is no link.
     pub(super) rights: Rights,
     pub(super) table: CodeTable,
     pub(super) waiting: Waiting,
-    /// The frame that was begun and cannot end yet. While there is one, the session waits for something.
+    /// The frame that was begun and cannot end yet. While there is one, the session waits.
     held: Option<Box<Held>>,
-    /// What the last frame said that brought or named its code and ran by that: the next one is likely to say the same.
+    /// Header prediction: the last frame that brought or named its code and ran by that. The next one is
+    /// likely to have the same header.
     repeated: Option<Template>,
     /// When a frame was first seen without its end.
     pub(super) partial_since: Option<Instant>,
-    /// The source is gone: nobody takes answers or sends code.
+    /// Whether the source is gone and takes no replies and sends no code.
     departed: bool,
-    /// Most bytes that a call may reply.
+    /// Most bytes of a reply.
     reply_limit: usize,
-    /// Code indices whose code was placed on this link and not yet told of.
+    /// Code indexes whose code was placed on this link and not yet reported.
     placed: Vec<u16>,
-    /// Calls that wait for the answer of a peer of the target.
+    /// Calls that wait for the outcome of a destination.
     forwarded: usize,
-    /// Whether the control connection is watched for room to write.
+    /// Whether the control connection is watched for writability.
     pub(super) watched_for_room: bool,
     pub(super) bigger: Bigger,
     lull: Lull,
-    /// Refusals that the source was told, on this link.
+    /// Refusals sent to the source on this link.
     refusals_told: u64,
-    /// What had come when it was last asked whether anything had.
+    /// Bytes received at the last such query.
     had_come: u64,
-    /// Messages of the control connection may be here that were not taken yet.
+    /// Whether control messages may be here that were not taken yet.
     pub(super) unread: bool,
-    /// Whether the channel's descriptor tells of frames that nobody looks for.
+    /// Whether the channel's descriptor reports frames without polling.
     pub(super) tells: bool,
-    /// Whether the channel's descriptor is watched for room to write.
+    /// Whether the channel's descriptor is watched for writability.
     pub(super) doorbell_for_room: bool,
-    /// The source is gone, and what it sent before is still taken: until when, and why it is gone.
+    /// Until when frames of a gone source are still taken, and why it is gone.
     leaving: Option<Box<(Instant, String)>>,
 }
 
 /// What keeps a session from taking its next frame.
 pub(super) enum Waiting {
     Nothing,
-    /// The code of the frame that is held.
+    /// The code of the held frame is missing.
     Code(CodeId),
-    /// Its own next turn: nothing else is missing for the frame that is held.
+    /// Its own next turn: nothing else is missing for the held frame.
     Held,
-    /// Telling the source that its answer is lost: it may not take the memory in which it would wait for room.
+    /// A report to the source that its reply is lost: its budget does not allow the memory in which the reply
+    /// would wait for credit.
     Lost {
         token: u32,
         len: usize,
     },
-    /// Its own next turn: the code has come, and is placed when the frame is gone on with, so that nothing can drop it in between.
+    /// Its own next turn: the code has come, and is placed when the frame continues, so that nothing can drop
+    /// it in between.
     Turn(CodeId, Vec<u8>),
-    /// Room for an answer.
+    /// Credit for a reply.
     Room {
         token: u32,
         status: ReplyStatus,
         bytes: Vec<u8>,
     },
-    /// The source to read what it was told on the control connection: a source that does not care why its frames are refused
-    /// gets no more of them refused, and nothing told is overtaken by a later answer.
+    /// Blocked until the source has read its refusals. This bounds the queue, and keeps refusals ahead of
+    /// later replies.
     Reading,
 }
 
 /// How long a session lets its target sleep.
 pub(super) enum Rest {
-    /// Not at all: there is something to do.
+    /// Not at all: there is work.
     None,
-    /// For a nap: something is under way that no descriptor tells of.
+    /// For a nap: an event is awaited that no descriptor reports.
     Nap,
-    /// Until a descriptor tells.
+    /// Until a descriptor reports an event.
     Sleep,
 }
 
 /// How a session ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The source is done.
+    /// The source has closed the link.
     Bye,
     /// The source is gone, for this reason. So many frames ran in this turn before.
     Gone(String, usize),
     /// The source broke the protocol, or the transport failed.
     Broken(Refusal),
-    /// No end: other code must go before the session can go on, and other sessions may have it bound. So many frames ran
-    /// before.
+    /// No end: other code must go before the session can continue, and other sessions may have it bound. So
+    /// many frames ran before.
     Crowded(Need, usize),
 }
 
-/// An [`End`] on its way out: a pointer, so that results of what is done for every frame travel in registers.
+/// An [`End`] on its way out: a pointer, so that results of the work for every frame travel in registers.
 pub(super) struct Stop(pub(super) Box<End>);
 
 impl Stop {
-    /// Counts the frames that ran in this turn before.
+    /// Adds the frames that ran in this turn before.
     #[cold]
     fn after(mut self, ran: usize) -> Stop {
         if let End::Crowded(_, before) | End::Gone(_, before) = &mut *self.0 {
@@ -200,8 +203,8 @@ pub(super) fn cut(reason: impl std::fmt::Display) -> Stop {
 }
 
 impl Session {
-    /// `most` is how many bytes the target lets a call reply, `transport` the name of the link's, and `table` has the budget of
-    /// which the mailbox is paid.
+    /// `most` is the target's limit of a reply in bytes, `transport` the name of the link's, and `table` has
+    /// the budget that pays for the mailbox.
     pub(super) fn new(
         id: u64,
         channel: Channel,
@@ -243,7 +246,7 @@ impl Session {
         }
     }
 
-    /// Whether anything has come since this was last asked, or waits here.
+    /// Whether frames have come since the last such query, or wait here.
     pub(super) fn has_brought(&mut self) -> bool {
         let come = self.channel.received();
         let more = come != self.had_come;
@@ -254,7 +257,7 @@ impl Session {
     /// Takes up to [`BATCH`] frames. Returns how many ran.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
-        // Of one that is leaving nothing is to be sent any more.
+        // Nothing more is sent on a channel that is leaving.
         if self.channel.needs_progress() && !self.is_leaving() {
             self.channel.progress(false)?;
         }
@@ -316,7 +319,7 @@ impl Session {
         Ok(ran)
     }
 
-    /// Whether what was waited for has come.
+    /// Whether the awaited event has come.
     #[cold]
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
@@ -358,21 +361,21 @@ impl Session {
         }
     }
 
-    /// Takes no more frames until what was told has left.
+    /// Takes no more frames until the messages to the source have been sent.
     pub(super) fn await_reading(&mut self) {
-        // What a source does not take that is gone nobody waits for.
+        // Nothing waits for a gone source to read.
         if self.control.wants_write() && !self.departed && !self.is_blocked() {
             self.waiting = Waiting::Reading;
         }
     }
 
-    /// Whether frames that are there have to wait for something else.
+    /// Whether arrived frames have to wait for something else.
     #[inline]
     pub(super) fn is_blocked(&self) -> bool {
         !matches!(self.waiting, Waiting::Nothing)
     }
 
-    /// The start of a frame is there and its end is not: that may last so long and no longer.
+    /// Checks the age of a frame whose start has come and whose end has not; it is limited.
     #[cold]
     pub(super) fn stalled(&mut self, limit: Duration) -> Result<(), Stop> {
         let since = *self.partial_since.get_or_insert_with(Instant::now);
@@ -395,7 +398,7 @@ impl Session {
         if self.sums_bigger() {
             return Ok(Rest::None);
         }
-        // Also where its frames are of no use now: what has rung for them goes silent.
+        // Also if its frames cannot run now: the doorbell's past signals are silenced.
         let armed = self.channel.arm()?;
         if self.unread {
             return Ok(Rest::None);
@@ -412,8 +415,8 @@ impl Session {
         })
     }
 
-    /// Runs a frame that brings or names its code as the last one like it did: what it says was checked then. `None` if that is
-    /// not what is next.
+    /// Runs a frame that brings or names its code with the same header as the last one: that was checked
+    /// then. `None` if another frame is next.
     #[inline]
     fn repeat(&mut self, shared: &mut Shared) -> Option<Result<(), Stop>> {
         let template = self.repeated.as_ref()?;
@@ -439,7 +442,8 @@ impl Session {
         Some(self.run(&header, frame.payload().as_ptr(), code, shared))
     }
 
-    /// Takes whatever is next, the long way. Returns how many calls that was, or `None` if no frame is whole.
+    /// Takes the next frame along the general path. Returns the number of calls, or `None` if no frame is
+    /// whole.
     #[cold]
     fn take(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
         let frame = match self.channel.poll_slowly()? {
@@ -457,7 +461,7 @@ impl Session {
         }
         self.partial_since = None;
         let header = frame.header();
-        // The most frequent frame where a transport delivers whole messages, and each comes this way.
+        // The most frequent frame where a transport delivers whole messages, and each comes along this path.
         if header.kind == Kind::Call
             && let Some(code) = self.table.callable(header.index)
             && frame.payload_is_aligned(code.align)
@@ -474,14 +478,15 @@ impl Session {
         self.run_held(&Held::new(Mailbox::Own, *frame), shared)
     }
 
-    /// Does what a frame asks for, and releases it in the link's own mailbox; or keeps it, where its code has to come first.
+    /// Handles a frame, and releases it in the link's own mailbox; or keeps it, where its code has to come
+    /// first.
     #[cold]
     fn dispatch(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
         let header = held.header();
         let allowed = self.may_send(header.kind).and_then(|()| may_run(&header, held.mailbox, shared));
         if let Err(refusal) = allowed {
             if matches!(header.kind, Kind::CallCode | Kind::CallId) {
-                // What the frame was to bind is not what the index stood for before.
+                // The frame was to bind other code than the index stood for before.
                 self.table.refuse(header.index, &refusal);
             }
             return self.refuse_frame(header.token, refusal, shared);
@@ -492,7 +497,7 @@ impl Session {
             Kind::CallLocal => self.call_local(held, shared),
             Kind::CallInPlace => self.call_in_place(held, shared),
             Kind::Flush => {
-                // Refusals travel beside the frames: with their number the source knows when it has them all.
+                // Refusals travel beside the frames: by their number the source knows when it has them all.
                 let told = self.refusals_told.to_le_bytes();
                 let answered = self.answer(header.token, ReplyStatus::Done, &told, false);
                 self.channel.release()?;
@@ -505,7 +510,8 @@ impl Session {
         }
     }
 
-    /// Whether its source may send such a frame at all. One that names code is looked at once more where the code is missing.
+    /// Checks that its source may send such a frame at all. A frame that names code is checked again if the
+    /// code is missing.
     fn may_send(&self, kind: Kind) -> Result<(), Refusal> {
         match kind {
             Kind::CallCode | Kind::CallInPlace => may(self.rights, Rights::INJECT),
@@ -521,7 +527,7 @@ impl Session {
         shared.staging.align(self.mailbox(held.mailbox), &held.frame, code.align)
     }
 
-    /// Runs what is bound to the frame's index.
+    /// Runs the code bound to the frame's index.
     fn call(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
         let header = held.header();
         match self.table.callable(header.index) {
@@ -549,7 +555,7 @@ impl Session {
             && code.epoch == shared.executor.epoch()
             && self.mailbox(mailbox).image_is(linked.image())
         {
-            // Mode always: what came is what is here, and what is here runs.
+            // Mode always: the code equals the stored copy, which runs.
             if let Err(refusal) = shared.executor.allow(Mode::Always) {
                 return self.not_ready(held, Err(refusal), shared);
             }
@@ -557,12 +563,12 @@ impl Session {
             let payload = self.payload(held, callable, shared);
             return self.run(&held.header(), payload, callable, shared);
         }
-        // Before it takes any memory here.
+        // Checked before it takes any memory here.
         if let Err(refusal) = shared.executor.policy.image(code.image_len as usize) {
             self.table.refuse(index, &refusal);
             return self.not_ready(held, Err(refusal), shared);
         }
-        // Copied before it is looked at: the source can write the mailbox meanwhile.
+        // Copied before it is checked: the source can write the mailbox meanwhile.
         self.mailbox(mailbox).copy_image(&mut shared.staging.image);
         let mut name = [0; MAX_NAME];
         let name_len = self.mailbox(mailbox).copy_name_to(&mut name);
@@ -585,7 +591,7 @@ impl Session {
         }
     }
 
-    /// Runs a function that the target has itself.
+    /// Runs a function of the target's own.
     #[cold]
     fn call_local(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
         let mut name = [0; MAX_NAME];
@@ -600,8 +606,8 @@ impl Session {
         }
     }
 
-    /// Tells how long placing took what was placed since this was last called. For people's figures: nobody is called to look,
-    /// and no call waits for the system call that it takes.
+    /// Reports how long placing took for code placed since the last report. For statistics: the source is not
+    /// notified, and no call waits for the system call that it takes.
     fn tell_link_times(&mut self, shared: &Shared) -> Result<(), Stop> {
         while let Some(index) = self.placed.pop() {
             let time = shared.executor.link_time(&self.table, index);
@@ -612,7 +618,7 @@ impl Session {
         Ok(())
     }
 
-    /// The code is not there, or refused.
+    /// Handles code that is missing or refused.
     #[cold]
     fn not_ready(
         &mut self,
@@ -630,15 +636,15 @@ impl Session {
             Ok(Ready::Needs(_)) if self.departed => self.refuse_frame(header.token, code_missing(), shared),
             Ok(Ready::Needs(id)) => {
                 if let Err(refusal) = may(self.rights, Rights::INJECT) {
-                    // It is not asked for what it may not bring.
+                    // Code that the source may not bring is not requested.
                     return self.refuse_frame(header.token, refusal, shared);
                 }
-                // The frame stays where it is, and so do those behind it: their order is kept and none is lost.
+                // The frame and those behind it stay in their place: their order is kept and none is lost.
                 self.waiting = Waiting::Code(id);
                 self.keep(*held);
                 shared.handlers.code_missing(&self.peer, &id);
                 self.tell(&Message::NeedCode { index: header.index, id: id.0 })?;
-                // Only now: the frames of a poll that ends the link are not counted either.
+                // Counted here because the frames of a poll that ends the link are not counted either.
                 shared.executor.stats.waited += 1;
                 Ok(())
             }
@@ -646,7 +652,7 @@ impl Session {
         }
     }
 
-    /// Runs code on the payload of the frame that is held, and answers.
+    /// Runs code on the payload of the held frame, and replies.
     #[inline(always)]
     fn run(
         &mut self,
@@ -657,12 +663,13 @@ impl Session {
     ) -> Result<(), Stop> {
         let (len, token) = (header.payload_len as usize, header.token);
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
-        // Who waits for one answer at a time gets it alone.
+        // A source that waits for one reply at a time gets it alone.
         let alone = header.flags.contains(Flags::ALONE);
-        // SAFETY: the payload is `len` bytes lent by the channel until `release` below, or in the staging buffer, aligned as
-        // the image asks; the code is of this session's table, which holds it, or in the frame, which is held until then.
+        // SAFETY: the payload is `len` bytes lent by the channel until `release` below, or in the staging
+        // buffer, aligned as the image asks; the code is of this session's table, which holds it, or in the
+        // frame, which is held until then.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.reply_limit) };
-        // The answer first: it is what somebody waits for.
+        // The reply first: the source waits for it.
         let answered = if ended != Ended::Returned {
             self.ended_otherwise(header, code, ended, shared)
         } else if wants_reply {
@@ -670,9 +677,10 @@ impl Session {
         } else {
             Ok(())
         };
-        // SAFETY: as above: nothing was unbound meanwhile.
+        // SAFETY: the table or the frame still holds the code: nothing was unbound since the call.
         unsafe { shared.executor.count(code) };
-        // Also where nobody could be told: what has run must not run again when the rest of a source that is gone does.
+        // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
+        // gone source's frames.
         let released = self.channel.release();
         answered?;
         Ok(released?)
@@ -710,7 +718,7 @@ impl Session {
         self.refuse(token, Refusal { cause: RefusalCause::Panicked, text }, shared)
     }
 
-    /// Sends an answer, or keeps it until there is room. The source's own mailbox is what is full, so only it waits.
+    /// Sends a reply, or keeps it until there is credit. The source's own mailbox is full, so only it waits.
     #[inline(always)]
     fn answer(&mut self, token: u32, status: ReplyStatus, bytes: &[u8], alone: bool) -> Result<(), Stop> {
         if bytes.is_empty()
@@ -760,14 +768,14 @@ impl Session {
                 Ok(())
             }
             SendError::TooLarge { max, .. } => {
-                // `run` keeps replies below the limit, so this is a link on which not even an empty one fits.
+                // `run` keeps replies below the limit, so this is a link that cannot take even an empty one.
                 Err(cut(format_args!("an answer of {} bytes is over its limit of {max}", bytes.len())))
             }
             SendError::Failed(error) => Err(error.into()),
         }
     }
 
-    /// Counts a refusal and tells the source why.
+    /// Counts a refusal and sends the source the reason.
     #[cold]
     pub(super) fn refuse(&mut self, token: u32, refusal: Refusal, shared: &mut Shared) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
@@ -778,7 +786,7 @@ impl Session {
         Ok(())
     }
 
-    /// As [`Session::refuse`], of the frame that is held, which is at its end then.
+    /// As [`Session::refuse`], for the held frame, which ends by that.
     #[cold]
     pub(super) fn refuse_frame(
         &mut self,
@@ -791,18 +799,18 @@ impl Session {
         told
     }
 
-    /// Sends a message that the source should look at now.
+    /// Sends a message and sets a notice, so that the source reads it now.
     pub(super) fn tell(&mut self, message: &Message) -> Result<(), Stop> {
         self.say(message)?;
         if self.departed { Ok(()) } else { Ok(self.channel.call_attention()?) }
     }
 
-    /// Sends a message, if there is anybody to read it.
+    /// Sends a message, unless the source is gone.
     fn say(&mut self, message: &Message) -> Result<(), Stop> {
         if self.departed { Ok(()) } else { Ok(self.control.send(message, &[])?) }
     }
 
-    /// Lets the transport work; looks at the control connection if the source asks for that.
+    /// Lets the transport work; reads the control connection if the source has set a notice.
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
         self.tend_bigger(shared)?;
@@ -813,13 +821,13 @@ impl Session {
         if self.channel.progress(idle)? || self.unread { self.read_control(shared) } else { Ok(()) }
     }
 
-    /// Takes what has come on the control connection.
+    /// Takes control messages.
     pub(super) fn read_control(&mut self, shared: &mut Shared) -> Result<(), Stop> {
         if self.is_leaving() {
             return Ok(());
         }
-        // Until there is none left: those that were read along with the last one taken are here, where no descriptor tells of
-        // them.
+        // Until none is left: messages read along with the last one taken are here, where no descriptor
+        // reports them.
         self.unread = true;
         for _ in 0..MESSAGES {
             let Some((message, descriptors)) = self.control.recv()? else {
@@ -849,21 +857,22 @@ impl Session {
         Ok(())
     }
 
-    /// Bytes of the target's memory that its source has taken, and that it may take; `None` where there is no limit.
+    /// Bytes of the target's memory that its source has taken, and its limit; `None` where there is no limit.
     pub(super) fn memory(&mut self) -> Option<(usize, usize)> {
         self.table.budget.taken()
     }
 
-    /// The transport, and whether frames are sealed on it. Only of streams the channel is asked: others may take long to say.
+    /// The transport, and whether its frames are encrypted. Only streams are queried: other channels may take
+    /// long.
     pub(super) fn path(&self) -> String {
         let route = if self.channel.has_end() { self.channel.route() } else { Route::default() };
         summary(self.bigger.transport(), &route)
     }
 
-    /// Lets go of code that is to be dropped.
+    /// Drops all references to code that is to be dropped.
     pub(super) fn release(sessions: &mut [Session], linked: &Arc<Linked>) {
         for session in sessions {
-            // The store's own, and nobody else's.
+            // The store's own reference, and no other.
             if Arc::strong_count(linked) == 1 {
                 return;
             }
@@ -876,14 +885,15 @@ impl Session {
         self.table.forget(id);
     }
 
-    /// The source is gone for the reason `why`; the channel is still to bring what it sent before, until `until`.
+    /// Marks the source gone for the reason `why`; the channel may still bring frames sent before, until
+    /// `until`.
     pub(super) fn leave(&mut self, until: Instant, why: String) {
         self.depart();
         self.unread = false;
         self.leaving = Some(Box::new((until, why)));
     }
 
-    /// Whether the source is gone, and the channel still to bring what it sent before.
+    /// Whether the source is gone, and the channel may still bring frames sent before.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
@@ -893,7 +903,7 @@ impl Session {
         self.leaving.as_deref().is_some_and(|(until, _)| *until <= now)
     }
 
-    /// Why the source is gone, as its session's `end` or what came before that says.
+    /// Why the source is gone, from its session's `end` or an earlier cause.
     pub(super) fn reason(&self, end: &End) -> String {
         match (self.leaving.as_deref(), end) {
             (Some((_, why)), _) | (None, End::Gone(why, _)) => why.clone(),
@@ -901,17 +911,18 @@ impl Session {
         }
     }
 
-    /// The source is gone: nobody takes answers or sends code. What it had sent before is still to be run.
+    /// Marks the source gone: it takes no replies and sends no code. Frames that it sent before are still to
+    /// be run.
     pub(super) fn depart(&mut self) {
         self.departed = true;
         self.wait_no_longer();
     }
 }
 
-/// Whether a frame may have the payload that it has.
+/// Checks whether a frame may have its payload.
 fn may_run(header: &Header, mailbox: Mailbox, shared: &Shared) -> Result<(), Refusal> {
     shared.executor.policy.payload(header.payload_len as usize)?;
-    // It lies in the bigger mailbox, or was delivered and fits none.
+    // It lies in the large mailbox, or was delivered and fits none.
     if mailbox == Mailbox::Bigger || header.frame_len as usize > shared.mailbox {
         shared.limits.check_payload(header.payload_len.into())?;
     }
@@ -933,8 +944,8 @@ fn code_missing() -> Refusal {
 }
 
 impl Staging {
-    /// A copy of the payload of `frame`, which `channel` holds, at an address aligned to `align` bytes: as many bytes as its header
-    /// says, whatever there is to copy.
+    /// Copies the payload of `frame`, which `channel` holds, to an address aligned to `align` bytes: as many
+    /// bytes as its header says, whatever there is to copy.
     #[cold]
     fn align(&mut self, channel: &Channel, frame: &Received, align: usize) -> *mut u8 {
         let len = frame.header().payload_len as usize;
