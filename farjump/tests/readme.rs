@@ -1,4 +1,4 @@
-//! The programs in README.md are the examples, and do what it says.
+//! The programs in README.md are the examples, and work as it says.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use farjump::build::{Options, build};
 
-/// How long a program may take before it is killed.
+/// Time after which a program is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Killed with the test, however that ends.
+/// A program, killed with the test in any case.
 struct Program(Child);
 
 impl Program {

@@ -1,4 +1,4 @@
-//! Processes that play a target or a source: this binary again, told what to do line by line.
+//! Helper processes that play a target or a source: this binary again, driven by commands, one a line.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -17,7 +17,7 @@ use crate::support::{PATIENCE, library, words};
 
 const ROLE: &str = "BEHAVIOUR_ROLE";
 
-/// The name of the test that this is in, as its binary knows it.
+/// The name of the enclosing test, as its binary knows it.
 macro_rules! this_test {
     () => {{
         fn here() {}
@@ -27,7 +27,7 @@ macro_rules! this_test {
 }
 pub(crate) use this_test;
 
-/// A process that plays a role. It is killed at the end of the test, and ends by itself should this process be.
+/// A helper process. It is killed at the end of the test, and ends by itself if this process ends.
 pub(crate) struct Actor {
     child: Child,
     orders: ChildStdin,
@@ -54,7 +54,7 @@ impl Actor {
         let (sender, said) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // The rest is what the test harness prints around it.
+                // The rest is output of the test harness.
                 if let Some((_, words)) = line.split_once('@')
                     && sender.send(words.to_owned()).is_err()
                 {
@@ -65,7 +65,7 @@ impl Actor {
         Actor { child, orders, said }
     }
 
-    /// A target at `address` with `data` as what its functions work on, and libc to link against.
+    /// Starts a target at `address` with `data` as its functions' data, and libc to link against.
     pub(crate) fn target(test: &str, address: &str, data: &str) -> Actor {
         Actor::target_in(test, address, data, |_| {})
     }
@@ -81,14 +81,14 @@ impl Actor {
         actor
     }
 
-    /// A target at `address` that says what it counted when it is ended, see [`Actor::end`].
+    /// Starts a target at `address` that prints its statistics when it is ended, see [`Actor::end`].
     pub(crate) fn counting_target(test: &str, address: &str) -> Actor {
         let actor = Actor::start(test, "counting-target", &[address], |_| {});
         assert_eq!(actor.hear(), "ready");
         actor
     }
 
-    /// Has it stop, and returns its last words. It ended as it should.
+    /// Stops it, and returns its last output. It must have ended in order.
     pub(crate) fn end(mut self) -> String {
         self.start_order("stop");
         let words = self.hear();
@@ -96,19 +96,19 @@ impl Actor {
         words
     }
 
-    /// A source that is connected to `address` and takes no replies.
+    /// Starts a source that is connected to `address` and takes no replies.
     pub(crate) fn source(test: &str, address: &str) -> Actor {
         let actor = Actor::start(test, "source", &[address], |_| {});
         assert_eq!(actor.hear(), "connected");
         actor
     }
 
-    /// The next thing it says.
+    /// Its next line of output.
     pub(crate) fn hear(&self) -> String {
         self.said.recv_timeout(PATIENCE).expect("the actor says something")
     }
 
-    /// Has it do something, and waits until it is done.
+    /// Gives it a command, and waits until it is done.
     pub(crate) fn order(&mut self, order: &str) {
         self.start_order(order);
         assert_eq!(self.hear(), "done");
@@ -159,7 +159,7 @@ impl Actor {
         fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap()
     }
 
-    /// Open file descriptors.
+    /// Number of open file descriptors.
     pub(crate) fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
@@ -174,12 +174,12 @@ impl Actor {
         self.maps().into_iter().filter(|line| line.contains("memfd:farjump")).collect()
     }
 
-    /// Processor time that its threads have used.
+    /// Processor time used by its threads.
     pub(crate) fn cpu_time(&self) -> Duration {
-        // Not the sum of what its threads say: one may end between two looks.
+        // Not the sum over its threads: one may end between two readings.
         let (pid, mut clock) = (self.child.id().cast_signed(), 0);
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: both write to a value of this function's, of the type that they are for.
+        // SAFETY: both write to a local value of the type that they expect.
         unsafe {
             assert_eq!(libc::clock_getcpuclockid(pid, &raw mut clock), 0);
             assert_eq!(libc::clock_gettime(clock, &raw mut time), 0);
@@ -201,12 +201,12 @@ impl Drop for Actor {
     }
 }
 
-/// The role that this process was started for, and what belongs to it; empty if it was for none.
+/// The role that this process was started for, and its arguments; empty if there is none.
 pub(crate) fn role() -> Vec<String> {
     std::env::var(ROLE).map_or(Vec::new(), |role| role.split('\n').map(str::to_owned).collect())
 }
 
-/// Takes a role if this process was started for one; the test then returns.
+/// Plays a role if this process was started for one; the test then returns.
 pub(crate) fn plays() -> bool {
     let role = role();
     let args: Vec<&str> = role.iter().map(String::as_str).collect();
@@ -224,14 +224,14 @@ pub(crate) fn say(words: &str) {
     println!("@{words}");
 }
 
-/// What this process is told to do, until nobody is left to tell it.
+/// The commands for this process, until its parent is gone.
 pub(crate) fn orders() -> impl Iterator<Item = String> {
     std::io::stdin().lines().map_while(Result::ok)
 }
 
 fn play_target(address: &str, data: &str) {
     let mut data = Data::open(data).unwrap();
-    // SAFETY: the system's library, which this program has loaded.
+    // SAFETY: it is the system's C library, which this program has loaded.
     let mut target = unsafe { Target::listen(address).args(&mut data).export_library("libc.so.6") }
         .wait_policy(WaitPolicy { spins: 100, pauses: 0, yields: 0 })
         .build()
@@ -240,7 +240,7 @@ fn play_target(address: &str, data: &str) {
     thread::spawn(move || {
         for order in orders() {
             match order.split_once(' ') {
-                // Nothing of the file system remains but an empty folder.
+                // Only an empty folder remains of the file system.
                 Some(("shut-in", folder)) => {
                     std::env::set_current_dir(folder).unwrap();
                     rustix::process::chroot(".").unwrap();
@@ -259,7 +259,7 @@ fn play_counting_target(address: &str) {
     let mut target = Target::listen(address).mailbox(1 << 16).modes(&Mode::ALL).build().unwrap();
     let stopper = target.stopper();
     let orders = thread::spawn(move || {
-        // An end without an order is the end of whoever would listen.
+        // An end without a command means that the parent is gone.
         let ordered = orders().any(|order| order == "stop");
         stopper.stop();
         ordered
@@ -287,7 +287,7 @@ fn play_source(address: &str) {
                     sent += 1;
                 }
             }
-            // Replies that nobody takes.
+            // Nothing takes these replies.
             Some(("call", count)) => {
                 for _ in 0..count.parse().unwrap() {
                     std::mem::forget(link.inject(&echo, &[7; 1000]).unwrap());

@@ -1,4 +1,5 @@
-//! Questions to a target that runs: they are answered truly, drop what they should, and cost sources nothing.
+//! Admin requests to a running target: their responses are true, they drop the right code, and they cost
+//! sources nothing.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -20,12 +21,12 @@ fn admin(place: &Place) -> Admin {
     Admin::new(&place.address()).unwrap().timeout(PATIENCE)
 }
 
-/// A target at which every process may do everything.
+/// A target at which every process has all rights.
 fn open<'a>(place: &Place) -> TargetBuilder<'a> {
     place.target().rights(Rights::all())
 }
 
-/// A connection that has said `message` and reads nothing.
+/// A connection that has sent `message` and reads nothing.
 fn say(place: &Place, message: &Message) -> UnixStream {
     let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
     let body = postcard_of(message);
@@ -34,7 +35,7 @@ fn say(place: &Place, message: &Message) -> UnixStream {
     stream
 }
 
-/// The two questions that are said by hand here (`docs/protocol.md`).
+/// The encoding of the two requests made by hand here (`docs/protocol.md`).
 fn postcard_of(message: &Message) -> Vec<u8> {
     match message {
         Message::Ask(Question::Store) => vec![18, 0],
@@ -43,10 +44,10 @@ fn postcard_of(message: &Message) -> Vec<u8> {
     }
 }
 
-/// Calls so many functions, each of them other code and called once.
+/// Calls so many functions, each of other code and called once.
 fn call_new_ones(source: &mut RawSource, count: u32) {
     for number in 0..count {
-        // `ret`, and what makes it another image.
+        // `ret`, and bytes that make it another image.
         let span = [&[0xc3, 0x90, 0x90, 0x90][..], &number.to_le_bytes()].concat();
         let image = ImageParts::text(Machine::X86_64, &span).encode().unwrap();
         assert_eq!(source.call_new(&format!("f{number}"), &image, b""), b"");
@@ -120,7 +121,7 @@ fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
         });
         let mut dropped = 0;
         for round in 0..30 {
-            // So that there is something to drop each time.
+            // There must be code to drop each time.
             let before = seen.load(Ordering::Relaxed);
             while seen.load(Ordering::Relaxed) < before + 50 && !caller.is_finished() {
                 thread::yield_now();
@@ -138,7 +139,7 @@ fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
     let stats = target.stop().unwrap().stats();
     assert_eq!((stats.calls, stats.refusals()), (counts.len() as u64, 0));
     assert!(dropped >= 15, "{dropped} were dropped");
-    // In order, each once: from 1 on again where the code had gone.
+    // In order, each once: from 1 on again where the code had been dropped.
     let anew = counts.iter().filter(|count| **count == 1).count() as u64;
     assert_eq!(anew, stats.images_linked);
     assert!(counts.windows(2).all(|pair| pair[1] == pair[0] + 1 || pair[1] == 1), "{counts:?}");
@@ -205,8 +206,8 @@ fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     meet(&mut pair.target, || place.link().connect()).unwrap_err();
     let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
     assert_eq!((stats.links, stats.sources_refused), (1, 1));
-    // Processes that do not say whether they ask are borne up to a number, and then everybody is sent away. Those that say nothing at all
-    // count for nothing.
+    // Up to a number, control connections without a first message are kept; then all further ones are
+    // rejected. Connections that send nothing at all do not count.
     let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
     let silent: Vec<_> = (0..8).map(|_| connect()).collect();
     meet(&mut pair.target, || admin(&place).stats()).unwrap();
@@ -245,8 +246,8 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
     assert_eq!((&*listing.images[0].name, listing.images[0].calls), ("f9999", 1));
 
     let idlers: Vec<_> = (0..8).map(|_| say(&place, &Message::Ask(Question::Store))).collect();
-    // Once each has the beginning of its answer, which is behind the 12 bytes that everybody gets, all that could be sent to them
-    // waits.
+    // Once each has the beginning of its response, behind the 12 bytes of the preamble, all that could be
+    // sent has been sent.
     for idler in &idlers {
         idler.set_read_timeout(Some(PATIENCE)).unwrap();
         (&*idler).read_exact(&mut [0; 64]).unwrap();
@@ -258,7 +259,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
         let call = link.inject(&library("echo"), &words(&[number])).unwrap();
         assert_eq!(*call.wait(PATIENCE).unwrap(), *words(&[number]));
     }
-    // One that goes makes room for another.
+    // One that ends makes space for another.
     drop(idlers);
     let stats = loop {
         match admin(&place).stats() {
@@ -277,7 +278,7 @@ fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
     let mut raw = RawSource::connect(&place.address());
     call_new_ones(&mut raw, 8000);
     let mut idler = say(&place, &Message::Ask(Question::Store));
-    // The target closes first; what the socket held comes then, and the end.
+    // The target closes first; the rest in the socket comes then, and the end.
     poll(&mut [PollFd::new(&idler, PollFlags::empty())], None).unwrap();
     idler.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! Calls and their answers: in any order, late, given up, too many, too long.
+//! Calls and their outcomes: in any order, late, cancelled, too many, too long.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn a_call_that_was_put_down_as_a_number_is_taken_up_again_until_it_is_answered()
     let echo = library("echo");
     let number = pair.link.inject(&echo, b"put down").unwrap().into_number();
     let given_up = pair.link.inject(&echo, b"given up").unwrap().into_number();
-    // Taken up, and put down as it was.
+    // Taken by its number, and released unchanged.
     assert_eq!(pair.link.pending(number).map(|call| call.into_number()), Some(number));
     pair.link.pending(given_up).unwrap().cancel();
     assert!(pair.link.pending(given_up).is_none() && pair.link.pending(0).is_none());
@@ -167,7 +167,7 @@ fn replies_wait_for_room_and_hold_up_only_their_own_source() {
     let echo = library("echo");
     let message = [5; 1000];
     let calls: Vec<_> = (0..100).map(|_| pair.link.inject(&echo, &message).unwrap()).collect();
-    // Nobody takes these replies yet, and the other source is served as ever.
+    // These replies are not taken yet, and the other source is served as before.
     for round in 0..300_u64 {
         let mut call = other.inject(&echo, &round.to_ne_bytes()).unwrap();
         assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), round.to_ne_bytes());
@@ -185,7 +185,7 @@ fn the_largest_reply_comes_and_one_byte_more_is_refused_with_the_mend() {
     let mut pair = Pair::of(place.target(), place.link().reply_room(4096));
     let speech = library("speech");
     let most = 4096 - 128;
-    // The last byte is what farjump_reply returned.
+    // The last byte is the return value of farjump_reply.
     let reply = pair.call(&speech, &words(&[most - 1, 100])).unwrap();
     assert_eq!((reply.len() as u64, reply.last()), (most, Some(&0)));
     let travelled = pair.link.stats().code_bytes;
@@ -306,7 +306,7 @@ fn a_frame_up_to_the_mailboxs_length_needs_no_bigger_one_and_one_over_it_does() 
         let call = |payload: &[u8]| link.inject(&sequence, payload)?.wait(PATIENCE);
         call(b"").unwrap();
         assert_eq!(link.max_frame(), 1 << 16);
-        // A header's line, and 8 bytes behind the payload that prove that its routine kept to it.
+        // A header's line, and 8 bytes behind the payload that prove that its routine kept its limit.
         let most = (1 << 16) - 64 - 8;
         for round in 0..5_u64 {
             let mut payload = words(&[round]);
@@ -361,7 +361,7 @@ fn a_flush_tells_the_first_refusal_of_all_that_was_sent_before_however_many_ther
     };
     let mut pair = Pair::of(place.target(), place.link().on_refused(handler));
     let (lookup, echo) = (library("lookup"), library("echo"));
-    // Far more than what fits a socket: the target holds the rest back until these are read.
+    // Far more than fit a socket: the target holds the rest back until these are read.
     const REFUSED: usize = 20_000;
     for _ in 0..REFUSED {
         pair.link.send(&lookup, &words(&[0])).unwrap();

@@ -1,4 +1,4 @@
-//! Code: it travels once, is found again after a restart, keeps its statics, and links against what is offered.
+//! Code: it travels once, is found again after a restart, keeps its statics, and links against the exports.
 
 use std::sync::atomic::AtomicU64;
 
@@ -115,7 +115,8 @@ fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_
         place.link(),
     );
     let (lookup, echo) = (library("lookup"), library("echo"));
-    // The first carries the code; those behind it were sent before its refusal is known, and name it by its index.
+    // The first carries the code. The calls behind it were sent before its refusal is known, and name it by
+    // its index.
     let calls: Vec<_> = (0..5).map(|key| pair.link.inject(&lookup, &words(&[key])).unwrap()).collect();
     assert_eq!(pair.link.stats().frames_with_code, 1);
     let mut texts = Vec::new();
@@ -175,7 +176,7 @@ fn symbols_come_from_exports_first_then_libraries_then_the_process_and_each_only
     refused(&mut pair, &root, "cbrt");
     refused(&mut pair, &identity, "getpid");
     drop(pair);
-    // SAFETY: the system's library.
+    // SAFETY: it is the system's library.
     let with_libm = || unsafe { place.target().export_library("libm.so.6") };
     let mut pair = Pair::of(with_libm(), place.link());
     assert!((root_of_27(&mut pair) - 3.0).abs() < 1e-9);
@@ -254,7 +255,7 @@ fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_ca
         assert!(matches!(error, Error::Refused { cause: RefusalCause::UnresolvedImport, .. }), "{error}");
     }
     assert_eq!(asked.all().len(), 1);
-    // And one that can again runs it.
+    // A target with the export runs it.
     let mut pair = restart(pair, &place, offering(place.target()));
     assert_eq!(to_words(&pair.call(&lookup, &words(&[2])).unwrap()), [23]);
 }

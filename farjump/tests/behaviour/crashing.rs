@@ -6,29 +6,29 @@ use std::process::{Command, Stdio};
 use crate::actor::this_test;
 use crate::support::{Pair, Place, library};
 
-/// Set in the process that is to crash, to what it does.
+/// Set in the process that is to crash: the kind of crash.
 const CRASHES: &str = "BEHAVIOUR_CRASHES";
 
 /// The program's own handler.
 extern "C" fn own(_: libc::c_int) {
     let text = b"the program's own handler\n";
-    // SAFETY: both calls may be made in handlers; the text is as long as is said.
+    // SAFETY: both calls are allowed in handlers; the text has the given length.
     unsafe {
         libc::write(2, text.as_ptr().cast(), text.len());
         libc::_exit(7);
     }
 }
 
-/// One that ends the process as Rust's does when a stack has overflowed.
+/// A handler that ends the process as Rust's does when a stack has overflowed.
 extern "C" fn aborts(_: libc::c_int) {
     std::process::abort();
 }
 
-/// In the process that is to crash.
+/// Runs in the process that is to crash.
 fn crash(how: &str) {
     let handler = if how.contains("abort") { aborts } else { own };
     if how.contains("own") || how.contains("abort") {
-        // SAFETY: both are handlers.
+        // SAFETY: `own` and `aborts` are handlers.
         let before = unsafe { libc::signal(libc::SIGILL, handler as *const () as libc::sighandler_t) };
         assert_ne!(before, libc::SIG_ERR);
     }
@@ -43,7 +43,7 @@ fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had()
     if let Ok(how) = std::env::var(CRASHES) {
         return crash(&how);
     }
-    // What the crashed leave behind lies in here.
+    // The crashed processes leave their files in here.
     let place = Place::new();
     for how in ["report", "own", "report and own", "report and abort", "nothing"] {
         let output = Command::new(std::env::current_exe().unwrap())
@@ -73,21 +73,21 @@ fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had()
     }
 }
 
-/// One that goes on, and leaves its mark where every program looks after a call of the system.
+/// A handler that continues, and changes `errno`.
 extern "C" fn careless(_: libc::c_int) {
-    // SAFETY: the call may be made in handlers, and there is no such descriptor.
+    // SAFETY: the call is allowed in handlers, and there is no such descriptor.
     unsafe { libc::close(-1) };
 }
 
 #[test]
 fn a_handler_that_returns_leaves_errno_as_it_was() {
     if std::env::var(CRASHES).is_ok() {
-        // SAFETY: it is a handler.
+        // SAFETY: `careless` is a handler.
         let before = unsafe { libc::signal(libc::SIGTRAP, careless as *const () as libc::sighandler_t) };
         assert_ne!(before, libc::SIG_ERR);
         let place = Place::new();
         let _pair = Pair::of(place.target().crash_report(true), place.link());
-        // SAFETY: the thread's own; the signal has the handler above, behind that of the report.
+        // SAFETY: it is the thread's own; the signal has the handler above, behind that of the report.
         let errno = unsafe {
             let errno = libc::__errno_location();
             errno.write(libc::EDOM);

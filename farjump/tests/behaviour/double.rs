@@ -1,4 +1,4 @@
-//! A target without manners: it meets a source properly, and then answers as it likes.
+//! A hostile target: it completes the handshake in order, and then sends arbitrary frames.
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use farjump_transports::shm::Shm;
 
 use crate::support::PATIENCE;
 
-/// One that has met a source.
+/// A hostile target after the handshake.
 pub(crate) struct RawTarget {
     pub(crate) channel: Channel,
     pub(crate) control: Control,
 }
 
 impl RawTarget {
-    /// Listens at `address`, meets the first that connects, and then does as `act` says.
+    /// Listens at `address`, completes the handshake with the first source, and then runs `act`.
     pub(crate) fn start<T: Send + 'static>(
         address: &str,
         act: impl FnOnce(RawTarget) -> T + Send + 'static,
@@ -91,7 +91,7 @@ impl RawTarget {
         }
     }
 
-    /// Sends a reply, whatever it says.
+    /// Sends a reply with arbitrary fields.
     pub(crate) fn reply(&mut self, token: u32, status: u16, bytes: &[u8]) {
         let plan = Plan {
             kind: Kind::Reply,
@@ -102,7 +102,7 @@ impl RawTarget {
             align_log2: 0,
             code: None,
         };
-        // A mailbox that is full is as good as any.
+        // A full mailbox is acceptable.
         drop(self.channel.send_bytes(&plan, bytes));
     }
 }

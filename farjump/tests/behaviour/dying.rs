@@ -9,7 +9,8 @@ use rustix::process::Signal;
 use crate::actor::{Actor, plays, this_test};
 use crate::support::{FOREVER, PATIENCE, Place, Seen, library, to_words, words};
 
-/// How many frames of the source's sequence the target has run, in which none may have come out of order.
+/// Number of frames of the source's sequence that the target has run, none of which may have come out of
+/// order.
 fn ran(link: &Link) -> u64 {
     let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
     let [calls, wrong] = to_words(&seen)[..] else { panic!("{seen:?}") };
@@ -21,7 +22,7 @@ fn data() -> &'static str {
     concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")
 }
 
-/// Waits for what comes in a while; the watchdog sees to it that it does.
+/// Waits for a condition; the watchdog bounds the wait.
 fn eventually(mut holds: impl FnMut() -> bool) {
     while !holds() {
         thread::sleep(Duration::from_millis(2));
@@ -42,7 +43,8 @@ fn a_killed_source_frees_its_mailbox_and_all_that_it_had_sent_runs() {
     let mut source = Actor::source(this_test!(), &place.address());
     eventually(|| target.regions().len() > regions.len());
     assert!(target.descriptors() > descriptors);
-    // While the target does not run, these lie in the mailbox and nearly fill it: it learns of the end before it has run all.
+    // While the target does not run, these lie in the mailbox and nearly fill it: it learns of the end before
+    // it has run all.
     target.signal(Signal::STOP);
     source.order("send 58000");
     source.kill();
@@ -61,7 +63,7 @@ fn what_a_killed_source_had_sent_runs_even_behind_replies_that_nobody_took() {
     let target = Actor::target(this_test!(), &place.address(), data());
     let link = place.link().connect().unwrap();
     let mut source = Actor::source(this_test!(), &place.address());
-    // 4 KiB of room for 100 KiB of replies.
+    // Capacity of 4 KiB for 100 KiB of replies.
     source.order("call 100");
     source.order("send 10");
     assert_eq!(ran(&link), 0, "they wait behind the replies");
@@ -83,7 +85,8 @@ fn sources_killed_again_and_again_leave_nothing_in_the_target() {
     let mut sent = 0;
     for round in 0..10_u64 {
         let mut source = Actor::source(this_test!(), &place.address());
-        // Every source counts from 0, so only the first round's frames are in order: count them all the same.
+        // Every source counts from 0, so only the first round's frames are in order: all are counted
+        // nevertheless.
         source.start_order("send 100000000");
         eventually(|| calls(&link) > sent + 100 * round);
         source.kill();
@@ -123,7 +126,7 @@ fn a_killed_target_fails_every_wait_for_it_whether_it_spins_or_sleeps() {
                 assert!(matches!(after, Error::PeerGone { .. }), "{after}");
                 error
             });
-            // Long enough to be waiting in earnest, most of the time; either way the answer is the same.
+            // Long enough for the wait to have begun in most runs; the outcome is the same in either case.
             thread::sleep(Duration::from_millis(50));
             assert!(!waiting.is_finished(), "it waits");
             target.kill();
@@ -179,7 +182,7 @@ fn a_stopped_target_costs_its_sources_their_deadline_and_no_more() {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     let full = (0..1000).find_map(|_| link.send(&echo, &[0; 100_000]).err()).expect("the mailbox fills");
     assert!(matches!(full, Error::Timeout { .. }), "{full}");
-    // One that wants to connect meanwhile is told too.
+    // A process that wants to connect meanwhile gets an error too.
     let error = place.link().connect_timeout(Duration::from_millis(50)).connect().unwrap_err();
     assert!(error.to_string().contains("took too long"), "{error}");
     target.signal(Signal::CONT);

@@ -1,4 +1,4 @@
-//! Links in an event loop of the program's own: their descriptor wakes it for whatever comes, and only then.
+//! Links in an event loop of the program's own: their descriptor wakes it for each event, and only then.
 
 use std::os::fd::AsRawFd;
 use std::thread;
@@ -8,7 +8,7 @@ use farjump::{Error, Library, Link, WaitPolicy};
 
 use crate::support::{Pair, Place, Seen, library, meet, readable, serve, sleep_until, words};
 
-/// Puts a link that nothing has come for to sleep: nothing wakes it.
+/// Puts a link without events to sleep: nothing wakes it.
 fn put_to_sleep(link: &Link) {
     while link.arm().unwrap().is_none() {
         link.disarm();
@@ -23,7 +23,7 @@ fn was_woken(link: &Link) -> bool {
     woken
 }
 
-/// What comes of a call whose source sleeps while it runs.
+/// Outcome of a call whose source sleeps while it runs.
 fn call_asleep(pair: &mut Pair<'_>, library: &Library, args: &[u8]) -> Result<Vec<u8>, Error> {
     let mut call = pair.link.inject(library, args)?;
     loop {
@@ -106,7 +106,7 @@ fn an_answer_that_was_taken_while_another_was_looked_for_keeps_the_source_awake_
     link.disarm();
     assert!(first.poll().unwrap().is_none());
     serve(&mut target);
-    // This look takes both answers.
+    // This poll takes both replies.
     assert_eq!(*second.poll().unwrap().unwrap(), *b"second");
     assert!(link.arm().unwrap().is_none(), "the first would be slept over");
     link.disarm();
@@ -137,7 +137,7 @@ fn a_source_that_sleeps_is_awake_in_time_when_there_is_room() {
     while pair.link.try_send(&echo, &[1; 500]).is_ok() {
         sent += 1;
     }
-    // Room shows in memory only: it naps, or is told right away.
+    // Credit shows in memory only: the link naps, or returns at once.
     assert!(pair.link.arm().unwrap().is_none_or(|longest| longest <= Duration::from_millis(64)));
     pair.link.disarm();
     assert_eq!(pair.serve(), sent);

@@ -1,4 +1,4 @@
-//! A target whose store is full: what was used last stays, and nothing that was sent is lost.
+//! A target whose store is full: the most recently used code stays, and no call is lost.
 
 use farjump::{Error, Library, RefusalCause, TargetBuilder};
 
@@ -14,7 +14,7 @@ fn names(pair: &Pair<'_>) -> Vec<String> {
     names
 }
 
-/// A target that holds one image.
+/// A target that can hold one image.
 fn one_image<'a>(place: &Place) -> TargetBuilder<'a> {
     place.target().store_capacity(usize::MAX, 1)
 }
@@ -39,7 +39,7 @@ fn functions_that_take_each_others_place_with_every_call_each_start_anew_and_non
 #[test]
 fn two_links_with_all_calls_sent_at_once_to_a_store_of_one_image_run_each_once_in_order() {
     const ROUNDS: u64 = 40;
-    /// The numbers that came, by the link that they came over.
+    /// The numbers that came, by their link.
     type Log = [Vec<u64>; 2];
     extern "C" fn store_get(log: *mut Log, key: u64) -> u64 {
         // SAFETY: the target's arguments are such a log, and one thread runs its calls.
@@ -80,7 +80,7 @@ fn code_that_the_frames_waiting_in_another_mailbox_name_may_go_and_is_asked_for_
     let other = meet(&mut pair.target, || place.link().connect()).unwrap();
     let (tally, echo) = (library("tally"), library("echo"));
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
-    // More calls than a link runs in one turn wait, when the code of the other link's takes their place.
+    // More calls than a link runs in one turn wait when the code of the other link's calls replaces theirs.
     let waiting: Vec<_> = (0..200).map(|_| pair.link.inject(&tally, b"").unwrap()).collect();
     let mut one = other.inject(&echo, b"between").unwrap();
     let mut counts = Vec::new();
@@ -146,11 +146,11 @@ fn functions_of_the_target_itself_are_never_dropped() {
     assert!(matches!(error, Error::Refused { cause: RefusalCause::NoRoom, .. }), "{error}");
     assert!(error.to_string().contains("its store is full, with 1 images"), "{error}");
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
-    // It belongs to nobody now, and goes like any other.
+    // It is no longer the target's own, and is dropped like any other.
     assert!(pair.target.remove_local("tally"));
     let echo_again = meet(&mut pair.target, || place.link().connect()).unwrap();
     assert_eq!(*answer(&mut pair.target, &mut echo_again.inject(&echo, b"in").unwrap()).unwrap(), *b"in");
-    // And one that is given to the target while it runs takes the place of what came.
+    // A function that is added while the target runs replaces the code that came.
     pair.target.set_local(&tally).unwrap();
     assert_eq!(names(&pair), ["tally"]);
 }

@@ -1,5 +1,5 @@
-//! What is exported to a target that runs goes before all else for code that is linked later, and changes nothing for what is
-//! linked already.
+//! Exports added to a running target go before all others for code that is linked later, and do not change
+//! code that is linked already.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ type StoreGet = extern "C" fn(*mut u64, u64) -> u64;
 
 static STORE_VERSION: u64 = 3;
 
-/// An ordinary shared library with this in it.
+/// Builds an ordinary shared library of this source.
 fn built(place: &Place, name: &str, source: &str) -> PathBuf {
     let (file, library) = (place.path(&format!("{name}.c")), place.path(&format!("{name}.so")));
     std::fs::write(&file, source).unwrap();
@@ -74,7 +74,7 @@ fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_i
     let error = pair.call(&lookup, &words(&[5])).unwrap_err();
     assert!(matches!(error, Error::Refused { cause: RefusalCause::UnresolvedImport, .. }), "{error}");
     let path = built(&place, "third", THIRD);
-    // SAFETY: built above, without constructors.
+    // SAFETY: it was built above, without constructors.
     let replaced = unsafe { pair.target.export_library(path) }.unwrap();
     assert!(replaced.iter().all(|name| name.starts_with("mem")));
     assert_eq!(to_words(&pair.call(&lookup, &words(&[5])).unwrap()), [345]);

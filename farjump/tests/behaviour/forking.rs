@@ -1,4 +1,4 @@
-//! A process that forks while it has a target and a link: what its child drops is the child's alone.
+//! A process that forks while it has a target and a link: drops in its child affect the child alone.
 
 use crate::support::{Pair, Place, library, meet};
 
@@ -8,13 +8,14 @@ fn a_forked_child_that_drops_a_target_and_a_link_takes_nothing_from_its_parent()
     let echo = library("echo");
     let mut pair = Pair::new(&place);
     assert_eq!(*pair.call(&echo, b"before").unwrap(), *b"before");
-    // SAFETY: the child drops and ends. The locks that it takes are the allocator's, which survives a fork, and its own.
+    // SAFETY: the child drops and ends. The locks that it takes are the allocator's, which survives a fork,
+    // and its own.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: it has the child ended if it hangs.
+        // SAFETY: it only ends the child if it hangs.
         unsafe { libc::alarm(60) };
         drop(pair);
-        // SAFETY: it ends the child without what the test program does at its end.
+        // SAFETY: it ends the child without the test program's exit code.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
@@ -22,7 +23,8 @@ fn a_forked_child_that_drops_a_target_and_a_link_takes_nothing_from_its_parent()
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child failed");
 
-    // The link goes on, also where nothing but its descriptors can wake the target; and others find the target.
+    // The link continues, also where only its descriptors can wake the target; and other sources find the
+    // target.
     for _ in 0..3 {
         assert_eq!(*pair.call(&echo, b"after").unwrap(), *b"after");
         assert_eq!(pair.target.sources(), 1);

@@ -1,4 +1,5 @@
-//! Functions that go on to another target: who answers, in what order, and what becomes of those that get lost.
+//! Functions that forward themselves to another target: which target replies, in which order, and the fate of
+//! lost calls.
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixListener;
@@ -11,7 +12,7 @@ use rustix::process::Signal;
 use crate::actor::{Actor, plays, this_test};
 use crate::support::{PATIENCE, Place, alongside, library};
 
-/// What `onward` counts in: its steps `+`, and whether what it was told was right.
+/// Counters of `onward`: its steps `+`, and whether its return values were right.
 type Counts = [u64; 2];
 
 fn address(place: &Place, number: usize) -> String {
@@ -51,7 +52,7 @@ impl<'a> Turned<'a> {
         }
     }
 
-    /// Injects `onward`, and turns until the answer is there.
+    /// Injects `onward`, and turns until the outcome has come.
     fn call(&self, steps: &str) -> Result<String, Error> {
         self.answer(self.link.inject(&library("onward"), steps.as_bytes())?)
     }
@@ -82,7 +83,7 @@ fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
     )
 }
 
-/// The error of a call that was not forwarded: what its source is told.
+/// The error of a call that was not forwarded, as its source receives it.
 #[track_caller]
 fn lost(result: Result<impl std::fmt::Debug, Error>) -> String {
     match result {
@@ -166,7 +167,7 @@ fn a_function_is_told_what_it_may_not_and_replies_drop_once_it_goes_on() {
     assert_eq!(turned.target(0).args_mut::<Counts>().unwrap()[1], 1, "the codes are not those of the header");
     assert_eq!(turned.call(">nobody;x").unwrap(), "1");
     assert_eq!(turned.call(">;x").unwrap(), "1");
-    // Too long for any frame to that peer, which takes less than this target does.
+    // Too long for any frame to that destination, which takes less than this target does.
     assert_eq!(turned.call(&format!(">next;{}", "x".repeat(70_000))).unwrap(), "2");
     turned.target(0).set_peer("other", &address(&place, 1)).unwrap();
     assert_eq!(turned.call(">other;there").unwrap(), "there");
@@ -198,7 +199,7 @@ fn a_reply_of_a_mebibyte_comes_back_through_every_target() {
         let reply = link.inject(&library("onward"), steps.as_bytes()).unwrap().wait(PATIENCE).unwrap();
         assert!(*reply == expected[..], "{hops} hops: {} bytes of another kind", reply.len());
     }
-    // A source that has less room is told so.
+    // A source with a smaller reply ring gets an error.
     let small = Link::builder(&address(&place, 0)).reply_room(4096).connect().unwrap();
     let error = small.inject(&library("onward"), b">next;#;").unwrap().wait(PATIENCE).unwrap_err();
     let Error::Refused { cause: RefusalCause::ReplyTooLarge, text, .. } = error else { panic!("{error}") };
@@ -213,12 +214,12 @@ fn calls_that_nobody_waits_for_go_on_once_each_and_in_order() {
     let link = Link::connect(&address(&place, 0)).unwrap();
     let onward = library("onward");
     let call = |steps: &[u8]| link.inject(&onward, steps).unwrap().wait(PATIENCE).unwrap();
-    // What comes while the peer is met waits, and no more than so much may.
+    // Calls that come during the handshake wait, up to a limit.
     assert_eq!(&*call(b">next;met"), b"met");
     for _ in 0..10_000 {
         link.send(&onward, b">next;+;").unwrap();
     }
-    // Behind them on the same way.
+    // Behind them on the same path.
     assert_eq!(&*call(b">next;after them"), b"after them");
     link.flush(PATIENCE).unwrap();
     let counts = targets.into_iter().map(|target| {
@@ -235,7 +236,7 @@ fn an_answer_from_a_peer_holds_up_nobody_elses() {
     assert_eq!(turned.call(">next;there").unwrap(), "there");
     let mut far = turned.link.inject(&library("onward"), b">next;far").unwrap();
     let mut near = turned.link.inject(&library("onward"), b"near").unwrap();
-    // The peer does not turn.
+    // The destination does not turn.
     loop {
         turned.target(0).poll().unwrap();
         if let Some(reply) = near.poll().unwrap() {
@@ -258,7 +259,7 @@ fn a_target_sleeps_while_a_peer_has_its_call_and_the_answer_wakes_it() {
     };
     for _ in 0..20 {
         let mut call = turned.link.inject(&library("onward"), b">next;far").unwrap();
-        // Until there is nothing more to do: the call is with the peer.
+        // Until there is no more work: the destination has the call.
         let longest = loop {
             turned.target(0).poll().unwrap();
             let armed = turned.target(0).arm().unwrap();
@@ -289,7 +290,7 @@ fn a_peer_that_is_not_there_fails_the_call_and_no_other_and_may_come_later() {
     let start = "the target refused a call: it could not forward it to its peer `next`: ";
     assert!(text.starts_with(start) && text.contains("1.sock"), "{text}");
     assert_eq!(&*call(b"here").unwrap(), b"here");
-    // Nobody waits: the refusal comes with the next flush.
+    // A one-way call: the refusal comes with the next flush.
     link.send(&library("onward"), b">next;x").unwrap();
     assert_eq!(&*call(b"here").unwrap(), b"here");
     assert!(lost(call(b">next;x")).starts_with(start));
@@ -325,7 +326,7 @@ fn what_a_peer_refuses_its_source_is_told_in_the_peers_words() {
     let text = lost(turned.call(">next;x"));
     assert!(text.contains("peer `next`: ") && text.contains("it does not allow mode"), "{text}");
     assert_eq!(turned.call("here").unwrap(), "here");
-    // The code index is bound still: the refusal was not the first target's.
+    // The code index is still bound: the refusal was not the first target's.
     assert_eq!(turned.link.stats().frames_with_code, 1);
 }
 
@@ -344,7 +345,7 @@ fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes()
         assert_eq!(&*link.inject(&onward, b">next;met").unwrap().wait(PATIENCE).unwrap(), b"met");
         peer.signal(Signal::STOP);
         let calls: Vec<_> = (0..20).map(|_| link.inject(&onward, b">next;x").unwrap()).collect();
-        // It is behind them all, so they are with the peer.
+        // It is behind them all, so the destination has them.
         assert_eq!(&*link.inject(&onward, b"here").unwrap().wait(PATIENCE).unwrap(), b"here");
         peer.kill();
         for call in calls {
@@ -361,11 +362,11 @@ fn one_source_has_so_many_calls_under_way_and_a_source_that_takes_no_answers_cos
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
     assert_eq!(turned.call(">next;met").unwrap(), "met");
     let other = connect(&turned.targets[0], &place);
-    // Four kibibytes of room for a hundred of answers: nobody takes any.
+    // Four kibibytes for a hundred of replies, none of which is taken.
     let steps = format!(">next;{}", "x".repeat(400));
     let calls: Vec<_> =
         (0..300).map(|_| turned.link.inject(&library("onward"), steps.as_bytes()).unwrap()).collect();
-    // The peer does not turn, until the target has refused what is too much.
+    // The destination does not turn until the target has refused the excess.
     while turned.target(0).stats().refusals() < 44 {
         turned.target(0).poll().unwrap();
     }

@@ -1,5 +1,5 @@
-//! A target in another process whose mailbox is filled with spoilt frames, each with the signal that is due: what it does with
-//! each of them is foretold, from the bytes that are in the mailbox, and compared.
+//! A target in another process whose mailbox is filled with spoilt frames, each with the signal that is due.
+//! An oracle predicts the target's reaction to each from the bytes in the mailbox, and the two are compared.
 
 use std::collections::HashMap;
 
@@ -21,53 +21,53 @@ use crate::support::{PATIENCE, Place, library, words};
 const FRAMES: usize = 4_000;
 /// Longest payload that a frame has before it is spoilt, in bytes.
 const PAYLOAD: usize = 200;
-/// More than the longest of them takes of the ring, in bytes.
+/// More than the space of the longest of them in the ring, in bytes.
 const ROOM: usize = 4096;
-/// Names the seed: a number. Another one for each run unless it is set.
+/// Variable with the seed: a number. Another one for each run unless it is set.
 const SEED: &str = "FARJUMP_FUZZ_SEED";
 
-/// The functions that there are.
+/// The functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Function {
     Chronicle,
     Tally,
 }
 
-/// What the target has to do with a frame.
+/// The target's expected reaction to a frame.
 #[derive(Debug)]
 enum Fate {
-    /// Nothing that shows: it is a skip.
+    /// No effect: it is a skip.
     Skipped,
-    /// Run this on this payload, and reply if that is wanted.
+    /// Run this on this payload, and reply if a reply is wanted.
     Runs(Function, Vec<u8>),
     /// Run this on each of these, and reply to none.
     RunsEach(Function, Vec<Vec<u8>>),
-    /// Nothing but answer.
+    /// Only reply.
     Answered,
     Refused(RefusalCause),
-    /// Ask for this code, and refuse the frame when it does not get it.
+    /// Request this code, and refuse the frame when it does not come.
     Asks(CodeId),
     /// Cut the link.
     Cut,
 }
 
-/// What is known of the target: foretells what it does, and what it has counted.
+/// Model of the target: predicts its reactions and its statistics.
 struct Oracle {
     held: Vec<(CodeId, Vec<u8>, Function)>,
     epoch: u64,
-    /// What the indices of the link stand for.
+    /// Bindings of the link's indexes.
     table: HashMap<u16, Result<Function, RefusalCause>>,
-    /// What `chronicle` has in its statics: calls, hash.
+    /// The statics of `chronicle`: calls, hash.
     chronicle: [u64; 2],
     tally: u64,
     refused: u64,
-    /// Of these, on the link that there is.
+    /// Of these, on the present link.
     refused_here: u64,
     cuts: u64,
 }
 
 impl Oracle {
-    /// The fate of the frame that `liar` has written where the next one is due.
+    /// Predicts the fate of the frame that `liar` has written as the next one.
     fn foretell(&mut self, liar: &RawSource) -> (Option<Header>, Fate) {
         let at = liar.offset();
         let first = liar.read(at, LINE / 8);
@@ -85,9 +85,9 @@ impl Oracle {
             (Kind::Skip, _) => Fate::Skipped,
             (Kind::Flush, _) => Fate::Answered,
             (Kind::Reply, _) => Fate::Refused(RefusalCause::BadFrame),
-            // There is no bigger mailbox.
+            // There is no large mailbox.
             (Kind::Switch, _) => Fate::Cut,
-            // The target has no function itself.
+            // The target has no function of its own.
             (Kind::CallLocal, _) => Fate::Refused(RefusalCause::CodeMissing),
             (Kind::CallInPlace, Some(code)) => Fate::Refused(self.why_not_in_place(liar, at, &header, &code)),
             (_, code) => {
@@ -101,7 +101,7 @@ impl Oracle {
                         let image = part(code.image_offset, code.image_len);
                         let name = part(CODE_HEADER_LEN as u32, code.name_len.into());
                         let bound = match held {
-                            // What is bound already came again.
+                            // Bound code came again.
                             Some((_, whole, function))
                                 if code.epoch == self.epoch
                                     && *whole == image
@@ -142,7 +142,8 @@ impl Oracle {
         (Some(header), fate)
     }
 
-    /// Why the target refuses to run the code of a frame in place: it allows it, and neither function can.
+    /// Why the target refuses to run the code of a frame in place: the mode is allowed, but neither function
+    /// can.
     fn why_not_in_place(
         &self,
         liar: &RawSource,
@@ -165,7 +166,7 @@ impl Oracle {
         }
     }
 
-    /// Runs a function here, too, and returns what it replies.
+    /// Runs a function here, too, and returns its reply.
     fn run(&mut self, function: Function, payload: &[u8]) -> Vec<u8> {
         const PRIME: u64 = 0x100_0000_01b3;
         match function {
@@ -185,7 +186,8 @@ impl Oracle {
         }
     }
 
-    /// Has the frame that `liar` has written count, and the target do with it what it should. `false` if that ended the link.
+    /// Counts the frame that `liar` has written, and checks the target's reaction. Returns `false` if that
+    /// ended the link.
     fn deliver(&mut self, liar: &mut RawSource) -> bool {
         let (header, fate) = self.foretell(liar);
         let (at, signal) = (liar.offset(), liar.key.header(liar.position));
@@ -256,8 +258,8 @@ impl Oracle {
         assert!(self.deliver(liar), "an honest frame cut the link");
     }
 
-    /// Has room for a frame that honest sources make: skips to the start of the ring where it may not fit before the end, and
-    /// waits until nothing is there that the target has not seen.
+    /// Makes space for an honest frame: skips to the start of the ring where it may not fit before the end,
+    /// and waits until the target has seen everything.
     fn make_room(&mut self, liar: &mut RawSource) {
         liar.await_room(ROOM);
         if liar.ring() - liar.offset() < ROOM {
@@ -267,7 +269,7 @@ impl Oracle {
         }
     }
 
-    /// One of the frames that honest sources send. The first two bring the two functions, at the indices 0 and 1.
+    /// One of the frames that honest sources send. The first two bring the two functions, at indexes 0 and 1.
     fn honest(&self, liar: &RawSource, number: usize, payload: &[u8]) -> Vec<u8> {
         const NAMES: [&str; 2] = ["chronicle", "tally"];
         let (id, image, _) = &self.held[number % 2];
@@ -307,7 +309,7 @@ fn seed() -> u64 {
     }
 }
 
-/// The longer of the two headers, where most of what can be wrong is.
+/// The longer of the two headers, where most errors are.
 const HEAD: usize = CODE_HEADER_LEN;
 
 #[test]
@@ -344,14 +346,14 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
         let mut frame = oracle.honest(&liar, mutator.below(13), &payload);
         match mutator.below(8) {
             0 => {}
-            // The rest is what an earlier lap left there.
+            // The rest is left from an earlier lap.
             1 => frame.truncate(HEADER_LEN + mutator.below(frame.len() - HEADER_LEN)),
             _ => mutator.mutate_in_place(&mut frame, HEAD),
         }
         let at = liar.offset();
         liar.write(at + 8, &frame[8..]);
         if mutator.below(8) == 0 {
-            // Signals of other positions, and one that is off by a bit, are none: the frame is not there yet.
+            // Signals of other positions, or with a wrong bit, do not count: the frame has not come yet.
             let due = liar.key.header(liar.position);
             for signal in [liar.key.header(liar.position + 64), due ^ 1 << mutator.below(64)] {
                 liar.signal(at, signal);
@@ -367,7 +369,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
             assert_eq!(*call.wait(PATIENCE).unwrap(), *words(&[calls, 0]));
         }
     }
-    // Whatever wanted no reply has run too, once and in its turn.
+    // Frames without reply have run too, once and in order.
     for number in [4, 5] {
         oracle.make_room(&mut liar);
         let frame = oracle.honest(&liar, number, b"the end");

@@ -1,4 +1,4 @@
-//! Mode in place: code runs out of the mailbox, through its executable twin.
+//! Mode in place: code runs out of the mailbox, through its executable alias.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ fn in_place(place: &Place) -> Pair<'static> {
     Pair::of(place.target().modes(&Mode::ALL), place.link().mode(Mode::InPlace))
 }
 
-/// The ranges of addresses of shared regions that this process has mapped, with their protection.
+/// Address ranges of shared regions mapped by this process, with their protection.
 fn regions() -> Vec<(std::ops::Range<u64>, String)> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let region = |line: &str| {
@@ -60,7 +60,7 @@ fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_place
         assert!(table != 0 && table.is_multiple_of(1024), "{table:#x}");
         assert_eq!(letter, u64::from(b"zot"[len % 3]));
         places.insert(main);
-        // In a line of its own, behind code, and in frames that go round the mailbox.
+        // In a line of its own, behind code, and in frames that wrap around the mailbox.
         for len in [0, 8, 40, 41, 5_000] {
             let bytes = vec![round as u8; len];
             assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes);
@@ -159,7 +159,7 @@ fn calls_of_all_modes_on_one_link_keep_their_order_and_a_panic_ends_one_only() {
 
 // ---- sources that break the protocol ----
 
-/// A source without manners, of a target that allows everything. What each gets is served in the thread of the test.
+/// A hostile source of a target that allows everything. Each is served in the thread of the test.
 fn liar(place: &Place) -> (RawSource, farjump::TargetThread) {
     let target = place.target().modes(&Mode::ALL).mailbox(1 << 16).build().unwrap().spawn().unwrap();
     (RawSource::connect(&place.address()), target)
@@ -225,7 +225,7 @@ fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_lin
         liar.send_plan(&call_in_place("echo", &other, id, epoch), b"");
         refused(&mut liar, RefusalCause::IdMismatch, "damaged");
     }
-    // Whole, and eight bytes from where it should lie.
+    // Whole, and eight bytes off its right offset.
     let (aligned, aligned_id) = image_of(&library("whereabouts"));
     let mut frame = liar.frame(&call_in_place("whereabouts", &aligned, aligned_id, epoch), b"");
     let at = u32::from_le_bytes(frame[24..28].try_into().unwrap()) as usize;
@@ -254,12 +254,12 @@ fn what_runs_is_what_came_and_only_the_sites_of_the_copy_that_was_checked_are_wr
         farjump::core::image::Place::Span1(at) => span1 + at as usize,
         farjump::core::image::Place::Span2(_) => panic!("echo has no statics"),
     };
-    // By the same identity: code that returns at once, behind a head whose every number is another.
+    // With the same id: code that returns at once, behind a head whose every number is another.
     let mut other = echo.clone();
     other[8..span1].fill(0xff);
     other[span1 + entry] = 0xc3;
     let plan = call_in_place("echo", &other, id, epoch);
-    // An honest layout for a head that says nothing.
+    // An honest layout for a head with arbitrary numbers.
     let mut frame = liar.frame(&call_in_place("echo", &echo, id, epoch), b"payload!");
     let at = u32::from_le_bytes(frame[24..28].try_into().unwrap()) as usize;
     frame[at..at + other.len()].copy_from_slice(plan.code.unwrap().image);
@@ -279,7 +279,7 @@ fn what_runs_is_what_came_and_only_the_sites_of_the_copy_that_was_checked_are_wr
 
 // ---- systems that do not allow it ----
 
-/// Shared memory whose executable twin is not to be had.
+/// Shared memory without an executable alias.
 struct NoExec(Shm);
 
 struct NoExecOpening(Box<dyn Opening>);
@@ -315,7 +315,7 @@ impl Opening for NoExecOpening {
     }
 }
 
-// SAFETY: all that is promised is the inner memory's promise.
+// SAFETY: it only passes on the guarantees of the inner memory.
 unsafe impl LocalMemory for NoExecLocal {
     fn base(&self) -> NonNull<u8> {
         self.0.base()

@@ -1,4 +1,4 @@
-//! What injected code needs of the target's file system, and what its memory allows.
+//! Injected code's needs of the target's file system, and its memory's protection.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;

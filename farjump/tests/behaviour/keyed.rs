@@ -1,4 +1,5 @@
-//! Keys of a target that come and go while it runs: who has one is let in with its rights, and who had one is put out.
+//! A target's keys that change while it runs: sources with a key are admitted with its rights, and sources
+//! with a removed key are cut.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,7 @@ use farjump_control::{Control, Error as MeetError, MeetRefusal, Message, TcpOpti
 
 use crate::support::{PATIENCE, Place};
 
-/// Longer than a target takes to notice that its file has changed, and shorter than anybody waits for.
+/// Longer than a target takes to notice that its file has changed, and shorter than any limit of a wait.
 const A_WHILE: Duration = Duration::from_millis(1500);
 
 /// A target's key file, and the key of each source by its name.
@@ -43,21 +44,21 @@ impl Ring {
         &self.lines.iter().find(|(own, _)| own == name).unwrap().1
     }
 
-    /// The key that the source has which is called so, out of a file that holds its line.
+    /// The key of the source with this name, from a file that holds its line.
     fn key(&self, name: &str) -> Key {
         let path = self.place.path(name);
         write(&path, self.line(name));
         Key::read(&path).unwrap()
     }
 
-    /// The file from now on, as a whole.
+    /// Replaces the whole file.
     fn put(&self, text: &str) {
         let aside = self.place.path("aside");
         write(&aside, text);
         fs::rename(&aside, self.path()).unwrap();
     }
 
-    /// A target on a port that the system chooses, which sleeps unless something comes.
+    /// A target on a port that the system chooses, which sleeps unless an event comes.
     fn target<'a>(&self) -> TargetBuilder<'a> {
         Target::listen("tcp:127.0.0.1:0").key_file(self.path()).wait_policy(WaitPolicy::sleep_only())
     }
@@ -72,7 +73,7 @@ fn asks(address: &str, key: Key) -> Admin {
     Admin::new(address).unwrap().timeout(PATIENCE).key(key)
 }
 
-/// Asks until the answer is as it should be.
+/// Makes requests until the response is right.
 #[track_caller]
 fn until<T: std::fmt::Debug>(ask: impl Fn() -> Result<T, Error>, right: impl Fn(&Result<T, Error>) -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -108,7 +109,7 @@ fn each_key_has_its_own_rights_or_those_that_the_target_gives_to_all() {
     let target = target.spawn().unwrap();
     let may = |name: &str| {
         let admin = asks(&address, ring.key(name));
-        // A long one is taken of who may, and of nobody else.
+        // A long one is read from peers with the right, and from no others.
         let exported = admin.export("libnone.so", &vec![7; 200_000]);
         let let_in =
             matches!(exported, Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Failed, .. })));
@@ -140,7 +141,7 @@ fn a_target_that_sleeps_notices_keys_that_come_and_go_and_rights_that_change() {
     until(|| b.stats(), |answer| lacks(answer, "observe"));
     b.drop_all().unwrap();
 
-    // What makes no sense, and what others may read, changes nothing.
+    // A malformed file, and one that other users may read, change nothing.
     for spoil in [0, 1] {
         match spoil {
             0 => ring.put(&format!("{}\n{}", ring.line("a"), &ring.line("b")[..40])),
@@ -172,7 +173,7 @@ fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() 
         Control::connect_with(&address, &options, Instant::now() + PATIENCE).unwrap()
     };
     let [mut a, mut b] = ["a", "b"].map(connected);
-    // Both have shown which key they have, and say nothing more.
+    // Both have shown their key, and send nothing more.
     for control in [&mut a, &mut b] {
         let deadline = Instant::now() + A_WHILE / 5;
         while Instant::now() < deadline {

@@ -1,4 +1,4 @@
-//! Payloads that the mailbox is too small for: they arrive whole and in their place, as if it were as large as they need.
+//! Payloads too large for the mailbox: they arrive whole and in order, as if the mailbox were large enough.
 
 use std::thread;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use rustix::process::Signal;
 use crate::actor::{Actor, plays, this_test};
 use crate::support::{FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, to_words, words};
 
-/// Longest payload that a target takes unless told otherwise, in bytes.
+/// Default limit of payloads at a target, in bytes.
 const LIMIT: usize = 64 << 20;
 
-/// What `chronicle` at the target has seen, computed here.
+/// Expected state of `chronicle` at the target, computed here.
 struct Chronicle {
     calls: u64,
     hash: u64,
@@ -23,7 +23,7 @@ impl Chronicle {
         Chronicle { calls: 0, hash: 0xcbf2_9ce4_8422_2325 }
     }
 
-    /// As it stands at the target.
+    /// Its present state at the target.
     fn of(link: &Link) -> Chronicle {
         let reply = link.inject(&library("chronicle"), b"").unwrap().wait(PATIENCE).unwrap();
         let [calls, hash] = to_words(&reply)[..] else { panic!("{reply:?}") };
@@ -42,7 +42,7 @@ impl Chronicle {
     }
 }
 
-/// Bytes that do not repeat at any distance that a mailbox knows.
+/// Bytes without a period that matches any mailbox length.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; len];
@@ -158,7 +158,8 @@ fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
     let mut chronicle = Chronicle::new();
     for round in 1..=3 {
         arrive(&link, &mut chronicle, if round == 1 { 0..0 } else { (1 << 20) - 1..1 + (1 << 20) });
-        // Before there is a bigger mailbox the target refuses one for it; afterwards it is seen here that it is too long.
+        // Before there is a large mailbox the target refuses one for it; afterwards the source sees that it
+        // is too long.
         let long = vec![0; (1 << 20) + 1];
         let error =
             link.inject(&library("chronicle"), &long).and_then(|call| call.wait(PATIENCE)).unwrap_err();
@@ -195,7 +196,7 @@ fn code_travels_beside_a_large_payload_and_may_be_large_itself() {
     assert_eq!(link.stats().frames_with_code, 4);
     link.set_mode(Mode::Cached);
     arrive(&link, &mut chronicle, [1 << 20]);
-    // An image that the mailbox is too small for.
+    // An image that exceeds the mailbox.
     let heavy = library("heavy");
     assert!(heavy.images()[0].bytes().len() > 900 << 10);
     for payload in [&b"light"[..], &pattern(100_000, 2), b"light again"] {
@@ -237,7 +238,7 @@ fn a_large_frame_whose_code_is_missing_waits_for_it_and_so_do_those_behind() {
 #[test]
 fn trying_to_send_a_large_frame_never_waits() {
     let place = Place::new();
-    // Nobody but this thread polls: who waits here hangs.
+    // Only this thread polls: any wait here would hang.
     let Pair { link, mut target } =
         Pair::of(place.target().mailbox(4096), place.link().send_timeout(FOREVER));
     let echo = library("echo");
@@ -254,7 +255,7 @@ fn trying_to_send_a_large_frame_never_waits() {
     };
     assert!(tries > 0, "a mailbox of 4 KiB holds 100,000 bytes");
     assert_eq!(*answer(&mut target, &mut pending).unwrap(), *payload);
-    // Now it is there, and has room for two and not for more.
+    // Now the mailbox exists, and has space for two and not for more.
     let full = (0..10).find(|_| matches!(link.try_send(&echo, &payload), Err(Error::Full)));
     assert_eq!(full, Some(2));
 }

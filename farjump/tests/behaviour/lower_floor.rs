@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::support::{library, to_words, words};
 
-/// Both sides, and the buffers between them: what is written in one is moved to the other.
+/// Both sides, and the buffers between them: bytes written in one are moved to the other.
 struct Floor {
     executor: Executor,
     writer: FrameWriter,
@@ -42,7 +42,7 @@ impl Floor {
     }
 
     fn run(&mut self) -> Ran<'_> {
-        // SAFETY: the frame is that of this test's writer, spoilt at most where it is checked.
+        // SAFETY: the frame is from this test's writer, spoilt only in fields that are checked.
         unsafe { self.runner.run(&mut self.executor, &mut self.moved) }.unwrap()
     }
 
@@ -143,7 +143,7 @@ fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
     for off in [1, 8, 32, 63] {
         let errors = [
             floor.writer.write(&mut floor.written[off..], &echo, b"").unwrap_err(),
-            // SAFETY: as in `Floor::run`.
+            // SAFETY: the frame is from this test's writer, as in `Floor::run`.
             unsafe { floor.runner.run(&mut floor.executor, &mut floor.moved[off..]).map(drop) }.unwrap_err(),
         ];
         for error in errors {
@@ -160,12 +160,12 @@ fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
         let error = floor.writer.write(&mut floor.written[..len], &echo, b"x").unwrap_err();
         assert!(matches!(error, Error::TooLarge { max, .. } if max == len), "{len}: {error}");
         assert_eq!(
-            // SAFETY: as in `Floor::run`.
+            // SAFETY: the frame is from this test's writer, as in `Floor::run`.
             unsafe { floor.runner.run(&mut floor.executor, &mut floor.written[..len.min(63)]) }.unwrap(),
             Ran::Empty
         );
     }
-    // Nothing of that counts.
+    // None of these counts.
     assert_eq!(floor.call(&echo, b"fits"), b"fits");
 }
 
@@ -196,10 +196,10 @@ fn a_payload_that_needs_more_alignment_than_its_place_has_is_refused_with_the_me
     assert_eq!(address % 4096, 0);
     let error = floor.writer.write(&mut floor.written[64..], &aligned, b"x").unwrap_err();
     assert!(matches!(error, Error::Buffer(what) if what.contains("payload")), "{error}");
-    // Moved to a place that is aligned to a line and no more.
+    // Moved to an address that is aligned to a line and no more.
     let len = floor.carry(&aligned, b"x");
     floor.moved.copy_within(..len, 64);
-    // SAFETY: as above.
+    // SAFETY: the frame is from this test's writer, as in `Floor::run`.
     let ran = unsafe { floor.runner.run(&mut floor.executor, &mut floor.moved[64..64 + len]) }.unwrap();
     assert!(matches!(ran, Ran::Refused(ref refusal) if refusal.cause == RefusalCause::BadFrame), "{ran:?}");
     floor.call(&aligned, b"x");
@@ -234,7 +234,7 @@ fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
     let mut floor = Floor::new();
     let tally = library("tally");
     let image = &tally.images()[0];
-    // A writer that knows the code's id only, as one does that has been here before.
+    // A writer that knows the code's id only, as after an earlier link.
     let key = LinkKey::from_bytes(*b"0123456789abcdef");
     let code = PlanCode { image: &[], id: image.id(), epoch: floor.executor.epoch(), name: "tally" };
     let plan = Plan {
@@ -330,7 +330,8 @@ proptest! {
         let len = floor.carry(&echo, b"a message of some length, longer than what fits a line");
         let at = at.index(len);
         floor.moved[at] ^= change;
-        // The payload is data: changed, it is replied as it is, cut, or at another alignment. Everything else is checked.
+        // The payload is data: if changed, it is replied as it is, cut, or at another alignment. Everything
+        // else is checked.
         match floor.run() {
             Ran::Empty => prop_assert!(at < 8),
             Ran::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
@@ -342,7 +343,7 @@ proptest! {
 }
 
 impl Floor {
-    /// With little room for code, so that many of them can be made.
+    /// With little capacity for code, so that many of them can be made.
     fn new_small() -> Floor {
         Floor::with(Executor::builder().code_room(1 << 16).build().unwrap())
     }

@@ -1,4 +1,5 @@
-//! What links and targets promise, over shared memory: within one process, and between processes that are stopped and killed.
+//! Guarantees of links and targets over shared memory: within one process, and between processes that are
+//! stopped and killed.
 
 mod actor;
 mod asking;

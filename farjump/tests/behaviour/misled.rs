@@ -106,7 +106,7 @@ fn a_flush_waits_for_the_refusals_that_were_told_before_its_answer_though_they_c
         let call = target.next();
         let flush = target.next();
         target.reply(flush.token, 0, &1_u64.to_le_bytes());
-        // The other path is slower.
+        // The control connection is slower.
         std::thread::sleep(SOON);
         let (cause, text) = (RefusalCause::Policy, "not today".to_owned());
         target.control.send(&Message::Refused { token: call.token, cause, text }, &[]).unwrap();
@@ -136,8 +136,8 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
         let enough = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&enough);
         let target = RawTarget::start(&place.address(), move |mut target| {
-            // Whole messages in one write, so that nobody reads them as fast as they are said: a head with the length of the
-            // body, and `Linked` with an index and a time.
+            // Whole messages in one write, so that they are sent faster than they are read: a head with the
+            // length of the body, and `Linked` with an index and a time.
             let linked = [3, 0, 0, 0, 0, 0, 0, 0, 11, 3, 5].repeat(20_000);
             let (mut said, mut at) = (0_u64, 0);
             while !stop.load(Ordering::Relaxed) {
@@ -217,8 +217,8 @@ fn a_closing_target_is_believed_at_once_and_its_reason_told() {
     drop(target.join().unwrap());
 }
 
-/// Tells that many one-way frames of code 0 were refused, each with its number as the reason, all in one write: so they fit a
-/// socket.
+/// Reports that many one-way frames of code 0 were refused, each with its number as the reason, all in one
+/// write: so they fit a socket.
 fn refuse_one_way(target: &RawTarget, count: u32) {
     let mut bytes = Vec::new();
     for number in 0..count {

@@ -1,4 +1,4 @@
-//! Modes: how code comes to run, as its source chooses and its target allows.
+//! Modes: how code travels and runs, as its source chooses and its target allows.
 
 use farjump::{Error, Library, Mode, RefusalCause};
 
@@ -28,7 +28,7 @@ fn in_mode_always_each_frame_brings_the_code_and_the_copy_that_is_held_runs() {
             "statics are those of one copy"
         );
         pair.link.send(&tally, b"").unwrap();
-        // In a line, behind it, and in frames that go round the mailbox.
+        // In a line, behind it, and in frames that wrap around the mailbox.
         for len in [0, 8, 40, 41, 5_000, 200_000] {
             let bytes = vec![round as u8; len];
             assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes);
@@ -56,7 +56,7 @@ fn in_mode_local_only_the_name_travels_and_the_targets_own_function_runs() {
     let stats = pair.link.stats();
     assert_eq!((stats.frames, stats.frames_with_code, stats.code_bytes), (8 * 40, 0, 0));
     assert_eq!(pair.target.stats().images_linked, 2, "when the target was built");
-    // The same code sent runs the same copy.
+    // The same code, sent, runs the same copy.
     pair.link.set_mode(Mode::Cached);
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [81]);
 }
@@ -74,7 +74,7 @@ fn a_function_that_the_target_lacks_is_refused_by_name_and_runs_once_it_is_there
     assert_eq!(refusal(pair.call(&echo, b"")).0, "echo");
     assert!(pair.target.remove_local("tally") && !pair.target.remove_local("tally"));
     assert_eq!(refusal(pair.call(&tally, b"")).1, RefusalCause::CodeMissing);
-    // Nobody waits for this one.
+    // This one is one-way.
     pair.link.send(&tally, b"").unwrap();
     let Pair { link, mut target } = pair;
     let flushed = meanwhile(&mut target, move || link.flush(PATIENCE));

@@ -1,4 +1,4 @@
-//! Libraries that are opened, loaded, and gone.
+//! Libraries that are opened, loaded, and closed.
 
 use std::fs::read_to_string;
 
@@ -8,7 +8,7 @@ use farjump::{Error, Library};
 
 use crate::support::{Pair, Place, answer, library, library_path, words};
 
-/// What `shrinking` is asked to do: say that it needs 8 bytes, write 8, and say that it used 8.
+/// A command for `shrinking`: ask for 8 bytes, write 8, and report 8 as used.
 fn wish() -> Vec<u8> {
     words(&[8, 8, 8, 0])
 }
@@ -19,7 +19,7 @@ fn a_library_with_payload_routines_of_its_own_is_refused_by_every_way_to_call_un
     let mut pair = Pair::new(&place);
     let opened = Library::open(library_path("shrinking")).unwrap();
     let (echo, wish) = (library("echo"), wish());
-    // Also where another library was called the quick way before.
+    // Also where another library was called along the fast path before.
     for _ in 0..2 {
         let mut writer = FrameWriter::new(LinkKey::from_bytes([7; 16]), 1);
         let errors = [
@@ -53,13 +53,13 @@ fn a_link_keeps_no_library_loaded_that_it_has_called_and_its_code_can_be_asked_f
     let mut pair = Pair::new(&place);
     let path = library_path("shrinking");
     let mapped = || read_to_string("/proc/self/maps").unwrap().contains(path.to_str().unwrap());
-    // SAFETY: built from a source of these tests.
+    // SAFETY: it is built from a source of these tests.
     let loaded = unsafe { Library::load(&path) }.unwrap();
     for _ in 0..3 {
         assert_eq!(*pair.call(&loaded, &wish()).unwrap(), words(&[8])[..]);
     }
     let id = loaded.images()[0].id();
-    // Under way when the last handle goes, and asked for again.
+    // Under way when the last handle is dropped, and requested again.
     assert!(pair.target.forget(&id));
     let mut pending = pair.link.inject(&loaded, &wish()).unwrap();
     assert!(mapped());

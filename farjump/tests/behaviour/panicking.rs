@@ -10,22 +10,22 @@ use farjump::Error;
 use crate::actor::this_test;
 use crate::support::{Pair, Place, library};
 
-/// Set in the process that is to end, to where the function panics.
+/// Set in the process that is to end: the place of the panic.
 const PANICS: &str = "BEHAVIOUR_PANICS";
 
-/// What the target's function has while it calls back.
+/// Held by the target's function while it calls back.
 static LOCK: Mutex<()> = Mutex::new(());
 
 extern "C" fn each(act: unsafe extern "C" fn(*mut c_void), with: *mut c_void) {
     let held = LOCK.lock().unwrap();
-    // SAFETY: the ifunc gives a function of its own and what that takes.
+    // SAFETY: the ifunc passes a function of its own and that function's argument.
     unsafe { act(with) };
     drop(held);
 }
 
 fn pair(place: &Place) -> Pair<'static> {
     let each: extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void) = each;
-    // SAFETY: the ifunc calls it as what it is.
+    // SAFETY: the ifunc calls it by its true type.
     let target = unsafe { place.target().export_raw("each", each as *const c_void) };
     Pair::of(target.process_symbols(true), place.link())
 }
@@ -56,7 +56,7 @@ fn a_panic_across_a_function_that_is_not_injected_ends_the_process_and_says_why(
         println!("left: {ended:?}, {:?}", LOCK.try_lock().is_ok());
         std::process::exit(9);
     }
-    // What those that end leave behind lies in here.
+    // The ended processes leave their files in here.
     let place = Place::new();
     for letter in ["e", "d", "q"] {
         let output = Command::new(std::env::current_exe().unwrap())

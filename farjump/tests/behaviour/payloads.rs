@@ -14,7 +14,7 @@ struct Wish {
 }
 
 impl Wish {
-    /// What an honest routine with `len` bytes of payload does.
+    /// Commands of an honest routine with `len` bytes of payload.
     fn of(len: u64) -> Wish {
         Wish { max: len, written: len, used: len, result: 0 }
     }
@@ -24,7 +24,7 @@ impl Wish {
     }
 }
 
-/// The call fails as `expected` says, nothing is sent, and the next call is as good as any.
+/// Checks that the call fails as `expected`, nothing is sent, and the next call succeeds.
 fn fails(pair: &mut Pair<'_>, library: &Library, wish: Wish, expected: impl Fn(&Error) -> bool) {
     let sent = pair.link.stats();
     let ran = pair.target.stats().calls;

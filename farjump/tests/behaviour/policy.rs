@@ -1,5 +1,5 @@
-//! Policy: what a target refuses by its owner's choice. Each limit lets in what is at it, refuses what is one over it with a
-//! reason that names it, and costs nobody else anything.
+//! Policy: refusals by the owner's choice. Each limit admits what is exactly at it, refuses what is one over
+//! it with a reason that names it, and costs no other source anything.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ fn image_of(library: &Library) -> Vec<u8> {
     library.images()[0].bytes().to_vec()
 }
 
-/// What a source is told that is refused.
+/// The refusal that a source receives.
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (RefusalCause, String) {
     match result {
         Err(Error::Refused { cause, text, .. }) => (cause, text),
@@ -30,7 +30,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (RefusalCause, Strin
     }
 }
 
-/// What a source finds out by itself: what is too long, how long it is and may be.
+/// The error that a source raises itself for a size over the limit: the quantity, its size and its limit.
 fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (&'static str, usize, u64) {
     match result {
         Err(error @ Error::OverLimit { what, len, max, .. }) => {
@@ -45,7 +45,7 @@ fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (&'static str, us
     }
 }
 
-/// The cause and words of the next refusal that the target tells `liar`.
+/// The cause and text of the next refusal that the target sends `liar`.
 fn told(target: &mut Target<'_>, liar: &mut RawSource) -> (RefusalCause, String) {
     match meanwhile(target, || liar.told()) {
         Told::Message(Message::Refused { token: 7, cause, text }) => (cause, text),
@@ -53,7 +53,7 @@ fn told(target: &mut Target<'_>, liar: &mut RawSource) -> (RefusalCause, String)
     }
 }
 
-/// A target, an honest source, and one without manners that has met it.
+/// A target, an honest source, and a hostile one after the handshake.
 fn with_liar<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pair<'a>, RawSource) {
     let mut pair = Pair::of(target, place.link());
     let liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
@@ -91,7 +91,7 @@ fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
     let linked = pair.target.stats().images_linked;
     let image = image_of(&tally);
     let mut refused = 0;
-    // In a frame, by the id alone, by the index that was refused, in mode always, and by a name of no meaning.
+    // In a frame, by the id alone, by the refused index, in mode always, and by an arbitrary name.
     for mode in [Mode::Cached, Mode::Always, Mode::Cached] {
         pair.link.set_mode(mode);
         for _ in 0..2 {
@@ -108,7 +108,7 @@ fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
         call(),
     ] {
         liar.send_plan(&plan, b"");
-        // It is not even asked for.
+        // It is not even requested.
         assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::Policy);
         refused += 1;
     }
@@ -210,7 +210,7 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
                 "{text}"
             );
         }
-        // The last one would have bound the index anew: it stands for nothing now.
+        // The last one would have bound the index anew: it is unbound now.
         liar.send_plan(&call(), &at);
         assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::TooLarge);
         assert_eq!(pair.target.stats().calls, 1);
@@ -234,7 +234,7 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
         assert_eq!(over_limit(pair.call(&long, b"")), ("image", over, most as u64));
     }
     assert_eq!(pair.target.stats().refusals(), 0);
-    // In a frame, and on request; the index that stood for code before does not run it.
+    // In a frame, and on request; the index that was bound to code before does not run it.
     let image = [&image_of(&short)[..], &[0]].concat();
     let honest = image_of(&short);
     meanwhile(&mut pair.target, || liar.call_new(short.name(), &honest, b""));
@@ -278,19 +278,19 @@ fn code_on_request_that_no_image_could_be_as_long_as_is_not_even_received() {
 fn a_frame_at_the_limit_runs_and_a_longer_one_is_never_sent() {
     let place = Place::new();
     let echo = library("echo");
-    // 63 bytes over a whole number of lines count for nothing.
+    // 63 bytes over a whole number of lines do not count.
     let max = 16 * LINE;
     let (mut pair, mut liar) = with_liar(&place, place.target().max_frame(max + 63));
     assert_eq!(pair.link.max_frame() / LINE * LINE, max);
     pair.call(&echo, b"").unwrap();
-    // Behind the header's line; the check that guards the payload wants 8 bytes behind it while it is made.
+    // Behind the header's line; the canary needs 8 bytes behind the payload while it is made.
     let fits = max - LINE - 8;
     assert_eq!(pair.call(&echo, &vec![1; fits]).unwrap().len(), fits);
     match pair.call(&echo, &vec![1; fits + 1]) {
         Err(error @ Error::TooLarge { .. }) => assert!(error.to_string().contains("--max-frame"), "{error}"),
         other => panic!("{other:?}"),
     }
-    // One who sends it all the same.
+    // A source that sends it all the same.
     let image = image_of(&echo);
     meanwhile(&mut pair.target, || liar.call_new("echo", &image, b""));
     liar.send_plan(&call(), &vec![2; max - LINE]);
@@ -325,7 +325,7 @@ fn sources_up_to_the_limit_are_let_in_and_one_more_is_told_why_not() {
     assert_eq!(pair.target.stats().sources_refused, 3);
 }
 
-/// What an image costs its source: the copy, and the room of its code and its statics.
+/// Price of an image for its source: the copy, and the space of its code and its statics.
 fn price(library: &Library) -> usize {
     let bytes = image_of(library);
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
@@ -361,13 +361,13 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         for _ in 0..3 {
             assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::NoRoom);
         }
-        // Another source has its own memory, and what it brings first is the first one's for nothing.
+        // Another source has its own memory, and code that it brings first costs the first source nothing.
         let address = place.address();
         let other = meet(&mut pair.target, || Link::connect(&address)).unwrap();
         let mut brought = other.inject(&two, b"").unwrap();
         answer(&mut pair.target, &mut brought).unwrap();
         pair.call(&two, b"").unwrap();
-        // What is forgotten is given back, and more than that is not.
+        // Forgotten code returns its price, and no more.
         assert!(pair.target.forget(&id_of(&one)));
         pair.call(&one, b"").unwrap();
         assert!(pair.target.forget(&id_of(&two)));
@@ -388,7 +388,7 @@ fn an_answer_that_may_not_wait_is_lost_with_a_reason_and_the_source_is_served_on
         let memory = region_len(mailbox) + price(&echo) + spare;
         let target = place.target().mailbox(mailbox).max_source_memory(memory);
         let mut pair = Pair::of(target, place.link().reply_room(4096));
-        // Room for one such answer only.
+        // Space for one such reply only.
         let mut first = pair.link.inject(&echo, &long).unwrap();
         let mut second = pair.link.inject(&echo, &long).unwrap();
         serve(&mut pair.target);

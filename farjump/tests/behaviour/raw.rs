@@ -1,5 +1,6 @@
-//! A source without manners: it meets a target properly, and then writes what it likes where it likes. It knows the frames of
-//! `core/src/wire/frame/mod.rs` and the mailbox of `core/src/mailbox/mod.rs` from their documents, and checks nothing.
+//! A hostile source: it completes the handshake in order, and then writes anything anywhere. It knows the
+//! frames of `core/src/wire/frame/mod.rs` and the mailbox of `core/src/mailbox/mod.rs` from their documents,
+//! and checks nothing.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,13 +29,13 @@ pub(crate) struct RawSource {
     remote: Box<dyn RemoteMemory>,
     ring: usize,
     reply_ring: usize,
-    /// Where the next frame goes, and where the next reply comes.
+    /// Positions of the next frame to send, and of the next reply.
     pub(crate) position: u64,
     replied: u64,
     next_index: u16,
 }
 
-/// What came on the control connection, or why nothing did.
+/// A control message, or why none came.
 #[derive(Debug)]
 pub(crate) enum Told {
     Message(Message),
@@ -89,7 +90,7 @@ impl RawSource {
         }
     }
 
-    /// What is in the target's ring from the offset `at` on: `words` words.
+    /// Reads `words` words of the target's ring from the offset `at` on.
     pub(crate) fn read(&self, at: usize, words: usize) -> Vec<u8> {
         (0..words)
             .flat_map(|index| self.word(CONTROL_LEN + at + index * 8).load(Ordering::Relaxed).to_le_bytes())
@@ -102,19 +103,20 @@ impl RawSource {
         self.remote.ring().unwrap();
     }
 
-    /// Writes the return line: what it has consumed, and its state.
+    /// Writes the credit line: the consumed position, and the state.
     pub(crate) fn write_return_line(&mut self, consumed: u64, state: u64) {
         self.word(0).store(consumed, Ordering::Release);
         self.word(8).store(state, Ordering::Release);
         self.remote.ring().unwrap();
     }
 
-    /// What the target says that it has consumed.
+    /// The position that the target reports as consumed.
     pub(crate) fn consumed(&self) -> u64 {
         word_at(self.local.base(), 0).load(Ordering::Acquire)
     }
 
-    /// Waits until the target has consumed so much that `len` bytes can be written where the next frame goes.
+    /// Waits until the target has consumed so much that `len` bytes can be written at the next frame's
+    /// position.
     pub(crate) fn await_room(&self, len: usize) {
         let deadline = Instant::now() + PATIENCE;
         while self.position + len as u64 - self.consumed() > self.ring as u64 {
@@ -123,13 +125,13 @@ impl RawSource {
         }
     }
 
-    /// Offset in the ring at which the next frame goes.
+    /// Offset in the ring of the next frame.
     pub(crate) fn offset(&self) -> usize {
         self.position as usize % self.ring
     }
 
-    /// Writes `frame` where the next one is due, with the signal that is due instead of its first word, and goes on behind what
-    /// it calls its length.
+    /// Writes `frame` as the next one, with the signal that is due instead of its first word, and moves on by
+    /// the length in its header.
     pub(crate) fn send(&mut self, frame: &[u8]) {
         let at = self.offset();
         let inside = frame.len().min(self.ring - at);
@@ -139,14 +141,14 @@ impl RawSource {
         self.signal(at, signal);
     }
 
-    /// A frame as an honest source would make it for where the next one is due; its first word is 0.
+    /// An honest source's frame for the next position; its first word is 0.
     pub(crate) fn frame(&self, plan: &Plan<'_>, payload: &[u8]) -> Vec<u8> {
         let layout = plan.layout(self.offset() % 4096, payload.len(), Trailer::Never);
         assert!(layout.frame_len <= self.ring - self.offset(), "the test's frames do not reach the end");
         frame_bytes(plan, &layout, payload)
     }
 
-    /// Sends a frame that an honest source would send.
+    /// Sends an honest source's frame.
     pub(crate) fn send_plan(&mut self, plan: &Plan<'_>, payload: &[u8]) {
         let frame = self.frame(plan, payload);
         self.send(&frame);
@@ -157,7 +159,7 @@ impl RawSource {
         let id = farjump_loader::code_id(image);
         let index = self.next_index;
         self.next_index += 1;
-        // Room up to the end, or from the start again behind a skip.
+        // Space up to the end, or from the start again behind a skip.
         if self.ring - self.offset() < image.len() + payload.len() + 4 * LINE {
             let skip = self.skip();
             self.send(&skip);
@@ -167,7 +169,7 @@ impl RawSource {
         self.reply()
     }
 
-    /// A skip from where the next frame is due to the end of the ring.
+    /// A skip from the next frame's position to the end of the ring.
     pub(crate) fn skip(&self) -> Vec<u8> {
         let mut skip = vec![0; LINE];
         skip[8..12].copy_from_slice(&((self.ring - self.offset()) as u32).to_le_bytes());
@@ -175,12 +177,12 @@ impl RawSource {
         skip
     }
 
-    /// The payload of the next frame that the target sends, a reply that says that all went well.
+    /// The payload of the next frame from the target, a successful reply.
     pub(crate) fn reply(&mut self) -> Vec<u8> {
         self.reply_and_token().1
     }
 
-    /// The same, behind the token of the call that it answers.
+    /// The same, with the token of its call.
     pub(crate) fn reply_and_token(&mut self) -> (u32, Vec<u8>) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -212,7 +214,7 @@ impl RawSource {
         }
     }
 
-    /// The next thing that the target says on the control connection, but for how long linking took.
+    /// The next control message of the target, except link times.
     pub(crate) fn told(&mut self) -> Told {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -234,17 +236,17 @@ impl RawSource {
     }
 }
 
-/// The bigger mailbox of a raw source's link, into which it writes what it likes as well.
+/// The large mailbox of a raw source's link, into which it also writes anything.
 pub(crate) struct RawBigger {
     key: LinkKey,
-    // The target's end is given its own: it is dropped with this.
+    // It was the target's peer endpoint: it is dropped with this.
     _local: Box<dyn LocalMemory>,
     remote: Box<dyn RemoteMemory>,
     position: u64,
 }
 
 impl RawBigger {
-    /// Asks for one for frames of `frame` bytes, and takes it.
+    /// Requests one for frames of `frame` bytes, and accepts it.
     pub(crate) fn open(source: &mut RawSource, frame: u64) -> RawBigger {
         source.control.send(&Message::Enlarge { frame, payload: frame / 2 }, &[]).unwrap();
         let deadline = Instant::now() + PATIENCE;
@@ -268,7 +270,8 @@ impl RawBigger {
         RawBigger { key: send.key, _local: local, remote, position: 0 }
     }
 
-    /// Writes `bytes` over the frame that is due, or that was sent last and not gone on from, from its offset `at` on.
+    /// Writes `bytes` over the frame that is due, or that was sent last without moving on, from its offset
+    /// `at` on.
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
         let base = self.remote.mapped().expect("shm is mapped");
         for (index, word) in bytes.chunks(8).enumerate() {
@@ -279,7 +282,7 @@ impl RawBigger {
         }
     }
 
-    /// Writes a frame that an honest source would write, with its signal.
+    /// Writes an honest source's frame, with its signal.
     pub(crate) fn place(&self, plan: &Plan<'_>, payload: &[u8]) {
         let layout = plan.layout(self.position as usize % 4096, payload.len(), Trailer::Never);
         let frame = frame_bytes(plan, &layout, payload);
@@ -291,8 +294,8 @@ impl RawBigger {
 }
 
 fn word_at<'a>(base: NonNull<u8>, at: usize) -> &'a AtomicU64 {
-    // SAFETY: a region is mapped as long as the memory that gave `base` lives, which outlives each use here; callers keep
-    // `at` inside and aligned; both processes use the words by atomics.
+    // SAFETY: a region is mapped as long as the memory that gave `base` lives, which outlives each use here;
+    // callers keep `at` inside and aligned; both processes access the words by atomics.
     unsafe { AtomicU64::from_ptr(base.as_ptr().add(at).cast()) }
 }
 

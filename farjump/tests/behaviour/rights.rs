@@ -1,5 +1,5 @@
-//! Rights: what a process may do at a target is what its operator gave it, by every way that it could be done, and what is missing
-//! is named.
+//! Rights: a process may do at a target what its operator permits, in every way that it could be done. A
+//! refusal names the missing right.
 
 use farjump::admin::Admin;
 use farjump::core::frame::{Kind, Plan};
@@ -23,7 +23,7 @@ fn with_rights<'a>(place: &Place, rights: Rights) -> TargetBuilder<'a> {
     place.target().rights(rights)
 }
 
-/// Checks that a call was refused because its source may not inject, in the words for that.
+/// Checks that a call was refused because its source may not inject, with the text for that.
 #[track_caller]
 fn may_not_inject<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     match result {
@@ -35,12 +35,12 @@ fn may_not_inject<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     }
 }
 
-/// What a source that may observe and call is told.
+/// The text for a source that may observe and call.
 fn told_words() -> String {
     format!("the target refused a frame: {}", CALLERS.lacks(Rights::INJECT).unwrap())
 }
 
-/// What the target tells `liar` next, which must be that a right is missing for its frame with token 7.
+/// Takes the target's next message to `liar`, which must refuse its frame with token 7 for a missing right.
 #[track_caller]
 fn refused(target: &mut Target<'_>, liar: &mut RawSource) {
     match meanwhile(target, || liar.told()) {
@@ -51,7 +51,7 @@ fn refused(target: &mut Target<'_>, liar: &mut RawSource) {
     }
 }
 
-/// A target whose sources may call, that holds `echo` as its own, an honest source of it, and one without manners.
+/// A target whose sources may call, with `echo` as its own; an honest source of it, and a hostile one.
 fn callers<'a>(place: &Place) -> (Pair<'a>, RawSource) {
     let target = with_rights(place, CALLERS).local(&library("echo")).modes(&Mode::ALL);
     let mut pair = Pair::of(target, place.link());
@@ -78,7 +78,7 @@ fn who_may_call_has_what_is_there_run_by_name_and_by_id_and_brings_nothing_in_an
         }
     }
     pair.link.set_mode(Mode::Cached);
-    // With nobody waiting, and in a batch.
+    // As one-way call, and in a batch.
     pair.link.send(&tally, b"").unwrap();
     let link = &mut pair.link;
     let flushed = meanwhile(&mut pair.target, move || link.flush(PATIENCE));
@@ -92,7 +92,7 @@ fn who_may_call_has_what_is_there_run_by_name_and_by_id_and_brings_nothing_in_an
 
     let (sent, stats) = (pair.link.stats(), pair.target.stats());
     assert_eq!((sent.frames_with_code, sent.code_bytes), (0, 0), "an honest source sends no code in vain");
-    // Each time once by the id that is not there; the rest was not even sent.
+    // Once each by the missing id; the rest was not even sent.
     assert_eq!((stats.refused(RefusalCause::Rights), stats.refusals()), (4, 4));
     assert_eq!((stats.images_linked, stats.calls), (1, 16), "of the target's own");
 }
@@ -108,9 +108,9 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
         call_code("tally", &image, id_of(&tally), epoch),
         in_place(&image, id_of(&tally)),
         call_id("tally", id_of(&tally), epoch),
-        // The index that was to stand for it.
+        // The index that it was to bind.
         call(),
-        // Code that is here already is brought as little.
+        // Stored code may be brought as little.
         call_code("echo", &own, id_of(&echo), epoch),
         in_place(&own, id_of(&echo)),
     ];
@@ -118,7 +118,7 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
         liar.send_plan(plan, b"");
         refused(&mut pair.target, &mut liar);
     }
-    // Several messages for an index that stands for nothing that is here.
+    // A batch for an index that is bound to no stored code.
     let several = Plan { kind: Kind::Calls, wants_reply: false, ..call() };
     liar.send_plan(&several, &[4, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4]);
     refused(&mut pair.target, &mut liar);
@@ -126,13 +126,13 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
     liar.send_plan(&plan, b"held");
     assert_eq!(meanwhile(&mut pair.target, || liar.reply()), b"held");
 
-    // What is dropped is gone for it, and the call of its index is refused, not held back for code.
+    // Dropped code is lost for it, and the call of its index is refused, not held back for code.
     assert!(pair.target.remove_local("echo") && pair.target.forget(&id_of(&echo)));
     liar.send_plan(&Plan { index: 1, ..call() }, b"held");
     refused(&mut pair.target, &mut liar);
     assert_eq!(pair.target.stats().images_linked, 1);
 
-    // Code that nobody asked for ends the link, however it is called.
+    // Unrequested code ends the link, whatever its id.
     liar.control.send(&Message::Code { id: id_of(&tally).0, image }, &[]).unwrap();
     let end = meanwhile(&mut pair.target, || liar.told());
     assert!(
@@ -200,7 +200,8 @@ fn each_question_takes_its_right_and_no_other() {
 
 type Ask<'a> = dyn Fn() -> Result<(), Error> + Sync + 'a;
 
-/// Asks everything: what `rights` hold is answered, and the rest refused in words that name it.
+/// Makes all requests: those that `rights` permit succeed, and the others are refused with a text that names
+/// the right.
 fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
     let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
     let nothing = CodeId([0; 16]);
@@ -215,7 +216,7 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
     for (needed, ask) in questions {
         match (meet(target, ask), rights.lacks(needed)) {
             (Ok(()), None) => assert_ne!(needed, Rights::EXPORT),
-            // Let in, and no library.
+            // Admitted, and no library.
             (Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Failed, .. })), None) => {
                 assert_eq!(needed, Rights::EXPORT);
             }
@@ -238,7 +239,7 @@ fn allowing_export_is_short_for_one_right_more_and_by_default_nobody_drops_or_ex
     asks_what_it_may(&place, &mut pair.target, Rights::default());
 
     let place = Place::new();
-    // In whichever order they are set.
+    // In either order of the settings.
     let target = with_rights(&place, CALLERS).allow_export(true);
     assert_eq!(Pair::of(target, place.link()).link.rights(), CALLERS | Rights::EXPORT);
     let target = place.target().allow_export(true).rights(CALLERS);

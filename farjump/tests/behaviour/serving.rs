@@ -1,4 +1,4 @@
-//! Targets: in a loop of one's own, on a thread, with arguments, limits and addresses that do not work.
+//! Targets: in a loop of one's own, on a thread, with arguments, limits and bad addresses.
 
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -28,7 +28,7 @@ fn a_loop_of_ones_own_sleeps_on_the_targets_descriptor_and_misses_nothing() {
         }
     });
     while !source.is_finished() || target.sources() > 0 {
-        // What an event loop does: work off, arm, sleep on descriptors of its own and this one, disarm.
+        // As an event loop: poll until idle, arm, sleep on descriptors of its own and this one, disarm.
         while target.poll().unwrap() > 0 {}
         if let Some(longest) = target.arm().unwrap() {
             assert!(longest <= Duration::from_secs(1));
@@ -125,7 +125,7 @@ fn a_closed_target_serves_those_that_connect_anew() {
     assert_eq!(pair.target.sources(), 0);
     let error = pair.link.inject(&echo, b"").and_then(|call| call.wait(PATIENCE)).unwrap_err();
     assert!(error.to_string().contains("a change of the guard"), "{error}");
-    // The old sources keep their copies of the target's doorbells, and wake it no more by ringing them.
+    // The old sources keep their copies of the target's doorbells, and no longer wake it by them.
     other.signal(0, 1);
     assert!(!pair.target.wait(Duration::from_millis(1)).unwrap());
     let Pair { link, target } = &mut pair;
@@ -220,7 +220,8 @@ fn the_smallest_sizes_work() {
     for len in [0, 1, 40, 41, 1000] {
         assert_eq!(pair.call(&echo, &vec![1; len]).unwrap().len(), len);
     }
-    // Longer ones go through a bigger mailbox, and their replies do not: for those the reply room has to be larger.
+    // Longer ones go through a large mailbox, and their replies do not: for those the reply ring has to be
+    // larger.
     let link = &mut pair.link;
     let error = meanwhile(&mut pair.target, move || {
         link.inject(&echo, &[0; 4096]).and_then(|call| call.wait(PATIENCE)).unwrap_err()
@@ -257,7 +258,7 @@ fn handlers_and_counters_of_a_target_tell_what_happened() {
 #[test]
 fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
     let place = Place::new();
-    // Nobody asks the system what sources say.
+    // The system is not asked for events.
     let never = Duration::from_secs(100_000);
     let mut target = place.target().mailbox(1 << 16).control_interval(never).build().unwrap();
     let echo = library("echo");
@@ -269,7 +270,7 @@ fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
     (0..20_000).for_each(|_| {
         target.poll().unwrap();
     });
-    // For so much the source asks the target for a bigger mailbox, beside its frames.
+    // For so much the source requests a large mailbox, beside its frames.
     let long = vec![7; 1 << 18];
     let link = links.into_iter().nth(7).unwrap();
     let reply = meanwhile(&mut target, move || {

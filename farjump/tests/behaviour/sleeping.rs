@@ -1,4 +1,4 @@
-//! Sleeping: idle sides cost nothing, whatever keeps them idle, and wake without losing a frame.
+//! Sleeping: idle sides cost nothing, whatever the cause, and wake without losing a frame.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ use crate::actor::{Actor, cpu_time, plays, this_test};
 use crate::raw::{RawSource, Told, call, call_id};
 use crate::support::{FOREVER, PATIENCE, Place, library, words};
 
-/// How long is looked at, and how much of it may be worked: one hundredth.
+/// Length of an observation, of which one hundredth may be work.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// The share of the processor that `used` grows by, over [`WATCHED`].
+/// The share of a processor that `used` grows by, over [`WATCHED`].
 fn share(used: impl Fn() -> Duration) -> f64 {
-    // What has just been done, and the spinning after it, is over by then.
+    // Earlier work, and the spinning after it, is over by then.
     thread::sleep(Duration::from_millis(100));
     let (start, before) = (Instant::now(), used());
     thread::sleep(WATCHED);
     (used() - before).as_secs_f64() / start.elapsed().as_secs_f64()
 }
 
-/// Where the system says how much this thread has worked.
+/// The system's file with this thread's processor time.
 fn own_schedstat() -> PathBuf {
     let thread = rustix::thread::gettid().as_raw_nonzero();
     format!("/proc/self/task/{thread}/schedstat").into()
 }
 
-/// A target that runs on a thread of its own, and where to look for its work.
+/// A target that runs on a thread of its own, and the file with its processor time.
 fn serve_in_thread(place: &Place) -> (farjump::Stopper, thread::JoinHandle<Target<'static>>, PathBuf) {
     let mut target = place.target().build().unwrap();
     let stopper = target.stopper();
@@ -133,7 +133,7 @@ fn a_source_that_waits_long_sleeps() {
     let waiting = thread::spawn(move || {
         let link = Link::connect(&address).unwrap();
         sender.send(own_schedstat()).unwrap();
-        // From here on nobody polls the target.
+        // From here on the target is not polled.
         begun.recv().unwrap();
         link.inject(&library("echo"), b"at last").unwrap().wait(FOREVER).map(|reply| reply.to_vec())
     });
@@ -154,7 +154,7 @@ fn a_source_that_waits_long_sleeps() {
     assert_eq!(waiting.join().unwrap().unwrap(), b"at last");
 }
 
-/// Pauses of no length, of some turns, and of so long that everybody has fallen asleep; from a fixed seed.
+/// Pauses of no length, of some turns, and long enough for both sides to fall asleep; from a fixed seed.
 struct Pauses(u64);
 
 impl Pauses {
@@ -191,7 +191,7 @@ fn no_frame_is_lost_over_thousands_of_falling_asleep_and_waking() {
                     }
                     let call = link.inject(&echo, &message).unwrap();
                     pauses.pause();
-                    // A wake-up that got lost would be made good a second later: then this takes hours and fails.
+                    // A lost wake would be made good a second later: then this takes hours and fails.
                     assert_eq!(*call.wait(PATIENCE).unwrap(), *message);
                     pauses.pause();
                 }
@@ -210,7 +210,8 @@ fn a_source_that_waits_for_room_wakes_when_there_is_some() {
     let link = place.link().reply_room(4096).wait_policy(policy).connect().unwrap();
     let echo = library("echo");
     for round in 0..300_u64 {
-        // Each frame is half of the mailbox and its reply a quarter of the room: both sides wait all the time.
+        // Each frame is half of the mailbox and its reply a quarter of the reply ring: both sides wait all
+        // the time.
         let calls: Vec<_> = (0..3).map(|_| link.inject(&echo, &[round as u8; 1000]).unwrap()).collect();
         for call in calls {
             assert_eq!(*call.wait(PATIENCE).unwrap(), [round as u8; 1000]);

@@ -1,4 +1,4 @@
-//! `shm` in the hands of a liar, who keeps every descriptor that passes and does with it what it likes.
+//! `shm` in the hands of a hostile process, which keeps every descriptor that passes and misuses it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use farjump_transports::shm::Shm;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{SendFlags, send};
 
-/// Copies of the descriptors: region and doorbell of either side, its own first.
+/// Copies of the descriptors: region and doorbell of both sides, its own first.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Arc<Mutex<Vec<OwnedFd>>>);
 
@@ -31,35 +31,35 @@ impl Kept {
         self.0.lock().unwrap().extend(copies);
     }
 
-    /// Takes the promise not to block off every one of them: their file descriptions are the other side's too.
+    /// Makes every one of them blocking: the peer shares their file descriptions.
     pub(crate) fn make_blocking(&self) {
         for descriptor in &*self.0.lock().unwrap() {
             fcntl_setfl(descriptor, OFlags::empty()).unwrap();
         }
     }
 
-    /// The socket by which this side's own doorbell is rung, and that of the other side's.
+    /// The socket that signals this side's own doorbell, and that of the peer's.
     fn doorbells(&self) -> [OwnedFd; 2] {
         let kept = self.0.lock().unwrap();
         assert_eq!(kept.len(), 4, "not all descriptors have passed");
         [1, 3].map(|number| kept[number].try_clone().unwrap())
     }
 
-    /// Rings both sides until their doorbells take no more.
+    /// Signals both doorbells until they take no more.
     pub(crate) fn fill(&self) {
         for doorbell in self.doorbells() {
             for _ in 0..1 << 16 {
                 match send(&doorbell, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                     Ok(_) => {}
                     Err(rustix::io::Errno::AGAIN) => break,
-                    // Descriptors that are no sockets are filled by what is written to them.
+                    // Descriptors that are no sockets are filled by writing to them.
                     Err(_) => drop(rustix::io::write(&doorbell, &(u64::MAX - 1).to_ne_bytes())),
                 }
             }
         }
     }
 
-    /// The other side's doorbell, to be rung by hand.
+    /// The peer's doorbell, to be signalled by hand.
     pub(crate) fn button(&self) -> impl AsFd {
         let [_, theirs] = self.doorbells();
         theirs

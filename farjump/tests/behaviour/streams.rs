@@ -28,7 +28,7 @@ fn pair<'a>(place: &Place) -> Pair<'a> {
     Pair::of(target, link)
 }
 
-/// How many calls `tally` has had, this one included.
+/// Number of calls that `tally` has had, this one included.
 fn tallied(link: &Link, target: &mut Target<'_>) -> u64 {
     let mut pending = link.inject(&library("tally"), b"").unwrap();
     to_words(&answer(target, &mut pending).unwrap())[0]
@@ -74,7 +74,7 @@ fn what_a_source_sent_before_it_left_runs() {
     let (_, builder) = over(&place);
     let other = meet(&mut pair.target, || builder.connect()).unwrap();
     pair.call(&library("tally"), b"").unwrap();
-    // More than the socket holds, and nobody looks meanwhile.
+    // More than the socket can hold, and neither side polls meanwhile.
     for _ in 0..50 {
         pair.link.send(&library("tally"), &[1; 500]).unwrap();
     }
@@ -94,7 +94,7 @@ fn what_a_source_sent_before_it_left_runs() {
 #[test]
 fn answers_that_a_target_gave_before_its_end_arrive() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
-        // Many, and one that is more than the socket holds.
+        // Many, and one that exceeds the socket.
         for (ifunc, args, count, len) in [("echo", &b"an answer"[..], 40, 9), ("onward", b"#", 1, 1 << 20)] {
             let place = Place::new();
             let (target, link) = over(&place);
@@ -166,7 +166,7 @@ fn a_link_that_has_more_to_send_than_there_is_room_for_is_woken_by_room() {
     pair.call(&tally, b"").unwrap();
     let mut pending = pair.link.inject(&tally, &vec![1; 3 << 20]).unwrap();
     let target = &mut pair.target;
-    // The target only takes what has come: that there is room the source is told by its descriptor alone.
+    // The target only takes arrived frames: the source learns of its credit by its descriptor alone.
     let reply = thread::scope(|scope| {
         let serving = scope.spawn(|| {
             let deadline = Instant::now() + PATIENCE;
@@ -201,7 +201,7 @@ fn a_target_that_has_more_to_answer_than_there_is_room_for_is_woken_by_room() {
                 if target.poll().unwrap() == 0 && target.wait(PATIENCE).unwrap() {
                     slept += 1;
                 }
-                // One that is told of room that it has no use for does not sleep at all.
+                // A source woken for credit that it does not need does not sleep at all.
                 assert!(slept < 1_000_000, "it does not sleep");
             }
         });
@@ -231,7 +231,7 @@ fn a_link_is_made_anew_with_the_code_still_known() {
 
 // ---- strangers ----
 
-/// Has the target look at connections until it finds no more to do.
+/// Polls the target's connections until it finds no more work.
 fn settle(target: &mut Target<'_>) {
     for _ in 0..20 {
         target.wait(Duration::from_millis(1)).unwrap();
@@ -247,7 +247,7 @@ fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
     bytes
 }
 
-/// A source by hand that has been welcomed: its control connection, what it was offered, and the target's end.
+/// A source by hand after Welcome: its control connection, its offer, and the target's endpoint.
 fn welcomed(place: &Place, target: &mut Target<'_>) -> (Control, StreamOffer, End) {
     welcomed_at(&place.address(), target)
 }
@@ -277,7 +277,8 @@ fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes()
         stream.write_all(bytes).unwrap();
         stream
     };
-    // Some say nothing, some begin as control connections and some as streams; more than the target has places for.
+    // Some send nothing, some begin as control connections and some as streams; more than the target has
+    // places for.
     let mut strangers = Vec::new();
     for _ in 0..10 {
         for part in [&b""[..], b"FARJUMP\0\x04\0\0\0", b"FARJUMP\0\x04\0\x02\0more", &opening(&[1; 32])] {
@@ -353,8 +354,8 @@ fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
     }
 }
 
-/// Has a target that has welcomed a source see `before` and `after` connections that say nothing, and in between the stream of the link,
-/// which names its token only then. Returns what the target says to the source.
+/// Has a target in a handshake see `before` and `after` silent connections, and in between the stream of the
+/// link, which names its token only then. Returns the target's message to the source.
 fn stream_among<S: Read + Write>(
     target: &mut Target<'_>,
     (mut control, offer, end): (Control, StreamOffer, End),
@@ -365,7 +366,7 @@ fn stream_among<S: Read + Write>(
     let mut stream = connect();
     settle(target);
     after(target);
-    // It is closed, where it had to go.
+    // It is closed, if it lost its place.
     let _ = stream.write_all(&opening(&offer.token));
     settle(target);
     let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
@@ -389,7 +390,7 @@ fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_sa
     };
     let said = stream_among(&mut target, source, connect, [&mut |_| (), &mut after]);
     assert!(said.contains(&Message::Go), "{said:?}");
-    // The places end with the meeting.
+    // The places end with the handshake.
     strangers.push(connect());
     settle(&mut target);
     let held = |mut stranger: &UnixStream| {

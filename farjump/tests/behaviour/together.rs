@@ -1,4 +1,4 @@
-//! Small messages that share a frame.
+//! Batches: small messages that share a frame.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{Pair, Place, answer, library, to_words, words};
 /// Longest message that shares a frame.
 const LONGEST: usize = 256;
 
-/// What `chronicle` replies after these calls.
+/// The reply of `chronicle` after these calls.
 fn chronicle(calls: &[Vec<u8>]) -> Vec<u8> {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for call in calls {
@@ -24,12 +24,12 @@ fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 7 + at) as u8).collect()
 }
 
-/// Has the code of `library` bound, with one call.
+/// Binds the code of `library` with one call.
 fn warm(pair: &mut Pair<'_>, library: &farjump::Library) {
     pair.call(library, b"").unwrap();
 }
 
-/// What has `speech` panic with this message.
+/// Arguments for which `speech` panics with this message.
 fn panicking(message: &str) -> Vec<u8> {
     [words(&[0, 0]), message.as_bytes().to_vec()].concat()
 }
@@ -92,7 +92,7 @@ fn nothing_of_a_frame_runs_before_it_is_sent_and_all_of_it_does_then() {
     assert_eq!(pair.target.poll().unwrap(), 0);
     drop(batch);
     assert_eq!(pair.target.poll().unwrap(), 5);
-    // A flush sends what waits, too: it is to be told of all that was sent before.
+    // A flush sends waiting calls too: it covers everything sent before.
     let mut batch = pair.link.batch();
     batch.send(&tally, b"").unwrap();
     std::mem::forget(batch);
@@ -165,7 +165,7 @@ fn a_source_that_reads_no_refusals_gets_the_rest_of_a_frame_run_when_it_does() {
     let before = pair.target.stats().calls;
     let long = panicking(&"x".repeat(200));
     let mut sent = 0;
-    // Until the connection that tells of them is full, which is in the middle of a frame most times.
+    // Until the control connection for refusals is full, which is usually in the middle of a frame.
     while pair.target.stats().calls - before == sent {
         let mut batch = pair.link.batch();
         for _ in 0..4 {
@@ -187,7 +187,7 @@ fn a_source_that_reads_no_refusals_gets_the_rest_of_a_frame_run_when_it_does() {
 fn a_routine_that_fails_leaves_the_messages_before_it_in_the_frame_and_those_behind_join_it() {
     let (place, demanding) = (Place::new(), library("demanding"));
     let mut pair = Pair::new(&place);
-    // As in `wish.h`: most bytes, those written, those used, what the routine returns.
+    // As in `wish.h`: maximum, bytes written, bytes used, return value.
     let honest = words(&[32, 32, 32, 0]);
     pair.call(&demanding, &honest).unwrap();
     let (before, ran) = (pair.link.stats(), pair.target.stats().calls);
@@ -235,7 +235,7 @@ fn code_that_was_dropped_in_between_is_asked_for_and_no_message_is_lost() {
     assert!(pair.target.forget(&sequence.images()[0].id()));
     batch.finish().unwrap();
     pair.flush().unwrap();
-    // Its statics went with it: it has seen what came since.
+    // Its statics were lost: it has seen only later calls.
     assert_eq!(to_words(&pair.call(&sequence, b"").unwrap()), [10, 0]);
 }
 
@@ -259,7 +259,7 @@ fn messages_for_which_there_is_no_room_in_time_wait_for_the_next_try_and_none_is
     warm(&mut pair, &tally);
     let mut sent = 0_u64;
     let mut batch = pair.link.batch();
-    // The target does not look, until there is no room.
+    // The target does not poll until there is no credit.
     let error = loop {
         match batch.send(&tally, b"12345678") {
             Ok(()) => sent += 1,

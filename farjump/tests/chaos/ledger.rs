@@ -1,4 +1,4 @@
-//! What ran, what was sent and what was answered, in a file that outlives whoever is killed.
+//! The ledger: calls run, sent and answered, in a file that outlives a killed process.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,35 +6,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Calls that the log has room for. `entry.h` says the same.
+/// Capacity of the log in calls. `entry.h` has the same number.
 pub(crate) const LOG: usize = 1 << 18;
 /// Links that sources may make between two [`Ledger::clear`].
 pub(crate) const LINKS: usize = 1 << 13;
 
-/// The file. The first part is `struct ledger` of `entry.h`, which the function that is injected writes.
+/// The file. The first part is `struct ledger` of `entry.h`, which the injected function writes.
 #[repr(C)]
 pub(crate) struct Pages {
     begun: AtomicU64,
     ended: AtomicU64,
     torn: AtomicU64,
-    /// While it is not 0, calls that are to be held do not end.
+    /// While it is not 0, held calls do not end.
     pub(crate) hold: AtomicU64,
     log: [AtomicU64; LOG],
-    /// The source has begun with its scene.
+    /// The source has begun its scene.
     pub(crate) acting: AtomicU64,
     /// The source has found the mailbox full.
     pub(crate) full: AtomicU64,
-    /// The blow has fallen.
+    /// The victim has been hit.
     pub(crate) struck: AtomicU64,
-    /// The source is to come to an end.
+    /// The source is to finish.
     pub(crate) finish: AtomicU64,
     /// Links that the source has made.
     pub(crate) links: AtomicU64,
     journals: [Journal; LINKS],
 }
 
-/// What the source has done on one link. Only it writes here, and a store comes before what it announces or after what it
-/// vouches for: the account is right wherever between two instructions its writer is killed.
+/// The source's account of one link. Only the source writes here. A store comes before the event that it
+/// announces or after the event that it confirms, so the account is right wherever its writer is killed.
 #[repr(C)]
 pub(crate) struct Journal {
     /// Frames whose sending has begun. They are numbered from 0.
@@ -51,18 +51,18 @@ pub(crate) struct Journal {
     pub(crate) failures: AtomicU64,
 }
 
-/// What came of a round.
+/// Result of a round.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Outcome {
     pub(crate) links: u64,
     pub(crate) ran: u64,
     pub(crate) answered: u64,
     pub(crate) failed: u64,
-    /// Calls that had begun and not come to their end.
+    /// Calls that had begun and not ended.
     pub(crate) cut: u64,
-    /// Frames that the source was about to send, or waited for room for.
+    /// Frames that the source was about to send, or waited for credit for.
     pub(crate) unsent: u64,
-    /// Meetings that failed.
+    /// Handshakes that failed.
     pub(crate) unmet: u64,
 }
 
@@ -79,7 +79,7 @@ impl std::ops::AddAssign for Outcome {
     }
 }
 
-/// Who was hit, and whether it lives.
+/// The process that was hit, and whether it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     TargetKilled,
@@ -87,12 +87,12 @@ pub(crate) enum Fate {
     BothLive,
 }
 
-/// What of a process that was killed is there for its peer.
+/// The part of a killed process's data that its peer still receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outlives {
-    /// All that it wrote: memory of both.
+    /// Everything that it wrote: memory of both.
     Everything,
-    /// What has arrived: bytes that still lay in its system's buffers, or in its own, may be lost.
+    /// Bytes that have arrived: those in its system's buffers, or in its own, may be lost.
     WhatArrived,
 }
 
@@ -111,12 +111,12 @@ impl Ledger {
     }
 
     pub(crate) fn pages(&self) -> &Pages {
-        // SAFETY: the mapping is page-aligned, as long as `Pages` and lives as long as `self`; nobody shortens the file; it
-        // has atomics only, of which every bit pattern is one.
+        // SAFETY: the mapping is page-aligned, as long as `Pages` and lives as long as `self`; no process
+        // shortens the file; it has atomics only, for which every bit pattern is valid.
         unsafe { &*self.0.as_ptr().cast::<Pages>() }
     }
 
-    /// The start of the pages, for the function that is injected.
+    /// The start of the pages, for the injected function.
     pub(crate) fn as_ptr(&self) -> *mut std::ffi::c_void {
         self.0.as_mut_ptr().cast()
     }
@@ -125,7 +125,7 @@ impl Ledger {
         &self.pages().journals[link as usize]
     }
 
-    /// Begins anew. Nobody may be writing.
+    /// Clears the ledger. No process may be writing.
     pub(crate) fn clear(&self) {
         let pages = self.pages();
         let links = pages.links.swap(0, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Ledger {
         }
     }
 
-    /// Whoever still plays comes to an end.
+    /// Tells the players to finish.
     pub(crate) fn finish(&self) {
         self.pages().hold.store(0, Ordering::Release);
         self.pages().finish.store(1, Ordering::Release);
@@ -165,7 +165,7 @@ impl Ledger {
         self.pages().log[place as usize].load(Ordering::Relaxed)
     }
 
-    /// Compares what ran with what was sent and what was answered. Nobody may be writing.
+    /// Compares the calls run with those sent and those answered. No process may be writing.
     pub(crate) fn audit(&self, fate: Fate, outlives: Outlives) -> Outcome {
         let (begun, ended) = (self.begun(), self.ended());
         assert!(begun <= LOG as u64, "the log is too short for this");
@@ -198,17 +198,17 @@ impl Ledger {
             );
             assert!(answered <= whole, "an answer to what did not run: {account}");
             match fate {
-                // What is lost is the end of what was said, and nothing ran that was not begun to be sent.
+                // Only the last messages are lost, and only calls ran whose sending had begun.
                 Fate::TargetKilled if outlives == Outlives::WhatArrived => {
                     assert!(ran <= sent, "what was not sent ran: {account}");
                 }
                 Fate::SourceKilled if outlives == Outlives::WhatArrived => {
                     assert!(ran <= started, "what was not sent ran: {account}");
                 }
-                // The function may not have run, and then its source was told.
+                // A function that did not run was reported to its source.
                 Fate::TargetKilled => {
                     assert!(ran <= sent, "what was said not to be sent ran: {account}");
-                    // The target answers a call before it takes the next frame.
+                    // The target replies to a call before it takes the next frame.
                     assert!(failed == 0 || ran <= failed + 1, "an answer was lost: {account}");
                 }
                 Fate::SourceKilled => assert!(sent <= ran && ran <= started, "a frame was lost: {account}"),

@@ -1,4 +1,4 @@
-//! A link that keeps account of what it sends and what comes back.
+//! A link with an account of its calls and outcomes.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -8,14 +8,14 @@ use farjump::{Error, Library, Link, Pending, Reply};
 use crate::ledger::{Journal, LINKS, Ledger, name};
 use crate::support::{PATIENCE, to_words, words};
 
-/// What a frame is like.
+/// Properties of a frame.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shape {
     /// Words of payload beyond those that every one has.
     pub(crate) payload: u64,
     /// Words of reply beyond those that every one has.
     pub(crate) reply: u64,
-    /// Whether the target holds the call as long as the ledger says.
+    /// Whether the target holds the call until the ledger releases it.
     pub(crate) held: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Line<'a> {
     next: Cell<u64>,
 }
 
-/// A call in flight.
+/// A pending call.
 pub(crate) struct Call<'a> {
     pending: Pending<'a>,
     number: u64,
@@ -74,13 +74,13 @@ impl<'a> Line<'a> {
         Ok(Call { pending, number: self.next.get() - 1, reply: shape.reply })
     }
 
-    /// Waits for the answer to a call. Calls are waited for in their order.
+    /// Waits for the outcome of a call. Calls are waited for in their order.
     pub(crate) fn settle(&self, call: Call<'_>) -> Result<(), Error> {
         let Call { pending, number, reply } = call;
         self.settled(number, reply, pending.wait(PATIENCE))
     }
 
-    /// Looks whether the answer has come; gives the call back if not.
+    /// Polls for the outcome; returns the call if it has not come.
     pub(crate) fn look<'b>(&self, mut call: Call<'b>) -> Result<Option<Call<'b>>, Error> {
         match call.pending.poll().transpose() {
             None => Ok(Some(call)),
@@ -113,7 +113,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// No other error than the end of the target, by its name.
+    /// Checks that the error is the end of the target, by its name.
     pub(crate) fn is_gone(&self, error: &Error) {
         assert!(matches!(error, Error::PeerGone { peer, .. } if peer == self.address), "{error}");
     }

@@ -1,12 +1,13 @@
-//! Sources and targets over shared memory and over sealed streams, killed and stopped at random points, again and again.
+//! Sources and targets over shared memory and over encrypted streams, killed and stopped at random points,
+//! again and again.
 //!
-//! A round has a scene, which a source plays with a target, and one of the two is hit while it goes on: after a random time,
-//! or so long after something that the scene is about. What ran, what was sent and what was answered stands in a ledger
-//! that outlives both (`ledger.rs`), and is compared at the end of the round. Then nothing of the dead may be left in
-//! whoever lives, and a new link has to work.
+//! A round has a scene, which a source plays with a target, and one of the two is hit meanwhile: after a
+//! random time, or after an event of the scene. A ledger that outlives both (`ledger.rs`) holds the calls
+//! run, sent and answered; they are compared at the end of the round. Then the survivor must have freed
+//! everything of the dead process, and a new link has to work.
 //!
-//! Scenes, victims and times come from a seed: the same one always unless the environment variable `CHAOS_SEED` has another
-//! (a decimal number). A round that fails tells its seed.
+//! Scenes, victims and times come from a seed: the same one always unless the environment variable
+//! `CHAOS_SEED` has another (a decimal number). A round that fails prints its seed.
 
 #[path = "../behaviour/actor.rs"]
 mod actor;
@@ -26,7 +27,7 @@ use stage::{Blow, Stage, Victim, Way, plays};
 
 /// Rounds over shared memory that end with a kill.
 const KILLS: usize = 200;
-/// Rounds over shared memory in which everybody lives.
+/// Rounds over shared memory that end without a kill.
 const PAUSES: usize = 60;
 /// The same over `tcp`: each scene has each victim twice, and once.
 const TCP_KILLS: usize = 40;
@@ -34,7 +35,7 @@ const TCP_PAUSES: usize = 20;
 /// The seed, unless `CHAOS_SEED` has another.
 const SEED: u64 = 20_240_229;
 
-/// Tests count what their process has open and who its children are, so one runs at a time.
+/// Tests count their process's descriptors and children, so one runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,7 +48,7 @@ fn seed() -> u64 {
     }
 }
 
-/// Says which round it was that failed.
+/// Prints the round that failed.
 struct Round {
     what: String,
     _watchdog: support::Watchdog,
@@ -67,7 +68,7 @@ impl Drop for Round {
     }
 }
 
-/// Every scene with every victim, in an order that the dice give, over and over.
+/// Every scene with every victim, in random order, over and over.
 struct Deck(Vec<(Scene, Victim)>);
 
 impl Deck {
@@ -81,7 +82,7 @@ impl Deck {
     }
 }
 
-/// Plays rounds that `blow` decides the end of.
+/// Plays rounds; `blow` chooses their ends.
 fn rounds(
     test: &str,
     way: Way,
@@ -105,7 +106,7 @@ fn rounds(
     played
 }
 
-/// Sums up what came of each scene, for who reads the output, and of all.
+/// Sums up the results of each scene, for the output, and of all.
 fn total(played: &[(Scene, Fate, Outcome)]) -> Outcome {
     let mut all = Outcome::default();
     for scene in Scene::ALL {
@@ -118,18 +119,18 @@ fn total(played: &[(Scene, Fate, Outcome)]) -> Outcome {
     all
 }
 
-/// Plays rounds of which each ends with a kill, and checks what each cost.
+/// Plays rounds that end with a kill, and checks the losses of each.
 fn kills(test: &str, way: Way, count: usize) {
     let played = rounds(test, way, count, |dice| match dice.u8(..4) {
         0 => Blow::StopThenKill,
         _ => Blow::Kill,
     });
-    // What the scenes promise: it struck in the middle.
+    // Checks that the hits came in the middle of the scenes.
     for (scene, fate, Outcome { cut, failed, unsent, unmet, .. }) in &played {
         match (scene, fate) {
             (Scene::Meeting, Fate::TargetKilled) => assert_eq!(*unmet, 1),
             (_, Fate::TargetKilled) if scene.holds() => assert_eq!((*cut, *failed), (1, 1), "{scene:?}"),
-            // A stream takes one more frame when the system has moved on what was sent.
+            // A stream takes one more frame when the system has moved on the sent bytes.
             (Scene::MailboxFull, Fate::SourceKilled) if way == Way::Shm => assert_eq!(*unsent, 1),
             _ => {}
         }

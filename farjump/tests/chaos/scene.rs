@@ -1,4 +1,4 @@
-//! What a source is busy with when it, or its target, is killed.
+//! Scenes: the source's actions when it, or its target, is killed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,37 +13,37 @@ use crate::line::{Call, Line, Shape};
 use crate::stage::link;
 use crate::support::PATIENCE;
 
-/// Room for replies, in bytes.
+/// Capacity for replies, in bytes.
 const REPLY_ROOM: usize = 256 * 1024;
 /// Most bytes of a mailbox. Over streams a single frame may have more, which would wait for an empty window.
 const MAILBOX: usize = 1 << 22;
 /// Words of the longest reply: 100 KiB.
 const LONG_REPLY: u64 = 100 * 1024 / 8;
-/// Most frames of a scene, and most links, so that the ledger has room for a farewell, too.
+/// Most frames of a scene, and most links, so that the ledger has space for a farewell, too.
 const MOST: (u64, u64) = (LOG as u64 - 1024, LINKS as u64 - 16);
 
-/// The scenes. Each goes on until somebody is killed.
+/// The scenes. Each continues until a process is killed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Scene {
     /// Links are made and dropped.
     Meeting,
     /// Each link sends code, and runs it once.
     CodeTravels,
-    /// A function runs that does not end before somebody is killed.
+    /// A function runs that does not end before a process is killed.
     FunctionRuns,
     /// Replies of up to 100 KiB are on their way.
     ReplyTravels,
-    /// Hundreds of calls are in flight, and the source looks at no reply before somebody is hit.
+    /// Hundreds of calls are in flight, and the source polls for no reply before a process is hit.
     LookingAway,
-    /// The target does not get on, its mailbox is full and the source waits for room.
+    /// The target is held, its mailbox is full and the source waits for credit.
     MailboxFull,
     /// The source sleeps until a function ends.
     Asleep,
-    /// A link is made anew, with calls in flight.
+    /// A link is made anew, with pending calls.
     Reconnecting,
     /// Frames of up to half a mailbox are written and read.
     LargeFrame,
-    /// Everything that a link can do, by the dice.
+    /// Every operation of a link, at random.
     Mixed,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct Source<'l> {
 }
 
 impl Source<'_> {
-    /// Plays until the target is gone, or until it is told to finish: then all that it sent has run, and every call was
-    /// answered.
+    /// Plays until the target is gone, or until it is told to finish: then all sent frames have run, and
+    /// every call was answered.
     pub(crate) fn play(&self, scene: Scene, dice: &mut Rng) -> Result<(), Error> {
         self.ledger.pages().acting.store(1, Ordering::Release);
         let mut link = self.meet(scene, dice)?;
@@ -105,7 +105,7 @@ impl Source<'_> {
                     let frames = dice.u64(1..20);
                     self.stream(&line, scene, frames, dice)?;
                     if let Err(error) = link.reconnect() {
-                        // The link is as it was: its target is gone.
+                        // The link is unchanged: its target is gone.
                         self.line(&link).is_gone(&link.flush(PATIENCE).unwrap_err());
                         return Err(error);
                     }
@@ -132,7 +132,7 @@ impl Source<'_> {
         }
     }
 
-    /// A few calls over a link of their own, which all have to go well.
+    /// Makes a few calls over a link of their own, which all have to succeed.
     pub(crate) fn greet(&self, dice: &mut Rng) {
         let link = self.meet(Scene::Mixed, dice).unwrap();
         let line = self.line(&link);
@@ -168,7 +168,7 @@ impl Source<'_> {
         !self.is_finished() && self.ledger.pages().links.load(Ordering::Acquire) < MOST.1
     }
 
-    /// Nothing happens but what the target does.
+    /// Waits while only the target acts.
     fn idle(&self, link: &Link) -> Result<(), Error> {
         while !self.is_finished() {
             link.progress()?;
@@ -177,7 +177,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Up to `most` frames. All calls are answered at the end, or failed.
+    /// Sends up to `most` frames. All calls are answered at the end, or failed.
     fn stream(&self, line: &Line<'_>, scene: Scene, most: u64, dice: &mut Rng) -> Result<(), Error> {
         let in_flight = if scene == Scene::LargeFrame { 2 } else { 8 };
         let mut calls = VecDeque::new();
@@ -199,7 +199,7 @@ impl Source<'_> {
                 }
             }
         }
-        // Those in flight are answered, or told why not.
+        // Pending calls are answered, or fail with a reason.
         for call in calls {
             streamed = line.settle(call).and(streamed);
         }
@@ -207,7 +207,7 @@ impl Source<'_> {
         line.link.flush(PATIENCE).inspect_err(|error| line.is_gone(error))
     }
 
-    /// One thing that a link can do.
+    /// One operation of a link.
     fn turn<'a>(
         &self,
         line: &Line<'a>,
@@ -233,7 +233,7 @@ impl Source<'_> {
                 }
                 Ok(())
             }
-            // Given up: it runs, and nobody takes the answer.
+            // Cancelled: it runs, and its outcome is dropped.
             7 if scene == Scene::Mixed => line.inject(entry, shape).map(drop),
             8 if scene == Scene::Mixed => line.link.flush(PATIENCE),
             _ => line.inject(entry, shape).map(|call| calls.push_back(call)),
@@ -241,7 +241,7 @@ impl Source<'_> {
         .inspect_err(|error| line.is_gone(error))
     }
 
-    /// Makes calls, and takes the answers only when somebody was hit.
+    /// Makes calls, and takes the outcomes only when a process was hit.
     fn look_away(&self, line: &Line<'_>, dice: &mut Rng) -> Result<(), Error> {
         let calls = (0..dice.u64(300..1000)).map(|_| line.inject(&self.entry, Shape::default()));
         let calls = calls.collect::<Result<Vec<_>, _>>()?;
@@ -255,7 +255,7 @@ impl Source<'_> {
         looked
     }
 
-    /// Fills the mailbox of a target that is held, and waits for room.
+    /// Fills the mailbox of a target that is held, and waits for credit.
     fn fill(&self, line: &Line<'_>) -> Result<(), Error> {
         let shape = Shape { payload: mailbox(line.link) / 128, ..Shape::default() };
         line.send(&self.entry, Shape { held: true, ..shape })?;
@@ -276,7 +276,7 @@ impl Source<'_> {
     }
 }
 
-/// Bytes by which frames are called large.
+/// Length from which frames count as large, in bytes.
 fn mailbox(link: &Link) -> u64 {
     link.max_frame().min(MAILBOX) as u64
 }

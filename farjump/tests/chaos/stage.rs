@@ -1,4 +1,4 @@
-//! A target, a source, somebody who looks on, and the blow.
+//! The fixture: a target, a source, a witness, and the hit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::ledger::{Fate, Ledger, Outcome, Outlives};
 use crate::scene::{Scene, Source};
 use crate::support::{PATIENCE, library, library_path};
 
-/// Who is hit.
+/// The process that is hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Victim {
     Target,
@@ -27,27 +27,27 @@ impl Victim {
     pub(crate) const BOTH: [Victim; 2] = [Victim::Target, Victim::Source];
 }
 
-/// With what.
+/// The kind of hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Blow {
     Kill,
     StopThenKill,
-    /// It is stopped for a while and goes on.
+    /// It is stopped for a while and continues.
     Pause,
 }
 
 /// How frames travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// By `shm`, met on a Unix socket.
+    /// By `shm`, connected over a Unix socket.
     Shm,
-    /// By `tcp`, sealed, over loopback.
+    /// By `tcp`, encrypted, over loopback.
     #[cfg_attr(not(feature = "tcp"), allow(dead_code, reason = "it is not built in"))]
     Tcp,
 }
 
 impl Way {
-    /// Where the first target is told to listen. Of TCP the number is this process's own, so that no other takes the port
+    /// The first target's address. For TCP the number is this process's own, so that no other takes the port
     /// between two targets.
     fn address(self, folder: &Path) -> String {
         let [_, high, middle, low] = std::process::id().to_be_bytes();
@@ -57,12 +57,12 @@ impl Way {
         }
     }
 
-    /// The way to such an address.
+    /// The way for such an address.
     fn to(address: &str) -> Way {
         if address.starts_with("tcp:") { Way::Tcp } else { Way::Shm }
     }
 
-    /// What of the dead is there for others to read.
+    /// The part of a killed process's data that its peer receives.
     fn outlives(self) -> Outlives {
         match self {
             Way::Shm => Outlives::Everything,
@@ -70,7 +70,7 @@ impl Way {
         }
     }
 
-    /// What targets leave in the folder.
+    /// Files that targets leave in the folder.
     fn left(self) -> &'static [&'static str] {
         match self {
             Way::Shm => &["ledger", "t.sock"],
@@ -79,7 +79,7 @@ impl Way {
     }
 }
 
-/// A target that is to listen there.
+/// A target to listen at the address.
 fn listen<'a>(address: &str) -> TargetBuilder<'a> {
     match Way::to(address) {
         Way::Shm => Target::listen(address),
@@ -99,7 +99,7 @@ fn key() -> Key {
     Key::from_bytes([7; Key::LEN])
 }
 
-/// What a process has of others.
+/// A process's resources for its peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Remains {
     descriptors: usize,
@@ -124,14 +124,14 @@ impl Remains {
 pub(crate) struct Stage<'t> {
     test: &'t str,
     folder: TempDir,
-    /// Where every target listens.
+    /// Address of every target.
     address: String,
     ledger: Ledger,
     target: Actor,
-    /// Looks on from this process, over a link of its own that no scene concerns.
+    /// A link of this process that no scene touches.
     witness: Link,
     echo: Library,
-    /// What the target and this process have while there is nobody but the witness.
+    /// Resources of the target and this process while there is only the witness.
     quiet: (Remains, Remains),
 }
 
@@ -142,7 +142,7 @@ impl<'t> Stage<'t> {
         let (target, address) = raise(test, folder.path(), &way.address(folder.path()), dice);
         let witness = link(&address).connect_timeout(PATIENCE).connect().unwrap();
         let echo = library("echo");
-        // Built before anybody counts descriptors.
+        // Built before descriptors are counted.
         for name in ["entry", "entry_bulky"] {
             library(name);
         }
@@ -152,7 +152,7 @@ impl<'t> Stage<'t> {
         stage
     }
 
-    /// Plays a scene in which `victim` is hit, looks at what is left, and makes a new link.
+    /// Plays a scene in which `victim` is hit, checks for leaks, and makes a new link.
     pub(crate) fn round(
         &mut self,
         scene: Scene,
@@ -181,7 +181,8 @@ impl<'t> Stage<'t> {
         Way::to(&self.address)
     }
 
-    /// The target is another process, and the source a thread of this one. Also tells whether the source was meeting it.
+    /// Hits a target in another process; the source is a thread of this one. Also returns whether the source
+    /// was in the handshake.
     fn hit_target(&mut self, scene: Scene, blow: Blow, dice: &mut Rng) -> (Fate, bool) {
         let pid = self.target.pid().as_raw_nonzero().to_string();
         let (source, mut own) = (source(&self.ledger, &self.address), dice.fork());
@@ -206,7 +207,7 @@ impl<'t> Stage<'t> {
         let error = played.expect_err("the target is gone");
         assert!(matches!(error, Error::PeerGone { .. } | Error::Meet(_)), "{error}");
         let text = error.to_string();
-        // Until it has said who it is, a target on TCP goes by the number that was connected to.
+        // Until its preamble has come, a target on TCP goes by the address that was connected to.
         let number = address.strip_prefix("tcp:").unwrap_or(address);
         assert!(text.contains(number) || text.contains(&pid), "it does not name the target: {text}");
         match witnessed {
@@ -215,7 +216,7 @@ impl<'t> Stage<'t> {
                 assert!(matches!(&error, Error::PeerGone { peer, .. } if peer == address), "{error}")
             }
         }
-        // On a Unix socket nothing but that, which the next target takes over.
+        // A Unix target leaves only its socket, which the next target takes over.
         let mut left: Vec<_> =
             fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
@@ -227,7 +228,7 @@ impl<'t> Stage<'t> {
         (Fate::TargetKilled, matches!(error, Error::Meet(_)))
     }
 
-    /// Both are other processes.
+    /// Hits a source; both are other processes.
     fn hit_source(&mut self, scene: Scene, blow: Blow, dice: &mut Rng) -> Fate {
         let folder = self.folder.path().to_str().unwrap();
         let (entry, bulky) = (library_path("entry"), library_path("entry_bulky"));
@@ -250,7 +251,7 @@ impl<'t> Stage<'t> {
         Fate::SourceKilled
     }
 
-    /// Target and this process come to have what they had while it was quiet, and nothing else.
+    /// Waits until target and this process have exactly the resources of the quiet state.
     fn nothing_is_left(&self) {
         let begun = Instant::now();
         loop {
@@ -293,21 +294,21 @@ fn raise(test: &str, folder: &Path, address: &str, dice: &mut Rng) -> (Actor, St
 /// Waits for the moment to strike.
 fn aim(ledger: &Ledger, scene: Scene, dice: &mut Rng, mut is_over: impl FnMut() -> bool) {
     let pages = ledger.pages();
-    // As likely at the very start as far into it.
+    // Equally likely at the very start and far into it.
     let frames = match scene {
         Scene::CodeTravels => few_or_many(dice, 5),
         Scene::Reconnecting => few_or_many(dice, 8),
-        // The target answers some twenty, and waits for its source to look.
+        // The target answers some twenty, and waits for its source to poll.
         Scene::LookingAway => few_or_many(dice, 8),
         _ => few_or_many(dice, 11),
     };
     let due = || match scene {
         Scene::Meeting => pages.acting.load(Ordering::Acquire) != 0,
-        // Between meeting and the code's leaving a link gets its journal.
+        // Between the handshake and the code's sending a link gets its journal.
         Scene::CodeTravels => pages.links.load(Ordering::Acquire) > frames,
         Scene::FunctionRuns | Scene::Asleep => ledger.runs(),
         Scene::MailboxFull => pages.full.load(Ordering::Acquire) != 0 && ledger.runs(),
-        // When a call ends its reply goes off.
+        // When a call ends its reply is sent.
         Scene::ReplyTravels | Scene::LookingAway => ledger.ended() > frames,
         _ => pages.acting.load(Ordering::Acquire) != 0 && ledger.begun() >= frames,
     };
@@ -323,13 +324,13 @@ fn aim(ledger: &Ledger, scene: Scene, dice: &mut Rng, mut is_over: impl FnMut() 
     pause(Duration::from_micros(few_or_many(dice, longest)));
 }
 
-/// A number below 2^`bits`, every power of two being as likely as the next.
+/// A number below 2^`bits`, every power of two being equally likely.
 fn few_or_many(dice: &mut Rng, bits: u32) -> u64 {
     let most = 1 << dice.u32(..=bits);
     dice.u64(..most)
 }
 
-/// Waits so long, and not longer than need be: the system's sleep is coarse.
+/// Waits for exactly this length: the system's sleep is coarse.
 fn pause(length: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < length {
@@ -349,7 +350,7 @@ fn strike(victim: &mut Actor, ledger: &Ledger, blow: Blow, dice: &mut Rng) {
     ledger.pages().struck.store(1, Ordering::Release);
 }
 
-/// Takes a role if this process was started for one; the test then returns.
+/// Plays a role if this process was started for one; the test then returns.
 pub(crate) fn plays() -> bool {
     let role = role();
     match &role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -367,7 +368,7 @@ pub(crate) fn plays() -> bool {
     true
 }
 
-/// Ends this process, whatever it does, when nobody is left who could.
+/// Ends this process, whatever its state, when its parent is gone.
 fn end_with_parent() {
     thread::spawn(|| {
         orders().for_each(drop);
@@ -387,10 +388,10 @@ fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
         .mailbox(mailbox)
         .code_room(1 << 23)
         .wait_policy(policies[policy])
-        // Who is stopped may be so for as long as the machine is busy with others.
+        // A stopped source may be so for as long as the machine is busy with other work.
         .stall_limit(PATIENCE)
         .meeting_limit(PATIENCE);
-    // SAFETY: the ledger is what the function that is injected takes it for, and lives as long as this process.
+    // SAFETY: the ledger has the type that the injected function expects, and lives as long as this process.
     let mut target = unsafe { builder.args_raw(ledger.as_ptr()) }.build().unwrap();
     say(&target.address());
     target.run().unwrap();

@@ -1,9 +1,9 @@
-/* Has the target's `each`, and qsort, call a function of its own. The payload is a letter: where it panics.
+/* Has the target's `each`, and qsort, call a function of its own. The payload is a letter, the place of the panic:
  *
  *     e   inside what `each` calls
  *     q   inside what qsort calls
  *     d   inside what `each` calls, through functions of its own
- *     a   after both, from a function whose stack may hold what they left there
+ *     a   after both, from a function whose stack may hold their remains
  *     o   inside a function of its own, which is called by address
  *     -   nowhere */
 #include <farjump_ifunc.h>

@@ -1,4 +1,4 @@
-/* Crashes its target: an instruction that is none. */
+/* Crashes its target by an invalid instruction. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(crash)

@@ -1,4 +1,4 @@
-/* Its payload routines do as they are told, be it wrong. Replies the payload's size as a uint64_t. */
+/* Its payload routines follow their commands, right or wrong. Replies the payload's size as a uint64_t. */
 #include <farjump_ifunc.h>
 #include "wish.h"
 

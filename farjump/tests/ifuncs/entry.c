@@ -1,4 +1,4 @@
-/* Writes down in the target's ledger that it ran, and replies where. */
+/* Logs its run in the target's ledger, and replies the place of the entry. */
 #include "entry.h"
 
 FARJUMP_COPY_ARGS(entry)

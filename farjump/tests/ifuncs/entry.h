@@ -1,13 +1,13 @@
-/* What the functions of the chaos test share with it: `Pages` of tests/chaos/ledger.rs. */
+/* The data that the functions of the chaos test share with it: `Pages` of tests/chaos/ledger.rs. */
 #include <farjump_ifunc.h>
 
 enum { LOG = 1 << 18 };
 
 struct ledger {
     uint64_t begun; /* calls that have begun: entries of the log */
-    uint64_t ended; /* calls that have come to their end, the reply told */
-    uint64_t torn;  /* payloads that were not as they were made */
-    uint64_t hold;  /* while it is not 0, calls that are to be held do not end */
+    uint64_t ended; /* calls that have ended, after their reply */
+    uint64_t torn;  /* payloads that differed from their making */
+    uint64_t hold;  /* while it is not 0, held calls do not end */
     uint64_t log[LOG];
 };
 

@@ -1,4 +1,4 @@
-/* Asks for payloads at whole pages. Replies where its payload lies, a uint64_t, and the payload. */
+/* Asks for payloads at whole pages. Replies the address of its payload, a uint64_t, and the payload. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(mirror)

@@ -1,12 +1,12 @@
-/* onward - the payload is a list of steps, one of which each target takes off and does:
+/* onward - the payload is a list of steps. Each target removes the first one and does it:
  *
- *     > NAME ;    goes on to the peer of that name with what is left; if it may not, replies the code as a digit
- *     ! ;         replies, tries a peer that is not there, goes on to `next`, tries that again, and notes in the second word
- *                 at target_args whether it was told what the header says
- *     + ;         counts at target_args, a word
+ *     > NAME ;    forwards itself to the destination of that name with the rest; if refused, replies the code as a digit
+ *     ! ;         replies, tries an unknown destination, forwards itself to `next`, tries that again, and notes in the
+ *                 second word at target_args whether the return values were those of the header
+ *     + ;         increments a counter at target_args, a word
  *     # ;         replies 64 KiB of each byte value from 'a' to 'p'
- *     ? ;         goes on to `next`, and then panics
- *     else        replies what is left */
+ *     ? ;         forwards itself to `next`, and then panics
+ *     else        replies the rest */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(onward)

@@ -1,5 +1,5 @@
-/* The payload starts with a uint64_t: how many calls should have come before. Replies two of them: how many did, and how
- * often that was another number. An empty payload only asks. */
+/* The payload starts with a uint64_t: the expected number of earlier calls. Replies two: the true number, and how often the
+ * two differed. An empty payload only queries. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(sequence)

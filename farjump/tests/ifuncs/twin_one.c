@@ -1,4 +1,4 @@
-/* One of two ifuncs by the name of twin. */
+/* One of two ifuncs named twin. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(twin)

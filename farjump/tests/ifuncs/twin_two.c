@@ -1,4 +1,4 @@
-/* The other of two ifuncs by the name of twin. */
+/* The other of two ifuncs named twin. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(twin)

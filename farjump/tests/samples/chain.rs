@@ -12,7 +12,7 @@ fn address(place: &Place, number: usize) -> String {
     format!("unix:{}", place.path(&format!("{number}.sock")).display())
 }
 
-/// How many bytes of data the target with this number has.
+/// Number of bytes of data of the target with this number.
 fn len(number: usize) -> u64 {
     (number * number * 1000 + 3) as u64
 }

@@ -1,4 +1,4 @@
-//! `codec` against `lz4_flex`, which shares nothing with it but the format.
+//! `codec` against `lz4_flex`, which shares only the format with it.
 
 use std::cell::RefCell;
 
@@ -9,30 +9,31 @@ use proptest::test_runner::TestRunner;
 
 use crate::support::{Pair, Place, library};
 
-/// What the payload routines make of `args`.
+/// The payload that the payload routines make of `args`.
 fn compressed(codec: &Library, args: &[u8]) -> Vec<u8> {
     let mut room = vec![0xaa; codec.payload_max_size(args)];
-    // SAFETY: the room is as long as said.
+    // SAFETY: the space has the given length.
     let used = unsafe { codec.payload_init(room.as_mut_ptr(), room.len(), args) }.unwrap();
     room.truncate(used);
     room
 }
 
-/// A payload: what `block` should be decompressed to has `len` bytes.
+/// A payload whose `block` should decompress to `len` bytes.
 fn payload(len: u64, block: &[u8]) -> Vec<u8> {
     [&len.to_ne_bytes(), block].concat()
 }
 
-/// What `lz4_flex` makes of a payload.
+/// The result of `lz4_flex` for a payload.
 pub(crate) fn decompressed(payload: &[u8]) -> Option<Vec<u8>> {
     let (len, block) = payload.split_first_chunk()?;
     let len = usize::try_from(u64::from_ne_bytes(*len)).ok()?;
-    // No byte of a block makes more than 255: longer lengths lie, and are not to be allocated.
+    // No byte of a block makes more than 255: longer lengths are false, and must not be allocated.
     let bytes = block::decompress(block, (len <= 255 * block.len()).then_some(len)?).ok()?;
     (bytes.len() == len).then_some(bytes)
 }
 
-/// Text that has some of everything: copies near and far, runs, and noise, of lengths around those where encodings change.
+/// Text with all features: copies near and far, runs, and noise, of lengths around those where encodings
+/// change.
 fn texts() -> impl Strategy<Value = Vec<u8>> {
     let piece =
         (0..4_u8, any::<u8>(), prop_oneof![0..40_usize, 240..300_usize, 0..70_000_usize], any::<u64>());
@@ -85,7 +86,7 @@ fn what_goes_through_comes_out_as_it_was_and_lz4_flex_reads_it_on_the_way() {
     }
 }
 
-/// Where the last match of a block begins and ends in what it makes, if there is one.
+/// Start and end of a block's last match in its output, if there is one.
 fn last_match(block: &[u8]) -> Option<(usize, usize)> {
     let mut bytes = block.iter().map(|byte| usize::from(*byte));
     let length = |bytes: &mut dyn Iterator<Item = usize>, half: usize| {
@@ -115,7 +116,7 @@ fn last_match(block: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-/// "End of block restrictions" of LZ4's format, which faster decoders than ours count on.
+/// "End of block restrictions" of LZ4's format, which faster decoders than ours rely on.
 #[test]
 fn blocks_end_as_the_format_asks() {
     let codec = library("codec");
@@ -160,7 +161,7 @@ fn a_file_shrinks_about_as_much_as_with_lz4_flex() {
     assert!(ours < source.len() * 2 / 3 && ours < theirs * 11 / 10, "{ours} bytes, and {theirs}");
 }
 
-/// The words of the panic that ended a call.
+/// The message of the panic that ended a call.
 fn words_of(answer: Result<impl Sized, Error>) -> String {
     answer.map(drop).unwrap_err().to_string()
 }
@@ -193,14 +194,16 @@ fn each_lie_of_a_block_is_told_apart() {
         let answer = words_of(pair.call(&raw, &payload));
         assert_eq!(answer, format!("`codec` panicked at the target: {expected}"), "{payload:?}");
     }
-    // The least block that has all there is: a literal, a match that overlaps itself, and the empty sequence at the end.
+    // The least block with all features: a literal, a match that overlaps itself, and the empty sequence at
+    // the end.
     assert_eq!(*pair.call(&raw, &payload(5, b"\x10a\x01\x00\x00")).unwrap(), *b"aaaaa");
 }
 
-/// Payloads that are wrong somewhere, most of them: blocks cut off, changed and put together, lengths that lie, and noise.
+/// Payloads that are mostly wrong somewhere: blocks cut off, changed and put together, false lengths, and
+/// noise.
 pub(crate) fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let noise = proptest::collection::vec(any::<u8>(), 0..200);
-    // Bytes that steer: short lengths, small offsets, and the ends of their ranges.
+    // Control bytes: short lengths, small offsets, and the ends of their ranges.
     let steering =
         proptest::collection::vec(prop_oneof![0..4_u8, 0x10..0x14_u8, Just(0xff), Just(0xf0)], 0..60);
     let changes = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);

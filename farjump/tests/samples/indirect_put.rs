@@ -1,4 +1,4 @@
-//! `indirect_put`, against a map of what should be where.
+//! `indirect_put`, against a model of the store.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use proptest::test_runner::TestRunner;
 
 use crate::support::{Pair, Place, library, to_words};
 
-/// What is where nothing was put.
+/// Contents of unwritten memory.
 const NOTHING: u8 = 0xaa;
 
 /// A target's store: a table of keys, and the memory that it divides up.
@@ -29,8 +29,8 @@ struct Slot {
 }
 
 extern "C" fn store_slot(store: *mut Store, key: u64, slot: *mut Slot) -> c_int {
-    // SAFETY: indirect_put passes its target_args on, which is the store that `pair` gives, and a slot of its own; nobody
-    // else uses them while the target is polled.
+    // SAFETY: indirect_put passes its target_args on, which is the store that `pair` gives, and a slot of its
+    // own; nothing else uses them while the target is polled.
     let (store, slot) = unsafe { (&mut *store, &mut *slot) };
     let Some(range) = store.slots.get(&key) else { return -1 };
     let bytes = &mut store.bytes[range.clone()];
@@ -39,7 +39,7 @@ extern "C" fn store_slot(store: *mut Store, key: u64, slot: *mut Slot) -> c_int 
 }
 
 impl Store {
-    /// Slots of all sizes, one behind the other, in an order that the keys do not tell, with a byte between them.
+    /// Slots of all sizes, one behind the other, in another order than the keys', with a byte between them.
     fn new() -> Store {
         let mut store = Store { slots: HashMap::new(), bytes: vec![NOTHING] };
         for place in 0..20_u64 {

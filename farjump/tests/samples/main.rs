@@ -1,4 +1,4 @@
-//! The samples that work on their payload, over shared memory, against answers that are found in another way.
+//! The samples that work on their payload, over shared memory, checked by independent computations.
 
 mod chain;
 mod codec;

@@ -1,4 +1,4 @@
-//! `codec`, compiled so that every access to memory is watched.
+//! `codec`, compiled with sanitizers.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 
 use crate::codec::{decompressed, hostile};
 
-/// Compiles a program with the sanitizers of addresses and of undefined behaviour, whose first finding ends it.
+/// Compiles a program with AddressSanitizer and UndefinedBehaviorSanitizer, whose first finding ends it.
 fn compile(source: &Path, program: &Path) -> Output {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     Command::new("cc")
@@ -54,7 +54,7 @@ fn no_payload_makes_codec_touch_a_byte_that_is_not_its_own() {
     let file = folder.path().join("payloads");
     fs::write(&file, input).unwrap();
     let mut command = Command::new(program);
-    // Looking for leaks needs rights that containers take away.
+    // The search for leaks needs rights that containers remove.
     command.env("ASAN_OPTIONS", "detect_leaks=0").stdin(File::open(file).unwrap());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));

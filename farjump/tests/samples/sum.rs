@@ -19,7 +19,8 @@ fn sum(pair: &mut Pair<'_>, language: &str, floats: &[f32]) -> f64 {
 fn floats_are_summed_up_as_rust_does_in_double_precision() {
     let place = Place::new();
     let pair = RefCell::new(Pair::new(&place));
-    // Multiples of 2^-8 below 2^33: no sum of so few of them needs more than the 53 bits of a double, in any order.
+    // Multiples of 2^-8 below 2^33: no sum of so few of them needs more than the 53 bits of a double, in any
+    // order.
     let float =
         (-0xff_ffff..=0xff_ffff_i32, -8..=8_i32).prop_map(|(digits, e)| digits as f32 * 2_f32.powi(e));
     let floats = proptest::collection::vec(float, 0..2000);

@@ -25,23 +25,23 @@ fn hold(bytes: usize, sign: i64) {
 }
 
 fn count() {
-    // A thread that ends frees what it has after its own variables are gone; that is not counted.
+    // An ending thread frees memory after its own variables are gone; that is not counted.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: the system's allocator does the work, with the arguments as they came.
+// SAFETY: the system's allocator does the work, with unchanged arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         hold(layout.size(), 1);
-        // SAFETY: as the caller of this function vouches.
+        // SAFETY: this function's caller gives the same guarantees.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
         hold(layout.size(), 1);
-        // SAFETY: as above.
+        // SAFETY: this function's caller gives the same guarantees.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -49,13 +49,13 @@ unsafe impl GlobalAlloc for Counting {
         count();
         hold(size, 1);
         hold(layout.size(), -1);
-        // SAFETY: as above.
+        // SAFETY: this function's caller gives the same guarantees.
         unsafe { System.realloc(memory, layout, size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         hold(layout.size(), -1);
-        // SAFETY: as above.
+        // SAFETY: this function's caller gives the same guarantees.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a link over `tcp` takes that is idle, control connection included: on the heap, and in all that is mapped.
+//! Memory of an idle link over `tcp`, control connection included: on the heap, and in all mappings.
 
 use std::fs::read_to_string;
 use std::io::{BufRead, BufReader, Write};
@@ -14,18 +14,18 @@ use crate::support::{PATIENCE, Watchdog, library};
 
 const ROLE: &str = "IDLE_ROLE";
 const TRANSPORT: &str = "tcp";
-/// Links before and between the two looks.
+/// Links before and between the two measurements.
 const BEFORE: usize = 20;
 const LINKS: usize = 1000;
-/// What each may take on a side, in bytes.
+/// Most bytes that each may take on a side.
 const MOST: i64 = 16 << 10;
 
-/// What a process takes, in bytes.
+/// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// Of this thread, on the heap.
+    /// On the heap, by this thread.
     heap: i64,
-    /// In memory that is no file's, the heap's pages and stacks among it.
+    /// In anonymous memory, including the heap's pages and stacks.
     anonymous: i64,
     /// Mapped, in memory or not.
     mapped: i64,
@@ -48,7 +48,7 @@ impl Taken {
         Taken { heap, anonymous, mapped }
     }
 
-    /// No link since `before` took more than it may.
+    /// Checks that no link since `before` took more than its limit.
     fn assert_little(self, before: Taken, side: &str) {
         let each = |now: i64, then: i64| (now - then) / LINKS as i64;
         let heap = each(self.heap, before.heap);
@@ -74,7 +74,7 @@ fn key() -> Key {
     Key::from_bytes([7; Key::LEN])
 }
 
-/// The target, in a process of its own, which says what it takes for each line that it is told.
+/// The target, in a process of its own, which prints its memory for each command.
 struct Host {
     child: Child,
     orders: ChildStdin,
@@ -107,7 +107,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is what is wanted.
+        // Both fail if it has ended, which is the aim.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -137,7 +137,7 @@ fn an_idle_link_takes_less_than_16_kib_on_either_side() {
     match std::env::var(ROLE).as_deref() {
         Ok("target") => play_target(),
         Ok(_) => play_source(),
-        // In processes of their own: what other tests take meanwhile is no link's.
+        // In processes of their own, apart from the memory of other tests.
         Err(_) => {
             let output = again("source").output().unwrap();
             println!("{}", String::from_utf8_lossy(&output.stdout));
@@ -146,7 +146,7 @@ fn an_idle_link_takes_less_than_16_kib_on_either_side() {
     }
 }
 
-/// This test, in a process of its own with a role.
+/// A command for this test, in a process of its own with a role.
 fn again(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let test = "idle::an_idle_link_takes_less_than_16_kib_on_either_side";
@@ -167,7 +167,7 @@ fn play_source() {
     let mut grow = |count: usize| {
         for _ in 0..count {
             let link = Link::builder(&address).transport(TRANSPORT).key(key()).connect().unwrap();
-            // It has been in use: one that kept what that takes would be seen.
+            // It has been in use: memory kept by use would show.
             link.inject(&counter, &[1; 8]).unwrap().wait(PATIENCE).unwrap();
             link.inject(&counter, &[1; 5000]).unwrap().wait(PATIENCE).unwrap();
             links.push(link);

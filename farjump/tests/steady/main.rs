@@ -1,4 +1,4 @@
-//! The steady state: a message allocates nothing, takes no lock that anybody waits for, and calls nothing of the system.
+//! The steady state: a message allocates nothing, takes no contended lock, and makes no system call.
 
 mod counting;
 mod idle;
@@ -26,10 +26,10 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 const MESSAGES: u64 = 100_000;
 /// Messages in a round of it.
 const EACH: u64 = 8;
-/// Longer than any run: who looks for news of other processes asks the system.
+/// Longer than any run: a check for messages of other processes is a system call.
 const NEVER: Duration = Duration::from_secs(100_000);
 
-/// A link and a target in this thread, and what they say to each other.
+/// A link and a target in this thread, and their messages.
 struct Steady {
     pair: Pair<'static>,
     counter: Library,
@@ -38,7 +38,7 @@ struct Steady {
 }
 
 impl Steady {
-    /// Everything has been done once, on whole laps of both rings.
+    /// A fixture in which everything has been done once, on whole laps of both rings.
     fn new(place: &Place) -> Steady {
         let count: &'static mut u64 = Box::leak(Box::new(0));
         let target = place
@@ -56,8 +56,8 @@ impl Steady {
         steady
     }
 
-    /// `rounds` times each kind of message: cached, with and without a reply, of one line and of many, waited for and polled
-    /// for, in flight alone and together.
+    /// Sends each kind of message `rounds` times: cached, with and without a reply, of one line and of many,
+    /// waited for and polled for, in flight alone and together.
     fn run(&mut self, rounds: u64) {
         let Pair { link, target } = &mut self.pair;
         for round in 0..rounds {
@@ -77,7 +77,7 @@ impl Steady {
             assert!(*second.poll().unwrap().unwrap() == message);
             assert!(first.wait(PATIENCE).unwrap().is_empty());
 
-            // An empty look on both sides.
+            // A poll without frames on both sides.
             target.poll().unwrap();
             link.progress().unwrap();
         }

@@ -1,4 +1,4 @@
-//! What a further source costs a target, besides its mailbox and what UCX itself keeps for it.
+//! Memory that a further source costs a target, besides its mailbox and UCX's own.
 
 use std::sync::mpsc;
 use std::thread;
@@ -8,13 +8,13 @@ use farjump_transports::make;
 use crate::counting;
 use crate::support::{PATIENCE, Place, library};
 
-/// Most bytes of ours for each further source.
+/// Most bytes of farjump's for each further source.
 const MOST: i64 = 4096;
 /// Sources before counting begins, and those that are counted.
 const SOURCES: (usize, usize) = (8, 32);
 
-/// Bytes that the target's thread holds for each further source that has called over `transport`; `None`, said, where that
-/// is not there.
+/// Bytes that the target's thread has allocated for each further source that has called over `transport`;
+/// `None`, with a message, if that is unavailable.
 fn for_each_source(transport: &'static str) -> Option<i64> {
     if let Err(error) = make(transport) {
         println!("skipped: {error}");

@@ -1,11 +1,11 @@
-//! A source that is refused over and over costs its target no memory.
+//! Repeated refusals of a source cost its target no memory.
 
 use farjump::{RefusalCause, WaitPolicy};
 
 use crate::counting;
 use crate::support::{Pair, Place, library};
 
-/// How often a source is refused.
+/// Refusals of a source.
 const REFUSALS: u64 = 100_000;
 
 #[test]
@@ -19,7 +19,7 @@ fn a_source_that_is_refused_100_000_times_costs_no_memory() {
             assert!(pair.call(&tally, b"").is_err());
         }
     };
-    // What grows once has grown.
+    // Buffers that grow once have grown.
     refuse(&mut pair, 1000);
     assert!(*pair.call(&echo, b"good").unwrap() == *b"good");
     let before = counting::held();

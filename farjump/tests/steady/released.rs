@@ -1,4 +1,4 @@
-//! What is gone releases all that it held.
+//! A dropped link or target releases everything that it held.
 
 use std::fs::read_to_string;
 
@@ -16,7 +16,7 @@ fn a_link_and_a_library_that_are_gone_hold_nothing() {
     let wish = words(&[8, 8, 8, 0]);
     let turn = || {
         let echo = Library::open(library_path("echo")).unwrap();
-        // SAFETY: built from a source of these tests.
+        // SAFETY: it is built from a source of these tests.
         let shrinking = unsafe { Library::load(&path) }.unwrap();
         let link = place.link().connect().unwrap();
         for _ in 0..3 {
@@ -25,10 +25,10 @@ fn a_link_and_a_library_that_are_gone_hold_nothing() {
         }
         assert!(mapped());
     };
-    // What the process makes once: files of the tests, tables of the dynamic linker.
+    // Allocations that the process makes once: files of the tests, tables of the dynamic linker.
     (0..3).for_each(|_| turn());
-    // A thread that is started to close descriptors frees itself what was allocated here for it, which happens once in a while. What
-    // each turn leaves behind shows in each turn.
+    // A thread that is started to close descriptors itself frees its allocation of this thread, which happens
+    // once in a while. A leak shows in each turn.
     let (mut before, mut steady) = (held(), 0);
     for round in 0..60 {
         turn();

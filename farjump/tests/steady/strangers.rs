@@ -1,4 +1,5 @@
-//! What processes without the key can make a target do: its work in one turn, what it reads of them, and what it holds, by count.
+//! Bounds on a target's work for processes without the key, by count: its work in one turn, the bytes that it
+//! reads, and its memory.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,28 +14,30 @@ use crate::traced::{self, Traces, mark};
 const ROLE: &str = "STRANGERS_ROLE";
 /// Rounds, in each of which the honest link calls once.
 const ROUNDS: u64 = 30;
-/// Connections that strangers make at once, in each of the first rounds: the system keeps no more until they are accepted.
+/// Connections that strangers make at once, in each of the first rounds: the system keeps no more until they
+/// are accepted.
 const TOGETHER: usize = 120;
-/// Rounds in which they do.
+/// Number of those rounds.
 const BURSTS: u64 = 4;
-/// Turns of the target in which a call of the honest link has its answer.
+/// Turns of the target within which a call of the honest link is answered.
 const MOST_TURNS: usize = 50;
-/// Bytes that all strangers have the target hold.
+/// Most bytes of the target's memory for all strangers.
 const MOST_HELD: i64 = 512 << 10;
 
-/// Connections that are accepted in a turn, and the system calls of it: for each of them, and for each of as many that have news.
+/// Connections that are accepted in a turn, and its system calls: for each of them, and for each of as many
+/// that have events.
 const ACCEPTED: u64 = 64;
 const CALLS: u64 = 64 * 24;
-/// Bytes that are read of a connection that has no token and no key: as many as a stream's opening has. The first part of a handshake
-/// has two less.
+/// Bytes that are read of a connection without token and key: as many as a stream's opening has. The first
+/// part of a handshake has two less.
 const READ: u64 = 64;
 
-/// A connection of a stranger, and what it does.
+/// A connection of a stranger, and its behaviour.
 struct Stranger {
     stream: TcpStream,
-    /// What it sends, a byte in each round.
+    /// Bytes that it sends, one in each round.
     trickle: Vec<u8>,
-    /// What it sends as often as its socket takes it.
+    /// Bytes that it sends as often as its socket takes them.
     flood: Vec<u8>,
 }
 
@@ -57,7 +60,7 @@ impl Stranger {
         Stranger { stream, trickle, flood }
     }
 
-    /// What it does in a round. It goes on when it is closed.
+    /// Its actions of a round. It continues when it is closed.
     fn act(&mut self) {
         if let Some(byte) = self.trickle.pop() {
             let _ = self.stream.write(&[byte]);
@@ -77,7 +80,7 @@ impl Stranger {
     }
 }
 
-/// A turn of the target, of which each half is counted: it looks for news, and it polls.
+/// A turn of the target, of which each half is counted: it handles events, and it polls.
 fn turn(target: &mut Target<'_>) {
     mark();
     target.wait(Duration::ZERO).unwrap();
@@ -133,7 +136,7 @@ fn play() {
         let now = counting::held() + held;
         assert!(now <= MOST_HELD, "{now} bytes in round {round}");
     }
-    // All are closed when a meeting would be too late, those that still send too.
+    // All are closed when a handshake would be too late, including those that still send.
     while !strangers.iter_mut().all(Stranger::is_closed) {
         strangers.iter_mut().for_each(Stranger::act);
         turn(&mut target);

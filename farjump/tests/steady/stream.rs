@@ -1,4 +1,4 @@
-//! The steady state over `tcp`: what a message allocates, and which system calls move it.
+//! The steady state over `tcp`: allocations of a message, and the system calls that move it.
 
 use farjump::{Key, Library, Link, Target, WaitPolicy};
 
@@ -14,7 +14,7 @@ const CALLS: u64 = 1000;
 const BATCHES: u64 = 50;
 const TOGETHER: u64 = 64;
 
-/// A link and a target in this thread that meet on loopback with a key, so that frames are sealed.
+/// A link and a target in this thread that connect on loopback with a key, so that frames are encrypted.
 fn sealed() -> Pair<'static> {
     let count: &'static mut u64 = Box::leak(Box::new(0));
     let key = || Key::from_bytes([7; Key::LEN]);
@@ -37,7 +37,7 @@ fn sealed() -> Pair<'static> {
     Pair { link, target }
 }
 
-/// `count` calls, each answered before the next.
+/// Makes `count` calls, each answered before the next.
 fn one_by_one(pair: &mut Pair<'_>, library: &Library, count: u64) {
     for round in 0..count {
         let mut call = pair.link.inject(library, &round.to_ne_bytes()).unwrap();
@@ -47,7 +47,7 @@ fn one_by_one(pair: &mut Pair<'_>, library: &Library, count: u64) {
     }
 }
 
-/// `count` batches, each of which has run before the next.
+/// Sends `count` batches, each of which has run before the next.
 fn together(pair: &mut Pair<'_>, library: &Library, count: u64) {
     for _ in 0..count {
         let before = pair.target.stats().calls;
@@ -75,7 +75,7 @@ fn a_sealed_message_allocates_nothing() {
     assert_eq!(counting::allocations() - before, 0);
 }
 
-/// The child's part: says which thread it is, waits, and then does what is counted.
+/// The child's part: prints its thread id, waits, and then does the counted work.
 fn play() {
     let (mut pair, counter) = (sealed(), library("counter"));
     one_by_one(&mut pair, &counter, 100);
@@ -98,8 +98,8 @@ fn a_call_is_moved_by_two_system_calls_on_each_side_and_one_of_a_batch_by_far_le
     let Traces { phases, .. } = traced::run(name, ROLE);
     let [single, batched, _] = phases[..] else { panic!("{phases:?}") };
     println!("one by one {single:?}, in batches {batched:?}");
-    // Both sides are in one thread, which sends a call and an answer and receives both. Credit rides on them, but for once: what the
-    // batches before left untold.
+    // Both sides are in one thread, which sends a call and a reply and receives both. Credit rides on them,
+    // but for once: the credit left from the batches before.
     let calls = 2 * CALLS..=2 * CALLS + 1;
     assert!(calls.contains(&single.sent) && calls.contains(&single.received), "{single:?}");
     let of_batches = (batched.sent + batched.received) as f64 / (BATCHES * TOGETHER) as f64;

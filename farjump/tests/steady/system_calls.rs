@@ -1,5 +1,5 @@
-//! System calls, counted by forbidding them: a thread behind a filter that lets nothing through but the end of its process
-//! (seccomp(2)) dies of the first one. Contended locks are system calls too (futex(2)).
+//! System calls, counted by forbidding them: a thread behind a filter that permits only the end of its
+//! process (seccomp(2)) dies of the first one. Contended locks are system calls too (futex(2)).
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, Pair, Place};
 use crate::{EACH, MESSAGES, Steady};
 
 const ROLE: &str = "STEADY_ROLE";
-/// What a run that did no system call returns: nothing else of this process does.
+/// Exit status of a run without a system call: no other code of this process returns it.
 const NONE: i32 = 86;
 
 /// Runs the test `name` of this binary again, in a process of its own where [`is_child`] is true of it.
@@ -28,7 +28,7 @@ fn is_child() -> bool {
     std::env::var_os(ROLE).is_some()
 }
 
-/// From here on any system call of this thread but `exit_group` ends the process with `SIGSYS`.
+/// Makes any later system call of this thread but `exit_group` end the process with `SIGSYS`.
 fn forbid_system_calls() {
     let rule = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let filter = [
@@ -48,7 +48,7 @@ fn forbid_system_calls() {
 }
 
 fn end(code: i32) -> ! {
-    // SAFETY: ends the process; nothing of it is used after.
+    // SAFETY: it ends the process; nothing of the process is used after.
     unsafe { libc::_exit(code) }
 }
 
@@ -80,7 +80,7 @@ fn calls_between_threads_do_no_system_call_while_they_spin() {
                     assert!(*reply == round.to_ne_bytes());
                 }
                 done.store(true, Ordering::Relaxed);
-                // Returning would free the thread's memory: wait for the end of the process.
+                // Returning would free the thread's memory, so it waits for the end of the process.
                 loop {
                     std::hint::spin_loop();
                 }
@@ -100,7 +100,7 @@ fn calls_between_threads_do_no_system_call_while_they_spin() {
 fn the_filter_lets_no_system_call_pass() {
     if is_child() {
         forbid_system_calls();
-        // SAFETY: takes nothing and changes nothing.
+        // SAFETY: it has no arguments and changes nothing.
         end(unsafe { libc::syscall(libc::SYS_getpid) } as i32);
     }
     assert_eq!(run("the_filter_lets_no_system_call_pass").signal(), Some(libc::SIGSYS));

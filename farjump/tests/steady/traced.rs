@@ -7,12 +7,12 @@ use std::ptr;
 
 use crate::support::Place;
 
-/// A child that is traced, killed when dropped.
+/// A traced child, killed when dropped.
 struct Traced(Child);
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is what is wanted.
+        // Both fail if it has ended, which is the aim.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -21,17 +21,17 @@ impl Drop for Traced {
 /// System calls of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Calls {
-    /// Those that moved bytes.
+    /// Calls that moved bytes.
     pub(crate) sent: u64,
     pub(crate) received: u64,
     /// Receives that found nothing.
     pub(crate) empty: u64,
-    /// Those that accepted a connection.
+    /// Calls that accepted a connection.
     pub(crate) accepted: u64,
     pub(crate) others: u64,
 }
 
-/// What was seen of a thread.
+/// Observations of a thread.
 pub(crate) struct Traces {
     /// Its system calls after each of its marks.
     pub(crate) phases: Vec<Calls>,
@@ -39,16 +39,16 @@ pub(crate) struct Traces {
     pub(crate) longest: u64,
 }
 
-/// What separates phases: a call that nothing else here does.
+/// Separator of phases: a call with no other use here.
 const MARK: libc::c_long = libc::SYS_getpriority;
 
 /// Begins another phase.
 pub(crate) fn mark() {
-    // SAFETY: takes two numbers and changes nothing.
+    // SAFETY: it takes two numbers and changes nothing.
     unsafe { libc::syscall(MARK, libc::PRIO_PROCESS, 0) };
 }
 
-/// Follows the thread `thread` to its end, and counts the system calls that it does after each of its marks.
+/// Follows the thread `thread` to its end, and counts its system calls after each of its marks.
 fn follow(thread: i32, go_on: impl FnOnce()) -> Traces {
     let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
     let ask = |request: libc::c_uint, data: libc::c_long| {
@@ -57,7 +57,7 @@ fn follow(thread: i32, go_on: impl FnOnce()) -> Traces {
     };
     let wait = || {
         let mut status = 0;
-        // SAFETY: there is room for the status.
+        // SAFETY: the status has its space.
         let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
         (waited == thread && libc::WIFSTOPPED(status)).then(|| libc::WSTOPSIG(status))
     };
@@ -74,9 +74,9 @@ fn follow(thread: i32, go_on: impl FnOnce()) -> Traces {
             Some(signal) if signal == libc::SIGTRAP | 0x80 => {}
             Some(_) => continue,
         }
-        // SAFETY: all of its fields are numbers, of which zero is one.
+        // SAFETY: all of its fields are numbers, for which zero is valid.
         let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
-        // SAFETY: as many bytes as there is room for are written.
+        // SAFETY: at most the given number of bytes is written.
         let known =
             unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, size_of_val(&info), &raw mut info) };
         assert!(known > 0, "{}", std::io::Error::last_os_error());
@@ -130,20 +130,20 @@ impl Calls {
         }
     }
 
-    /// All of them.
+    /// All calls.
     pub(crate) fn all(self) -> u64 {
         self.sent + self.received + self.empty + self.accepted + self.others
     }
 }
 
-/// The child's part: says which thread it is, and waits until it is traced.
+/// The child's part: prints its thread id, and waits until it is traced.
 pub(crate) fn wait_for_tracer() {
-    // SAFETY: returns a number.
+    // SAFETY: it only returns a number.
     println!("@{}", unsafe { libc::syscall(libc::SYS_gettid) });
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Has the test `name` of this binary done by a child, which is told so by the variable `role`, and traces it.
+/// Has a child do the test `name` of this binary, with the variable `role` set, and traces it.
 pub(crate) fn run(name: &str, role: &str) -> Traces {
     let place = Place::new();
     let child = Command::new(std::env::current_exe().unwrap())

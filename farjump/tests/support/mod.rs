@@ -1,4 +1,4 @@
-//! What tests of links and targets stand on: a place to meet, ifunc libraries, a pair of both sides in one thread.
+//! Fixture of tests of links and targets: a folder, ifunc libraries, a pair of both sides in one thread.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -15,9 +15,9 @@ use farjump::{Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetB
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
 
-/// How long anything may take that should come at once.
+/// Limit for operations that should finish at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// A wait that no test should ever see the end of.
+/// A timeout that no test should reach.
 pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Ends the process if it is not dropped in time: a test that hangs fails.
@@ -28,12 +28,12 @@ impl Watchdog {
         Watchdog::over(thread::current().name().unwrap_or("a test").to_owned())
     }
 
-    /// One that says `what` hangs.
+    /// A watchdog that reports `what` as hanging.
     pub(crate) fn over(what: String) -> Watchdog {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             if receiver.recv_timeout(3 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // What `eprintln` prints in a test is kept until its end, which does not come.
+                // `eprintln` output of a test is kept until its end, which does not come.
                 let _ = writeln!(std::io::stderr(), "{what} hangs");
                 std::process::abort();
             }
@@ -42,7 +42,7 @@ impl Watchdog {
     }
 }
 
-/// A folder of its own for a test, gone at its end.
+/// A folder of its own for a test, removed at its end.
 pub(crate) struct Place {
     folder: TempDir,
     _watchdog: Watchdog,
@@ -70,9 +70,9 @@ impl Place {
     }
 }
 
-/// The path of an ifunc library, built once in each test binary: of `tests/ifuncs/NAME.c` or, if there is none, of the sample
-/// of that name, in C or, for `NAME.rs`, in Rust. Of `tests/ifuncs`, those whose name has an underscore are called by what
-/// is before it.
+/// The path of an ifunc library, built once in each test binary: of `tests/ifuncs/NAME.c` or, if there is
+/// none, of the sample of that name, in C or, for `NAME.rs`, in Rust. A library of `tests/ifuncs` with an
+/// underscore in its name is called by the part before it.
 pub(crate) fn library_path(name: &str) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
@@ -108,12 +108,12 @@ pub(crate) fn library(name: &str) -> Library {
     let library = Library::open(library_path(name)).unwrap();
     match library.check_payload() {
         Ok(()) => library,
-        // SAFETY: built from sources of these tests.
+        // SAFETY: they are built from sources of these tests.
         Err(_) => unsafe { Library::load(library.path()) }.unwrap(),
     }
 }
 
-/// A link and its target, both in the thread of the test: nothing happens but what the test does.
+/// A link and its target, both in the thread of the test: nothing happens but the test's own actions.
 pub(crate) struct Pair<'a> {
     pub(crate) link: Link,
     pub(crate) target: Target<'a>,
@@ -130,18 +130,18 @@ impl<'a> Pair<'a> {
         Pair { link, target }
     }
 
-    /// Has the target run all that was sent.
+    /// Has the target run all sent frames.
     pub(crate) fn serve(&mut self) -> usize {
         serve(&mut self.target)
     }
 
-    /// Injects, has the target run, and takes the answer.
+    /// Injects, has the target run, and takes the outcome.
     pub(crate) fn call(&mut self, library: &Library, args: &[u8]) -> Result<Reply, Error> {
         let mut pending = self.link.inject(library, args)?;
         answer(&mut self.target, &mut pending)
     }
 
-    /// Waits for all that was sent.
+    /// Waits until all sent frames have run.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         let link = &mut self.link;
         meanwhile(&mut self.target, move || link.flush(PATIENCE))
@@ -159,7 +159,7 @@ pub(crate) fn serve(target: &mut Target<'_>) -> usize {
     }
 }
 
-/// Polls both sides until the answer is there.
+/// Polls both sides until the outcome has come.
 pub(crate) fn answer(target: &mut Target<'_>, pending: &mut Pending<'_>) -> Result<Reply, Error> {
     loop {
         target.poll().unwrap();
@@ -169,7 +169,7 @@ pub(crate) fn answer(target: &mut Target<'_>, pending: &mut Pending<'_>) -> Resu
     }
 }
 
-/// Polls the target while another thread does what waits for it.
+/// Polls the target while another thread runs `act`, which waits for it.
 pub(crate) fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T {
     alongside(act, || {
         target.poll().unwrap();
@@ -177,7 +177,8 @@ pub(crate) fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> 
     })
 }
 
-/// As [`meanwhile`], for making a link: works for a target that hardly ever looks for connections while it polls, too.
+/// As [`meanwhile`], for making a link: also for a target that hardly ever looks for connections while it
+/// polls.
 pub(crate) fn meet<T: Send>(target: &mut Target<'_>, connect: impl FnOnce() -> T + Send) -> T {
     alongside(connect, || {
         target.wait(Duration::from_millis(1)).unwrap();
@@ -202,11 +203,10 @@ pub(crate) fn readable(descriptor: BorrowedFd<'_>, timeout: Duration) -> bool {
         == 1
 }
 
-/// Sleeps on a link's descriptor alone, as event loops do, until `done` gives something.
+/// Sleeps on a link's descriptor alone, as event loops do, until `done` returns a value.
 ///
 /// # Panics
-/// When nothing wakes it: a ring that got lost is not made good here by a look now and then, unless the transport says that
-/// it is needed.
+/// When nothing wakes it: here no periodic poll makes good a lost wake, unless the transport asks for polls.
 pub(crate) fn sleep_until<T>(link: &Link, mut done: impl FnMut() -> Option<T>) -> T {
     loop {
         if let Some(done) = done() {
@@ -221,12 +221,12 @@ pub(crate) fn sleep_until<T>(link: &Link, mut done: impl FnMut() -> Option<T>) -
     }
 }
 
-/// The answer to a call, slept for as in [`sleep_until`].
+/// The outcome of a call, slept for as in [`sleep_until`].
 pub(crate) fn sleep_for(link: &Link, mut call: Pending<'_>) -> Result<Reply, Error> {
     sleep_until(link, || call.poll().transpose())
 }
 
-/// Things that handlers, which run elsewhere, have seen.
+/// Values recorded by handlers, which run elsewhere.
 #[derive(Clone)]
 pub(crate) struct Seen<T>(Arc<Mutex<Vec<T>>>);
 

@@ -1,5 +1,5 @@
-//! A peer whose UCX drops what it is sent: its worker has no active messages, so UCX has no handler for any of them. No error comes from
-//! UCX, on either side; what is waited for ends by its deadline.
+//! A peer whose UCX drops all messages: its worker has no active messages, so UCX has no handler for any of
+//! them. UCX reports no error on either side; waits end by their deadlines.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -24,20 +24,20 @@ use crate::double::RawTarget;
 use crate::paths::{Path, am, has_tcp, on_paths};
 use crate::support::{Place, library};
 
-/// Those of UCX's transports that farjump's messages take.
+/// The UCX transports that farjump's messages use.
 const PATHS: [Path; 3] = [
     am("ucx-am over posix", &[("UCX_TLS", "posix,self"), ("UCX_LOG_LEVEL", "warn")]),
     am("ucx-am over sysv", &[("UCX_TLS", "sysv,self"), ("UCX_LOG_LEVEL", "warn")]),
     am("ucx-am over tcp", &[("UCX_TLS", "tcp,self"), ("UCX_LOG_LEVEL", "warn")]),
 ];
-/// How long is waited for what never comes.
+/// Limit of waits for replies that never come.
 const SHORT: Duration = Duration::from_millis(500);
-/// Calls that are sent for nothing.
+/// Calls that are dropped.
 const SENT: usize = 200;
-/// Lines of UCX's log that tell of them, at most: one whenever there are twice as many, and two messages of farjump's own beside.
+/// Most lines about them in UCX's log: one at each doubling, and two messages of farjump's own beside.
 const TOLD: usize = 9;
 
-/// A worker of UCX's that drops all messages of farjump's, in a context of its own.
+/// A UCX worker that drops all of farjump's messages, in a context of its own.
 struct Deaf {
     ucx: &'static Ucx,
     context: ucp_context_h,
@@ -48,7 +48,8 @@ impl Deaf {
     fn create() -> Deaf {
         let ucx = Ucx::open().unwrap();
         let (mut config, mut context, mut worker) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: UCX looks at the fields that the masks name, and zeroes will do for all others; there is room for what is made.
+        // SAFETY: UCX reads the fields that the masks name, and zeroes are valid for all others; the results
+        // have their space.
         unsafe {
             assert_eq!(ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config), UCS_OK);
             let mut params: ucp_params_t = MaybeUninit::zeroed().assume_init();
@@ -68,7 +69,7 @@ impl Deaf {
 
     fn address(&self) -> Vec<u8> {
         let (mut start, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: the worker is there, and what UCX has written is copied before it is released.
+        // SAFETY: the worker exists, and the bytes that UCX has written are copied before they are released.
         unsafe {
             assert_eq!(self.ucx.ucp_worker_get_address(self.worker(), &mut start, &mut len), UCS_OK);
             let bytes = std::slice::from_raw_parts(start.cast::<u8>(), len).to_vec();
@@ -78,14 +79,14 @@ impl Deaf {
     }
 
     fn progress(&self) {
-        // SAFETY: the worker is there, and used by the target's thread alone.
+        // SAFETY: the worker exists, and only the target's thread uses it.
         unsafe { self.ucx.ucp_worker_progress(self.worker()) };
     }
 }
 
 impl Drop for Deaf {
     fn drop(&mut self) {
-        // SAFETY: made by `create`, and used no more.
+        // SAFETY: `create` made them, and nothing uses them any more.
         unsafe {
             self.ucx.ucp_worker_destroy(self.worker());
             self.ucx.ucp_cleanup(self.context);
@@ -93,12 +94,13 @@ impl Drop for Deaf {
     }
 }
 
-// SAFETY: the worker is used by the thread alone that meets and then answers; the others hold the value and do not use it.
+// SAFETY: only the thread of the handshake and the replies uses the worker; the others hold the value without
+// using it.
 unsafe impl Send for Deaf {}
-// SAFETY: as above.
+// SAFETY: the worker is used by one thread alone, so shared references do not race.
 unsafe impl Sync for Deaf {}
 
-/// `ucx-am` that tells its peers the address of another worker.
+/// `ucx-am` that announces the address of another worker.
 struct Misdirected {
     am: Am,
     deaf: Arc<Deaf>,
@@ -139,7 +141,7 @@ impl Opening for MisdirectedOpening {
     }
 }
 
-/// An end's address, in which that of its worker, which stands last, is another.
+/// An endpoint address with another worker's address as its last field.
 fn readdressed(told: &[u8], worker: &[u8]) -> Vec<u8> {
     const HEAD: usize = 20;
     let body = &told[HEAD..];
@@ -189,7 +191,7 @@ fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_l
         let error = link.flush(SHORT).unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
         assert!(began.elapsed() >= SHORT);
-        // One for which there is no room any more, and one that is waited for.
+        // A call without credit, and one that is waited for.
         let error = link.send(&echo, &vec![7; 60_000]).unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
         let error = link.inject(&echo, &[7; 8]).unwrap().wait(SHORT).unwrap_err();

@@ -1,4 +1,5 @@
-//! Peers that are killed and stopped, at rest and in the middle of traffic: UCX notices none of it, farjump all.
+//! Peers that are killed and stopped, at rest and in the middle of traffic: UCX notices none of it, farjump
+//! all.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +10,15 @@ use crate::actor::this_test;
 use crate::paths::{eventually, on_every_path};
 use crate::support::{FOREVER, PATIENCE, Place, library, to_words, words};
 
-/// Deadline of calls that nobody answers.
+/// Deadline of calls without a reply.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn call(link: &Link, payload: &[u8]) -> Result<Vec<u8>, Error> {
     link.inject(&library("echo"), payload)?.wait(PATIENCE).map(|reply| reply.to_vec())
 }
 
-/// How many frames of the source's sequence the target has run, in which none may have come out of order.
+/// Number of frames of the source's sequence that the target has run, none of which may have come out of
+/// order.
 fn ran(link: &Link) -> u64 {
     let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
     let [calls, wrong] = to_words(&seen)[..] else { panic!("{seen:?}") };
@@ -56,7 +58,8 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
             let (echo, payload) = (library("echo"), vec![2; len]);
             let mut calls = Vec::new();
             eventually(|| {
-                // While it does not run they stay on their way; the rest of a long one has not left this side.
+                // While it does not run they stay on their way; the rest of a long one has not left this
+                // side.
                 target.signal(Signal::STOP);
                 while calls.len() < 100 {
                     match link.try_inject(&echo, &payload) {
@@ -65,7 +68,7 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
                         Err(error) => panic!("{error}"),
                     }
                 }
-                // Stopped before it gave the room of the first call back it leaves none for another.
+                // Stopped before it returned the credit of the first call, it leaves none for another.
                 if calls.is_empty() {
                     target.signal(Signal::CONT);
                 }
@@ -93,7 +96,7 @@ fn a_source_that_is_killed_in_a_stream_of_frames_costs_the_others_nothing() {
             for round in 1..=3 {
                 let mut source = path.source(test, &place);
                 source.start_order(&format!("stream {len}"));
-                // Each source counts from where it began, which this one does not know.
+                // Each source counts from its own start, which this one does not know.
                 eventually(|| {
                     let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
                     to_words(&seen)[0] >= before + 10 * round
@@ -113,14 +116,14 @@ fn a_source_that_ends_its_link_in_the_middle_of_a_long_frame_costs_the_others_no
         let target = path.target(test, &place);
         let link = path.link(&place).connect().unwrap();
         call(&link, b"there").unwrap();
-        // What a mailbox that is written is too small for waits until the target has made a bigger one, which it does not while
-        // it is stopped.
+        // A payload that exceeds a written mailbox waits until the target has made a large one, which it does
+        // not while it is stopped.
         let len = if path.transport == "ucx-am" { 32 << 20 } else { 3 << 20 };
         for _ in 0..5 {
             let other = path.link(&place).connect().unwrap();
             target.signal(Signal::STOP);
             other.send(&library("echo"), &vec![1; len]).unwrap();
-            // Its memory goes while this process lives.
+            // Its memory is freed while this process lives.
             drop(other);
             target.signal(Signal::CONT);
             assert_eq!(call(&link, b"unmoved").unwrap(), b"unmoved");
@@ -159,7 +162,7 @@ fn a_target_that_is_stopped_is_waited_for_until_the_deadline_and_met_again_when_
         let error = link.inject(&library("echo"), b"waits").unwrap().wait(SHORT).unwrap_err();
         assert!(began.elapsed() >= SHORT);
         assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains(&*address), "{error}");
-        // No room for more, at some point.
+        // Credit runs out at some point.
         let full = loop {
             match link.send(&library("sequence"), &words(&[0; 500])) {
                 Ok(()) => {}

@@ -1,4 +1,4 @@
-//! Sources with an event loop of their own: over UCX, too, the link's descriptor wakes it for whatever comes.
+//! Sources with an event loop of their own: over UCX, too, the link's descriptor wakes it for each event.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::actor::{Actor, this_test};
 use crate::paths::on_every_path;
 use crate::support::{PATIENCE, Place, library, readable, sleep_for, sleep_until};
 
-/// Puts a link to sleep whose target is stopped: then nothing wakes it. Whether something will, which is not so as long as UCX
-/// has to be called for what is under way.
+/// Puts a link to sleep whose target is stopped: then nothing wakes it. Returns whether events would, which
+/// is not so as long as UCX has to be called for pending work.
 fn put_to_sleep(link: &Link) -> bool {
     loop {
         let longest = link.arm().unwrap();
-        // A worker that has just been used may have something to do for itself.
+        // A worker that has just been used may have work of its own.
         if let Some(longest) = longest
             && !readable(link.as_fd().unwrap(), Duration::from_millis(1))
         {
@@ -32,14 +32,15 @@ fn is_woken(link: &Link, soundly: bool) -> bool {
     woken
 }
 
-/// What comes of a call whose source sleeps before the target runs it, and whether it slept soundly.
+/// Outcome of a call whose source sleeps before the target runs it, and whether it was asleep rather than
+/// napping.
 fn call_asleep(target: &Actor, link: &Link, payload: &[u8]) -> (Result<Reply, Error>, bool) {
     let echo = library("echo");
     let call = loop {
         target.signal(Signal::STOP);
         match link.try_inject(&echo, payload) {
             Ok(call) => break call,
-            // It was stopped before it gave the room of the call before back.
+            // It was stopped before it returned the credit of the call before.
             Err(Error::Full) => target.signal(Signal::CONT),
             Err(error) => panic!("{error}"),
         }
@@ -65,7 +66,8 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_and_a_refusal() {
                 soundly += u32::from(slept);
             }
         }
-        // A link over UCX's TCP naps until UCX's sockets are closed to others, a while after it has heard of its peer.
+        // A link over UCX's TCP naps until UCX's sockets are closed to others, a while after the first
+        // message of its peer.
         let deadline = Instant::now() + PATIENCE;
         while soundly == 0 {
             assert!(Instant::now() < deadline, "a descriptor told of none of the replies");
@@ -88,7 +90,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_end_of_a_target_that_
         let mut call = link.inject(&library("echo"), b"and gone").unwrap();
         put_to_sleep(&link);
         target.kill();
-        // The control connection tells, however the frames come.
+        // The control connection wakes it, whatever the frames' path.
         assert!(is_woken(&link, true), "nothing woke the source");
         let error = sleep_until(&link, || call.poll().err());
         assert!(matches!(error, Error::PeerGone { .. }), "{error}");

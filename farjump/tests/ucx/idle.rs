@@ -1,4 +1,4 @@
-//! Workers of UCX that have nothing to do: they sleep until a descriptor tells, and cost nothing.
+//! Idle UCX workers: they sleep until a descriptor wakes them, and cost nothing.
 
 use std::fs;
 use std::thread;
@@ -8,13 +8,13 @@ use crate::actor::{Actor, this_test};
 use crate::paths::on_every_path;
 use crate::support::{PATIENCE, Place, library};
 
-/// How long is looked at.
+/// Length of an observation.
 const WATCHED: Duration = Duration::from_secs(3);
-/// Times that a process may wake in it. One that sleeps wakes once a second, to look whether all is well; one that naps
-/// because nothing would ring, some fifty times.
+/// Times that a process may wake in it. One that sleeps wakes once a second, to check that all is well; one
+/// that naps for want of a doorbell, some fifty times.
 const WAKES: u64 = 20;
 
-/// How often the process has gone to sleep, all its threads together (proc(5)).
+/// Times that the process has gone to sleep, all its threads together (proc(5)).
 fn sleeps(actor: &Actor) -> u64 {
     let of = |status: String| -> u64 {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
@@ -35,7 +35,7 @@ fn a_target_with_links_that_are_not_used_sleeps_and_a_call_wakes_it() {
             link.inject(&echo, &[1; 100_000]).unwrap().wait(PATIENCE).unwrap();
             link.inject(&echo, b"awake").unwrap().wait(PATIENCE).unwrap();
         }
-        // What has just been done, and the spinning after it, is over by then.
+        // Earlier work, and the spinning after it, is over by then.
         thread::sleep(Duration::from_millis(200));
         let (worked, slept) = (target.cpu_time(), sleeps(&target));
         thread::sleep(WATCHED);

@@ -1,4 +1,4 @@
-//! Payloads longer than what a target holds of its source: they come alone, whole and in their place.
+//! Payloads longer than a target's budget for unread frames: they come alone, whole and in order.
 
 use farjump::{Error, Link, RefusalCause};
 
@@ -6,17 +6,17 @@ use crate::actor::this_test;
 use crate::paths::{Path, on_every_path, on_every_path_of_messages};
 use crate::support::{PATIENCE, Place, library, to_words, words};
 
-/// Longest payload that a target takes unless told otherwise, in bytes.
+/// Default limit of payloads at a target, in bytes.
 const LIMIT: usize = 64 << 20;
 
-/// Bytes that do not repeat.
+/// Bytes without a period.
 fn pattern(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fastrand::Rng::with_seed(len as u64).fill(&mut bytes);
     bytes
 }
 
-/// What `chronicle` keeps of a payload, after what it kept before.
+/// The state of `chronicle` after a payload, from the state before.
 fn add(hash: u64, payload: &[u8]) -> u64 {
     let mix = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x100_0000_01b3);
     let hash = payload.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
@@ -69,8 +69,8 @@ fn long_frames_and_short_ones_run_in_the_order_of_their_calls() {
         let link = path.link_to(&address).connect().unwrap();
         let sequence = library("sequence");
         let mut random = fastrand::Rng::with_seed(7);
-        // A long one waits until all before it have run, and costs a busy machine some turns of both sides: there need not be
-        // many for each to stand between two of the other kind.
+        // A long one waits until all before it have run, and costs a busy machine some turns of both sides:
+        // few are enough for each to stand between two of the other kind.
         let mut payload = vec![0; 60_000];
         for number in 0..100_u64 {
             payload[..8].copy_from_slice(&number.to_ne_bytes());
@@ -106,7 +106,7 @@ fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
             other => panic!("{other:?}"),
         }
         assert_eq!(call(&link, b"and on").unwrap(), 6);
-        // Replies have the reply room, whatever their calls needed.
+        // Replies are bounded by the reply ring, whatever their calls needed.
         match call(&link, &vec![0; 2 << 20]) {
             Err(Error::Refused { cause: RefusalCause::ReplyTooLarge, .. }) => {}
             other => panic!("{other:?}"),
@@ -119,7 +119,7 @@ fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
 
 #[test]
 fn what_one_source_can_have_held_is_bounded_by_the_targets_limits_and_told() {
-    // Where mailboxes are written, bigger ones are made instead (`behaviour`).
+    // Where mailboxes are written, large mailboxes are made instead (`behaviour`).
     on_every_path_of_messages(this_test!(), |path, _| {
         let mailbox = 1 << 16;
         for (limit, memory) in [(1 << 20, usize::MAX), (usize::MAX, 6 << 20)] {

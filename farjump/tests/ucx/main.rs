@@ -1,6 +1,8 @@
-//! What links over UCX, and over `tcp`, promise: long payloads, peers that die, sleep, and the settings of UCX that a user knows.
+//! Guarantees of links over UCX, and over `tcp`: long payloads, peers that die, sleep, and UCX's own
+//! settings.
 //!
-//! UCX reads its settings once a process, so each test plays on every path in processes of its own (`paths.rs`).
+//! UCX reads its settings once a process, so each test runs on every path in processes of its own
+//! (`paths.rs`).
 
 #[path = "../behaviour/actor.rs"]
 mod actor;

@@ -1,4 +1,4 @@
-//! The paths of UCX, and of `tcp`, that tests play on, and the processes that play.
+//! The paths of UCX, and of `tcp`, that tests run on, and their processes.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -11,19 +11,19 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::actor::{Actor, orders, role, say};
 use crate::support::{PATIENCE, Place, library, words};
 
-/// The file with the address of a place's target.
+/// The file with the address of a fixture's target.
 const ADDRESS: &str = "address";
-/// Name of the path that a process is to play on.
+/// Variable with the name of the path that a process is to run on.
 const PATH: &str = "PLAY_ON_PATH";
 
-/// A transport of farjump's, and what UCX is told by its environment.
+/// A transport of farjump's, and UCX's environment.
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) name: &'static str,
     pub(crate) transport: &'static str,
-    /// Names and values; variables of UCX's that are not here are not set.
+    /// Names and values; other variables of UCX's are not set.
     pub(crate) settings: &'static [(&'static str, &'static str)],
-    /// The two sides meet on loopback, with a key, and not on a Unix socket.
+    /// The handshake is on loopback, with a key, and not on a Unix socket.
     pub(crate) loopback: bool,
 }
 
@@ -35,12 +35,12 @@ const fn put(name: &'static str, settings: &'static [(&'static str, &'static str
     Path { name, transport: "ucx-put", settings, loopback: false }
 }
 
-/// A stream: clear on a Unix socket, sealed on loopback.
+/// A stream: clear on a Unix socket, encrypted on loopback.
 const fn tcp(name: &'static str, loopback: bool) -> Path {
     Path { name, transport: "tcp", settings: &[], loopback }
 }
 
-/// Those that everything has to work on.
+/// The paths on which everything has to work.
 const PATHS: [Path; 8] = [
     am("ucx-am over what UCX takes by itself", &[]),
     am("ucx-am over posix", &[("UCX_TLS", "posix,self")]),
@@ -52,9 +52,9 @@ const PATHS: [Path; 8] = [
     put("ucx-put over sysv", &[("UCX_TLS", "sysv,self")]),
 ];
 
-/// How many of them, from the first on, deliver messages.
+/// Number of them, from the first on, that deliver messages.
 const MESSAGES: usize = 6;
-/// Of both sides, where they have one.
+/// The key of both sides, where they have one.
 const KEY: [u8; Key::LEN] = [7; Key::LEN];
 
 /// Whether this process was started for a path over UCX's TCP, which has to be allowed.
@@ -62,18 +62,18 @@ pub(crate) fn has_tcp() -> bool {
     std::env::var("UCX_TLS").is_ok_and(|transports| transports.contains("tcp"))
 }
 
-/// Plays `body` on every path, in a process for each; what is not there is skipped by name. `test` is the name of the test
-/// that calls this.
+/// Runs `body` on every path, in a process for each; unavailable paths are skipped by name. `test` is the
+/// name of the calling test.
 pub(crate) fn on_every_path(test: &str, body: fn(&Path, &str)) {
     on_paths(test, &PATHS, body);
 }
 
-/// As [`on_every_path`], on those by which frames come whole, as messages.
+/// As [`on_every_path`], on the paths that deliver frames whole, as messages.
 pub(crate) fn on_every_path_of_messages(test: &str, body: fn(&Path, &str)) {
     on_paths(test, &PATHS[..MESSAGES], body);
 }
 
-/// As [`on_every_path`], on `paths`. Returns what each of the processes said.
+/// As [`on_every_path`], on `paths`. Returns the output of each process.
 pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) -> Vec<String> {
     let mut outputs = Vec::new();
     if plays() {
@@ -111,7 +111,7 @@ pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) -> Vec
 }
 
 impl Path {
-    /// A target at the place, in a process of its own.
+    /// A target of the fixture, in a process of its own.
     pub(crate) fn target(&self, test: &str, place: &Place) -> Actor {
         let actor = Actor::start(test, "target", &[&self.address(place), self.transport], |_| {});
         let said = actor.hear();
@@ -120,7 +120,7 @@ impl Path {
         actor
     }
 
-    /// A target at the place that is to be in this process.
+    /// A target of the fixture in this process.
     pub(crate) fn listen<'a>(&self, place: &Place) -> TargetBuilder<'a> {
         Target::listen(&self.address(place))
             .key(Key::from_bytes(KEY))
@@ -138,7 +138,7 @@ impl Path {
             .send_timeout(PATIENCE)
     }
 
-    /// Where the place's target listens, or one that is to come there: at the port of the one before, if there was one.
+    /// Address of the fixture's target, or for one to come: at the port of the one before, if there was one.
     pub(crate) fn address(&self, place: &Place) -> String {
         match self.loopback {
             true => fs::read_to_string(place.path(ADDRESS)).unwrap_or_else(|_| "tcp:127.0.0.1:0".to_owned()),
@@ -146,20 +146,20 @@ impl Path {
         }
     }
 
-    /// A source that is connected to the place's target and takes no replies, in a process of its own.
+    /// A source that is connected to the fixture's target and takes no replies, in a process of its own.
     pub(crate) fn source(&self, test: &str, place: &Place) -> Actor {
         let actor = Actor::start(test, "source", &[&self.address(place), self.transport], |_| {});
         assert_eq!(actor.hear(), "connected");
         actor
     }
 
-    /// A link to the place's target, which waits as long as a busy machine needs.
+    /// A link to the fixture's target, with limits for a busy machine.
     pub(crate) fn link(&self, place: &Place) -> LinkBuilder {
         self.link_to(&self.address(place))
     }
 }
 
-/// Plays the role that this process was started for, if it was for one.
+/// Plays the role that this process was started for, if any.
 fn plays() -> bool {
     let role = role();
     let args: Vec<&str> = role.iter().map(String::as_str).collect();
@@ -203,7 +203,7 @@ fn play_source(address: &str, transport: &str) {
     for order in orders() {
         match order.split_once(' ') {
             Some(("send", count)) => (0..count.parse().unwrap()).for_each(|_| send(8)),
-            // One, of which nothing is waited for.
+            // A single one-way call.
             Some(("post", len)) => {
                 send(len.parse().unwrap());
                 say("posted");
@@ -219,7 +219,7 @@ fn play_source(address: &str, transport: &str) {
     }
 }
 
-/// Waits for what comes in a while; the watchdog sees to it that it does.
+/// Waits for a condition; the watchdog bounds the wait.
 pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
     while !holds() {
         thread::sleep(Duration::from_millis(2));

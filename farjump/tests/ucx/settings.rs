@@ -1,4 +1,4 @@
-//! UCX's own variables of the environment: they do through farjump what they do anywhere.
+//! UCX's own environment variables: they have their usual effect through farjump.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,8 @@ const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)
     Path { name, transport: "ucx-am", settings, loopback: false }
 }
 
-/// Local addresses of the process's TCP connections that are up, as proc(5) has them: hexadecimal, with the port.
+/// Local addresses of the process's established TCP connections, in the form of proc(5): hexadecimal, with
+/// the port.
 fn connections(actor: &Actor) -> BTreeSet<String> {
     let folder = format!("/proc/{}", actor.pid().as_raw_nonzero());
     let sockets: BTreeSet<String> = fs::read_dir(format!("{folder}/fd"))
@@ -26,7 +27,7 @@ fn connections(actor: &Actor) -> BTreeSet<String> {
     rows.filter(|row| row[3] == "01" && sockets.contains(row[9])).map(|row| row[1].to_owned()).collect()
 }
 
-/// A target that has answered on a link.
+/// Runs `judge` on a target that has replied on a link.
 fn talk(path: &Path, test: &str, place: &Place, judge: impl FnOnce(&Actor)) {
     let target = path.target(test, place);
     let link = path.link(place).connect().unwrap();
@@ -53,7 +54,7 @@ fn ucx_tls_and_ucx_net_devices_say_which_way_frames_go() {
                 found,
                 (path.name == OVER_TCP.name, path.name == OVER_POSIX.name, path.name == OVER_SYSV.name)
             );
-            // 127.0.0.1, as proc(5) writes it here.
+            // 127.0.0.1, in the form of proc(5).
             assert!(connections.iter().all(|local| local.starts_with("0100007F:")), "{connections:?}");
         });
     });

@@ -1,4 +1,4 @@
-//! Code that is not what it says.
+//! Code that differs from its description.
 
 use farjump::core::frame::Plan;
 use farjump::{CodeId, RefusalCause};
@@ -66,7 +66,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
         "another machine",
     );
     for name in ["", "..", "../tally", "a/b", "/", "1st", "a b", "a\0", "größe", &"x".repeat(255)] {
-        // 255 letters make a name; everything before is none.
+        // 255 letters make a name; everything before does not.
         let cause = if name.len() == 255 { RefusalCause::BadImage } else { RefusalCause::Name };
         let image = if name.len() == 255 { b"nonsense".to_vec() } else { image.clone() };
         refused(&mut scene, name, &image, code_id(&image), cause, "", &format!("the name {name:?}"));
@@ -102,7 +102,7 @@ fn code_sent_on_request_is_checked_like_any_other() {
     liar.control.send(&Message::Code { id: id.0, image: image.clone() }, &[]).unwrap();
     scene.refuses(&mut liar, RefusalCause::Name, "../tally", "code by a name that is none");
     ask(&mut liar, 4, "tally", id);
-    // Until the code comes nothing behind the frame runs, and nobody else waits.
+    // Until the code comes no frame behind this one runs, and no other source waits.
     liar.send_plan(&call(), b"behind");
     scene.serves_on();
     liar.control.send(&Message::Code { id: id.0, image }, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Nonsense and silence on the control connection.
+//! Malformed messages and silence on the control connection.
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -31,7 +31,7 @@ fn messages_that_nobody_asked_for_cut_the_link() {
         liar.control.send(message, &[]).unwrap();
         scene.cuts(liar, &format!("sent {} unasked", message.name()), message.name());
     }
-    // While one code is waited for, another is as unwanted.
+    // While one code is awaited, another is unwanted too.
     let mut liar = scene.liar();
     let plan = Plan { index: 1, ..call_id("tally", CodeId([3; 16]), liar.epoch) };
     liar.send_plan(&plan, b"");
@@ -84,7 +84,7 @@ fn garbage_on_the_control_connection_cuts_the_link() {
 fn a_source_that_reads_no_refusals_is_not_cut_off_and_gets_no_more_of_them_than_it_reads() {
     let mut scene = Scene::new();
     let mut liar = scene.liar();
-    // 60,000 frames that will be refused with a text each: far more than a socket and a queue hold.
+    // 60,000 frames that will be refused with a text each: far more than a socket and a queue can hold.
     let mut sent = 0;
     while sent < 60_000_u64 {
         if (liar.position - liar.consumed()) as usize + LINE > liar.ring() / 2 {

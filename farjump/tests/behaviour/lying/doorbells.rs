@@ -1,4 +1,5 @@
-//! Doorbells in the hands of a liar: whatever it does with the descriptors that both sides have, nobody waits for it.
+//! Hostile use of doorbells: whatever a process does with the descriptors that both sides have, its peer does
+//! not block.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -15,12 +16,12 @@ use crate::raw::{RawSource, call};
 use crate::spoilt::{Kept, Spoilt};
 use crate::support::{Place, Seen, library};
 
-/// "Asleep", as a return line says it (`core/src/mailbox/sleep.rs`): another sleep each time.
+/// "Asleep" in a credit line (`core/src/mailbox/sleep.rs`): another sleep each time.
 fn asleep(sleeps: u64) -> u64 {
     2 * sleeps + 1
 }
 
-/// A source of the scene's target that has called honest code, at index 0.
+/// A source of the fixture's target that has called honest code, at index 0.
 fn liar(scene: &Scene) -> (RawSource, Kept) {
     let kept = Kept::default();
     let transport = Box::new(Spoilt { kept: kept.clone() });
@@ -37,11 +38,11 @@ fn a_source_that_has_its_doorbells_block_and_never_empties_them_hangs_no_target(
     kept.make_blocking();
     for sleeps in 0..50 {
         kept.fill();
-        // The target has to ring who says that it sleeps, though nothing takes rings there.
+        // The target has to wake a receiver that claims to sleep, though nothing takes signals there.
         liar.write_return_line(0, asleep(sleeps));
         liar.send_plan(&call(), b"knock");
         assert_eq!(liar.reply(), b"knock");
-        // And falls asleep itself, where it silences its own doorbell.
+        // And falls asleep itself, which silences its own doorbell.
         std::thread::sleep(Duration::from_millis(5));
         scene.serves_on();
     }
@@ -71,8 +72,8 @@ fn slow_to_close() -> (OwnedFd, TcpStream) {
     sender.set_nonblocking(true).unwrap();
     while (&sender).write(&[0; 1 << 16]).is_ok() {}
     rustix::net::sockopt::set_socket_linger(&sender, Some(Duration::from_secs(3600))).unwrap();
-    // Behind the other end: a process that another test starts gets copies of both, and closes them by number before it runs its own
-    // program. The other way round it would wait for itself.
+    // Behind the other end: a process that another test starts gets copies of both, and closes them by number
+    // before it runs its own program. In the other order it would wait for itself.
     let behind = rustix::io::fcntl_dupfd_cloexec(&sender, receiver.as_raw_fd() + 1).unwrap();
     (behind, receiver)
 }
@@ -104,7 +105,7 @@ fn a_target_that_has_its_doorbells_block_hangs_no_source_beyond_its_deadline() {
         RawTarget::start_by(&place.address(), Box::new(Spoilt { kept: kept.clone() }), move |mut target| {
             kept_there.make_blocking();
             kept_there.fill();
-            // It sleeps for ever, so that each frame of the source's rings it.
+            // It sleeps for ever, so that each frame of the source's wakes it.
             target.channel.arm().unwrap();
             ready_to.push(());
             let _ = over.1.recv();

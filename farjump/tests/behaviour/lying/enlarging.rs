@@ -1,4 +1,4 @@
-//! Sources that ask for bigger mailboxes and do something else with them.
+//! Sources that misuse requests for large mailboxes.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn offer(liar: &mut RawSource) -> End {
     }
 }
 
-/// Accepts what was offered with an end of its own, which `change` makes another.
+/// Accepts the offer with an endpoint of its own, which `change` alters.
 fn accept(liar: &mut RawSource, change: impl FnOnce(&mut End)) -> SecondEnd {
     let request = OpenRequest::new(region_len(4096), 4096);
     let own = SecondEnd::open(&mut Shm::new(), &request).unwrap();
@@ -56,7 +56,7 @@ fn lengths_that_no_frame_has_are_declined_with_the_limit_and_the_link_goes_on() 
             other => panic!("{frame}, {payload}: {other:?}"),
         }
     }
-    // Of no length at all it is as good as any other.
+    // A frame of length 0 is as good as any other.
     ask(&mut liar, 0, 0);
     assert!(offer(&mut liar).max_frame > 0);
     liar.control.send(&Message::Shrink, &[]).unwrap();
@@ -101,7 +101,7 @@ fn a_source_that_does_not_take_what_it_asked_for_in_time_loses_it_and_keeps_its_
     while !scene.refusals.all().iter().any(|text| text.contains("did not take it in time")) {
         scene.serves_on();
     }
-    // Its link goes on; what it takes too late it does not get, and it may ask anew.
+    // Its link continues. A mailbox that it accepts too late is withdrawn, and it may make a new request.
     liar.send_plan(&call(), b"slow");
     assert_eq!(liar.reply(), b"slow");
     accept(&mut liar, |_| ());
@@ -180,7 +180,7 @@ fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
     while declined(&pair) < REQUESTS {
         let before = declined(&pair);
         pair.target.wait(Duration::from_millis(1)).unwrap();
-        // 8 when it is told by the system, and 8 when it looks by itself.
+        // 8 when the system reports it, and 8 when the target polls by itself.
         assert!(declined(&pair) - before <= 16, "{} in a turn", declined(&pair) - before);
         assert_eq!(*pair.call(&echo, b"honest").unwrap(), *b"honest");
         turns += 1;

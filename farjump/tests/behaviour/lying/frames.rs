@@ -1,4 +1,4 @@
-//! Frames that cannot be, or make no sense where they come.
+//! Frames that are malformed, or wrong at their position.
 
 use farjump::RefusalCause;
 use farjump::core::frame::{CODE_HEADER_LEN, Kind, Plan, PlanCode};
@@ -8,7 +8,7 @@ use super::{FLAGS, Scene, with, with_u32};
 use crate::raw::{RawSource, call, call_code, call_id};
 use crate::support::library;
 
-/// Makes a frame for where the liar's next one is due.
+/// Makes a frame for the liar's next position.
 type Making = Box<dyn Fn(&RawSource) -> Vec<u8>>;
 
 const FRAME_LEN: usize = 8;
@@ -24,7 +24,7 @@ const RESERVED: usize = 62;
 fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
     let mut scene = Scene::new();
     let ring = 1 << 16;
-    // What an honest one looks like: a line, or two with 100 bytes of payload at 64.
+    // Honest lengths: a line, or two with 100 bytes of payload at 64.
     let lengths = [0, 1, 63, 65, 100, ring, ring + 64, 1 << 20, 1 << 31, !63, u32::MAX];
     let mut cases: Vec<(String, &str, Making)> = Vec::new();
     for len in lengths {
@@ -165,7 +165,7 @@ fn frames_that_make_no_sense_where_they_come_are_refused_and_the_link_goes_on() 
         liar.send_plan(&Plan { index: 2, ..call() }, b"");
         scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", "a call by that index");
     }
-    // An index that was bound is bound anew, and never falls back to what it stood for.
+    // A bound index is bound anew, and never falls back to its earlier code.
     liar.send_plan(&Plan { index: 0, ..call_code("tally", &image, id, stale) }, b"");
     scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", "an index bound before");
     liar.send_plan(&call(), b"");
@@ -175,7 +175,7 @@ fn frames_that_make_no_sense_where_they_come_are_refused_and_the_link_goes_on() 
     assert_eq!(scene.end().refusals(), 9);
 }
 
-/// `PlanCode` is public: what it allows to say, an image in a frame that names its code only, is refused too.
+/// `PlanCode` is public. It can express an image in a frame that only names its code: that is refused too.
 #[test]
 fn a_frame_that_names_its_code_and_brings_it_is_no_frame() {
     let mut scene = Scene::new();

@@ -1,4 +1,4 @@
-//! A mailbox in the hands of a liar: earlier laps, return lines, skips, and frames that never end.
+//! Hostile writes to a mailbox: earlier laps, credit lines, skips, and frames that never end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,8 +28,8 @@ fn a_frame_of_an_earlier_lap_is_not_there_and_neither_is_payload_that_looks_like
     let mut calls = 1_u64;
     for lap in 0..4_u64 {
         while (liar.position % ring) as usize + 8 * LINE <= liar.ring() {
-            // Payload made of whole frames, with the signals that were right at these very places a lap ago, and with those
-            // that are right where the frames behind this one will start.
+            // Payload made of whole frames, with the signals that were right at these very positions a lap
+            // ago, and with those that are right where the frames behind this one will start.
             let here = liar.position;
             let mut payload = Vec::new();
             for line in 1..4_u64 {
@@ -46,7 +46,7 @@ fn a_frame_of_an_earlier_lap_is_not_there_and_neither_is_payload_that_looks_like
             calls += 1;
             assert_eq!(liar.reply(), calls.to_ne_bytes(), "lap {lap}");
         }
-        // What lies where the next frame is due is a frame, of the lap before.
+        // At the next position lies a frame of the lap before.
         scene.serves_on();
         let skip = liar.skip();
         liar.send(&skip);
@@ -74,7 +74,8 @@ fn a_return_line_that_lies_changes_nothing_but_its_own_replies() {
             scene.serves_on();
         }
     }
-    // More replies than its room of 4 KiB holds, while it claims to have taken all and more: the rest waits.
+    // More replies than its ring of 4 KiB can hold, while it claims to have taken all and more: the rest
+    // waits.
     let consumed = liar.consumed();
     for _ in 0..20 {
         liar.send_plan(&call(), &[1; 1000]);
@@ -119,7 +120,7 @@ fn skips_without_end_hold_up_nobody() {
     assert_eq!(scene.end().refusals(), 0);
 }
 
-/// A transport that offers one arrival rule of those it has.
+/// A transport that offers a single one of its arrival rules.
 struct Only(Shm, ArrivalRules);
 
 impl Transport for Only {

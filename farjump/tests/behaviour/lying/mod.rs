@@ -1,4 +1,5 @@
-//! Sources that break the protocol over shared memory: each is found out, told, counted and cut, and costs the others nothing.
+//! Sources that break the protocol over shared memory: each is detected, told, counted and cut, and costs the
+//! others nothing.
 
 mod code;
 mod control;
@@ -21,7 +22,7 @@ pub(super) struct Scene {
     honest: Link,
     sequence: Library,
     calls: u64,
-    /// What the target's handler was told of refused frames, and of sources that went.
+    /// Reports to the target's handlers: refused frames, and sources that went.
     refusals: Seen<String>,
     pub(super) gone: Seen<String>,
 }
@@ -31,7 +32,7 @@ impl Scene {
         Scene::of(|target| target)
     }
 
-    /// With a target that `change` makes another.
+    /// A scene with a target that `change` alters.
     pub(super) fn of(change: impl FnOnce(TargetBuilder<'static>) -> TargetBuilder<'static>) -> Scene {
         let place = Place::new();
         let (refusals, gone) = (Seen::default(), Seen::default());
@@ -49,7 +50,7 @@ impl Scene {
         Scene { place, target, honest, sequence, calls: 0, refusals, gone }
     }
 
-    /// A source that breaks the protocol, after it has called honest code once, at index 0.
+    /// A hostile source that has called honest code once, at index 0.
     pub(super) fn liar(&self) -> RawSource {
         let mut liar = RawSource::connect(&self.place.address());
         let echo = library("echo");
@@ -57,7 +58,7 @@ impl Scene {
         liar
     }
 
-    /// The honest source is served as ever.
+    /// Checks that the honest source is served as before.
     pub(super) fn serves_on(&mut self) {
         for _ in 0..20 {
             let call = self.honest.inject(&self.sequence, &words(&[self.calls])).unwrap();
@@ -66,7 +67,7 @@ impl Scene {
         }
     }
 
-    /// The link of `liar` is cut, it was told why with `words`, and it is alone in that.
+    /// Checks that the link of `liar` alone is cut, with a text that contains `words`.
     pub(super) fn cuts(&mut self, mut liar: RawSource, words: &str, what: &str) {
         let text = match liar.told() {
             Told::Message(Message::Closing { text }) => text,
@@ -79,7 +80,7 @@ impl Scene {
         assert_eq!(self.gone.all().last(), Some(&text), "{what}");
     }
 
-    /// A frame of `liar` was refused for this cause with `words`; its link goes on.
+    /// Checks that a frame of `liar` was refused for this cause with `words`; its link continues.
     pub(super) fn refuses(&mut self, liar: &mut RawSource, cause: RefusalCause, words: &str, what: &str) {
         match liar.told() {
             Told::Message(Message::Refused { token: 7, cause: told, text }) => {

@@ -1,4 +1,4 @@
-//! Sources that write other frames over those that wait: what runs, and on what, is what was there when the frame was found.
+//! Sources that overwrite waiting frames: the target runs what the frame held when it was found.
 
 use farjump::core::frame::{Kind, LINE, Layout, MESSAGES_HEAD_LEN, Messages, Plan, PlanCode, Trailer};
 use farjump::{CodeId, RefusalCause};
@@ -9,7 +9,7 @@ use super::Scene;
 use crate::raw::{RawBigger, RawSource, Told, call, call_code, call_id};
 use crate::support::{library, words};
 
-/// Of code that nobody has.
+/// The id of code that no source has.
 const NOBODYS: CodeId = CodeId([0x77; 16]);
 const BIGGER: u64 = 100_000;
 
@@ -17,7 +17,7 @@ fn switch() -> Plan<'static> {
     Plan { kind: Kind::Switch, wants_reply: false, ..call() }
 }
 
-/// A call of code at an index that stands for nothing else.
+/// A call of code at an index without another binding.
 fn missing(name: &str, id: CodeId, epoch: u64) -> Plan<'_> {
     Plan { index: 3, ..call_id(name, id, epoch) }
 }
@@ -27,8 +27,8 @@ fn call_local(name: &str, epoch: u64) -> Plan<'_> {
     Plan { kind: Kind::CallLocal, code: Some(code), ..call() }
 }
 
-/// Bytes as a frame of `plan` would have them if it lay where the frame that was sent last does, `len` bytes before the one that is
-/// due.
+/// The bytes that a frame of `plan` would have in place of the frame that was sent last, `len` bytes before
+/// the one that is due.
 fn over(liar: &RawSource, len: usize, plan: &Plan<'_>, payload: &[u8]) -> Vec<u8> {
     let layout: Layout = plan.layout((liar.offset() - len) % 4096, payload.len(), Trailer::Never);
     let mut bytes = vec![0; layout.frame_len];
@@ -43,7 +43,7 @@ fn rewrite(liar: &RawSource, len: usize, plan: &Plan<'_>, payload: &[u8]) {
     liar.write(liar.offset() - len + 8, &frame[8..]);
 }
 
-/// The target asks for code that `liar` was made to name.
+/// Takes the target's request for code that `liar` was made to name.
 fn asked(liar: &mut RawSource, id: CodeId) {
     match liar.told() {
         Told::Message(Message::NeedCode { id: asked, .. }) => assert_eq!(asked, id.0),
@@ -55,12 +55,12 @@ fn has_none(liar: &mut RawSource, id: CodeId) {
     liar.control.send(&Message::NoCode { id: id.0 }, &[]).unwrap();
 }
 
-/// A target that has a function which wants its payload at whole pages.
+/// A target with a function of its own that wants its payload at whole pages.
 fn with_mirror() -> Scene {
     Scene::of(|target| target.local(&library("mirror")))
 }
 
-/// What ran of what was rewritten would answer; the next thing that comes back is the answer to this.
+/// Checks that the next reply is to this call: rewritten frames that ran would have replied before.
 fn goes_on(liar: &mut RawSource) {
     liar.send_plan(&Plan { token: 99, ..call() }, b"honest again");
     assert_eq!(liar.reply_and_token(), (99, b"honest again".to_vec()));
@@ -70,9 +70,8 @@ fn goes_on(liar: &mut RawSource) {
 fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_memory() {
     let mut scene = with_mirror();
     let image = library("tally").images()[0].bytes().to_vec();
-    // The name that a function of the target's goes by is in the frame that waits, and the length in the one that is written
-    // over its Switch: together they would have a payload copied that ends before its length does, and one copied to where there
-    // was no room for it.
+    // The waiting frame has the name of a function of the target's, and the frame written over its Switch
+    // another length. Mixed, the two would have a payload copied beyond its end, or into too small a buffer.
     for (waiting, written) in [(16, 1000), (20_000, 16)] {
         for other in 0..7 {
             let mut liar = scene.liar();
@@ -97,7 +96,7 @@ fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_m
             goes_on(&mut liar);
         }
     }
-    // Nothing but the echoes ran, and what the honest source called.
+    // Only the echoes ran, and the honest source's calls.
     let stats = scene.end();
     assert_eq!(stats.refusals(), 14);
 }
@@ -112,7 +111,7 @@ fn a_switch_rewritten_before_the_code_comes_runs_what_it_stood_for() {
     bigger.place(&missing("tally", id, liar.epoch), &[5; 16]);
     liar.send_plan(&switch(), b"");
     asked(&mut liar, id);
-    // Both mailboxes say something else now: a function of the target's, and an index that is bound.
+    // Both mailboxes have other contents now: a function of the target's, and a bound index.
     rewrite(&liar, LINE, &call_local("mirror", liar.epoch), &[6; 1000]);
     bigger.write(8, &[0xff; 120]);
     liar.control.send(&Message::Code { id: id.0, image: tally }, &[]).unwrap();
@@ -132,7 +131,7 @@ fn a_frame_rewritten_while_it_waits_for_code_runs_as_it_was_sent() {
     liar.send_plan(&missing("heavy", id, liar.epoch), &payload);
     asked(&mut liar, id);
     let len = (liar.position - before) as usize;
-    // Another index, another name, more payload: all of it as a frame that would do.
+    // Another index, another name, more payload: a frame that would be valid.
     rewrite(&liar, len, &call_local("mirror", liar.epoch), &[6; 1000]);
     scene.serves_on();
     liar.control.send(&Message::Code { id: id.0, image }, &[]).unwrap();
@@ -151,7 +150,7 @@ fn a_switch_stands_for_its_frame_from_when_it_was_seen_on() {
     let mut liar = scene.liar();
     let bigger = RawBigger::open(&mut liar, BIGGER);
     liar.send_plan(&switch(), b"");
-    // It is looked at meanwhile.
+    // The target polls it meanwhile.
     scene.serves_on();
     rewrite(&liar, LINE, &Plan { token: 8, ..call() }, b"written over");
     scene.serves_on();
@@ -194,7 +193,7 @@ fn a_bigger_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
         bigger.place(&missing("tally", NOBODYS, liar.epoch), b"");
         liar.send_plan(&switch(), b"");
         asked(&mut liar, NOBODYS);
-        // What is kept in mind is that frame, not what the first mailbox says now.
+        // The kept frame counts, not the present contents of the first mailbox.
         rewrite(&liar, LINE, &call(), b"");
         liar.control.send(&message, &[]).unwrap();
         let words =
@@ -212,7 +211,8 @@ fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
     let bind = Plan { index: 5, ..call_code("speech", &image, code_id(&image), liar.epoch) };
     liar.send_plan(&bind, &words(&[0, 0]));
     assert_eq!(liar.reply(), [0]);
-    // Each panics with its number, and nobody reads that: after a while the target waits for somebody to, in the middle of a frame.
+    // Each panics with its number, and the source does not read that: after a while the target waits for it
+    // to, in the middle of a frame.
     const LEN: usize = 24;
     let count = 40;
     let plan = Plan { kind: Kind::Calls, wants_reply: false, index: 5, ..call() };
@@ -255,7 +255,7 @@ fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
         liar.write(offset + LINE, &other.to_word().to_le_bytes());
         break;
     }
-    // All that were sent say their number, in their order, each once.
+    // Every call sent reports its number, in order, once.
     for number in 0..sent {
         match liar.told() {
             Told::Message(Message::Refused { cause: RefusalCause::Panicked, text, .. }) => {
