@@ -105,12 +105,7 @@ impl Socket {
         let received = recvmsg(&self.descriptor, pieces, &mut ancillary, flags);
         let mut passed = 0_usize;
         for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                descriptors.for_each(|descriptor| {
-                    passed += 1;
-                    deferred_close::close(descriptor);
-                });
-            }
+            passed += close_passed(message);
         }
         match passed {
             0 => got(received.map(|received| received.bytes)),
@@ -119,6 +114,14 @@ impl Socket {
             )))),
         }
     }
+}
+
+/// Has the descriptors closed that a peer passed, and returns how many they are. Out of line: no honest peer passes any.
+#[cold]
+#[inline(never)]
+fn close_passed(message: RecvAncillaryMessage<'_>) -> usize {
+    let RecvAncillaryMessage::ScmRights(descriptors) = message else { return 0 };
+    descriptors.map(deferred_close::close).count()
 }
 
 impl AsFd for Socket {
